@@ -1,0 +1,61 @@
+# make demo   train a network on digits and show what the compiler does      (under 3 minutes)
+# make test   everything that guards a commit: ruff, mypy, the tests         (under 15 minutes)
+#
+# Both need Python >= 3.11, make and a package index, and make their own environment in .venv.
+# Say PYTHON=python3.13 for another interpreter, ARGS="..." for arguments of the tool that is run.
+
+PYTHON ?= python3
+ARGS   ?=
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+PIP    := $(RUN) -m pip --disable-pip-version-check
+
+.PHONY: demo test test-all bench docs lint clean distclean
+.DEFAULT_GOAL := demo
+
+demo: $(VENV)/.core
+	@$(RUN) -m magmagraph.data mnist || { \
+	    echo "The small digits of scikit-learn will stand in for MNIST: installing it"; \
+	    $(RUN) -c "import sklearn" 2>/dev/null || $(PIP) install -e ".[digits]"; }
+	@$(RUN) -m magmagraph demo $(ARGS)
+
+test: lint
+	$(RUN) -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-all: lint
+	$(RUN) -m pytest -n 2 $(ARGS)
+
+lint: $(VENV)/.dev
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+# The peers that are not installed are left out: $(PIP) install -e ".[bench]" brings them.
+bench: $(VENV)/.core
+	@for file in benchmarks/[a-z]*.py; do \
+	    echo "== $$file"; $(RUN) $$file $(ARGS) || exit 1; done
+
+docs: $(VENV)/.dev
+	$(RUN) docs/build.py
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find magmagraph tests examples docs benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
+
+# One environment; each stamp says which extras of pyproject.toml it holds. A changed
+# pyproject.toml installs anew, which takes a second where nothing is missing.
+$(VENV)/bin/python:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \
+	    || { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.13" >&2; exit 1; }
+	@echo "Making the environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e ".[dev]"
+	@touch $@ $(VENV)/.core

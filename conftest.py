@@ -1,0 +1,47 @@
+"""What holds for all tests and doctests: a cache of their own, and what is left out where."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+
+# Kept for the whole run: the folder vanishes when the process that made it ends.
+_cache: tempfile.TemporaryDirectory[str] | None = None
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+# The links at the top level show the same files a second time.
+collect_ignore = ["passes", "runtime"]
+if not _installed("cupy"):
+    collect_ignore.append("magmagraph/runtime/cuda")
+if not _installed("mpi4py"):
+    collect_ignore += [f"magmagraph/runtime/comm/{name}.py" for name in ("mpi", "nccl")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the environment before the package is imported; parallel workers inherit it."""
+    global _cache
+    if "MAGMAGRAPH_CACHE_DIR" not in os.environ:
+        _cache = tempfile.TemporaryDirectory(prefix="magmagraph-tests-")
+        os.environ["MAGMAGRAPH_CACHE_DIR"] = _cache.name
+    os.environ.setdefault("MAGMAGRAPH_VERIFY", "1")
+    # Trials would make plans, and with them the tests, depend on the hour.
+    os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the cache."""
+    global _cache
+    if _cache is not None:
+        os.environ.pop("MAGMAGRAPH_CACHE_DIR", None)
+        _cache.cleanup()
+        _cache = None

@@ -1,0 +1,134 @@
+"""Write the pages that are made from the code: the tables of operations and of passes.
+
+``python docs/build.py`` writes them; a test holds them up to date.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from magmagraph import passes
+from magmagraph.op import Composite, Kind, Op
+from magmagraph.ops import TABLE
+
+HERE = Path(__file__).resolve().parent
+NOTE = "<!-- Made by docs/build.py from the code: change it there, then run `make docs`. -->"
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of each generated page."""
+    return {HERE / "ops.md": operations(), HERE / "passes.md": pipeline()}
+
+
+def operations() -> str:
+    """Return the page of all operations, by kind and name."""
+    public = sum(record.function is not None for record in TABLE.values())
+    parts = [
+        "# Operations",
+        NOTE,
+        f"{len(TABLE)} records, {public} of them functions of `magmagraph`; the others are made "
+        "by operators, by `magmagraph` itself or by passes. The *gradient* is a graph of these "
+        "operations again; where there is none, the column says why. *C* marks what generated "
+        "kernels can compute inside a fused region.",
+    ]
+    for kind in Kind:
+        records = sorted(
+            (record for record in TABLE.values() if record.kind is kind),
+            key=lambda record: record.name,
+        )
+        if records:
+            rows = [[_call(r), _cell(r.doc), _gradient(r), _generated(r)] for r in records]
+            parts += [f"## {kind.value.capitalize()}", _table(["", "", "gradient", "C"], rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def pipeline() -> str:
+    """Return the page of the passes, in their order."""
+    parts = [
+        "# Passes",
+        NOTE,
+        "The pipeline of `mg.function`, from the frozen graph to the plan. Optional passes can be "
+        'left out by name: `mg.function(..., skip=("fuse",))`. What a pass may do to values: '
+        "*exact* leaves every bit, *stable* is at least as accurate, *reassoc* sums in another "
+        "order, *half* computes in fewer bits where that was asked for.",
+        _table(
+            ["", "pass", "", "values", "why it stands there"],
+            [
+                (
+                    number,
+                    f"[{record.name}](#{record.name})",
+                    "optional" if record.optional else "",
+                    record.numerics,
+                    _cell(record.reason),
+                )
+                for number, record in enumerate(passes.default(), 1)
+            ],
+        ),
+    ]
+    for record in passes.default():
+        # The records import a pass when it first runs; its own function has the docstring.
+        module = importlib.import_module(record.function.__module__)
+        described = inspect.getdoc(getattr(module, record.function.__name__)) or ""
+        parts += [f"## {record.name}", _prose(described)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _prose(docstring: str) -> str:
+    """Return a docstring as Markdown: its indented blocks, which are graphs, stand as they are."""
+    # Parameters are the same for all passes.
+    text = re.split(r"\n\n(?:Parameters|Returns|Examples)\n---", docstring)[0]
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("    ") != fenced and line:
+            while lines and not lines[-1]:
+                lines.pop()
+            lines += ["```"] if fenced else ["", "```text"]
+            lines += [""] if fenced else []
+            fenced = not fenced
+        lines.append(line.removeprefix("    ") if fenced else line.replace("``", "`"))
+    while lines and not lines[-1]:
+        lines.pop()
+    return "\n".join([*lines, "```"] if fenced else lines)
+
+
+def _call(record: Op | Composite) -> str:
+    """Return a record's name as a user writes it."""
+    return f"`mg.{record.name}`" if record.function is not None else f"`{record.name}`"
+
+
+def _gradient(record: Op | Composite) -> str:
+    """Say whether an operation has a gradient, or why it has none."""
+    if record.no_gradient:
+        return _cell(record.no_gradient)
+    return "yes" if isinstance(record, Composite) or record.gradient is not None else "—"
+
+
+def _generated(record: Op | Composite) -> str:
+    """Mark what has an expression for generated kernels."""
+    if isinstance(record, Composite):
+        return "by its parts"
+    return "yes" if record.scalar is not None or record.reduction is not None else ""
+
+
+def _cell(text: str) -> str:
+    """Return text that cannot end a table's cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table in Markdown."""
+    lines = [list(head), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(f"{path.relative_to(HERE.parent)}: {len(text.splitlines())} lines")

@@ -1,0 +1,73 @@
+"""The command line: ``magmagraph info`` and ``magmagraph demo``.
+
+Each command is a module of this package with two functions: `declare`, which adds its arguments
+to a parser, and `run`, which does the work and raises where it cannot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .._version import __version__
+from ..errors import MagmagraphError
+from . import demo, info
+
+_COMMANDS = {"info": info, "demo": demo}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The words after the program's name; those of the process unless given.
+
+    Returns
+    -------
+    int
+        The exit status: 0 on success, 1 on an error, 2 on a misuse, 130 on an interrupt.
+    """
+    parser = _parser()
+    try:
+        chosen = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    try:
+        _COMMANDS[chosen.command].run(chosen)
+        sys.stdout.flush()
+    except MagmagraphError as error:
+        print(f"magmagraph {chosen.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"magmagraph {chosen.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (`magmagraph info | head`); nothing is left to be told to anyone,
+        # and the interpreter must not try once more to write what it holds.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="magmagraph",
+        description="Symbolic tensor graphs, compiled by visible passes.",
+    )
+    parser.add_argument("--version", action="version", version=f"magmagraph {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        line = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        command = commands.add_parser(
+            name,
+            help=line,
+            description=line + ".",
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+        module.declare(command)
+    return parser

@@ -1,0 +1,178 @@
+"""Batches: the rows of some arrays, some at a time, in an order that a seed decides."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import DataError, message
+
+
+class Batches:
+    """An iterable of batches; each iteration is an epoch, with an order of its own.
+
+    Made by `batches`. The arrays of a batch belong to the caller for as long as he keeps them:
+    memory is used again only when nothing refers to it any more.
+
+    Attributes
+    ----------
+    epoch : int
+        How many epochs have been begun. Set it to go on where an earlier run stopped: the order
+        of an epoch depends on the seed and its number alone.
+    """
+
+    def __init__(
+        self,
+        arrays: tuple[NDArray[Any], ...],
+        size: int,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+    ) -> None:
+        self.arrays = arrays
+        self.size = size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+        self._pools = [_Pool((size, *array.shape[1:]), array.dtype) for array in arrays]
+
+    def __repr__(self) -> str:
+        return f"Batches({len(self)} of {self.size} rows, epoch {self.epoch})"
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        rows = len(self.arrays[0])
+        return rows // self.size if self.drop_last else math.ceil(rows / self.size)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Begin the next epoch."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return self._shuffled(epoch) if self.shuffle else self._in_order()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the buffers behind in a pickle or a copy: they hold nothing."""
+        return {name: value for name, value in vars(self).items() if name != "_pools"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._pools = [_Pool((self.size, *array.shape[1:]), array.dtype) for array in self.arrays]
+
+    def _in_order(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield views of the data, which cannot be written through."""
+        for index in range(len(self)):
+            start = index * self.size
+            batch = tuple(array[start : start + self.size] for array in self.arrays)
+            for view in batch:
+                view.flags.writeable = False
+            yield batch
+
+    def _shuffled(self, epoch: int) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield rows gathered into memory that nobody uses."""
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.arrays[0]))
+        for index in range(len(self)):
+            rows = order[index * self.size : (index + 1) * self.size]
+            batch = tuple(
+                # "clip" spares the buffering that checked indices would cost.
+                np.take(array, rows, axis=0, out=pool.free()[: len(rows)], mode="clip")
+                for array, pool in zip(self.arrays, self._pools, strict=True)
+            )
+            yield batch
+            del batch
+
+
+def batches(
+    *arrays: ArrayLike,
+    size: int = 100,
+    shuffle: bool = True,
+    seed: int = 0,
+    drop_last: bool = False,
+) -> Batches:
+    """Return the rows of some arrays in batches, to go through any number of times.
+
+    Parameters
+    ----------
+    *arrays : array-like, shape (rows, ...)
+        Examples, labels and what else belongs together, row by row. Any dtypes.
+    size : int
+        The number of rows in a batch.
+    shuffle : bool
+        Whether each epoch has an order of its own. If not, batches are read-only views.
+    seed : int
+        Decides, with the number of the epoch, the order.
+    drop_last : bool
+        Whether a last batch of fewer rows is left out.
+
+    Returns
+    -------
+    Batches
+        An iterable over tuples of arrays, shapes (size, ...) each; `len` is the number of batches.
+
+    Raises
+    ------
+    DataError
+        If there is no array, the numbers of rows differ, or `size` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = batches(np.arange(5), np.arange(5) * 10, size=2, seed=1)
+    >>> for x, y in rows:
+    ...     assert (y == 10 * x).all()
+    >>> len(rows), [len(x) for x, y in rows], rows.epoch
+    (3, [2, 2, 1], 2)
+    """
+    held = tuple(np.asarray(array) for array in arrays)
+    if not held or any(array.ndim == 0 for array in held):
+        raise DataError(
+            message(
+                "there is nothing to take batches of",
+                need="arrays with rows along their first axis",
+            )
+        )
+    if len({len(array) for array in held}) > 1:
+        raise DataError(
+            message(
+                f"arrays of {', '.join(str(len(array)) for array in held)} rows have no common "
+                "batches",
+                need="the same number of rows in each",
+            )
+        )
+    if size < 1:
+        raise DataError(message(f"batches of {size} rows cannot be made", need="size >= 1"))
+    return Batches(held, size, shuffle, seed, drop_last)
+
+
+class _Pool:
+    """Buffers of one shape, each handed out again once all that refer to it are gone."""
+
+    # Beyond this many the caller is collecting batches, and memory of his own serves him better.
+    _MOST = 4
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.buffers: list[NDArray[Any]] = []
+        self.lock = threading.Lock()
+        # What the interpreter counts for a buffer that only the pool holds, which depends on its
+        # version; a view counts too, for it keeps its base alive.
+        probe = [object()]
+        self.idle = min(sys.getrefcount(held) for held in probe)
+
+    def free(self) -> NDArray[Any]:
+        """Return a buffer that nobody uses, with anything in it."""
+        with self.lock:
+            counts = [sys.getrefcount(held) for held in self.buffers]
+            for buffer, count in zip(self.buffers, counts, strict=True):
+                if count <= self.idle:
+                    return buffer
+            fresh = np.empty(self.shape, self.dtype)
+            if len(self.buffers) < self._MOST:
+                self.buffers.append(fresh)
+            return fresh

@@ -1,0 +1,271 @@
+"""Files of separated values: numbers, gaps, and columns of names."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ..errors import DataError, message
+from .files import replace_file
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers in a file of separated values.
+
+    Attributes
+    ----------
+    values : numpy.ndarray, shape (rows, columns)
+        The numbers. A gap is NaN; a cell of a categorical column is the index of its name.
+    columns : tuple of str
+        The names of the columns: those of the header, or ``"0"``, ``"1"``, and so on.
+    categories : dict of str to tuple of str
+        The sorted names that occur in each categorical column.
+    """
+
+    values: NDArray[Any]
+    columns: tuple[str, ...]
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """Return the column of that name, shape (rows,)."""
+        try:
+            return self.values[:, self.columns.index(column)]
+        except ValueError:
+            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}") from None
+
+
+def read_csv(
+    path: str | os.PathLike[str],
+    *,
+    delimiter: str = ",",
+    header: bool | Literal["auto"] = "auto",
+    categorical: Iterable[int | str] = (),
+    missing: Collection[str] = MISSING,
+    dtype: DTypeLike = np.float32,
+) -> Table:
+    r"""Read a file of separated values.
+
+    Parameters
+    ----------
+    path : path-like
+        A text file in UTF-8. Empty lines are passed over.
+    delimiter : str
+        The character between two cells.
+    header : bool or "auto"
+        Whether the first line holds names. "auto" takes it for names if one of its cells,
+        categorical columns aside, is neither a number nor one of `missing`.
+    categorical : iterable of int or str
+        The columns, by index or by name, whose cells are names. Each name becomes its index among
+        the column's sorted names.
+    missing : collection of str
+        The cells that stand for a missing value, which becomes NaN.
+    dtype : dtype
+        The floating-point dtype of the result.
+
+    Returns
+    -------
+    Table
+        The numbers, the names of the columns and those of the categories.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or is empty, a row has another number of cells than the first,
+        or a cell is no number; file, line and column are named.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "iris.csv"
+    ...     _ = file.write_text("length,kind\n5.5,setosa\n?,lily\n")
+    ...     table = read_csv(file, categorical=["kind"])
+    >>> table.columns, table.categories
+    (('length', 'kind'), {'kind': ('lily', 'setosa')})
+    >>> table.values
+    array([[5.5, 1. ],
+           [nan, 0. ]], dtype=float32)
+    """
+    path = Path(path)
+    if not np.issubdtype(np.dtype(dtype), np.floating):
+        raise DataError(
+            message(
+                f"read_csv cannot read into {np.dtype(dtype).name}",
+                need="a floating-point dtype, which has a value for a gap",
+                mend="read as float64 and convert the columns that are whole",
+            )
+        )
+    rows, lines = _rows(path, delimiter)
+    named = tuple(categorical)
+    skip = {key for key in named if isinstance(key, int)}
+    if header == "auto":
+        # Where columns are given by name, there must be a line of names.
+        header = any(isinstance(key, str) for key in named) or any(
+            cell not in missing and _number(cell) is None
+            for index, cell in enumerate(rows[0])
+            if index not in skip and index - len(rows[0]) not in skip
+        )
+    width = len(rows[0])
+    columns = tuple(rows.pop(0)) if header else tuple(str(index) for index in range(width))
+    if header:
+        lines.pop(0)
+    chosen = {_index(key, columns, path) for key in named}
+    values = np.empty((len(rows), width), dtype)
+    categories: dict[str, tuple[str, ...]] = {}
+    for index in range(width):
+        cells = [row[index] for row in rows]
+        if index in chosen:
+            names = sorted({cell for cell in cells if cell not in missing})
+            categories[columns[index]] = tuple(names)
+            code = {name: float(position) for position, name in enumerate(names)}
+            values[:, index] = [code.get(cell, math.nan) for cell in cells]
+        else:
+            values[:, index] = _numbers(cells, lines, columns[index], missing, path)
+    return Table(values, columns, categories)
+
+
+def write_csv(
+    path: str | os.PathLike[str],
+    values: ArrayLike,
+    columns: Sequence[str] | None = None,
+    *,
+    delimiter: str = ",",
+) -> None:
+    """Write a matrix as separated values, so that `read_csv` gives back the same numbers.
+
+    The file appears whole or not at all.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, which is replaced if it exists.
+    values : array-like, shape (rows, columns) or (rows,)
+        Numbers of any real dtype. NaN is written as an empty cell.
+    columns : sequence of str, optional
+        The names for a first line.
+    delimiter : str
+        The character between two cells.
+
+    Raises
+    ------
+    DataError
+        If `values` is not a matrix of real numbers, or does not fit `columns`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "loss.csv"
+    ...     write_csv(file, [[1, 0.25], [2, float("nan")]], columns=["epoch", "loss"])
+    ...     print(file.read_text(), end="")
+    epoch,loss
+    1.0,0.25
+    2.0,
+    """
+    array = np.asarray(values)
+    if array.ndim == 1:
+        array = array[:, np.newaxis]
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise DataError(
+            message(
+                f"values of shape {np.shape(values)} and dtype {array.dtype} are not a table",
+                need="a matrix of real numbers, shape (rows, columns)",
+            )
+        )
+    if columns is not None and len(columns) != array.shape[1]:
+        raise DataError(
+            message(
+                f"{len(columns)} names for {array.shape[1]} columns",
+                need="a name for each column",
+            )
+        )
+    if array.dtype == np.bool_:
+        array = array.astype(np.uint8)
+    with replace_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        if columns is not None:
+            writer.writerow(columns)
+        for row in array:
+            # str of a NumPy scalar is the shortest text that reads back to the same bits.
+            writer.writerow("" if cell != cell else str(cell) for cell in row)
+
+
+def _rows(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
+    """Return the cells of each line that is not empty, and the numbers of these lines."""
+    rows, lines = [], []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            for cells in reader:
+                if not cells or cells == [""]:
+                    continue
+                rows.append([cell.strip() for cell in cells])
+                lines.append(reader.line_num)
+    except OSError as error:
+        raise DataError(message(f"{path} cannot be read: {error.strerror}")) from error
+    except UnicodeDecodeError as error:
+        raise DataError(message(f"{path} is not text in UTF-8: {error}")) from error
+    except csv.Error as error:
+        raise DataError(message(f"{path} is truncated or malformed: {error}")) from error
+    if not rows:
+        raise DataError(message(f"{path} is empty", need="a row of values at least"))
+    for cells, line in zip(islice(rows, 1, None), islice(lines, 1, None), strict=True):
+        if len(cells) != len(rows[0]):
+            raise DataError(
+                message(
+                    f"{path}, line {line} has {len(cells)} cells",
+                    need=f"{len(rows[0])}, as line {lines[0]} has",
+                )
+            )
+    return rows, lines
+
+
+def _index(key: int | str, columns: tuple[str, ...], path: Path) -> int:
+    """Return the index of a column given by index or name."""
+    if isinstance(key, str):
+        if key in columns:
+            return columns.index(key)
+    elif -len(columns) <= key < len(columns):
+        return key % len(columns)
+    raise DataError(
+        message(f"{path} has no column {key!r}", need=f"one of {', '.join(columns)}, or its index")
+    )
+
+
+def _numbers(
+    cells: list[str], lines: list[int], column: str, missing: Collection[str], path: Path
+) -> list[float]:
+    """Return the numbers in a column."""
+    numbers = []
+    for cell, line in zip(cells, lines, strict=True):
+        number = math.nan if cell in missing else _number(cell)
+        if number is None:
+            raise DataError(
+                message(
+                    f"{path}, line {line}, column {column!r}: {cell!r} is not a number",
+                    mend=f"categorical=[{column!r}] for a column of names, or add {cell!r} to "
+                    "`missing`",
+                )
+            )
+        numbers.append(number)
+    return numbers
+
+
+def _number(cell: str) -> float | None:
+    """Return the number that a cell holds, or None."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None

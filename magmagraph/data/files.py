@@ -1,0 +1,37 @@
+"""Where data files lie, and how they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def user_cache() -> Path:
+    """Return the folder of this user that holds what can be had again.
+
+    ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in ``XDG_CACHE_HOME``, else
+    ``~/.cache/magmagraph``, as for compiled kernels. It need not exist yet.
+    """
+    chosen = os.environ.get("MAGMAGRAPH_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "magmagraph"
+
+
+@contextlib.contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a new file beside `path` to write, which takes its place when the block ends well.
+
+    A reader sees the old content or the new one, never a part, and an error leaves the old one.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

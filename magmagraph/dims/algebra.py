@@ -1,0 +1,322 @@
+"""Exact integer algebra for extents: the class Dim and its canonical form.
+
+A Dim is a polynomial with integer coefficients. Its indeterminates ("atoms") are named
+dimensions, anonymous dimensions (named ``?0``, ``?1``, ...), floor divisions that do not come out
+even, and ``min(e, 0)`` for an `e` of unknown sign. Everything else is reduced to these:
+``min(a, b) = b + min(a - b, 0)``, ``max(a, b) = a + b - min(a, b)``, and a ceiling is the floor
+of a shifted numerator. Each constructor brings its result to one canonical form, so that equal
+extents, however they were come by, compare equal: the halves ``x[:2]`` and ``x[2:]`` add up to
+the extent of ``x``, and so do ``x[::2]`` and ``x[1::2]``.
+
+Named dimensions are sizes: every argument about signs assumes them to be at least zero, and a
+divisor that cannot be negative to be positive.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from ..errors import ShapeError, message
+from .atoms import (
+    Monomial,
+    Terms,
+    add,
+    lower,
+    multiply,
+    order,
+    upper,
+)
+
+
+class Dim:
+    """An extent that is not known yet, as an exact integer expression.
+
+    ``Dim("batch")`` is the dimension of that name, the same object every time. Arithmetic
+    (``+ - * // %``, with ints on either side) gives a Dim, or an int where the result is
+    constant.
+
+    Parameters
+    ----------
+    name : str
+        A Python identifier.
+
+    Raises
+    ------
+    ShapeError
+        If the name is not an identifier.
+
+    Examples
+    --------
+    >>> batch = Dim("batch")
+    >>> batch == "batch", (batch * 784) // 784 == batch, batch - batch
+    (True, True, 0)
+    >>> 2 * batch + 1
+    2*batch + 1
+    >>> -(-batch // 2)
+    (batch + 1)//2
+    """
+
+    __slots__ = ("_hash", "_name", "_terms", "_text")
+    __array_ufunc__: ClassVar[None] = None  # numpy integers on the left leave the work to Dim
+
+    _terms: Terms
+    _name: str | None
+    _text: str | None
+    _hash: int
+
+    def __new__(cls, name: str) -> Dim:
+        """Find or make the dimension of a name."""
+        found = _NAMED.get(name)
+        if found is not None:
+            return found
+        if not name.isidentifier():
+            raise ShapeError(
+                message(
+                    f"{name!r} is not a name for a dimension",
+                    need="a Python identifier",
+                    mend="an expression is built by arithmetic: mg.Dim('batch') * 2",
+                )
+            )
+        return _named(name)
+
+    @property
+    def name(self) -> str | None:
+        """The name, where this is a plain dimension; None for a compound expression."""
+        return self._name
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether this is a plain dimension that was given no name."""
+        return self._name is not None and self._name[0] == "?"
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, Dim):
+            return self._hash == other._hash and self._terms == other._terms
+        if isinstance(other, str):
+            return self._name == other
+        return NotImplemented
+
+    def __add__(self, other: Extent) -> Extent:
+        terms = operand_terms(other)
+        return NotImplemented if terms is None else build(add(self._terms, terms))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Extent) -> Extent:
+        terms = operand_terms(other)
+        return NotImplemented if terms is None else build(add(self._terms, terms, -1))
+
+    def __rsub__(self, other: int) -> Extent:
+        terms = operand_terms(other)
+        return NotImplemented if terms is None else build(add(terms, self._terms, -1))
+
+    def __mul__(self, other: Extent) -> Extent:
+        terms = operand_terms(other)
+        return NotImplemented if terms is None else build(multiply(self._terms, terms))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Extent:
+        return build({monomial: -count for monomial, count in self._terms})
+
+    def __pos__(self) -> Dim:
+        return self
+
+    def __floordiv__(self, other: Extent) -> Extent:
+        return NotImplemented if operand_terms(other) is None else _quotient(self, other)
+
+    def __rfloordiv__(self, other: int) -> Extent:
+        return NotImplemented if operand_terms(other) is None else _quotient(other, self)
+
+    def __mod__(self, other: Extent) -> Extent:
+        if operand_terms(other) is None:
+            return NotImplemented
+        return self - _quotient(self, other) * other
+
+    def __rmod__(self, other: int) -> Extent:
+        if operand_terms(other) is None:
+            return NotImplemented
+        return other - _quotient(other, self) * self
+
+    def __lt__(self, other: Extent) -> bool:
+        return _decide(self, "<", other)
+
+    def __le__(self, other: Extent) -> bool:
+        return _decide(self, "<=", other)
+
+    def __gt__(self, other: Extent) -> bool:
+        return _decide(self, ">", other)
+
+    def __ge__(self, other: Extent) -> bool:
+        return _decide(self, ">=", other)
+
+    def __bool__(self) -> bool:
+        if lower(self) > 0 or upper(self) < 0:
+            return True
+        raise TypeError(
+            message(
+                f"whether the extent {self} is zero is not known before the call",
+                mend="ask isinstance(extent, int) first, or compare with ==",
+            )
+        )
+
+    def __int__(self) -> int:
+        raise _no_number(self)
+
+    def __index__(self) -> int:
+        raise _no_number(self)
+
+    def __float__(self) -> float:
+        raise _no_number(self)
+
+    def __repr__(self) -> str:
+        text = self._text
+        if text is None:
+            from .text import write  # it computes with Dims, to write them shorter
+
+            text = self._text = write(self)
+        return text
+
+    def __copy__(self) -> Dim:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Dim:
+        return self
+
+    def __reduce__(self) -> tuple[Any, tuple[Terms]]:
+        return _restored, (self._terms,)
+
+
+Extent: TypeAlias = int | Dim
+
+_NAMED: dict[str, Dim] = {}
+_anonymous_lock = Lock()
+_anonymous_next = 0
+
+
+def anonymous() -> Dim:
+    """Make an extent without a name, different from every other.
+
+    Examples
+    --------
+    >>> anonymous() == anonymous()
+    False
+    """
+    global _anonymous_next
+    with _anonymous_lock:
+        number = _anonymous_next
+        _anonymous_next += 1
+    return _raw((((f"?{number}",), 1),), f"?{number}")
+
+
+def _named(name: str) -> Dim:
+    """The dimension of a name that is known to be well formed."""
+    return _NAMED.setdefault(name, _raw((((name,), 1),), name))
+
+
+def atom_dim(name: str) -> Dim:
+    """The plain dimension of an atom, anonymous or named, as text or a file has it."""
+    global _anonymous_next
+    if name[0] != "?":
+        return Dim(name)
+    with _anonymous_lock:  # those made from now on are different from the one that was read
+        _anonymous_next = max(_anonymous_next, int(name[1:]) + 1)
+    return _raw((((name,), 1),), name)
+
+
+def _raw(terms: Terms, name: str | None = None) -> Dim:
+    dim = object.__new__(Dim)
+    dim._terms, dim._name, dim._text = terms, name, name
+    dim._hash = hash(terms if name is None else name)  # as the string's: dict look-ups agree
+    return dim
+
+
+def _restored(terms: Terms) -> Dim:
+    """Unpickle: names find their one object, anonymous numbers are taken from now on."""
+    for monomial, _ in terms:
+        for atom in monomial:
+            if isinstance(atom, str):
+                atom_dim(atom)
+    built = build(dict(terms))
+    assert isinstance(built, Dim)
+    return built
+
+
+def _quotient(numerator: Extent, divisor: Extent) -> Extent:
+    from .division import floor_div  # which is written in terms of this class
+
+    return floor_div(numerator, divisor)
+
+
+def _no_number(dim: Dim) -> TypeError:
+    return TypeError(
+        message(
+            f"the extent {dim} is known only at the call, and no number stands for it here",
+            mend="give the axis an int in the input's shape, or compute with the extent itself",
+        )
+    )
+
+
+def build(terms: Mapping[Monomial, int]) -> Extent:
+    """The one constructor of sums: an int where nothing but a constant is left."""
+    kept = [item for item in terms.items() if item[1]]
+    if not kept:
+        return 0
+    if len(kept) == 1:
+        monomial, count = kept[0]
+        if not monomial:
+            return count
+        if count == 1 and len(monomial) == 1 and isinstance(monomial[0], str):
+            name = monomial[0]
+            found = _NAMED.get(name)
+            return _raw(((monomial, 1),), name) if found is None else found
+    else:
+        kept.sort(key=lambda item: order(item[0]))
+    return _raw(tuple(kept))
+
+
+def operand_terms(value: object) -> Terms | None:
+    """The terms of what Dims compute with, None for everything else."""
+    if isinstance(value, Dim):
+        return value._terms
+    if isinstance(value, (int, np.integer)):
+        return (((), int(value)),) if value else ()
+    return None
+
+
+_COMPARISONS = {
+    "<": (operator.lt, operator.ge),
+    "<=": (operator.le, operator.gt),
+    ">": (operator.gt, operator.le),
+    ">=": (operator.ge, operator.lt),
+}
+
+
+def _decide(left: Dim, relation: str, right: Extent) -> bool:
+    """A comparison, where the signs of the sizes alone decide it."""
+    if operand_terms(right) is None:
+        undecided: bool = NotImplemented
+        return undecided
+    difference = left - right
+    holds, fails = _COMPARISONS[relation]
+    low, high = lower(difference), upper(difference)
+    if holds(low, 0) and holds(high, 0):
+        return True
+    if fails(low, 0) and fails(high, 0):
+        return False
+    raise TypeError(
+        message(
+            f"whether {left} {relation} {right} is not known before the call",
+            mend="use minimum and maximum of the extents, or give the axis an int",
+        )
+    )

@@ -1,0 +1,154 @@
+"""Extents as text, and back."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import ShapeError, message
+from .algebra import Dim, Extent, atom_dim, build
+from .atoms import Floor, Least, Monomial, key, terms_of
+from .division import floor_div, maximum, minimum
+
+_TOKEN = re.compile(r"\s*(//|[-+*(),]|\d+|\?\d+|[^\W\d]\w*)")
+
+
+def write(dim: Dim) -> str:
+    """Write a Dim so that ``parse`` reads it back.
+
+    A sole ``min(e, 0)`` or rounded-up division is written together with the terms that complete
+    it: ``min(n, 5)`` for ``min(n - 5, 0) + 5``, ``(n + 1)//2`` for ``n - n//2``.
+    """
+    special = _compound(dim)
+    if len(special) == 1 and len(special[0][0]) == 1 and len(terms_of(dim)) > 1:
+        (atom,), count = special[0]
+        rest = dim - count * build({(atom,): 1})
+        if isinstance(atom, Least) and abs(count) == 1:
+            name = "min" if count == 1 else "max"
+            pair = sorted([rest + count * atom.argument, rest], key=lambda e: isinstance(e, int))
+            return f"{name}({pair[0]}, {pair[1]})"
+        if isinstance(atom, Floor) and count == -1 and isinstance(atom.divisor, int):
+            top = atom.divisor - 1 - atom.numerator + atom.divisor * rest
+            small = all(0 < c < atom.divisor for m, c in terms_of(top) if m)
+            if small and floor_div(top, atom.divisor) == dim:
+                return Floor(top, atom.divisor).text
+    return "".join(_term(*term, first=i == 0) for i, term in enumerate(terms_of(dim)))
+
+
+def _compound(dim: Dim) -> list[tuple[Monomial, int]]:
+    """The terms that have more to them than plain dimensions."""
+    return [(m, c) for m, c in terms_of(dim) if any(not isinstance(atom, str) for atom in m)]
+
+
+def _term(monomial: Monomial, count: int, first: bool) -> str:
+    sign = ("-" if count < 0 else "") if first else (" - " if count < 0 else " + ")
+    if not monomial:
+        return f"{sign}{abs(count)}"
+    bare = len(monomial) == 1 and abs(count) == 1 and sign != "-"
+    factors = [
+        f"({key(atom)})" if isinstance(atom, Floor) and not bare else key(atom) for atom in monomial
+    ]
+    return sign + "*".join(factors if abs(count) == 1 else [str(abs(count)), *factors])
+
+
+def parse(text: str) -> Extent:
+    """Read the text of an extent: what ``str`` of an int or a Dim wrote.
+
+    Parameters
+    ----------
+    text : str
+        Ints, names and ``?0`` with ``+ - * //``, parentheses, ``min(a, b)`` and ``max(a, b)``.
+
+    Returns
+    -------
+    int or Dim
+
+    Raises
+    ------
+    ShapeError
+        If the text is anything else.
+
+    Examples
+    --------
+    >>> parse("2*batch + 1"), parse("(n + 1)//2 + n//2"), parse("12 // 5")
+    (2*batch + 1, n, 2)
+    """
+    tokens: list[str] = []
+    place = 0
+    while place < len(text.rstrip()):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise _unreadable(text, text[place:])
+        tokens.append(found.group(1))
+        place = found.end()
+    reader = _Reader(text, tokens)
+    extent = reader.sum()
+    if reader.place < len(tokens):
+        raise _unreadable(text, tokens[reader.place])
+    return extent
+
+
+def _unreadable(text: str, at: str) -> ShapeError:
+    return ShapeError(
+        message(
+            f"{text!r} is not an extent: it cannot be read from {at.strip() or 'its end'!r} on",
+            need="an expression such as '2*batch + 1', 'n//2' or 'min(n, 5)'",
+        )
+    )
+
+
+class _Reader:
+    """A reader of the grammar above, a method for each level."""
+
+    def __init__(self, text: str, tokens: list[str]) -> None:
+        self.text, self.tokens, self.place = text, tokens, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.place] if self.place < len(self.tokens) else ""
+
+    def take(self, wanted: str = "") -> str:
+        token = self.peek()
+        if not token or (wanted and token != wanted):
+            raise _unreadable(self.text, token)
+        self.place += 1
+        return token
+
+    def sum(self) -> Extent:
+        total: Extent = 0
+        sign = self.take() if self.peek() == "-" else "+"
+        while True:
+            term = self.product()
+            total = total - term if sign == "-" else total + term
+            if self.peek() not in ("+", "-"):
+                return total
+            sign = self.take()
+
+    def product(self) -> Extent:
+        value = self.factor()
+        while self.peek() in ("*", "//"):
+            if self.take() == "*":
+                value = value * self.factor()
+            else:
+                divisor = self.factor()
+                if isinstance(divisor, int) and divisor == 0:
+                    raise _unreadable(self.text, "0")
+                value = floor_div(value, divisor)
+        return value
+
+    def factor(self) -> Extent:
+        token = self.take()
+        if token[0].isdigit():
+            return int(token)
+        if token == "(":
+            value = self.sum()
+            self.take(")")
+            return value
+        if token in ("min", "max") and self.peek() == "(":
+            self.take("(")
+            left = self.sum()
+            self.take(",")
+            right = self.sum()
+            self.take(")")
+            return minimum(left, right) if token == "min" else maximum(left, right)
+        if token[0] == "?" or token.isidentifier():
+            return atom_dim(token)
+        raise _unreadable(self.text, token)

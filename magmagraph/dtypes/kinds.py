@@ -1,0 +1,119 @@
+"""Which element types exist, under which names, and of which kinds."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import DTypeError, message
+
+DType: TypeAlias = "np.dtype[Any]"
+Kind: TypeAlias = Literal["bool", "integer", "float"]
+
+FLOATS: Final[tuple[DType, ...]] = tuple(
+    np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
+)
+SIGNED: Final[tuple[DType, ...]] = tuple(
+    np.dtype(kind) for kind in (np.int8, np.int16, np.int32, np.int64)
+)
+UNSIGNED: Final[tuple[DType, ...]] = tuple(
+    np.dtype(kind) for kind in (np.uint8, np.uint16, np.uint32, np.uint64)
+)
+BOOL: Final[DType] = np.dtype(np.bool_)
+SUPPORTED: Final[tuple[DType, ...]] = (*FLOATS, *SIGNED, *UNSIGNED, BOOL)
+
+FLOAT32: Final = FLOATS[1]
+INT32: Final = SIGNED[2]
+INT64: Final = SIGNED[3]
+
+KINDS: Final[dict[DType, Kind]] = {
+    **dict.fromkeys(FLOATS, "float"),
+    **dict.fromkeys((*SIGNED, *UNSIGNED), "integer"),
+    BOOL: "bool",
+}
+BY_NAME: Final[dict[str, DType]] = {dtype.name: dtype for dtype in SUPPORTED}
+_UNSIGNED_SET: Final = frozenset(UNSIGNED)
+
+
+def canonical(dtype: Any, float_dtype: DType = FLOAT32) -> DType:
+    """Turn whatever names an element type into the NumPy dtype.
+
+    Parameters
+    ----------
+    dtype : str, numpy.dtype, NumPy scalar type, or the Python type float, int or bool
+    float_dtype : numpy.dtype
+        What the Python type float stands for; int stands for int32.
+
+    Returns
+    -------
+    numpy.dtype
+        In the machine's byte order.
+
+    Raises
+    ------
+    DTypeError
+        If there is no such type here; the message lists those that exist.
+
+    Examples
+    --------
+    >>> canonical("bfloat16").name, canonical(np.int8).name, canonical(float).name
+    ('bfloat16', 'int8', 'float32')
+    >>> canonical("complex64")
+    Traceback (most recent call last):
+    magmagraph.errors.DTypeError: 'complex64' is not a dtype that exists here
+      needed: one of float64, float32, float16, bfloat16, int8, int16, int32, int64, uint8, \
+uint16, uint32, uint64, bool
+    """
+    if isinstance(dtype, np.dtype):
+        if dtype in KINDS:
+            return dtype if dtype.isnative else dtype.newbyteorder("=")
+        found = BY_NAME.get(dtype.name)
+        if found is not None:
+            return found
+    elif isinstance(dtype, str) and dtype in BY_NAME:
+        return BY_NAME[dtype]
+    elif dtype is float:
+        return float_dtype
+    elif dtype is int:
+        return INT32
+    elif dtype is bool:
+        return BOOL
+    elif dtype is not None:  # which NumPy would take for float64
+        try:
+            converted = np.dtype(dtype)
+        except TypeError:
+            pass
+        else:
+            if converted.name in BY_NAME:
+                return BY_NAME[converted.name]
+    shown = repr(dtype.name if isinstance(dtype, np.dtype) else dtype)
+    raise DTypeError(
+        message(f"{shown} is not a dtype that exists here", need=f"one of {', '.join(BY_NAME)}")
+    )
+
+
+def kind(dtype: DType) -> Kind:
+    """Name the kind of a dtype: ``"float"``, ``"integer"`` (signed or not) or ``"bool"``."""
+    return KINDS[dtype]
+
+
+def is_float(dtype: DType) -> bool:
+    """Tell whether a dtype is one of the floats, bfloat16 among them."""
+    return KINDS.get(dtype) == "float"
+
+
+def is_integer(dtype: DType) -> bool:
+    """Tell whether a dtype is an integer, signed or not; bool is none."""
+    return KINDS.get(dtype) == "integer"
+
+
+def is_unsigned(dtype: DType) -> bool:
+    """Tell whether a dtype is an unsigned integer."""
+    return dtype in _UNSIGNED_SET
+
+
+def is_bool(dtype: DType) -> bool:
+    """Tell whether a dtype is bool."""
+    return dtype == BOOL

@@ -1,0 +1,204 @@
+"""How element types combine, and which values go where."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import DTypeError, message
+from .kinds import BOOL, FLOAT32, INT32, INT64, KINDS, SUPPORTED, UNSIGNED, DType
+from .machine import iinfo
+
+
+def _promoted(left: DType, right: DType) -> DType:
+    kinds = KINDS[left], KINDS[right]
+    if left == right or kinds[1] == "bool":
+        return left
+    if kinds[0] == "bool":
+        return right
+    if kinds[0] != kinds[1]:
+        return left if kinds[0] == "float" else right
+    if {left.name, right.name} == {"float16", "bfloat16"}:
+        return FLOAT32  # neither holds the other: one lacks range, one precision
+    if "bfloat16" in (left.name, right.name):
+        return left if right.name == "bfloat16" else right
+    return np.promote_types(left, right)
+
+
+_PROMOTION: Final[dict[tuple[DType, DType], DType]] = {
+    (left, right): _promoted(left, right) for left in SUPPORTED for right in SUPPORTED
+}
+
+
+def promote(*dtypes: DType) -> DType:
+    """Find the dtype that operands are brought to.
+
+    Parameters
+    ----------
+    *dtypes : numpy.dtype
+        Canonical ones, at least one. The order does not matter.
+
+    Returns
+    -------
+    numpy.dtype
+
+    Examples
+    --------
+    >>> from magmagraph.dtypes import canonical
+    >>> names = [("int64", "float32"), ("bfloat16", "float16"), ("uint8", "int8"), ("bool", "int8")]
+    >>> [promote(*map(canonical, pair)).name for pair in names]
+    ['float32', 'float32', 'int16', 'int8']
+    """
+    if len(dtypes) == 2:
+        return _PROMOTION[dtypes]
+    # Only the highest kind counts: int64 with uint64 is float64, but with a float32 it is float32.
+    for wanted in ("float", "integer"):
+        of_kind = [dtype for dtype in dtypes if KINDS[dtype] == wanted]
+        if of_kind:
+            # Widest first: float64 with float16 and bfloat16 does not pass through float32.
+            result, *others = sorted(of_kind, key=SUPPORTED.index)
+            for dtype in others:
+                result = _PROMOTION[result, dtype]
+            return result
+    return dtypes[0]
+
+
+def canonical_scalar(value: bool | int | float, float_dtype: DType = FLOAT32) -> DType:
+    """Find the dtype of a Python scalar that meets no array.
+
+    Parameters
+    ----------
+    value : bool, int or float
+    float_dtype : numpy.dtype
+        The dtype of floats.
+
+    Returns
+    -------
+    numpy.dtype
+        bool, int32 (int64 where it does not fit, and then uint64), or `float_dtype`.
+
+    Raises
+    ------
+    DTypeError
+        If no integer dtype holds the int.
+
+    Examples
+    --------
+    >>> [canonical_scalar(value).name for value in (True, 3, 2**40, 0.5)]
+    ['bool', 'int32', 'int64', 'float32']
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return BOOL
+    if isinstance(value, (int, np.integer)):
+        for dtype in (INT32, INT64, UNSIGNED[3]):
+            if holds(dtype, int(value)):
+                return dtype
+        raise DTypeError(
+            message(
+                f"the int {value} does not fit any integer dtype",
+                need=f"an int from {iinfo(INT64).min} to {iinfo(UNSIGNED[3]).max}",
+                mend=f"write it as a float: {float_dtype.name} holds it approximately",
+            )
+        )
+    return float_dtype
+
+
+def weak_dtype(value: bool | int | float, other: DType, float_dtype: DType = FLOAT32) -> DType:
+    """Find the dtype of a Python scalar that meets an array.
+
+    Parameters
+    ----------
+    value : bool, int or float
+    other : numpy.dtype
+        The array's.
+    float_dtype : numpy.dtype
+        The dtype of a float that meets integers or bools.
+
+    Returns
+    -------
+    numpy.dtype
+        `other`, unless the scalar is of a higher kind.
+
+    Raises
+    ------
+    DTypeError
+        If the scalar is an int that the array's integer dtype does not hold.
+
+    Examples
+    --------
+    >>> from magmagraph.dtypes import canonical
+    >>> half, small = canonical("float16"), canonical("int8")
+    >>> weak_dtype(2.0, half).name, weak_dtype(2, small).name, weak_dtype(2.0, small).name
+    ('float16', 'int8', 'float32')
+    >>> weak_dtype(300, small)
+    Traceback (most recent call last):
+    magmagraph.errors.DTypeError: the int 300 does not fit int8
+      needed: an int from -128 to 127
+      mend: cast the int8 operand to a wider dtype, such as int32
+    """
+    if isinstance(value, bool):
+        return other
+    other_kind = KINDS[other]
+    if isinstance(value, float):
+        return other if other_kind == "float" else float_dtype
+    if other_kind == "float":
+        return other
+    natural = canonical_scalar(value, float_dtype)
+    if other_kind == "bool":
+        return natural
+    if not holds(other, value):
+        limits = iinfo(other)
+        raise DTypeError(
+            message(
+                f"the int {value} does not fit {other.name}",
+                need=f"an int from {limits.min} to {limits.max}",
+                mend=f"cast the {other.name} operand to a wider dtype, such as {natural.name}",
+            )
+        )
+    return other
+
+
+def holds(dtype: DType, value: int) -> bool:
+    """Tell whether an integer dtype holds an int."""
+    limits = iinfo(dtype)
+    return bool(limits.min <= value <= limits.max)
+
+
+def can_feed(source: Any, target: DType) -> bool:
+    """Tell whether values may be fed where a dtype is wanted.
+
+    Feeds convert within a kind: floats to floats of any width, integers to integers that hold
+    every value, bool to bool; never across kinds.
+
+    Parameters
+    ----------
+    source : numpy.ndarray or numpy.dtype
+        The array; or only a dtype, which must then fit whatever the values are.
+    target : numpy.dtype
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> from magmagraph.dtypes import canonical
+    >>> small = canonical("int8")
+    >>> can_feed(np.array([1, 2]), small), can_feed(np.array([1, 200]), small)
+    (True, False)
+    >>> can_feed(np.array([1, 2]), FLOAT32), can_feed(np.dtype("float64"), FLOAT32)
+    (False, True)
+    """
+    values = None if isinstance(source, np.dtype) else source
+    given = source if values is None else values.dtype
+    source_kind = KINDS.get(given)
+    if source_kind is None or source_kind != KINDS[target]:
+        return False
+    if source_kind != "integer" or np.can_cast(given, target):
+        return True
+    if values is None:
+        return False
+    return not values.size or (
+        holds(target, int(values.min())) and holds(target, int(values.max()))
+    )

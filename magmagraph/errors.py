@@ -1,0 +1,168 @@
+"""The errors and warnings that magmagraph raises.
+
+Every error is a :class:`MagmagraphError` and, beside that, the built-in exception that a user of
+NumPy would expect, so that ``except ValueError`` and ``except magmagraph.MagmagraphError`` both
+work. Messages are built by :func:`message` out of the same parts in the same order: what is wrong
+(with the values), what is needed, the likely mend, and where.
+
+Examples
+--------
+>>> try:
+...     raise ShapeError(message("shapes (2, 3) and (4,) do not fit",
+...                              need="the last axes equal, or one of them 1"))
+... except ValueError as error:
+...     print(error)
+shapes (2, 3) and (4,) do not fit
+  needed: the last axes equal, or one of them 1
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CacheWarning",
+    "CompilerUnavailable",
+    "ConfigError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "DivergedError",
+    "FallbackWarning",
+    "FeedError",
+    "GradientError",
+    "GraphError",
+    "MagmagraphError",
+    "NonFiniteError",
+    "PassError",
+    "PlanError",
+    "ShapeError",
+    "UpdateError",
+    "message",
+]
+
+
+class MagmagraphError(Exception):
+    """The base that all errors of this package share."""
+
+
+class ShapeError(MagmagraphError, ValueError):
+    """Shapes, axes or extents do not fit each other."""
+
+
+class DTypeError(MagmagraphError, TypeError):
+    """An element type is unknown, or is not one that the operation takes."""
+
+
+class FeedError(MagmagraphError, ValueError):
+    """A feed is missing, unknown, given twice, or does not fit its input."""
+
+
+class GradientError(MagmagraphError, ValueError):
+    """A gradient does not exist, or was asked for in a way that has no meaning."""
+
+
+class GraphError(MagmagraphError, ValueError):
+    """A graph is malformed, or a node is used where it cannot be."""
+
+
+class PassError(MagmagraphError, RuntimeError):
+    """A pass is unknown, out of place, or has broken a graph."""
+
+
+class PlanError(MagmagraphError, ValueError):
+    """A plan is malformed, truncated, or does not belong to its graph."""
+
+
+class UpdateError(MagmagraphError, ValueError):
+    """An update names something that is not a variable, or a variable twice."""
+
+
+class DeviceError(MagmagraphError, RuntimeError):
+    """A device is unknown or cannot be used on this machine."""
+
+
+class DivergedError(MagmagraphError, ArithmeticError):
+    """A minimization reached a loss that is NaN or infinite.
+
+    Parameters
+    ----------
+    text : str
+        The message.
+    step : int
+        The step, counted from zero, at which the loss stopped being finite. It is kept as
+        ``error.step``.
+    """
+
+    step: int
+
+    def __init__(self, text: str, step: int = -1) -> None:
+        super().__init__(text)
+        self.step = step
+
+    def __reduce__(self) -> tuple[type[DivergedError], tuple[str, int]]:
+        return type(self), (str(self), self.step)
+
+
+class NonFiniteError(MagmagraphError, ArithmeticError):
+    """A value is NaN or infinite where the function was compiled to refuse that."""
+
+
+class DataError(MagmagraphError, ValueError):
+    """A data file is missing, truncated, or not of the expected form."""
+
+
+class ConfigError(MagmagraphError, ValueError):
+    """A setting or an environment variable has a value that cannot be used."""
+
+
+class CompilerUnavailable(MagmagraphError, RuntimeError):
+    """No C compiler works here, and generated code was asked for by force."""
+
+
+class CacheWarning(UserWarning):
+    """A cache could not be read or written; the work goes on without it."""
+
+
+class FallbackWarning(UserWarning):
+    """A slower path is taken because the preferred one is not usable here."""
+
+
+def message(
+    wrong: str, need: str | None = None, mend: str | None = None, where: str | None = None
+) -> str:
+    """Put the parts of an error message together, a line each.
+
+    Parameters
+    ----------
+    wrong : str
+        What is wrong, with the values that show it. Further lines are kept, indented.
+    need : str, optional
+        What would be accepted.
+    mend : str, optional
+        The change that most likely repairs it.
+    where : str, optional
+        The user's own line, or lines, as ``file:line``.
+
+    Returns
+    -------
+    str
+        The parts that are given, in this order.
+
+    Examples
+    --------
+    >>> print(message("axis 3 is out of range for shape (2, 4)", need="-2 <= axis <= 1",
+    ...               mend="axis=1 is the last axis", where="model.py:12"))
+    axis 3 is out of range for shape (2, 4)
+      needed: -2 <= axis <= 1
+      mend: axis=1 is the last axis
+      at: model.py:12
+    """
+    lines = [_continued(wrong, "  ")]
+    for label, part in (("needed", need), ("mend", mend), ("at", where)):
+        if part is not None:
+            lines.append(f"  {label}: {_continued(part, '    ')}")
+    return "\n".join(lines)
+
+
+def _continued(text: str, indent: str) -> str:
+    """Indent every line of `text` but the first."""
+    return text if "\n" not in text else ("\n" + indent).join(text.split("\n"))

@@ -1,0 +1,205 @@
+"""What a caller hands over: matched to inputs, checked, converted within its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dims
+from .dims import Constraint
+from .dtypes import can_feed, canonical
+from .errors import DTypeError, FeedError, message
+from .graph import Node
+
+
+def _label(node: Node) -> str:
+    return f"input '{node.name}' ({node.type})"
+
+
+class Signature:
+    """The inputs of a function, and how the arguments of a call are matched to them."""
+
+    def __init__(self, inputs: Sequence[Node]) -> None:
+        self.inputs = tuple(inputs)
+        self.by_name: dict[str, int] = {}
+        self.ambiguous: set[str] = set()
+        for i, node in enumerate(self.inputs):
+            name = node.name or ""
+            if name in self.by_name:
+                self.ambiguous.add(name)
+            self.by_name[name] = i
+        self.by_node = {node: i for i, node in enumerate(self.inputs)}
+
+    def _names(self) -> str:
+        return ", ".join(f"'{node.name}'" for node in self.inputs) or "none"
+
+    def _position(self, key: Any) -> int:
+        if isinstance(key, Node):
+            if key in self.by_node:
+                return self.by_node[key]
+            raise FeedError(
+                message(
+                    f"{key!r} is fed but is not an input of this function",
+                    need=f"feeds for its inputs: {self._names()}",
+                )
+            )
+        if not isinstance(key, str):
+            raise FeedError(
+                message(f"a feed is named by {key!r}", need="an input node or an input's name")
+            )
+        if key in self.ambiguous:
+            raise FeedError(
+                message(
+                    f"two inputs are named '{key}'",
+                    mend="feed by position, or with a dict from input nodes to arrays",
+                )
+            )
+        if key not in self.by_name:
+            raise FeedError(
+                message(
+                    f"there is no input named '{key}'",
+                    need=f"feeds for the inputs: {self._names()}",
+                )
+            )
+        return self.by_name[key]
+
+    def arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """Return the fed values in the order of the inputs.
+
+        Raises
+        ------
+        FeedError
+            An input is missing, unknown, or fed twice.
+        """
+        count = len(self.inputs)
+        feeds: dict[int, Any] = {}
+
+        def put(position: int, value: Any) -> None:
+            if position in feeds:
+                raise FeedError(message(f"{_label(self.inputs[position])} is fed twice"))
+            feeds[position] = value
+
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for key, value in args[0].items():
+                put(self._position(key), value)
+        else:
+            if len(args) > count:
+                raise FeedError(
+                    message(
+                        f"{len(args)} feeds are given, but there are {count} inputs",
+                        need=f"feeds for the inputs: {self._names()}",
+                    )
+                )
+            for position, value in enumerate(args):
+                put(position, value)
+        for key, value in named.items():
+            put(self._position(key), value)
+        missing = [self.inputs[i] for i in range(count) if i not in feeds]
+        if missing:
+            raise FeedError(
+                message(
+                    f"no feed for {', '.join(map(_label, missing))}",
+                    need=f"feeds for the inputs: {self._names()}",
+                )
+            )
+        return [feeds[i] for i in range(count)]
+
+
+def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
+    """Return the fed value as a C-contiguous array of the input's dtype.
+
+    Floats convert to floats, ints to ints where every value fits; never across kinds.
+
+    Raises
+    ------
+    FeedError
+        The value is not numeric, or its dtype or number of axes is not the input's.
+    """
+    if isinstance(value, Node):
+        raise FeedError(
+            message(f"{_label(node)} is fed a node", need="an array", mend="node.eval()")
+        )
+    try:
+        if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
+            array = np.from_dlpack(value)
+        else:
+            array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        raise FeedError(message(f"{_label(node)} cannot be made an array: {error}")) from None
+    wanted = node.dtype
+    if array.dtype != wanted:
+        weak = not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "dtype")
+        try:
+            given = canonical(array.dtype)
+        except DTypeError:
+            raise FeedError(
+                message(
+                    f"{_label(node)} is fed {array.dtype.name} values",
+                    need=f"numbers of dtype {wanted.name}",
+                )
+            ) from None
+        if strict and not weak:
+            raise FeedError(
+                message(
+                    f"{_label(node)} is fed {given.name}, and strict_feeds is on",
+                    need=wanted.name,
+                    mend=f"array.astype('{wanted.name}')",
+                )
+            )
+        if not can_feed(array, wanted):
+            raise FeedError(
+                message(
+                    f"{_label(node)} is fed {given.name} values that {wanted.name} does not hold",
+                    need=f"{wanted.name}, or values of its kind that fit",
+                    mend=f"array.astype('{wanted.name}')",
+                )
+            )
+        array = array.astype(wanted)
+    if array.ndim != len(node.shape):
+        raise FeedError(
+            message(
+                f"{_label(node)} is fed an array of shape {array.shape}",
+                need=f"{len(node.shape)} axes, shape ({', '.join(map(str, node.shape))})",
+            )
+        )
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        array = np.ascontiguousarray(array).reshape(array.shape)
+    return array
+
+
+def bind_sizes(
+    inputs: Sequence[Node],
+    shapes: Sequence[tuple[int, ...]],
+    constraints: Sequence[tuple[Constraint, Node]] = (),
+) -> dict[str, int]:
+    """Return the size of each named dimension, found from the shapes that were fed.
+
+    Raises
+    ------
+    FeedError
+        A shape does not fit its input, two inputs disagree on a dimension, or a constraint of
+        the graph does not hold; the text names the input, or the node and its line.
+    """
+    solved = dims.solve([node.shape for node in inputs], list(shapes))
+    if isinstance(solved, dims.BindingFailure):
+        node = inputs[solved.index]
+        raise FeedError(
+            message(
+                f"{_label(node)} is fed an array of shape {shapes[solved.index]}: {solved}",
+                need=f"shape ({', '.join(map(str, node.shape))})",
+            )
+        )
+    sizes = dict(solved)
+    for constraint, node in constraints:
+        if not constraint.check(sizes):
+            label = f"'{node.name}' " if node.name else ""
+            raise FeedError(
+                message(
+                    f"{node.op.name} {label}needs {constraint}, but "
+                    + ", ".join(f"{k} is {v}" for k, v in sorted(sizes.items())),
+                    where=f"made at {node.line}" if node.line else None,
+                )
+            )
+    return sizes

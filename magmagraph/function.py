@@ -1,0 +1,513 @@
+"""`mg.function`: the front door. The only file of the language that sees all rooms."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .config import config
+from .errors import DeviceError, FeedError, GraphError, UpdateError, message
+from .feeds import Signature, bind_sizes, conform
+from .graph import Graph, Node, Trace, freeze, topological
+from .op import Kind, describe
+from .ops.convert import as_node
+from .ops.leaf import Variable, variable
+try:
+    from .ops.random import RANDOM_STEP
+except ImportError:
+    RANDOM_STEP = None  # TEMPORARY
+from .structure import Structure
+
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+
+
+class Function:
+    """A compiled graph: define once, run many times. Made by `mg.function`."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Node],
+        outputs: Any,
+        updates: Any = None,
+        *,
+        device: str = "auto",
+        precision: str = "float32",
+        passes: Sequence[Any] | None = None,
+        skip: Sequence[str] = (),
+        distribute: Any = None,
+        name: str | None = None,
+        nan: str = "allow",
+        default_updates: bool = True,
+        strict_feeds: bool = False,
+        deterministic: bool = False,
+        compile_budget: float | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.device = _device(device)
+        if precision not in PRECISIONS:
+            raise ValueError(
+                message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
+            )
+        if nan not in ("allow", "raise"):
+            raise ValueError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
+        self._inputs = _check_inputs(inputs)
+        self._structure = Structure(outputs)
+        nodes = [as_node(leaf) for leaf in self._structure.leaves]
+        pairs = _check_updates(updates)
+        step = _random_step(nodes, pairs)
+        if step is not None:
+            pairs.append((step, step + np.int64(1)))
+        _check_leaves(self._inputs, nodes, pairs)
+        self._user_outputs = nodes
+        self._user_updates = pairs
+        self._settings: dict[str, Any] = {
+            "precision": precision,
+            "passes": None if passes is None else tuple(passes),
+            "skip": tuple(skip),
+            "distribute": distribute,
+            "nan": nan,
+            "deterministic": deterministic,
+            "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
+            "options": dict(options or {}),
+        }
+        from .passes import pipeline
+
+        pipeline.check(self._settings["passes"], self._settings["skip"], precision)
+        self.strict_feeds = strict_feeds
+        self._random = step
+        self._freeze()
+
+    def _freeze(self) -> None:
+        self.trace = Trace()
+        #: The graph as it was frozen, before any pass.
+        self.source_graph: Graph = freeze(
+            self._inputs,
+            self._user_outputs,
+            self._user_updates,
+            trace=self.trace,
+            leaves={} if self._random is None else {RANDOM_STEP: self._random},
+        )
+        self._start()
+
+    def _start(self) -> None:
+        self._signature = Signature(self._inputs)
+        self._wanted = [
+            (node.dtype, node.shape) for node in self._inputs
+        ]
+        self._lock = threading.RLock()
+        self._compiled: Any = None
+        self._report: Any = None
+        self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
+        self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
+        self._last: Any = None
+        self._last_shapes: tuple[tuple[int, ...], ...] | None = None
+
+    # ------------------------------------------------------------------ compiling
+
+    def compile(self, hints: Mapping[str, int] | None = None) -> Function:
+        """Run the passes now (the first call does it otherwise); returns the function.
+
+        Parameters
+        ----------
+        hints
+            Likely sizes of named dimensions, which cost rules use; the first call gives its own.
+        """
+        with self._lock:
+            if self._compiled is None:
+                from .passes import pipeline
+                from .runtime.execute import prepare
+
+                settings = self._settings
+                options = pipeline.Options.make(
+                    hints=dict(hints or {}),
+                    nan=settings["nan"],
+                    precision=settings["precision"],
+                    deterministic=settings["deterministic"],
+                    device=self.device,
+                    **settings["options"],
+                )
+                plan, self._report = pipeline.run(
+                    self.source_graph,
+                    self.trace,
+                    passes=settings["passes"],
+                    skip=settings["skip"],
+                    options=options,
+                )
+                began = time.perf_counter()
+                self._compiled = prepare(
+                    plan, device=self.device, budget=settings["compile_budget"]
+                )
+                self._report.note_kernels(
+                    (time.perf_counter() - began) * 1e3, self._compiled.describe()
+                )
+        return self
+
+    def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        """Return the plan bound to these feed shapes, from the LRU or made now."""
+        bound = self._bound.get(shapes)
+        if bound is None:
+            sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+            self.compile(sizes)
+            from .passes import specialize
+
+            bound = self._compiled.bind(specialize.specialize(self._compiled.plan, sizes))
+            self._causes[shapes] = self._cause(sizes)
+            self._bound[shapes] = bound
+            while len(self._bound) > max(1, config.specializations):
+                dropped, _ = self._bound.popitem(last=False)
+                self._causes.pop(dropped, None)
+        else:
+            self._bound.move_to_end(shapes)
+        self._last, self._last_shapes = bound, shapes
+        return bound
+
+    def _cause(self, sizes: Mapping[str, int]) -> str:
+        if not self._bound:
+            return "first call"
+        before = next(reversed(self._bound.values())).plan.sizes or {}
+        changed = [f"{k}: {before.get(k)} -> {v}" for k, v in sizes.items() if before.get(k) != v]
+        return ", ".join(changed)
+
+    # ------------------------------------------------------------------ running
+
+    def __call__(self, *feeds: Any, out: Any = None, **named: Any) -> Any:
+        """Run once: by position, `f({x: batch})`, or by name `f(x=batch)`.
+
+        Parameters
+        ----------
+        feeds, named
+            A value for every input, NumPy-like, DLPack, or a number.
+        out
+            Arrays of the outputs' structure to write the results into.
+
+        Returns
+        -------
+        The structure of `outputs`, of NumPy arrays that the caller owns.
+
+        Raises
+        ------
+        FeedError
+            A feed is missing, unknown, given twice or does not fit.
+        """
+        if named or len(feeds) != len(self._inputs) or (feeds and type(feeds[0]) is dict):
+            feeds = tuple(self._signature.arrange(feeds, named))
+        with self._lock:
+            bound = self._last
+            if bound is not None:
+                for value, (dtype, _), shape in zip(
+                    feeds, self._wanted, self._last_shapes, strict=True
+                ):
+                    if not (
+                        type(value) is np.ndarray
+                        and value.dtype is dtype
+                        and value.shape == shape
+                        and value.flags.carray
+                    ):
+                        break
+                else:
+                    if out is None:
+                        return self._structure.build(bound.run(feeds))
+            arrays = [
+                conform(value, node, self.strict_feeds)
+                for value, node in zip(feeds, self._inputs, strict=True)
+            ]
+            bound = self._specialize(tuple(array.shape for array in arrays))
+            targets = None if out is None else self._structure.match(out)
+            return self._structure.build(bound.run(arrays, targets))
+
+    def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
+        """Repeat the call: over an iterable of feeds, or `n` times with the same feeds.
+
+        Parameters
+        ----------
+        batches
+            An iterable of feeds (tuples, dicts, or single arrays), or a number of calls.
+        feeds
+            With a number of calls: the feeds of each.
+        keep
+            ``"all"`` stacks each output over the steps; ``"last"`` returns the last.
+        """
+        if keep not in ("all", "last"):
+            raise ValueError(message(f"keep={keep!r}", need="'all' or 'last'"))
+        several: Iterable[Any]
+        if isinstance(batches, (int, np.integer)):
+            several = (() if feeds is None else feeds for _ in range(int(batches)))
+        else:
+            several = batches
+        stacked: list[list[Any]] = []
+        result: Any = None
+        for batch in several:
+            if isinstance(batch, Mapping):
+                result = self(batch)
+            elif isinstance(batch, tuple):
+                result = self(*batch)
+            else:
+                result = self(batch)
+            if keep == "all":
+                stacked.append(Structure(result).leaves)
+        if keep == "last" or result is None:
+            return result
+        return self._structure.build([np.stack(column) for column in zip(*stacked, strict=True)])
+
+    # ------------------------------------------------------------------ seeing
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The inputs, in the order of positional feeds."""
+        return self._inputs
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after the last pass that gives one."""
+        self.compile()
+        graph = self._report.graph
+        assert isinstance(graph, Graph)
+        return graph
+
+    @property
+    def report(self) -> Any:
+        """What each pass did: a record per pass, printable as a table or JSON."""
+        self.compile()
+        return self._report
+
+    @property
+    def plan(self) -> Any:
+        """The plan, bound to the sizes of the last call where there was one."""
+        if self._last is not None:
+            return self._last.plan
+        if all(type(e) is int for node in self._inputs for e in node.shape):
+            shapes: tuple[Any, ...] = tuple(node.shape for node in self._inputs)
+            with self._lock:
+                return self._specialize(shapes).plan
+        self.compile()
+        return self._compiled.plan
+
+    @property
+    def memory(self) -> Any:
+        """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs."""
+        from .passes.memory import account
+
+        return account(self.plan)
+
+    @property
+    def specializations(self) -> list[tuple[dict[str, int], str]]:
+        """The sets of sizes that are bound now, each with the dimension that caused it."""
+        return [
+            (dict(bound.plan.sizes or {}), self._causes[shapes])
+            for shapes, bound in self._bound.items()
+        ]
+
+    def __repr__(self) -> str:
+        label = f" '{self.name}'" if self.name else ""
+        names = ", ".join(node.name or "?" for node in self._inputs)
+        state = "not compiled yet" if self._compiled is None else f"{len(self.plan.steps)} steps"
+        return f"<function{label} ({names}) -> {len(self._user_outputs)} outputs, {state}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "inputs": self._inputs,
+            "outputs": self._structure.build(self._user_outputs),
+            "updates": self._user_updates,
+            "settings": self._settings,
+            "device": self.device,
+            "name": self.name,
+            "strict_feeds": self.strict_feeds,
+            "random": self._random,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.name = state["name"]
+        self.device = state["device"]
+        self.strict_feeds = state["strict_feeds"]
+        self._inputs = state["inputs"]
+        self._structure = Structure(state["outputs"])
+        self._user_outputs = list(self._structure.leaves)
+        self._user_updates = state["updates"]
+        self._settings = state["settings"]
+        self._random = state["random"]
+        self._freeze()
+
+
+def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **options: Any) -> Function:
+    """Compile a graph into a callable.
+
+    Parameters
+    ----------
+    inputs
+        Input nodes, in the order of positional feeds.
+    outputs
+        A node, a list, tuple or (nested) dict of nodes, or None: the result has the same form.
+    updates
+        ``{variable: new value}`` (or pairs). All see the values from before the call and land
+        together or not at all.
+    **options
+        ``device`` ("auto", "cpu", "cuda", "cuda:1"), ``precision``, ``passes`` (a tuple in place
+        of the pipeline), ``skip`` (names of optional passes), ``name``, ``nan`` ("allow" or
+        "raise": a call whose results or updates are not finite raises and changes nothing),
+        ``strict_feeds``, ``deterministic``, ``compile_budget`` (seconds).
+
+    Returns
+    -------
+    Function
+
+    Raises
+    ------
+    GraphError, UpdateError, PassError, DeviceError
+        An input that is not one, an input that is missing, a variable updated twice, an update
+        of something else, an unknown pass or device.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=(3,))
+    >>> f = mg.function([x], mg.sum(x * 2.0))
+    >>> f([1.0, 2.0, 3.0])
+    array(12., dtype=float32)
+    """
+    return Function(inputs, outputs, updates, **options)
+
+
+def _device(device: str) -> str:
+    wanted = config.device if device == "auto" else device
+    if wanted in ("auto", "cpu"):
+        return "cpu"
+    family, _, number = str(wanted).partition(":")
+    if family == "cuda" and (not number or number.isdigit()):
+        raise DeviceError(
+            message(
+                f"device={device!r}: this version has no CUDA runtime", mend="device='cpu'"
+            )
+        )
+    raise DeviceError(
+        message(f"there is no device {device!r}", need="'auto', 'cpu', 'cuda' or 'cuda:1'")
+    )
+
+
+def _check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
+    if isinstance(inputs, Node):
+        raise GraphError(message("inputs is one node", need="a list of inputs", mend="[x]"))
+    seen: set[Node] = set()
+    for node in inputs:
+        if not isinstance(node, Node) or "key" not in node.attrs:
+            what = describe(node) if isinstance(node, Node) else repr(node)
+            raise GraphError(
+                message(
+                    f"{what} is listed in inputs and is not an input",
+                    need="nodes made by mg.input(...), or mg.var(...) without init",
+                )
+            )
+        if node in seen:
+            raise GraphError(message(f"input '{node.name}' is listed twice in inputs"))
+        seen.add(node)
+    return tuple(inputs)
+
+
+def _check_updates(updates: Any) -> list[tuple[Node, Node]]:
+    if updates is None:
+        return []
+    pairs = list(updates.items()) if isinstance(updates, Mapping) else list(updates)
+    seen: set[Node] = set()
+    checked: list[tuple[Node, Node]] = []
+    for target, new in pairs:
+        if not isinstance(target, Variable):
+            what = describe(target) if isinstance(target, Node) else repr(target)
+            raise UpdateError(
+                message(
+                    f"{what} is updated and is not a variable",
+                    need="a variable, made by mg.variable(...) or mg.var(..., init=...)",
+                )
+            )
+        if target in seen:
+            raise UpdateError(message(f"variable '{target.name}' is updated twice"))
+        seen.add(target)
+        value = as_node(new, target.dtype)
+        if value.dtype != target.dtype:
+            raise UpdateError(
+                message(
+                    f"the update of variable '{target.name}' ({target.type}) is {value.type}",
+                    need=f"dtype {target.dtype.name}",
+                    mend=f"mg.cast(value, '{target.dtype.name}')",
+                )
+            )
+        if value.shape != target.shape:
+            raise UpdateError(
+                message(
+                    f"the update of variable '{target.name}' ({target.type}) is {value.type}",
+                    need=f"shape {target.shape}",
+                )
+            )
+        checked.append((target, value))
+    return checked
+
+
+def _check_leaves(
+    inputs: Sequence[Node], outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
+) -> None:
+    known = set(inputs)
+    for node in topological([*outputs, *(value for _, value in updates)]):
+        if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in known:
+            raise GraphError(
+                message(
+                    f"the graph needs the input {describe(node)}, which is not listed in inputs",
+                    mend=f"mg.function([..., {node.name}], ...)",
+                )
+            )
+
+
+def _random_step(
+    outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
+) -> Variable | None:
+    """Return a step counter of the function's own where anything in it is random."""
+    roots = [*outputs, *(value for _, value in updates)]
+    if any(node.op is RANDOM_STEP for node in topological(roots)):
+        return variable("random_step", init=np.int64(0))
+    return None
+
+
+_EVALUATORS = 64
+_evaluators: OrderedDict[Node, Function] = OrderedDict()  # the most recently evaluated nodes
+_evaluators_lock = threading.Lock()
+
+
+def _eval(self: Node, feeds: Mapping[Any, Any] | None = None, /, **named: Any) -> Any:
+    """Return the node's value, compiled at the first call.
+
+    Parameters
+    ----------
+    feeds, named
+        Values of the inputs it needs, ``{x: array}`` or by name.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=(2,))
+    >>> (x + 1.0).eval({x: [1.0, 2.0]})
+    array([2., 3.], dtype=float32)
+    """
+    with _evaluators_lock:
+        compiled = _evaluators.get(self)
+        if compiled is not None:
+            _evaluators.move_to_end(self)
+    if compiled is None:
+        inputs = [n for n in topological([self]) if n.op.kind is Kind.LEAF and "key" in n.attrs]
+        compiled = Function(inputs, self)
+        with _evaluators_lock:
+            _evaluators[self] = compiled
+            while len(_evaluators) > _EVALUATORS:
+                _evaluators.popitem(last=False)
+    if feeds is None:
+        return compiled(**named)
+    if not isinstance(feeds, Mapping):
+        raise FeedError(
+            message(f"eval is given {type(feeds).__name__}", need="a dict from inputs to arrays")
+        )
+    return compiled(dict(feeds), **named)
+
+
+Node.eval = _eval  # type: ignore[attr-defined]

@@ -1,0 +1,122 @@
+"""The reference interpreter: any graph, after any pass, node by node with the array expressions.
+
+It is the meaning of a graph. Passes are tested against it, `f.check` measures with it, and the
+simplify pass folds constants with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import dims
+from .dims import Dim
+from .dtypes import is_float
+from .errors import FeedError, GraphError, message
+from .graph import Graph, Node
+from .op import Effect, Kind
+from .types import Type
+
+_ARITHMETIC = frozenset((Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION))
+
+
+def bind_attribute(value: Any, sizes: Mapping[str, int]) -> Any:
+    """Return an attribute with each `Dim` inside it replaced by its size."""
+    if isinstance(value, Dim):
+        return dims.evaluate(value, sizes)
+    if isinstance(value, tuple):
+        return tuple(bind_attribute(v, sizes) for v in value)
+    return value
+
+
+def bind_attributes(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return a node's attributes with concrete extents."""
+    return {k: bind_attribute(v, sizes) for k, v in attrs.items()}
+
+
+def _narrow(dtype: np.dtype) -> bool:
+    return is_float(dtype) and dtype.itemsize < 4
+
+
+def apply(node: Node, operands: list[Any], sizes: Mapping[str, int], xp: Any = np) -> Any:
+    """Evaluate one node on arrays: its array expression, cast to its dtype."""
+    op = node.op
+    if op.kind in _ARITHMETIC and any(_narrow(a.dtype) for a in operands):
+        operands = [a.astype(np.float32) if _narrow(a.dtype) else a for a in operands]
+    with np.errstate(all="ignore"):
+        result = op.evaluate(xp, *operands, **bind_attributes(node.attrs, sizes))
+    if isinstance(node.type, tuple):
+        return tuple(
+            _settle(node, r, t, sizes, xp) for r, t in zip(result, node.type, strict=True)
+        )
+    return _settle(node, result, node.type, sizes, xp)
+
+
+def _settle(node: Node, result: Any, type_: Type, sizes: Mapping[str, int], xp: Any) -> Any:
+    array = xp.asarray(result)
+    if array.dtype != type_.dtype:
+        with np.errstate(all="ignore"):
+            array = array.astype(type_.dtype)
+    expected = type_.concrete(dict(sizes))
+    if array.shape != expected:
+        raise GraphError(
+            message(
+                f"{node.op.name} evaluated to shape {array.shape}, its shape rule says {expected}"
+            )
+        )
+    return array
+
+
+def solve_sizes(graph: Graph, feeds: Mapping[Node, Any]) -> dict[str, int]:
+    """Return the sizes of the named dimensions that the feeds' shapes imply."""
+    shapes = [(node, np.shape(value)) for node, value in feeds.items()]
+    solved = dims.solve([node.shape for node, _ in shapes], [shape for _, shape in shapes])
+    if isinstance(solved, dims.BindingFailure):
+        raise FeedError(message(f"the shapes of the feeds do not fit: {solved}"))
+    return dict(solved)
+
+
+def evaluate(
+    graph: Graph,
+    feeds: Mapping[Node, Any],
+    sizes: Mapping[str, int] | None = None,
+    *,
+    xp: Any = np,
+    override: Mapping[Node, Any] | None = None,
+) -> dict[Node, Any]:
+    """Evaluate every node of a graph; nothing is written to any variable.
+
+    Parameters
+    ----------
+    graph
+        A frozen graph, before or after any pass that gives a graph.
+    feeds
+        Arrays for its inputs (and, where given, for variables in place of what they hold).
+    sizes
+        Sizes of the named dimensions; found from the feeds unless given.
+    override
+        Values that stand for a node instead of its evaluation (replayed random values, ...).
+
+    Returns
+    -------
+    dict
+        The array of every node (a tuple for operations with several results).
+    """
+    if sizes is None:
+        sizes = solve_sizes(graph, {n: v for n, v in feeds.items() if n.inputs == ()})
+    values: dict[Node, Any] = {}
+    for node in graph.nodes:
+        if override is not None and node in override:
+            values[node] = override[node]
+        elif node in feeds:
+            array = xp.asarray(feeds[node])
+            values[node] = array if array.dtype == node.dtype else array.astype(node.dtype)
+        elif node.op.effect is Effect.STATE and "state" in node.attrs:
+            values[node] = xp.asarray(node.attrs["state"].data)
+        elif node.op.kind is Kind.LEAF and "key" in node.attrs:
+            raise FeedError(message(f"input '{node.name}' has no value", need="a feed for it"))
+        else:
+            values[node] = apply(node, [values[i] for i in node.inputs], sizes, xp)
+    return values

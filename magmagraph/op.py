@@ -1,0 +1,338 @@
+"""The record of an operation, and what calling one does.
+
+Everything that is known of an operation stands in one `Op` record: its shape rule, its NumPy
+expression, the scalar expression of generated kernels, its gradient, the samples that its tests
+are made from. Calling an `Op` runs the shape rule at once and makes a `Node`.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import dims
+from .dims import Constraint
+from .errors import DTypeError, ShapeError, message
+from .types import Extent, Shape, TypeLike
+
+if TYPE_CHECKING:
+    from .graph import Node
+
+
+class Kind(enum.StrEnum):
+    """What sort of operation it is; passes decide by kind and record fields, never by name."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    CONTRACTION = "contraction"
+    LAYOUT = "layout"
+    INDEX = "index"
+    RANDOM = "random"
+    COLLECTIVE = "collective"
+    CONTROL = "control"
+    LEAF = "leaf"
+    LOWERED = "lowered"
+
+
+class Effect(enum.StrEnum):
+    """Whether two equal expressions may be one node.
+
+    ``PURE`` may; ``STATE`` and ``RANDOM`` leaves are told apart by an attribute of theirs (a
+    state object, a stream id); ``ORDERED`` nodes (taps, asserts) are roots that run in order.
+    """
+
+    PURE = "pure"
+    STATE = "state"
+    RANDOM = "random"
+    ORDERED = "ordered"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One set of arguments that the table-generated tests call an operation with.
+
+    Attributes
+    ----------
+    inputs
+        Arrays (float ones in float64: tests cast them), one per operand; a list of arrays for a
+        function that takes a list.
+    attrs
+        Keyword arguments of the public function.
+    gradient
+        Positions of the operands to differentiate; ``None`` means every float operand.
+    reason
+        Where `gradient` leaves a float operand out: the mathematical reason.
+    """
+
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    gradient: tuple[int, ...] | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """Arguments that must be refused, with the error class and the first line of its text."""
+
+    inputs: tuple[Any, ...]
+    error: type[Exception]
+    text: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How a reduction folds one element into its accumulator in generated kernels.
+
+    Attributes
+    ----------
+    identity
+        C expression of the starting accumulator (``T`` is the accumulator's type).
+    combine
+        C expression over ``a`` (accumulator) and ``b`` (element, or another accumulator).
+    blocked
+        True where float sums are taken in blocks and added in a wider type (sum).
+    indexed
+        True where the result is the position of the winning element (argmax): ``combine`` is
+        then the C condition under which element ``b`` replaces ``a``; first winner stays.
+    """
+
+    identity: str
+    combine: str
+    blocked: bool = False
+    indexed: bool = False
+
+
+ScalarRule = str | Callable[[np.dtype], str]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Op:
+    """Everything there is to know about one operation.
+
+    Attributes
+    ----------
+    name
+        Unique name.
+    kind, effect
+        See `Kind` and `Effect`.
+    rule
+        ``rule(call, *types, **attrs) -> Type`` (or a tuple of them): the shape and dtype rule.
+        ``call`` (a `Call`) broadcasts, unifies and makes errors.
+    evaluate
+        ``evaluate(xp, *arrays, **attrs)``: the array expression, ``xp`` being numpy or cupy.
+        Extents in attrs are concrete ints by then. Float16 and bfloat16 operands of arithmetic
+        kinds arrive as float32; the caller casts the result to the node's dtype.
+    scalar
+        C expression over operands ``a, b, c, d`` for generated kernels, or a function from the
+        operand dtype to one. ``$name(...)`` is a math function resolved to the dtype's variant
+        (``$exp`` is ``expf`` or ``exp``); ``T`` is the computing type. Int literals only, or
+        ``(T)0.5``.
+    reduction
+        For reductions: how elements are folded.
+    gradient
+        ``gradient(node, cotangent) -> tuple of Node | None``, one per input, written with
+        ordinary operations. ``None`` where no gradient flows.
+    no_gradient
+        Where `gradient` is None: the mathematical reason (piecewise constant, integer valued).
+    function
+        The public function ``mg.<name>``, which converts and promotes its arguments.
+    samples, bad_samples
+        Make the arguments of the generated tests.
+    reference
+        ``reference(*arrays, **attrs)`` of NumPy or SciPy that the tests compare with.
+    numerics
+        Row of the tolerance table: exact, stable, reassoc, half.
+    flops
+        ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
+    precision
+        Later use by the precision pass: allow, keep or follow.
+    alias
+        True where the result is the first operand's buffer seen with another shape (reshape).
+    kernel
+        Family of kernels that runs it after lowering (fused, gemm, gemv, ...); empty: the array
+        expression.
+    jvp, batching, sharding, capturable, onnx
+        Rules for forward mode, vmap, sharding, CUDA capture, export.
+    doc
+        One line for the tables.
+    """
+
+    name: str
+    kind: Kind
+    rule: Callable[..., TypeLike]
+    evaluate: Callable[..., Any]
+    doc: str = ""
+    effect: Effect = Effect.PURE
+    scalar: ScalarRule | None = None
+    reduction: Reduction | None = None
+    gradient: Callable[[Node, Node], Sequence[Node | None]] | None = None
+    no_gradient: str = ""
+    function: Callable[..., Any] | None = None
+    samples: Callable[[], Sequence[Sample]] | None = None
+    bad_samples: Callable[[], Sequence[BadSample]] | None = None
+    reference: Callable[..., Any] | None = None
+    numerics: str = "stable"
+    flops: Callable[..., Extent] | None = None
+    precision: str = "follow"
+    alias: bool = False
+    kernel: str = ""
+    commutative: bool = False
+    jvp: Callable[..., Any] | None = None
+    batching: Callable[..., Any] | None = None
+    sharding: Callable[..., Any] | None = None
+    capturable: bool = True
+    onnx: str = ""
+
+    def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
+        """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
+        call = Call(self, inputs)
+        result = self.rule(call, *[node.type for node in inputs], **attrs)
+        return _NODE[0](
+            self, inputs, attrs, result, name, caller_line(), tuple(call.constraints)
+        )
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_op_by_name, (self.name,))
+
+    def __deepcopy__(self, memo: Any) -> Op:
+        return self
+
+    __hash__ = object.__hash__
+
+
+_NODE: list[type[Node]] = []  # filled by graph.py: Op and Node know each other
+
+
+def _op_by_name(name: str) -> Op:
+    from .ops import TABLE
+
+    record = TABLE[name]
+    assert isinstance(record, Op)
+    return record
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Composite:
+    """A public function made of operations: listed, documented and tested like an `Op`.
+
+    Attributes are those of `Op` of the same names; `numerics` and `samples` drive the tests.
+    `no_gradient` gives the mathematical reason where the function has none.
+    """
+
+    name: str
+    kind: Kind
+    function: Callable[..., Any]
+    doc: str = ""
+    samples: Callable[[], Sequence[Sample]] | None = None
+    bad_samples: Callable[[], Sequence[BadSample]] | None = None
+    reference: Callable[..., Any] | None = None
+    numerics: str = "stable"
+    no_gradient: str = ""
+
+
+class Call:
+    """One application of an operation: what a shape rule may ask, and how it complains."""
+
+    __slots__ = ("constraints", "inputs", "op")
+
+    def __init__(self, op: Op | Composite, inputs: tuple[Node, ...]) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.constraints: list[Constraint] = []
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """Return the common shape by NumPy's rule; a named dimension never broadcasts."""
+        first = shapes[0]
+        for other in shapes[1:]:
+            if other != first:
+                break
+        else:
+            return first
+        try:
+            return dims.broadcast(shapes, self.constraints)
+        except dims.BroadcastFailure as failure:
+            raise self.shape_error(
+                f"extents {failure.left} and {failure.right} do not broadcast "
+                f"(axis {failure.axis})",
+                need="equal extents, or a literal 1 (a named dimension never broadcasts)",
+                mend="reshape or transpose one operand, or insert a literal 1 with expand_dims",
+            ) from None
+
+    def unify(self, left: Extent, right: Extent, what: str) -> Extent:
+        """Return the extent that two equal extents share; `what` names them in the error."""
+        if left == right:
+            return left
+        result = dims.unify(left, right, self.constraints)
+        if result is None:
+            raise self.shape_error(f"{what} differ: {left} and {right}", need="equal extents")
+        return result
+
+    def axis(self, axis: int, ndim: int, name: str = "axis") -> int:
+        """Return a normalized axis number, or raise with the range that would be right."""
+        if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+            raise self.dtype_error(f"{name}={axis!r} is not an int")
+        if not -ndim <= axis < ndim:
+            raise self.shape_error(
+                f"{name}={axis} is out of range for {ndim} axes",
+                need=f"an axis in [{-ndim}, {ndim})" if ndim else "an operand with axes",
+            )
+        return int(axis) % ndim
+
+    def _operands(self) -> str:
+        return "".join(
+            f"\n  operand {i}: {describe(node)}" for i, node in enumerate(self.inputs)
+        )
+
+    def shape_error(
+        self, wrong: str, need: str | None = None, mend: str | None = None
+    ) -> ShapeError:
+        """Make (not raise) a ShapeError that lists the operands."""
+        return ShapeError(message(f"{self.op.name}: {wrong}", need, mend) + self._operands())
+
+    def dtype_error(
+        self, wrong: str, need: str | None = None, mend: str | None = None
+    ) -> DTypeError:
+        """Make (not raise) a DTypeError that lists the operands."""
+        return DTypeError(message(f"{self.op.name}: {wrong}", need, mend) + self._operands())
+
+
+def describe(node: Node) -> str:
+    """Return one line about a node: name, type, and where it was made."""
+    label = f"'{node.name}' " if node.name else ""
+    where = f", made at {node.line}" if node.line else ""
+    return f"{label}{node.type} by {node.op.name}{where}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's source."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
+
+_PACKAGE = __name__.rpartition(".")[0]
+_PREFIX = _PACKAGE + "."
+
+
+def caller_line() -> Line | None:
+    """Return the innermost line outside of this package that is now running."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != _PACKAGE and not module.startswith(_PREFIX):
+            return Line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

@@ -1,0 +1,73 @@
+"""Identities with a meaning: projections of several results, gradient stops, markers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..graph import Node
+from ..op import Call, Kind, Op, Sample
+from ..types import Type
+from .convert import as_node
+
+
+def _item_type(call: Call, x: tuple[Type, ...], *, index: int) -> Type:
+    return x[index]
+
+
+def _identity_type(call: Call, x: Type, **attrs: Any) -> Type:
+    return x
+
+
+def _identity(xp: Any, x: Any, **attrs: Any) -> Any:
+    return x
+
+
+ITEM = Op(
+    name="item",
+    kind=Kind.CONTROL,
+    doc="One of the results of an operation that has several.",
+    rule=_item_type,
+    evaluate=lambda xp, x, *, index: x[index],
+    no_gradient="operations with several results give the gradient themselves",
+)
+
+
+def stop_gradient(x: Any) -> Node:
+    """Return `x`, taken as a constant by gradients.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> s = mg.var("s", init=3.0)
+    >>> mg.grad(s * mg.stop_gradient(s), s).eval()
+    array(3., dtype=float32)
+    """
+    return STOP_GRADIENT(as_node(x))
+
+
+STOP_GRADIENT = Op(
+    name="stop_gradient",
+    kind=Kind.CONTROL,
+    doc="The operand, taken as a constant by gradients.",
+    rule=_identity_type,
+    evaluate=_identity,
+    alias=True,
+    no_gradient="taken as a constant by definition",
+    function=stop_gradient,
+    samples=lambda: [Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")],
+    reference=lambda x: x,
+)
+
+MARKER = Op(
+    name="marker",
+    kind=Kind.CONTROL,
+    doc="An identity that gradients leave: role 'seed' at the loss, 'gradient' at a target.",
+    rule=_identity_type,
+    evaluate=_identity,
+    alias=True,
+    gradient=lambda node, cotangent: (cotangent,),
+)
+
+RECORDS = (ITEM, STOP_GRADIENT, MARKER)

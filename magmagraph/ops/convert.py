@@ -1,0 +1,106 @@
+"""How Python values, arrays and nodes of different dtypes become operands of one dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..config import config
+from ..dims import Dim
+from ..dtypes import canonical, is_float, promote, weak_dtype
+from ..graph import Node
+from ..op import Call, Kind, Op, Sample
+from ..types import Type
+from .leaf import constant
+
+
+def _cast_type(call: Call, x: Type, *, dtype: np.dtype) -> Type:
+    return Type(dtype, x.shape)
+
+
+def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
+    source = node.inputs[0]
+    if not (is_float(source.dtype) and is_float(node.dtype)):
+        return (None,)
+    return (cast(cotangent, source.dtype),)
+
+
+def cast(x: Any, dtype: Any) -> Node:
+    """Convert `x` to another dtype, element by element.
+
+    Floats to ints truncate toward zero; to bool, nonzero is true. The gradient is converted back;
+    none flows through an integer.
+
+    Parameters
+    ----------
+    x
+        Node or array of any shape.
+    dtype
+        The wanted dtype.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.cast(mg.constant([1.7, -1.7]), "int32").eval()
+    array([ 1, -1], dtype=int32)
+    """
+    node = as_node(x)
+    wanted = canonical(dtype)
+    return node if node.dtype == wanted else CAST(node, dtype=wanted)
+
+
+CAST = Op(
+    name="cast",
+    kind=Kind.ELEMENTWISE,
+    doc="Convert to another dtype.",
+    rule=_cast_type,
+    evaluate=lambda xp, x, *, dtype: xp.asarray(x).astype(dtype),
+    scalar="a",  # generated kernels convert where the dtypes of operand and result differ
+    gradient=_cast_gradient,
+    function=cast,
+    samples=lambda: [Sample((np.linspace(-2.0, 2.0, 6).reshape(2, 3),), {"dtype": "float32"})],
+    reference=lambda x, dtype: np.asarray(x).astype(dtype),
+)
+
+
+def as_node(value: Any, like: np.dtype | None = None) -> Node:
+    """Return `value` as a node; a Python scalar is weak and takes its dtype from `like`."""
+    if isinstance(value, Node):
+        return value
+    if like is not None and type(value) in (bool, int, float):
+        return constant(value, dtype=weak_dtype(value, like, config.float_dtype))
+    return constant(value)
+
+
+def promoted(*values: Any) -> tuple[Node, ...]:
+    """Return the operands as nodes of one dtype: promotion by the rules of the public API."""
+    strong = [v.dtype for v in values if isinstance(v, Node)]
+    strong += [
+        canonical(np.asarray(v).dtype) if not isinstance(v, (list, tuple)) else constant(v).dtype
+        for v in values
+        if not isinstance(v, Node) and type(v) not in (bool, int, float) and type(v) is not Dim
+    ]
+    if not strong:
+        nodes = [as_node(v) for v in values]
+        common = promote(*[node.dtype for node in nodes])
+    else:
+        common = promote(*strong) if len(strong) > 1 else strong[0]
+        for v in values:
+            if type(v) in (bool, int, float):
+                common = promote(common, weak_dtype(v, common, config.float_dtype))
+        nodes = [as_node(v, common) for v in values]
+        if any(type(v) is Dim for v in values):
+            common = promote(common, np.dtype(np.int64))
+    return tuple(node if node.dtype == common else cast(node, common) for node in nodes)
+
+
+def nodes_of(values: Any) -> list[Node]:
+    """Return the members of a list, a tuple or one value as nodes."""
+    if isinstance(values, Sequence) and not isinstance(values, str):
+        return [as_node(v) for v in values]
+    return [as_node(values)]
+
+
+RECORDS = (CAST,)

@@ -1,0 +1,287 @@
+"""Identities that say how a value is to be differentiated: recomputation and custom rules."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import GradientError, message
+from ..graph import Node, topological
+from ..nesting import leaves, like
+from ..op import Call, Kind, Op
+from ..rebuild import rebuild
+from ..types import Type
+from .convert import as_node
+
+__all__ = ["checkpoint", "custom_gradient"]
+
+_uids = itertools.count()
+
+
+def _first_type(call: Call, value: Type, *others: Type, **attrs: Any) -> Type:
+    return value
+
+
+def _first(xp: Any, value: Any, *others: Any, **attrs: Any) -> Any:
+    return value
+
+
+# Recomputation.
+
+
+def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
+    """Differentiate a copy of the body, which hangs on barriers and so is computed again."""
+    from ..autodiff import sweep
+    from ..dtypes import is_float
+
+    value, *reads = node.inputs
+    moved = node.attrs["arguments"]
+    uid = node.attrs["uid"]
+    fresh = [
+        RECOMPUTE(operand, uid=uid, position=position) if position < moved else operand
+        for position, operand in enumerate(reads)
+    ]
+    replace = dict(zip(reads, fresh, strict=True))
+    if value in replace:
+        return (cotangent, *(None for _ in reads))
+    (copy,) = rebuild([value], replace)
+    wanted = [operand for operand in fresh if is_float(operand.dtype)]
+    found = sweep([copy], [cotangent], [("", operand) for operand in wanted], free=True)
+    by_operand = dict(zip(wanted, found, strict=True))
+    return (None, *(by_operand.get(operand) for operand in fresh))
+
+
+RECOMPUTE = Op(
+    name="recompute",
+    kind=Kind.CONTROL,
+    doc="An identity that keeps what is computed from it apart from equal expressions.",
+    rule=_first_type,
+    evaluate=_first,
+    alias=True,
+    gradient=lambda node, cotangent: (cotangent,),
+)
+
+CHECKPOINT = Op(
+    name="checkpoint",
+    kind=Kind.CONTROL,
+    doc="The first operand; its gradient computes it again from the other operands.",
+    rule=_first_type,
+    evaluate=_first,
+    alias=True,
+    gradient=_checkpoint_gradient,
+)
+
+
+def checkpoint(target: Any, inputs: Any = None) -> Any:
+    """Recompute in the backward pass instead of keeping intermediate values.
+
+    The value is the same, and so are the gradients. What lies between the inputs and the value
+    is not kept for the gradient, but computed a second time from the inputs: memory for time.
+
+    Parameters
+    ----------
+    target : callable or Node
+        A function of nodes that returns a node or a nested list, tuple or dict of nodes:
+        the result is a function of the same arguments. Or a node.
+    inputs : Node or sequence of nodes, optional
+        With a node: from where it is recomputed. These, and what they are computed from, are
+        kept. Default: the inputs and variables that the node depends on.
+
+    Returns
+    -------
+    callable or Node
+
+    Raises
+    ------
+    GradientError
+        Where the target depends on none of the inputs: there is nothing to recompute.
+
+    Notes
+    -----
+    The copy is built on ``recompute`` identities, which carry a number of their own, so that it
+    is not merged with the equal expressions of the forward pass. Nodes that the function takes
+    from outside of its arguments (weights, say) get their gradients as usual; they are kept.
+    Random nodes in the copy draw the same numbers.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", init=[0.0, 1.0])
+    >>> block = mg.checkpoint(lambda h: mg.tanh(mg.sin(h)) * 2.0)
+    >>> mg.grad(mg.sum(block(x)), x).eval()[0]
+    np.float32(2.0)
+    """
+    if isinstance(target, Node):
+        if inputs is None:
+            starts = [node for node in topological([target]) if not node.inputs]
+            # Constants need no barrier: what is computed from them alone is folded.
+            starts = [node for node in starts if "key" in node.attrs or "state" in node.attrs]
+        else:
+            starts = [inputs] if isinstance(inputs, Node) else list(inputs)
+        return _checkpointed(target, starts, next(_uids))
+
+    def checkpointed(*arguments: Any, **named: Any) -> Any:
+        given = [as_node(member) for _, member in leaves([*arguments], "arguments")]
+        result = target(*like([*arguments], given), **named)
+        uid = next(_uids)
+        members = [member for _, member in leaves(result, "result")]
+        return like(result, [_checkpointed(member, given, uid) for member in members])
+
+    return checkpointed
+
+
+def _checkpointed(value: Node, starts: Sequence[Node], uid: int) -> Node:
+    starts = list(dict.fromkeys(starts))
+    boundary = {id(node) for node in starts}
+    order = topological([value], stop=lambda node: id(node) in boundary)
+    body = set(boundary)
+    for node in order:
+        if any(id(operand) in body for operand in node.inputs):
+            body.add(id(node))
+    if id(value) not in body:
+        raise GradientError(
+            message(
+                "checkpoint: the value depends on none of the inputs",
+                need="inputs from which it can be recomputed",
+            )
+        )
+    captured: dict[Node, None] = {}
+    for node in order:
+        if id(node) in body and id(node) not in boundary:
+            captured.update((o, None) for o in node.inputs if id(o) not in body)
+    present = {id(node) for node in order}
+    used = [node for node in starts if id(node) in present]
+    return CHECKPOINT(value, *used, *captured, arguments=len(used), uid=uid)
+
+
+# Custom rules.
+
+
+class _Rule:
+    """The backward half of one call of a custom function, and how to get it for other operands."""
+
+    __slots__ = ("arguments", "backward", "function")
+
+    def __init__(self, function: Any, arguments: Sequence[Node], backward: Any) -> None:
+        self.function = function
+        self.arguments = tuple(arguments)
+        self.backward = backward
+
+    def apply(self, operands: Sequence[Node], cotangent: Node) -> tuple[Node | None, ...]:
+        backward = self.backward
+        if any(a is not b for a, b in zip(self.arguments, operands, strict=True)):
+            _, backward = self.function(*operands)  # the node was copied onto other operands
+        parts = backward(cotangent)
+        parts = tuple(parts) if isinstance(parts, (tuple, list)) else (parts,)
+        name = getattr(self.function, "__name__", "function")
+        if len(parts) != len(operands):
+            raise GradientError(
+                message(
+                    f"custom_gradient: the rule of {name} returned {len(parts)} gradients "
+                    f"for {len(operands)} arguments",
+                    need="one per argument, None where no gradient flows",
+                )
+            )
+        result: list[Node | None] = []
+        for index, (part, operand) in enumerate(zip(parts, operands, strict=True)):
+            node = None if part is None else as_node(part, operand.dtype)
+            if node is not None and node.shape not in (operand.shape, ()):
+                raise GradientError(
+                    message(
+                        f"custom_gradient: the rule of {name} returned shape {node.shape} "
+                        f"for argument {index}, which has {operand.shape}",
+                        need="the argument's shape",
+                    )
+                )
+            if node is not None and node.shape != operand.shape:
+                from .layout import broadcast_to
+
+                node = broadcast_to(node, operand.shape)
+            result.append(node)
+        return tuple(result)
+
+
+def _custom_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
+    rule: _Rule = node.attrs["rule"]
+    return (None, *rule.apply(node.inputs[1:], cotangent))
+
+
+CUSTOM_GRADIENT = Op(
+    name="custom_gradient",
+    kind=Kind.CONTROL,
+    doc="The first operand; its gradient is a function of the user's.",
+    rule=_first_type,
+    evaluate=_first,
+    alias=True,
+    gradient=_custom_gradient,
+)
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
+    """Give a function of nodes a gradient of its own.
+
+    Parameters
+    ----------
+    function : callable
+        Takes nodes and returns a pair: the value, a node; and its rule, a function from the
+        value's cotangent to the arguments' gradients (one node, or a tuple with one per
+        argument; None where no gradient flows). Both are ordinary graphs, so that the gradient
+        can be differentiated again.
+
+    Returns
+    -------
+    callable
+        The function of the same arguments that returns the value.
+
+    Raises
+    ------
+    GradientError
+        Where the function does not return such a pair (when called), or its rule gives another
+        number or shape of gradients (when differentiated).
+
+    Notes
+    -----
+    Only the arguments receive gradients: what the function takes from outside is a constant to
+    it.
+
+    Examples
+    --------
+    A sign whose gradient passes straight through:
+
+    >>> import magmagraph as mg
+    >>> @mg.custom_gradient
+    ... def quantized(x):
+    ...     return mg.sign(x), lambda cotangent: cotangent
+    >>> x = mg.var("x", init=[-0.5, 2.0])
+    >>> mg.grad(mg.sum(quantized(x) * 3.0), x).eval()
+    array([3., 3.], dtype=float32)
+    """
+
+    def differentiated(*arguments: Any) -> Node:
+        operands = [as_node(argument) for argument in arguments]
+        result = function(*operands)
+        if (
+            not isinstance(result, tuple)
+            or len(result) != 2
+            or not isinstance(result[0], Node)
+            or not callable(result[1])
+        ):
+            name = getattr(function, "__name__", "function")
+            raise GradientError(
+                message(
+                    f"custom_gradient: {name} returned {type(result).__name__}",
+                    need="a pair: the value, a node, and its rule, a function of the cotangent",
+                    mend="return value, lambda cotangent: (gradient, ...)",
+                )
+            )
+        value, backward = result
+        return CUSTOM_GRADIENT(value, *operands, rule=_Rule(function, operands, backward))
+
+    for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+        if hasattr(function, name):
+            setattr(differentiated, name, getattr(function, name))
+    return differentiated
+
+
+RECORDS = (RECOMPUTE, CHECKPOINT, CUSTOM_GRADIENT)

@@ -1,0 +1,295 @@
+"""Leaves: inputs, variables, constants, extents as values, parameters of bodies."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from .. import dims
+from ..config import config
+from ..dims import Dim
+from ..dtypes import canonical, canonical_scalar
+from ..errors import DTypeError, GraphError, ShapeError, message
+from ..graph import Key, Node
+from ..op import Call, Effect, Kind, Op, caller_line
+from ..state import State
+from ..types import Extent, Shape, Type
+
+ShapeLike = Extent | str | None | Sequence[Extent | str | None]
+Initializer = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+
+
+def _declared(call: Call, *, dtype: np.dtype, shape: Shape, **attrs: Any) -> Type:
+    return Type(dtype, shape)
+
+
+def _state_type(call: Call, *, state: State) -> Type:
+    return Type(state.data.dtype, state.data.shape)
+
+
+def _constant_type(call: Call, *, value: np.ndarray) -> Type:
+    return Type(value.dtype, value.shape)
+
+
+def _no_evaluation(xp: Any, **attrs: Any) -> Any:
+    raise GraphError("an input, a parameter or a variable is given a value, not evaluated")
+
+
+INPUT = Op(
+    name="input",
+    kind=Kind.LEAF,
+    doc="A value fed at the call.",
+    rule=_declared,
+    evaluate=_no_evaluation,
+    no_gradient="a leaf",
+)
+
+VARIABLE = Op(
+    name="variable",
+    kind=Kind.LEAF,
+    effect=Effect.STATE,
+    doc="A value held between calls.",
+    rule=_state_type,
+    evaluate=_no_evaluation,
+    no_gradient="a leaf",
+)
+
+PARAMETER = Op(
+    name="parameter",
+    kind=Kind.LEAF,
+    doc="An operand of the node that holds the body graph; told apart by its index.",
+    rule=_declared,
+    evaluate=_no_evaluation,
+    no_gradient="a leaf",
+)
+
+CONSTANT = Op(
+    name="constant",
+    kind=Kind.LEAF,
+    doc="A value known when the graph is built.",
+    rule=_constant_type,
+    evaluate=lambda xp, *, value: xp.asarray(value),
+    no_gradient="a leaf",
+)
+
+EXTENT = Op(
+    name="extent",
+    kind=Kind.LEAF,
+    doc="The size of a named dimension as an int64 scalar.",
+    rule=lambda call, *, dim: Type(np.dtype(np.int64), ()),
+    evaluate=lambda xp, *, dim: xp.asarray(dim, dtype=np.int64),
+    no_gradient="integer valued",
+)
+
+
+class Variable(Node):
+    """A node that holds a value between calls."""
+
+    __slots__ = ()
+
+    @property
+    def state(self) -> State:
+        """The held value's buffer."""
+        return cast(State, self.attrs["state"])
+
+    @property
+    def value(self) -> np.ndarray:
+        """The held value (a copy when read; written in place, checked)."""
+        return self.state.read()
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.state.write(value)
+
+    def assign(self, value: Any) -> None:
+        """Write `value`, of the same shape, into the variable in place.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            Where it does not fit; the variable keeps its value then.
+        """
+        self.state.write(value)
+
+
+def _leaf(op: Op, owner: Any, attrs: dict[str, Any], type_: Type, name: str | None) -> Node:
+    kind = Variable if op is VARIABLE else Node
+    node = kind(op, (), attrs, type_, name, caller_line())
+    owner.node = weakref.ref(node)
+    return node
+
+
+def input(name: str, shape: ShapeLike = (), dtype: Any = None) -> Node:
+    """Make an input: a value that is fed at every call.
+
+    Parameters
+    ----------
+    name
+        Its name; feeds by name and error messages use it.
+    shape
+        Extents: int, string (a named dimension), `Dim`, or None (anonymous). Default: a scalar.
+    dtype
+        Element type; float32 (`mg.config.float_dtype`) unless said.
+
+    Returns
+    -------
+    Node
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.input("x", shape=("batch", 784))
+    <input 'x' float32[batch, 784]>
+    """
+    if not isinstance(name, str):
+        raise TypeError(message(f"an input's name is a string, not {type(name).__name__}"))
+    element = config.float_dtype if dtype is None else canonical(dtype)
+    extents = dims.parse_shape(shape)
+    attrs = {"key": Key(name), "dtype": element, "shape": extents}
+    return _leaf(INPUT, attrs["key"], attrs, Type(element, extents), name)
+
+
+def variable(
+    name: str,
+    shape: ShapeLike = None,
+    init: Any = None,
+    dtype: Any = None,
+) -> Variable:
+    """Make a variable: a value held between calls, which updates renew.
+
+    Parameters
+    ----------
+    name
+        Its name. Two variables are two, whatever their names.
+    shape
+        Extents, all ints; may be left out where `init` is a value.
+    init
+        A number or array (shape and dtype are its own unless said), or an initializer of
+        `mg.init`, called as ``init(shape, dtype)``.
+    dtype
+        Element type; for an initializer float32 (`mg.config.float_dtype`) unless said.
+
+    Raises
+    ------
+    ShapeError
+        Where the shape is missing, symbolic, or not that of the value.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.variable("s", init=5.0).value
+    array(5., dtype=float32)
+    """
+    if init is None:
+        raise ShapeError(
+            message(
+                f"variable '{name}' has no initial value",
+                need="init=, a value or an initializer of mg.init",
+                mend="mg.init.zeros(), or mg.input(...) for a value fed at the call",
+            )
+        )
+    extents: tuple[int, ...] | None = None
+    if shape is not None:
+        parsed = dims.parse_shape(shape)
+        symbolic = [extent for extent in parsed if not isinstance(extent, int)]
+        if symbolic:
+            raise ShapeError(
+                message(
+                    f"variable '{name}' has the symbolic extent {symbolic[0]}",
+                    need="ints: a variable's buffer has a fixed size",
+                )
+            )
+        extents = cast(tuple[int, ...], parsed)
+    if callable(init) and not isinstance(init, Node):
+        if extents is None:
+            raise ShapeError(message(f"variable '{name}' has an initializer but no shape",
+                                     mend="shape=(...)"))
+        element = config.float_dtype if dtype is None else canonical(dtype)
+        value = np.asarray(init(extents, element)).astype(element, copy=False)
+    else:
+        if isinstance(init, Node):
+            raise DTypeError(
+                message(f"variable '{name}': init is a node", need="a value",
+                        mend="init=node.eval()")
+            )
+        if dtype is not None:
+            element = canonical(dtype)
+        elif isinstance(init, (bool, int, float)) and not isinstance(init, np.generic):
+            element = canonical_scalar(init, config.float_dtype)
+        else:
+            element = canonical(np.asarray(init).dtype)
+        value = np.asarray(init).astype(element)
+        if extents is not None and value.shape != extents:
+            if value.shape != ():
+                raise ShapeError(
+                    message(f"variable '{name}' has shape {extents}, its value {value.shape}")
+                )
+            value = np.broadcast_to(value, extents)
+    if value.shape != (extents if extents is not None else value.shape):
+        raise ShapeError(
+            message(f"variable '{name}' has shape {extents}, its initializer made {value.shape}")
+        )
+    state = State(value, name)
+    type_ = Type(state.data.dtype, state.data.shape)
+    return cast(Variable, _leaf(VARIABLE, state, {"state": state}, type_, name))
+
+
+def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
+    """Make a constant of a number or an array (copied).
+
+    A Python float becomes `mg.config.float_dtype`, an int int32 (int64 where it does not fit);
+    arrays keep their dtype.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.constant(-2.0)
+    <constant float32[]>
+    """
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, Dim):
+        return extent(value)
+    if dtype is not None:
+        element = canonical(dtype)
+    elif isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+        element = canonical_scalar(value, config.float_dtype)
+    else:
+        array = np.asarray(value)
+        if array.dtype == np.float64 and isinstance(value, (list, tuple)):
+            element = config.float_dtype
+        elif array.dtype == object:
+            raise DTypeError(
+                message(f"a constant is made of numbers, not of {type(value).__name__}")
+            )
+        else:
+            element = canonical(array.dtype)
+    held = np.array(value, dtype=element, order="C")
+    held.flags.writeable = False
+    return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())
+
+
+def extent(dim: Extent | str) -> Node:
+    """Return the size of a dimension as an int64 scalar node.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.extent("batch")
+    <extent int64[]>
+    """
+    value = dims.parse_shape((dim,))[0]
+    if isinstance(value, int):
+        return constant(value, dtype=np.int64)
+    return EXTENT(dim=value)
+
+
+def parameter(index: int, type_: Type) -> Node:
+    """Return the leaf that stands for operand `index` in a body graph."""
+    return PARAMETER(index=index, dtype=type_.dtype, shape=type_.shape)
+
+
+RECORDS = (INPUT, VARIABLE, PARAMETER, CONSTANT, EXTENT)

@@ -1,0 +1,316 @@
+"""The operators, indexing and methods of nodes, hung on `Node` when this module is imported.
+
+They stand here and not in `graph.py` because they need the operations, which need nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from ..errors import ShapeError, message
+from ..graph import Node
+from . import bits, comparison, elementwise, reduction, rounding, statistics
+from .convert import cast
+from .folding import Axis
+
+
+class Operators:
+    """What a node can do beside being one; for type checkers a base of `Node`."""
+
+    __slots__ = ()
+
+    # Arithmetic.
+
+    def __add__(self, other: Any) -> Node:
+        return elementwise.add(self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return elementwise.add(other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return elementwise.subtract(self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return elementwise.subtract(other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return elementwise.multiply(self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return elementwise.multiply(other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return elementwise.divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return elementwise.divide(other, self)
+
+    def __floordiv__(self, other: Any) -> Node:
+        return elementwise.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Node:
+        return elementwise.floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> Node:
+        return elementwise.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Node:
+        return elementwise.remainder(other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Node, Node]:
+        return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Node, Node]:
+        return elementwise.floor_divide(other, self), elementwise.remainder(other, self)
+
+    def __pow__(self, other: Any) -> Node:
+        return elementwise.power(self, other)
+
+    def __rpow__(self, other: Any) -> Node:
+        return elementwise.power(other, self)
+
+    def __neg__(self) -> Node:
+        return elementwise.negative(self)
+
+    def __pos__(self) -> Node:
+        return _node(self)
+
+    def __abs__(self) -> Node:
+        return elementwise.absolute(self)
+
+    def __round__(self, decimals: int = 0) -> Node:
+        return rounding.round(self, decimals)
+
+    def __matmul__(self, other: Any) -> Node:
+        from .contraction import matmul
+
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Node:
+        from .contraction import matmul
+
+        return matmul(other, self)
+
+    # Comparisons of values; == and != are identity and stay with Node.
+
+    def __lt__(self, other: Any) -> Node:
+        return comparison.less(self, other)
+
+    def __le__(self, other: Any) -> Node:
+        return comparison.less_equal(self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return comparison.greater(self, other)
+
+    def __ge__(self, other: Any) -> Node:
+        return comparison.greater_equal(self, other)
+
+    # Bits; of bools, logic.
+
+    def __and__(self, other: Any) -> Node:
+        return bits.bitwise_and(self, other)
+
+    def __rand__(self, other: Any) -> Node:
+        return bits.bitwise_and(other, self)
+
+    def __or__(self, other: Any) -> Node:
+        return bits.bitwise_or(self, other)
+
+    def __ror__(self, other: Any) -> Node:
+        return bits.bitwise_or(other, self)
+
+    def __xor__(self, other: Any) -> Node:
+        return bits.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Any) -> Node:
+        return bits.bitwise_xor(other, self)
+
+    def __invert__(self) -> Node:
+        return bits.bitwise_not(self)
+
+    def __lshift__(self, other: Any) -> Node:
+        return bits.left_shift(self, other)
+
+    def __rlshift__(self, other: Any) -> Node:
+        return bits.left_shift(other, self)
+
+    def __rshift__(self, other: Any) -> Node:
+        return bits.right_shift(self, other)
+
+    def __rrshift__(self, other: Any) -> Node:
+        return bits.right_shift(other, self)
+
+    # Elements.
+
+    def __getitem__(self, key: Any) -> Node:
+        from .layout import index
+
+        return index(_node(self), key)
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise TypeError(
+            message(
+                "a node cannot be written into: it is a value, not a buffer",
+                mend="mg.where(mask, new, x), or variable.assign(array) for a variable",
+            )
+        )
+
+    def __len__(self) -> int:
+        node = _node(self)
+        if node.ndim == 0:
+            raise TypeError(message("len() of a node without axes"))
+        extent = node.shape[0]
+        if type(extent) is not int:
+            raise ShapeError(
+                message(
+                    f"len() of a node whose first extent is '{extent}', known only at the call",
+                    mend="node.shape[0], which computes in shapes and as mg.extent(node.shape[0])",
+                )
+            )
+        return extent
+
+    def __iter__(self) -> Iterator[Node]:
+        node = _node(self)
+        if node.ndim == 0:
+            raise TypeError(message("iteration over a node without axes"))
+        extent = node.shape[0]
+        if type(extent) is not int:
+            raise ShapeError(
+                message(
+                    f"iteration over the axis '{extent}', whose size is known only at the call",
+                    need="an int extent",
+                    mend="operations on the whole axis, or an int in the input's shape",
+                )
+            )
+        return (self[i] for i in range(extent))
+
+    def __contains__(self, value: Any) -> NoReturn:
+        raise TypeError(
+            message(
+                "'in' of a node has no meaning: nothing has run yet",
+                mend="mg.any(mg.equal(node, value)).eval()",
+            )
+        )
+
+    # Methods, after NumPy's.
+
+    @property
+    def T(self) -> Node:
+        """The node with its axes in reverse order."""
+        from .layout import transpose
+
+        return transpose(self)
+
+    def astype(self, dtype: Any) -> Node:
+        """Convert to another dtype; see `mg.cast`."""
+        return cast(self, dtype)
+
+    def sum(self, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+        """Add the elements along axes; see `mg.sum`."""
+        return reduction.sum(self, axis, keepdims, dtype)
+
+    def prod(self, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+        """Multiply the elements along axes; see `mg.prod`."""
+        return reduction.prod(self, axis, keepdims, dtype)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+        """Average the elements along axes; see `mg.mean`."""
+        return statistics.mean(self, axis, keepdims, dtype)
+
+    def var(self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+        """Average the squared deviations along axes; see `mg.variance`."""
+        return statistics.variance(self, axis, ddof, keepdims)
+
+    def std(self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+        """Take the standard deviation along axes; see `mg.std`."""
+        return statistics.std(self, axis, ddof, keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Find the largest element along axes; see `mg.max`."""
+        return reduction.max(self, axis, keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Find the smallest element along axes; see `mg.min`."""
+        return reduction.min(self, axis, keepdims)
+
+    def argmax(self, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Find the position of the largest element along axes; see `mg.argmax`."""
+        return reduction.argmax(self, axis, keepdims)
+
+    def argmin(self, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Find the position of the smallest element along axes; see `mg.argmin`."""
+        return reduction.argmin(self, axis, keepdims)
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Tell whether any element along axes is true; see `mg.any`."""
+        return reduction.any(self, axis, keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Tell whether every element along axes is true; see `mg.all`."""
+        return reduction.all(self, axis, keepdims)
+
+    def clip(self, min: Any = None, max: Any = None) -> Node:
+        """Limit values to an interval; see `mg.clip`."""
+        return comparison.clip(self, min, max)
+
+    def round(self, decimals: int = 0) -> Node:
+        """Round to a number of decimals; see `mg.round`."""
+        return rounding.round(self, decimals)
+
+    def reshape(self, *shape: Any) -> Node:
+        """Give the elements another shape; see `mg.reshape`."""
+        from .layout import reshape
+
+        return reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Node:
+        """Reorder the axes, or reverse them; see `mg.transpose`."""
+        from .layout import transpose
+
+        if not axes or axes == (None,):
+            return transpose(self)
+        return transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+
+    def swapaxes(self, first: int, second: int) -> Node:
+        """Exchange two axes; see `mg.swapaxes`."""
+        from .layout import swapaxes
+
+        return swapaxes(self, first, second)
+
+    def squeeze(self, axis: Axis = None) -> Node:
+        """Drop axes of extent 1; see `mg.squeeze`."""
+        from .layout import squeeze
+
+        return squeeze(self, axis)
+
+    def ravel(self) -> Node:
+        """Put all elements on one axis; see `mg.ravel`."""
+        from .layout import ravel
+
+        return ravel(self)
+
+    def flatten(self) -> Node:
+        """Put all elements on one axis; see `mg.ravel`."""
+        return self.ravel()
+
+    def dot(self, other: Any) -> Node:
+        """Multiply as `mg.dot` does."""
+        from .contraction import dot
+
+        return dot(self, other)
+
+
+def _node(value: Any) -> Node:
+    assert isinstance(value, Node)
+    return value
+
+
+def _hang() -> None:
+    own = {"__module__", "__qualname__", "__slots__", "__doc__", "__dict__", "__weakref__"}
+    for name, member in vars(Operators).items():
+        if name not in own:
+            setattr(Node, name, member)
+
+
+_hang()

@@ -1,0 +1,356 @@
+"""Cutting pieces out of arrays and putting them into larger ones.
+
+Two records, each the other's gradient: `slice` takes every so-manieth element along each axis,
+`place` puts its operand at such positions into an array that is constant elsewhere. Subscripts,
+`flip`, `split` and `pad` are made of them.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from ..dims import Dim
+from ..dtypes import is_bool, is_integer
+from ..errors import DTypeError, ShapeError
+from ..graph import Node
+from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..types import Extent, Shape, Type
+from .arrange import moveaxis, reshape
+from .axes import CUBE, MATRIX
+from .convert import as_node
+
+
+def _check_positions(
+    call: Call, starts: Shape, steps: tuple[int, ...], inner: Shape, outer: Shape
+) -> None:
+    """Check that ``start + step * (0 .. inner - 1)`` lies within ``outer`` along every axis."""
+    if not len(starts) == len(steps) == len(inner) == len(outer):
+        raise call.shape_error(f"{len(starts)} starts for {len(outer)} axes")
+    for axis, (start, step, count, extent) in enumerate(
+        zip(starts, steps, inner, outer, strict=True)
+    ):
+        last = start + step * (count - 1)
+        low, high = (start, last) if step > 0 else (last, start)
+        # An empty slice may start one step outside: low is then above high.
+        demands = ((count, 0), (low, 0), (extent - 1, high))
+        for left, right in demands:
+            empty = isinstance(count, int) and count == 0 and left is not count
+            if not empty and not dims.require(left, ">=", right, call.constraints):
+                raise call.shape_error(
+                    f"positions {start} to {last} of axis {axis} lie outside its extent {extent}"
+                )
+
+
+def _windows(
+    starts: Sequence[int], steps: Sequence[int], counts: Sequence[int]
+) -> tuple[builtins.slice, ...]:
+    """Return Python slices that select the positions, along every axis."""
+    result = []
+    for start, step, count in zip(starts, steps, counts, strict=True):
+        stop = start + step * count
+        if not count:
+            result.append(builtins.slice(0, 0))
+        else:
+            result.append(builtins.slice(start, None if stop < 0 else stop, step))
+    return tuple(result)
+
+
+def _slice_type(
+    call: Call, x: Type, *, starts: Shape, steps: tuple[int, ...], shape: Shape
+) -> Type:
+    _check_positions(call, starts, steps, shape, x.shape)
+    return Type(x.dtype, shape)
+
+
+def _slice_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    source = node.inputs[0]
+    return (
+        PLACE(
+            cotangent,
+            starts=node.attrs["starts"],
+            steps=node.attrs["steps"],
+            shape=source.shape,
+            value=0,
+        ),
+    )
+
+
+SLICE = Op(
+    name="slice",
+    kind=Kind.LAYOUT,
+    doc="Elements start, start + step, ... along every axis, as many as the result's shape says.",
+    rule=_slice_type,
+    evaluate=lambda xp, x, *, starts, steps, shape: x[_windows(starts, steps, shape)],
+    gradient=_slice_gradient,
+    numerics="exact",
+)
+
+
+def _place_type(
+    call: Call, x: Type, *, starts: Shape, steps: tuple[int, ...], shape: Shape, value: Any
+) -> Type:
+    _check_positions(call, starts, steps, x.shape, shape)
+    return Type(x.dtype, shape)
+
+
+def _place(
+    xp: Any, x: Any, *, starts: Any, steps: Any, shape: tuple[int, ...], value: Any
+) -> Any:
+    result = xp.full(shape, value, dtype=x.dtype)
+    result[_windows(starts, steps, x.shape)] = x
+    return result
+
+
+def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    attrs = node.attrs
+    shape = node.inputs[0].shape
+    return (SLICE(cotangent, starts=attrs["starts"], steps=attrs["steps"], shape=shape),)
+
+
+PLACE = Op(
+    name="place",
+    kind=Kind.LAYOUT,
+    doc="The operand at positions start, start + step, ... of an array that is constant elsewhere.",
+    rule=_place_type,
+    evaluate=_place,
+    gradient=_place_gradient,
+    numerics="exact",
+)
+
+
+def cut(x: Node, axis: int, start: Extent, extent: Extent, step: int = 1) -> Node:
+    """Return `extent` elements along one axis from `start` on, all of the other axes."""
+    shape = list(x.shape)
+    whole = isinstance(start, int) and start == 0 and step == 1 and shape[axis] == extent
+    if whole:
+        return x
+    shape[axis] = extent
+    starts: list[Extent] = [0] * x.ndim
+    steps = [1] * x.ndim
+    starts[axis], steps[axis] = start, step
+    return SLICE(x, starts=tuple(starts), steps=tuple(steps), shape=tuple(shape))
+
+
+# Subscripts.
+
+
+def _bounds(call: Call, key: builtins.slice) -> tuple[Extent | None, Extent | None, int]:
+    for bound in (key.start, key.stop, key.step):
+        if bound is not None and not isinstance(bound, (int, np.integer, Dim)):
+            raise call.dtype_error(
+                f"a slice bound is {type(bound).__name__}",
+                need="ints and Dims: the extent of the result follows from them",
+                mend="mg.take(x, start + mg.arange(count)) for a start that is computed",
+            )
+    if isinstance(key.step, Dim):
+        raise call.dtype_error(f"the step {key.step} is a Dim", need="an int")
+    start, stop = (int(b) if isinstance(b, np.integer) else b for b in (key.start, key.stop))
+    return start, stop, 1 if key.step is None else int(key.step)
+
+
+def _sliced(call: Call, extent: Extent, key: builtins.slice) -> tuple[Extent, int, Extent]:
+    """Return first position, step and number of elements that a slice takes of an axis."""
+    start, stop, step = _bounds(call, key)
+    if not any(isinstance(v, Dim) for v in (extent, start, stop)) and step:
+        taken = range(*builtins.slice(start, stop, step).indices(extent))  # type: ignore[arg-type]
+        return taken.start, step, len(taken)
+    needs: list[dims.Constraint] = []
+    count = dims.slice_extent(extent, start, stop, step, needs)
+    return _first(extent, start, step, needs), step, count
+
+
+def _first(
+    extent: Extent, start: Extent | None, step: int, needs: list[dims.Constraint]
+) -> Extent:
+    """Return where a slice begins, from the front, given what its extent already requires."""
+    highest = extent if step > 0 else extent - 1
+    if start is None:
+        return 0 if step > 0 else highest
+    if dims.upper(start) < 0:
+        position = extent + start
+        return dims.maximum(position, 0 if step > 0 else -1)
+    if any(need.left == extent and dims.lower(need.right - start) >= 0 for need in needs):
+        return dims.minimum(start, highest) if step < 0 else start
+    return dims.minimum(start, highest)
+
+
+def _position(call: Call, axis: int, extent: Extent, at: Extent) -> Extent:
+    """Return an integer subscript counted from the front, refused where it cannot be right."""
+    position = extent + at if dims.upper(at) < 0 else at
+    inside = dims.require(position, ">=", 0, []) and dims.require(extent - 1, ">=", position, [])
+    if not inside:
+        raise call.shape_error(
+            f"{at} is out of range for axis {axis} of extent {extent}",
+            need=f"a position in [-{extent}, {extent})" if extent != 0 else "an axis with elements",
+        )
+    return position
+
+
+def _array_key(call: Call, entry: Any) -> Node | None:
+    """Return an array subscript as an integer node, or None where `entry` is none."""
+    if isinstance(entry, (bool, np.bool_)):
+        node = as_node(bool(entry))
+    elif isinstance(entry, (Node, np.ndarray, list)):
+        node = as_node(entry)
+    else:
+        return None
+    if is_bool(node.dtype):
+        raise call.shape_error(
+            "a mask selects a number of elements that is known only when it runs",
+            need="size=, the number of elements of the result",
+            mend="mg.where(mask, x, 0) keeps the shape; mg.take(x, positions) for known positions",
+        )
+    if not is_integer(node.dtype):
+        raise call.dtype_error(
+            f"a subscript of dtype {node.dtype.name}", need="an integer dtype"
+        )
+    return node
+
+
+def _expanded(call: Call, key: Any, ndim: int) -> list[Any]:
+    """Return a subscript as one entry per axis (and per None), without an Ellipsis."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    dots = [i for i, e in enumerate(entries) if e is Ellipsis]
+    if len(dots) > 1:
+        raise call.shape_error("two Ellipses in one subscript", need="at most one")
+    taken = sum(e is not None and e is not Ellipsis for e in entries)
+    if taken > ndim:
+        raise call.shape_error(f"{taken} subscripts for {ndim} axes", need=f"at most {ndim}")
+    rest = [builtins.slice(None)] * (ndim - taken)
+    at = dots[0] if dots else len(entries)
+    return [*entries[:at], *rest, *entries[at + 1 :]]
+
+
+def index(x: Any, key: Any) -> Node:
+    """Return ``x[key]``.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+    key
+        Ints, Dims, slices (with steps, negative too), Ellipsis and None, as in NumPy; and at most
+        one array of integers (a node, too), which gives `take`: positions that lie outside are
+        moved to the nearest valid one, since no kernel can raise.
+
+    Returns
+    -------
+    Node
+        Extents of slices of symbolic axes are exact: ``x[1:]`` has ``n - 1``.
+
+    Raises
+    ------
+    ShapeError
+        If there are too many subscripts, a position is out of range, or the key is a mask: the
+        extent of its result is known only when it runs.
+    DTypeError
+        If a subscript is neither.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", ("n", 6))
+    >>> x[1:, ::-2].shape, x[0, None, :4].shape
+    ((n - 1, 3), (1, 4))
+    """
+    node = as_node(x)
+    call = Call(INDEX, (node,))
+    starts: list[Extent] = []
+    steps: list[int] = []
+    counts: list[Extent] = []
+    shape: list[Extent] = []  # after cutting: without axes of ints, with those of None
+    gather: tuple[int, Node] | None = None
+    advanced: list[int] = []  # where ints and arrays stand in the key
+    entries = _expanded(call, key, node.ndim)
+    for place, entry in enumerate(entries):
+        if entry is None:
+            shape.append(1)
+            continue
+        axis = len(starts)
+        extent = node.shape[axis]
+        positions = _array_key(call, entry)
+        if positions is not None:
+            if gather is not None:
+                raise call.shape_error(
+                    "two arrays in one subscript",
+                    need="at most one",
+                    mend="mg.take(mg.reshape(x, ...), i * columns + j), or one subscript at a time",
+                )
+            gather = len(shape), positions
+            advanced.append(place)
+            start, step, count = 0, 1, extent
+        elif isinstance(entry, builtins.slice):
+            start, step, count = _sliced(call, extent, entry)
+        elif isinstance(entry, (int, np.integer, Dim)):
+            at = int(entry) if isinstance(entry, np.integer) else entry
+            start, step, count = _position(call, axis, extent, at), 1, 1
+            advanced.append(place)
+            starts.append(start)
+            steps.append(step)
+            counts.append(count)
+            continue
+        else:
+            raise call.dtype_error(
+                f"a subscript is {type(entry).__name__}",
+                need="ints, slices, Ellipsis, None, or one array of integers",
+            )
+        starts.append(start)
+        steps.append(step)
+        counts.append(count)
+        shape.append(count)
+    whole = all(isinstance(s, int) and s == 0 for s in starts) and set(steps) <= {1}
+    if not whole or tuple(counts) != node.shape:
+        node = SLICE(node, starts=tuple(starts), steps=tuple(steps), shape=tuple(counts))
+    node = reshape(node, shape)
+    if gather is None:
+        return node
+    return _gathered(node, *gather, advanced)
+
+
+def _gathered(node: Node, axis: int, positions: Node, advanced: list[int]) -> Node:
+    from .index import take
+
+    result = take(node, positions, axis)
+    together = advanced[-1] - advanced[0] == len(advanced) - 1
+    if together or not positions.ndim:
+        return result
+    # NumPy puts the axes of subscripts that slices stand between to the front.
+    count = positions.ndim
+    return moveaxis(result, range(axis, axis + count), range(count))
+
+
+INDEX = Composite(
+    name="index",
+    kind=Kind.LAYOUT,
+    function=index,
+    doc="Subscripts: x[...].",
+    samples=lambda: [
+        Sample((CUBE,), {"key": (1, builtins.slice(None, None, -2), None, builtins.slice(1, 3))}),
+        Sample((CUBE,), {"key": (Ellipsis, builtins.slice(-1, 0, -2))}),
+        Sample((CUBE,), {"key": (0, builtins.slice(1, None), np.array([[3, 0], [-1, 3]]))}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,), ShapeError, "index: 5 is out of range for axis 1 of extent 3", {"key": (0, 5)}
+        ),
+        BadSample(
+            (MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}
+        ),
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "index: a mask selects a number of elements that is known only when it runs",
+            {"key": MATRIX > 0},
+        ),
+        BadSample((MATRIX,), DTypeError, "index: a subscript is float", {"key": 1.5}),
+    ],
+    reference=lambda x, key: x[key],
+    numerics="exact",
+)
+
+RECORDS = (SLICE, PLACE, INDEX)

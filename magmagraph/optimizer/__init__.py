@@ -1,0 +1,40 @@
+"""Optimizers: from gradients to updates, which are nodes of the same graph.
+
+An optimizer turns a loss and variables into ``{variable: new value}``, so that one graph holds a
+whole training step. Everything that it remembers between steps (moments, the step, the rate) is a
+variable, too.
+
+==================  ===========================================================================
+`GradientDescent`   plain, with momentum, with Nesterov's momentum; `SGD` is the same class
+`AdaGrad`           each element's rate falls with the sum of its squared gradients
+`RMSProp`           likewise, with a moving mean of squares
+`Adam`, `AdamW`     moving means of gradients and squares; decay in the gradient, or apart from it
+`LARS`, `LAMB`      a rate per variable, from the ratio of norms, for very large batches
+`Optimizer`         the base: subclass it with one method, ``update``
+==================  ===========================================================================
+"""
+
+from .adaptive import AdaGrad, Adam, AdamW, RMSProp
+from .base import Optimizer
+from .clip import clip_by_norm, clip_by_value, global_norm
+from .descent import SGD, GradientDescent
+from .large_batch import LAMB, LARS
+from .minimize import MinimizeResult
+from .state import VariableState
+
+__all__ = [
+    "LAMB",
+    "LARS",
+    "SGD",
+    "AdaGrad",
+    "Adam",
+    "AdamW",
+    "GradientDescent",
+    "MinimizeResult",
+    "Optimizer",
+    "RMSProp",
+    "VariableState",
+    "clip_by_norm",
+    "clip_by_value",
+    "global_norm",
+]

@@ -1,0 +1,466 @@
+"""The base of all optimizers: rates, groups, clipping, accumulation, and what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..autodiff import grad
+from ..config import config
+from ..dtypes import is_float, promote
+from ..errors import ConfigError, UpdateError, message
+from ..graph import Node
+from ..nesting import leaves
+from ..op import describe
+from ..ops.comparison import equal, where
+from ..ops.convert import as_node, cast
+from ..ops.elementwise import add, multiply
+from ..ops.leaf import Variable, variable
+from .clip import clip_by_norm, clip_by_value
+from .minimize import MinimizeResult, minimize
+from .rate import Rate, RateLike
+from .state import VariableState
+
+if TYPE_CHECKING:
+    from ..function import Function
+
+__all__ = ["Optimizer"]
+
+INT64 = np.dtype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Variables with one rate and one set of settings."""
+
+    variables: tuple[Variable, ...]
+    rate: Rate
+    options: Mapping[str, Any]
+
+
+class Optimizer:
+    """The base of all optimizers. Subclass it with one method, `update`.
+
+    Parameters
+    ----------
+    learning_rate : float, schedule, callable, or Node
+        A number; a function of the step (`mg.schedule`, or your own, from the int64 step, which
+        counts from 0); or a scalar node. There is always a variable underneath,
+        `learning_rate`, which can be set between calls.
+    clip_value : float, optional
+        Every gradient's elements are limited to ``[-clip_value, clip_value]``.
+    clip_norm : float, optional
+        All gradients are scaled by one factor so that their global norm is at most this. Clipping
+        by value comes first.
+    accumulate : int, optional
+        Calls per step: the mean of so many calls' gradients makes one step.
+    **settings
+        Settings of the rule, which a parameter group may override. `update` finds them in
+        ``state.options``.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> class SignDescent(mg.optimizer.Optimizer):
+    ...     def update(self, variable, gradient, state):
+    ...         return variable - state.learning_rate * mg.sign(gradient)
+    >>> x = mg.var("x", init=1.0)
+    >>> round(float(SignDescent(0.25).minimize(x**2, [x], steps=3).history[-1]), 4)
+    0.0625
+
+    Groups of variables with settings of their own are a list of dicts:
+
+    >>> w, b = mg.var("w", init=1.0), mg.var("b", init=1.0)
+    >>> optimizer = mg.optimizer.SGD(0.1, weight_decay=0.5)
+    >>> step = optimizer.step(
+    ...     w + b, [{"wrt": [w]}, {"wrt": [b], "learning_rate": 0.5, "weight_decay": 0.0}])
+    >>> step(), w.value, b.value
+    (None, array(0.85, dtype=float32), array(0.5, dtype=float32))
+    """
+
+    def __init__(
+        self,
+        learning_rate: RateLike,
+        *,
+        clip_value: float | None = None,
+        clip_norm: float | None = None,
+        accumulate: int = 1,
+        **settings: Any,
+    ) -> None:
+        for name, limit in (("clip_value", clip_value), ("clip_norm", clip_norm)):
+            if limit is not None and not isinstance(limit, Node) and not limit > 0:
+                raise ConfigError(message(f"{name}={limit}", need=f"{name} > 0"))
+        if not isinstance(accumulate, int) or accumulate < 1:
+            raise ConfigError(message(f"accumulate={accumulate!r}", need="an int of at least 1"))
+        self.clip_value = clip_value
+        self.clip_norm = clip_norm
+        self.accumulate = accumulate
+        self.settings: dict[str, Any] = settings
+        self._rate = Rate(learning_rate, "learning_rate")
+        self._group_rates: dict[tuple[Variable, ...], Rate] = {}
+        self._variables: dict[str, Variable] = {}
+        self._labels: dict[Variable, str] = {}
+        self._saved: dict[str, np.ndarray] = {}
+
+    # What a subclass gives.
+
+    def update(self, variable: Variable, gradient: Node, state: VariableState) -> Node:
+        """Return a variable's new value.
+
+        Parameters
+        ----------
+        variable : Variable
+            Its value from before the step.
+        gradient : Node
+            Of the variable's shape and dtype; clipped, and a mean where calls are accumulated.
+        state : VariableState
+            What is remembered of it: ``state.zeros("m")``, ``state["m"] = ...``,
+            ``state.learning_rate``, ``state.step`` (from 1), ``state.options``.
+
+        Returns
+        -------
+        Node
+            Of the variable's shape and dtype.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no update method")
+
+    # What it remembers.
+
+    @property
+    def learning_rate(self) -> Variable:
+        """The rate's variable: ``optimizer.learning_rate.value = 0.01`` between calls.
+
+        For a schedule it holds the coming step's rate (so that what is set lasts for one step),
+        for a node the rate used last.
+        """
+        return self._register("learning_rate", self._rate.held())
+
+    @property
+    def state(self) -> dict[str, Variable]:
+        """Every variable made so far, by name: the rates, the step, and each variable's own."""
+        return dict(self._variables)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return the values of all variables of `state`, for `load_state_dict`."""
+        return {name: held.value for name, held in self._variables.items()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Variables that are not made yet take their values when `updates` makes them.
+
+        Parameters
+        ----------
+        saved : mapping from names to arrays
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            Where an array does not fit its variable.
+        """
+        for name, value in saved.items():
+            if name in self._variables:
+                self._variables[name].assign(value)
+            else:
+                self._saved[name] = np.array(value)
+
+    def _register(self, name: str, held: Variable) -> Variable:
+        if name not in self._variables:
+            self._variables[name] = held
+            if name in self._saved:
+                held.assign(self._saved.pop(name))
+        return self._variables[name]
+
+    def _remember(self, name: str, value: Any) -> Variable:
+        known = self._variables.get(name)
+        return self._register(name, variable(name, init=value)) if known is None else known
+
+    def _counter(self) -> Variable:
+        return self._remember("step", np.int64(0))
+
+    def _label(self, target: Variable) -> str:
+        if target not in self._labels:
+            stem = target.name or "variable"
+            label, number = stem, 0
+            while label in self._labels.values():
+                number += 1
+                label = f"{stem}_{number}"
+            self._labels[target] = label
+        return self._labels[target]
+
+    # Updates.
+
+    def updates(self, loss: Node, wrt: Any) -> dict[Variable, Node]:
+        """Build one step as a graph.
+
+        Parameters
+        ----------
+        loss : Node
+            A float scalar.
+        wrt : Variable, nested list, tuple or dict of variables, or list of groups
+            A group is a dict with the key "wrt" and settings of its own: "learning_rate", and any
+            setting of the rule.
+
+        Returns
+        -------
+        dict
+            ``{variable: new value}``, with the optimizer's own variables: those of its state; the
+            step, where the rule, a schedule or accumulation reads it; the rate, where it changes.
+
+        Raises
+        ------
+        UpdateError
+            Where a target is not a variable, or is given twice.
+        ConfigError
+            Where a group has a setting that the rule has not.
+        GradientError
+            As `mg.grad`.
+        """
+        groups = self._groups(wrt)
+        targets = [target for group in groups for target in group.variables]
+        return self._build(groups, grad(loss, targets))
+
+    def apply_gradients(self, gradients: Mapping[Variable, Any]) -> dict[Variable, Node]:
+        """Build one step from gradients of your own making.
+
+        Parameters
+        ----------
+        gradients : dict
+            ``{variable: gradient}``; a gradient has the variable's shape.
+
+        Returns
+        -------
+        dict
+            As `updates`.
+        """
+        groups = self._groups(list(gradients))
+        nodes = [
+            cast(as_node(g, target.dtype), target.dtype) for target, g in gradients.items()
+        ]
+        return self._build(groups, nodes)
+
+    def _groups(self, wrt: Any) -> list[_Group]:
+        grouped = isinstance(wrt, (list, tuple)) and any(
+            isinstance(member, Mapping) and "wrt" in member for member in wrt
+        )
+        entries: Sequence[Any] = wrt if grouped else [{"wrt": wrt}]
+        groups: list[_Group] = []
+        seen: set[Variable] = set()
+        for entry in entries:
+            if not isinstance(entry, Mapping) or "wrt" not in entry:
+                raise ConfigError(
+                    message("a parameter group lacks the key 'wrt'", need="{'wrt': [...], ...}")
+                )
+            targets = _targets(entry["wrt"], seen)
+            own = {k: v for k, v in entry.items() if k not in ("wrt", "learning_rate")}
+            unknown = [name for name in own if name not in self.settings]
+            if unknown:
+                raise ConfigError(
+                    message(
+                        f"a parameter group sets {unknown[0]!r}",
+                        need="learning_rate" + "".join(f", {name}" for name in self.settings),
+                    )
+                )
+            rate = self._rate
+            if "learning_rate" in entry:
+                name = f"learning_rate/{self._label(targets[0])}" if targets else "learning_rate"
+                rate = self._group_rates.setdefault(targets, Rate(entry["learning_rate"], name))
+            groups.append(_Group(targets, rate, {**self.settings, **own}))
+        return groups
+
+    def _build(self, groups: list[_Group], gradients: list[Node]) -> dict[Variable, Node]:
+        updates: dict[Variable, Node] = {}
+        ready: Node | None = None
+        if self.accumulate > 1:
+            gradients, ready = self._accumulated(groups, gradients, updates)
+        if self.clip_value is not None:
+            gradients = clip_by_value(gradients, self.clip_value)
+        if self.clip_norm is not None:
+            gradients = clip_by_norm(gradients, self.clip_norm)
+        given = iter(gradients)
+        new: dict[Variable, Node] = {}
+        self._make_rates(groups)
+        for group in groups:
+            for target in group.variables:
+                self._one(target, next(given), group, new)
+        for rate in dict.fromkeys(group.rate for group in groups):
+            following = rate.following(lambda: add(self._counter(), 1))
+            if following is not None:
+                new[rate.held()] = following
+        if "step" in self._variables:
+            new[self._variables["step"]] = add(self._variables["step"], 1)
+        for held, value in new.items():
+            updates[held] = value if ready is None else where(ready, value, held)
+        return updates
+
+    def _make_rates(self, groups: list[_Group]) -> None:
+        """Make the rates' variables, in the widest dtype that they are used with."""
+        for rate in dict.fromkeys(group.rate for group in groups):
+            dtypes = [t.dtype for g in groups if g.rate is rate for t in g.variables]
+            widest = promote(config.float_dtype, *dtypes) if dtypes else config.float_dtype
+            self._register(rate.name, rate.held(widest))
+
+    def _one(
+        self, target: Variable, gradient: Node, group: _Group, new: dict[Variable, Node]
+    ) -> None:
+        label = self._label(target)
+        state = VariableState(
+            target,
+            group.rate.node(),
+            group.options,
+            self._counter,
+            lambda name, value: self._remember(f"{label}/{name}", value),
+        )
+        value = self.update(target, gradient, state)
+        who = f"{type(self).__name__}.update"
+        if not isinstance(value, Node):
+            raise UpdateError(
+                message(f"{who} returned {type(value).__name__} for '{label}'", need="a node")
+            )
+        if value.shape != target.shape or value.dtype != target.dtype:
+            raise UpdateError(
+                message(
+                    f"{who} returned {value.type} for '{label}', which is {target.type}",
+                    need="the variable's shape and dtype",
+                )
+            )
+        new[target] = value
+        new.update(state.renewed)
+
+    def _accumulated(
+        self, groups: list[_Group], gradients: list[Node], updates: dict[Variable, Node]
+    ) -> tuple[list[Node], Node]:
+        """Return mean gradients over the last calls, and whether this call completes a step."""
+        calls = self._remember("calls", np.int64(0))
+        ready = equal(calls, self.accumulate - 1)
+        updates[calls] = where(ready, as_node(0, INT64), add(calls, 1))
+        targets = [target for group in groups for target in group.variables]
+        means = []
+        for target, gradient in zip(targets, gradients, strict=True):
+            name = f"{self._label(target)}/accumulated"
+            held = self._remember(name, np.zeros_like(target.state.data))
+            total = add(held, gradient)
+            updates[held] = where(ready, as_node(0.0, held.dtype), total)
+            means.append(multiply(total, 1.0 / self.accumulate))
+        return means, ready
+
+    # Running.
+
+    def step(
+        self,
+        loss: Node,
+        wrt: Any,
+        inputs: Sequence[Node] = (),
+        outputs: Any = None,
+        updates: Mapping[Variable, Any] | None = None,
+        **options: Any,
+    ) -> Function:
+        """Compile one step: a function that updates the variables at every call.
+
+        Parameters
+        ----------
+        loss, wrt
+            As for `updates`.
+        inputs : sequence of Node, optional
+            What is fed at every call.
+        outputs : Node or nested structure, optional
+            What a call returns, from before the update: ``[loss]``, say.
+        updates : dict, optional
+            Further updates that land together with the optimizer's.
+        **options
+            As for `mg.function`.
+
+        Returns
+        -------
+        Function
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", init=5.0)
+        >>> step = mg.optimizer.GradientDescent(0.25).step(x**2, [x], outputs=[x**2])
+        >>> step(), x.value
+        ([array(25., dtype=float32)], array(2.5, dtype=float32))
+        """
+        together: dict[Variable, Any] = self.updates(loss, wrt)
+        for target, value in ({} if updates is None else updates).items():
+            if target in together:
+                raise UpdateError(message(f"variable '{target.name}' is updated twice"))
+            together[target] = value
+        from ..function import function
+
+        return function(list(inputs), outputs, updates=together, **options)
+
+    def minimize(
+        self,
+        loss: Node,
+        wrt: Any,
+        feeds: Mapping[Node, Any] | None = None,
+        steps: int = 100,
+        tol: float | None = None,
+        callback: Callable[[int, float], Any] | None = None,
+    ) -> MinimizeResult:
+        """Run steps until the loss changes by less than `tol`, or `steps` are done.
+
+        Parameters
+        ----------
+        loss, wrt
+            As for `updates`.
+        feeds : dict, optional
+            Values of the loss's inputs, the same for all steps.
+        steps : int, optional
+            At most so many.
+        tol : float, optional
+            Stop where two successive losses differ by less.
+        callback : callable, optional
+            Called as ``callback(step, loss)``; it stops the run by returning True.
+
+        Returns
+        -------
+        MinimizeResult
+            With ``value, steps, converged, history``; the variables hold the point.
+
+        Raises
+        ------
+        DivergedError
+            Where the loss turns NaN or infinite. The variables, the optimizer's own among them,
+            then hold the point of the last finite loss.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", init=5.0)
+        >>> result = mg.optimizer.GradientDescent(0.05).minimize(
+        ...     x**2 + mg.constant(-2.0), [x], steps=200)
+        >>> round(result.value, 6), result.steps, bool(abs(x.value) < 1e-6)
+        (-2.0, 200, True)
+        """
+        return minimize(self, loss, wrt, feeds, steps, tol, callback)
+
+    def __repr__(self) -> str:
+        shown = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f"{type(self).__name__}({self._rate.given!r}{shown})"
+
+
+def _targets(wrt: Any, seen: set[Variable]) -> tuple[Variable, ...]:
+    """Return the variables of a nested structure, each once and in all groups once."""
+    found: list[Variable] = []
+    for label, member in leaves(wrt, "wrt"):
+        if not isinstance(member, Variable) or not is_float(member.dtype):
+            what = describe(member) if isinstance(member, Node) else type(member).__name__
+            raise UpdateError(
+                message(
+                    f"{label} is {what}",
+                    need="variables of a float dtype: they hold what is optimized",
+                    mend="mg.variable(name, init=...), or mg.var(name, init=...)",
+                )
+            )
+        if member in seen:
+            raise UpdateError(message(f"variable '{member.name}' is given twice"))
+        seen.add(member)
+        found.append(member)
+    return tuple(found)
+

@@ -1,0 +1,112 @@
+"""Repeated steps on one loss, watched for convergence and for divergence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConfigError, DivergedError, message
+from ..graph import Node
+from ..ops.leaf import Variable
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+
+__all__ = ["MinimizeResult", "minimize"]
+
+
+@dataclass(frozen=True)
+class MinimizeResult:
+    """What a minimization found.
+
+    Attributes
+    ----------
+    value
+        The loss at the point that the variables hold.
+    steps
+        How many steps were taken.
+    converged
+        Whether the loss changed by less than the tolerance; False where none was given.
+    history
+        The losses: at the beginning, and after every step (``steps + 1`` of them).
+    """
+
+    value: float
+    steps: int
+    converged: bool
+    history: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        how = "converged" if self.converged else "stopped"
+        return f"<minimization {how} after {self.steps} steps at {self.value:.9g}>"
+
+
+def minimize(
+    optimizer: Optimizer,
+    loss: Node,
+    wrt: Any,
+    feeds: Mapping[Node, Any] | None,
+    steps: int,
+    tol: float | None,
+    callback: Callable[[int, float], Any] | None,
+) -> MinimizeResult:
+    """Run an optimizer; see `Optimizer.minimize`."""
+    from ..function import function
+
+    if steps < 0:
+        raise ConfigError(message(f"minimize: steps={steps}", need="steps >= 0"))
+    if tol is not None and not tol >= 0:
+        raise ConfigError(message(f"minimize: tol={tol}", need="tol >= 0"))
+    given = {} if feeds is None else dict(feeds)
+    values = tuple(given.values())
+    updates = optimizer.updates(loss, wrt)
+    advance = function(list(given), loss, updates=updates, name="minimize")
+    variables = list(updates)
+    # A call returns the loss of the point that it leaves, so that a bad point is known one call
+    # late: the point of the last finite loss is kept aside.
+    good: Sequence[np.ndarray] | None = None
+    history: list[float] = []
+    converged = False
+    for step in range(steps):
+        here = [held.value for held in variables]
+        value = float(advance(*values))
+        _check_finite(optimizer, value, step, variables, here if good is None else good)
+        good = here
+        history.append(value)
+        if tol is not None and step and abs(history[-1] - history[-2]) < tol:
+            converged = True
+            break
+        if callback is not None and callback(step, value):
+            break
+    final = float(function(list(given), loss, name="minimize: the final loss")(*values))
+    here = [held.value for held in variables]
+    _check_finite(optimizer, final, len(history), variables, here if good is None else good)
+    if tol is not None and history and abs(final - history[-1]) < tol:
+        converged = True
+    return MinimizeResult(final, len(history), converged, (*history, final))
+
+
+def _check_finite(
+    optimizer: Optimizer,
+    value: float,
+    step: int,
+    variables: Sequence[Variable],
+    good: Sequence[np.ndarray],
+) -> None:
+    if math.isfinite(value):
+        return
+    for held, array in zip(variables, good, strict=True):
+        held.assign(array)
+    raise DivergedError(
+        message(
+            f"{type(optimizer).__name__}: the loss is {value} at step {step}; "
+            "the variables hold the point of the last finite loss",
+            need="finite losses",
+            mend="a smaller learning rate, or clip_norm=",
+        ),
+        step,
+    )

@@ -1,0 +1,123 @@
+"""Write the renewal of a variable by a product as one gemm that adds into the old value.
+
+Before::
+
+    %0 = input() : float32[batch, 3]  # x
+    %1 = input() : float32[batch, 2]  # g
+    %2 = variable() : float32[3, 2]  # W
+    %3 = constant(value=0.5) : float32[]
+    %4 = gemm(%0, %1, transpose_a=True, transpose_b=False, scaled=False, accumulate=False) \
+: float32[3, 2]
+    %5 = multiply(%4, %3) : float32[3, 2]
+    %6 = subtract(%2, %5) : float32[3, 2]
+    update %2 = %6
+
+After::
+
+    %0 = input() : float32[batch, 3]  # x
+    %1 = input() : float32[batch, 2]  # g
+    %2 = variable() : float32[3, 2]  # W
+    %3 = constant(value=-0.5) : float32[]
+    %4 = constant(value=1.0) : float32[]
+    %5 = gemm(%0, %1, %3, %2, %4, transpose_a=True, transpose_b=False, scaled=True, \
+accumulate=True) : float32[3, 2]
+    update %2 = %5
+
+The gradient is then never stored: the memory pass can let the product write into the variable's own
+buffer. Refused where something else reads the gradient (clipping, a norm, an output, a second
+moment), where further terms stand in the sum, and for values that renew no variable: there, an
+addition is cheaper inside a fused region.
+
+Numerics: `reassoc`. The scalar factors are multiplied with each other before the product.
+"""
+
+from __future__ import annotations
+
+from ..dtypes import is_float
+from ..graph import Graph, Node, Trace
+from ..ops.lowered import GEMM, gemm
+from .linear import Term, combination, one, read_counts, times
+from .pattern import uniform
+from .pipeline import Options
+
+RULE = "accumulate into the variable"
+
+
+def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
+    """Return the graph with the updates that allow it written as accumulating products."""
+    reads = read_counts(graph)
+    mapping: dict[Node, Node] = {}
+    for variable, value in graph.updates:
+        if value.op is GEMM or not is_float(value.dtype) or value in mapping:
+            continue
+        terms = combination(value, reads, lambda node: node.op is GEMM)
+        if terms is None:
+            continue
+        products = [term for term in terms if term.node.op is GEMM]
+        if not products:
+            _refuse_shared(value, terms, reads, options)
+            continue
+        reason = _reason(variable, terms, products, reads)
+        if reason is not None:
+            options.record.refuse(RULE, value, reason)
+            continue
+        made = graph.interner.intern_all([_accumulated(variable, terms, products[0])])[0]
+        mapping[value] = made
+        options.record.hit(RULE)
+        trace.replace(value, made, "accumulate", RULE)
+    return graph.substitute(mapping)
+
+
+def _reason(
+    variable: Node, terms: list[Term], products: list[Term], reads: dict[Node, int]
+) -> str | None:
+    """Return why a renewal is not written as one product, or None."""
+    product = products[0].node
+    if len(products) > 1:
+        return f"{len(products)} products are added up, and one call adds one"
+    if reads[product] > 1:
+        return f"the product is read {reads[product]} times, so its value is needed by itself"
+    if product.attrs["accumulate"]:
+        return "the product already has an addend"
+    others = [term.node for term in terms if term.node is not product]
+    if others != [variable]:
+        if variable not in others:
+            return "the old value of the variable is not among the terms"
+        return f"{len(others) - 1} further terms stand in the sum"
+    return None
+
+
+def _refuse_shared(
+    value: Node, terms: list[Term], reads: dict[Node, int], options: Options
+) -> None:
+    """Note the near miss of a term that is more than a product, or read by others too."""
+    for term in terms:
+        inner = combination(term.node, reads, lambda node: node.op is GEMM) or []
+        if any(part.node.op is GEMM for part in inner):
+            options.record.refuse(
+                RULE, value, f"the gradient is read {reads[term.node]} times, not only here"
+            )
+            return
+        if any(operand.op is GEMM for operand in term.node.inputs):
+            options.record.refuse(
+                RULE, value, f"'{term.node.op.name}' needs the product before it is added"
+            )
+            return
+
+
+def _accumulated(variable: Node, terms: list[Term], product: Term) -> Node:
+    node = product.node
+    a, b, *scale = node.inputs
+    alpha = product.factor
+    if scale:
+        alpha = scale[0] if alpha is None else times(alpha, scale[0])
+    (rest,) = [term for term in terms if term.node is variable]
+    return gemm(
+        a,
+        b,
+        transpose_a=node.attrs["transpose_a"],
+        transpose_b=node.attrs["transpose_b"],
+        alpha=None if alpha is None or uniform(alpha) == 1 else alpha,
+        addend=variable,
+        beta=one(variable) if rest.factor is None else rest.factor,
+    )

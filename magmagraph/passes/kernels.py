@@ -1,0 +1,71 @@
+"""Which family of kernels runs a step, whether that can fail, what it may overwrite."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ..graph import Graph, Node
+from ..region import Refusal, Region, analyze
+
+_BLAS = (np.dtype(np.float32), np.dtype(np.float64))
+_PRODUCTS = frozenset(("gemm", "gemv"))
+
+
+def family(node: Node) -> str:
+    """Return the kernel family of a step: its op record's, or the array expression."""
+    name = node.op.kernel
+    if name in _PRODUCTS and (node.type.dtype not in _BLAS or not _plain_batch(node)):
+        return "array"
+    return name or "array"
+
+
+def _plain_batch(node: Node) -> bool:
+    """Return whether each matrix of a batch lies at a multiple of one distance, or of zero."""
+    batch = node.shape[:-2]
+    return all(x.ndim == 2 or x.shape[:-2] == batch for x in node.inputs[:2] if x.ndim >= 2)
+
+
+def can_fail(node: Node) -> bool:
+    """Return whether running the step may raise (generated kernels and BLAS cannot)."""
+    return family(node) == "array"
+
+
+def in_place_pairs(node: Node) -> frozenset[tuple[int, int]]:
+    """Return the pairs (operand, result) where the result may lie in the operand's memory."""
+    name = family(node)
+    if name in _PRODUCTS:
+        if not node.attrs["accumulate"]:
+            return frozenset()
+        return frozenset(((_addend(node), 0),))
+    body = node.attrs.get("body")
+    if isinstance(body, Graph):
+        return _body_pairs(body)
+    bodies = node.attrs.get("bodies")
+    if bodies:
+        pairs: set[tuple[int, int]] = set()
+        operand = result = 0
+        for each in bodies:
+            pairs.update((operand + i, result + o) for i, o in _body_pairs(each))
+            operand += len(each.inputs)
+            result += len(each.outputs)
+        return frozenset(pairs)
+    return frozenset()
+
+
+def _addend(node: Node) -> int:
+    """Return the position of C among the operands (A[, B][, alpha], C, beta)."""
+    return len(node.inputs) - 2
+
+
+@functools.lru_cache(maxsize=8192)
+def region_of(body: Graph) -> Region | Refusal:
+    """Return the analysis of a body, made once."""
+    return analyze(body)
+
+
+def _body_pairs(body: Graph) -> frozenset[tuple[int, int]]:
+    """Return the safe pairs of a fused body: the region knows when it reads and writes."""
+    region = region_of(body)
+    return region.in_place if isinstance(region, Region) else frozenset()

@@ -1,0 +1,337 @@
+"""The visible pipeline: which passes run, in which order, and why each stands where it does."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ..config import config
+from ..errors import MagmagraphError, PassError, message
+from ..graph import Graph, Trace
+from .report import Record, Report
+
+Choose = Callable[[str, Mapping[str, Callable[[], Any]]], str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What passes may know beside the graph.
+
+    Attributes
+    ----------
+    hints
+        Likely sizes of named dimensions (those of the first feeds): used by cost rules only.
+    threads
+        Threads of the runtime; 0 where it decides itself.
+    tuning
+        Whether passes may ask for measurements.
+    choose
+        ``choose(key, candidates) -> name``: measures candidates once per machine and key. None
+        where nothing can be measured: the rules' own defaults hold then.
+    reduce_to_gemv
+        "always", "never" or "measured".
+    nan
+        "allow" or "raise".
+    precision, deterministic, device
+        As given to `mg.function`.
+    record
+        The record of the running pass: where it notes hits, refusals, repairs.
+    """
+
+    hints: Mapping[str, int] = field(default_factory=dict)
+    threads: int = 0
+    tuning: bool = True
+    choose: Choose | None = None
+    reduce_to_gemv: str = "measured"
+    nan: str = "allow"
+    precision: str = "float32"
+    deterministic: bool = False
+    device: str = "cpu"
+    record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
+
+    @classmethod
+    def make(cls, **given: Any) -> Options:
+        """Return options from keywords, or raise for an unknown name or value.
+
+        Examples
+        --------
+        >>> Options.make(hints={"batch": 100}).hints["batch"]
+        100
+        """
+        known = [f.name for f in fields(cls) if f.name != "record"]
+        for name in given:
+            if name not in known:
+                raise PassError(
+                    message(f"there is no option {name!r}", need=f"one of {', '.join(known)}")
+                )
+        made = cls(**{"tuning": config.tuning, **given})
+        if made.reduce_to_gemv not in ("always", "never", "measured"):
+            raise PassError(
+                message(
+                    f"reduce_to_gemv={made.reduce_to_gemv!r}",
+                    need="'always', 'never' or 'measured'",
+                )
+            )
+        return made
+
+
+PassFunction = Callable[[Graph, Trace, Options], Any]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One line of the pipeline.
+
+    Attributes
+    ----------
+    name
+        As `skip=` and reports use it.
+    function
+        ``function(graph, trace, options) -> Graph`` (`lower`: -> Plan). It returns the same
+        graph where it changes nothing.
+    optional
+        Whether `skip=` may leave it out.
+    numerics
+        What it does to values: exact, stable, reassoc or half (rows of the tolerance table).
+    reason
+        Why it stands at this place.
+    """
+
+    name: str
+    function: PassFunction
+    optional: bool
+    numerics: str
+    reason: str
+
+
+def _imported(module: str, function: str) -> PassFunction:
+    """Return a function that imports its pass when it first runs."""
+
+    def run_pass(graph: Graph, trace: Trace, options: Options) -> Any:
+        found = getattr(importlib.import_module(f".{module}", __package__), function)
+        return found(graph, trace, options)
+
+    run_pass.__name__ = function
+    run_pass.__module__ = f"{__package__}.{module}"
+    return run_pass
+
+
+def _line(name: str, numerics: str, reason: str, *, optional: bool = True) -> Pass:
+    return Pass(name, _imported(name, name), optional, numerics, reason)
+
+
+DEFAULT: tuple[Pass, ...] = (
+    _line(
+        "distribute", "reassoc",
+        "first: collectives are ordinary nodes that every later pass must see",
+    ),
+    _line(
+        "simplify", "stable",
+        "before anything looks for patterns: markers, constants and algebra out of the way",
+    ),
+    _line(
+        "contract", "reassoc",
+        "after simplify has joined transposes, which become flags of products here",
+    ),
+    _line(
+        "precision", "half",
+        "once all products are gemm nodes, and before regions hide what casts would touch",
+    ),
+    _line("layout", "exact", "after precision: the best layout depends on the dtype"),
+    _line(
+        "accumulate", "reassoc",
+        "needs gemm nodes; before fuse, which would take the subtraction into a region",
+    ),
+    _line(
+        "reduce_to_gemv", "reassoc",
+        "after accumulate, which scales sums; before fuse, which would take the sums",
+    ),
+    _line(
+        "fuse", "reassoc",
+        "when no pass needs to see single operations any more",
+    ),
+    _line(
+        "schedule", "exact",
+        "on the kernels that will run: their order decides what is alive together",
+        optional=False,
+    ),
+    _line("memory", "exact", "needs the order: lifetimes are intervals of it", optional=False),
+    _line(
+        "lower", "exact",
+        "last of the graph: every node gets its kernel and its slots; a symbolic plan",
+        optional=False,
+    ),
+    _line(
+        "specialize", "exact",
+        "at each new set of sizes: offsets and extents bound in the plan, no kernel remade",
+        optional=False,
+    ),
+)
+
+AT_BINDING = ("specialize",)  # run by the function when feeds give sizes, not by `run`
+
+
+def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
+    """Return the pipeline as a tuple of `Pass` records.
+
+    Parameters
+    ----------
+    skip
+        Names of optional passes to leave out.
+
+    Examples
+    --------
+    >>> [record.name for record in default(skip=("fuse",))][-4:]
+    ['schedule', 'memory', 'lower', 'specialize']
+    """
+    check(None, skip)
+    return tuple(record for record in DEFAULT if record.name not in skip)
+
+
+def check(
+    passes: Sequence[Any] | None, skip: Sequence[str] = (), precision: str = "float32"
+) -> None:
+    """Raise `PassError` where a pipeline, the passes to skip or a precision cannot be had."""
+    if isinstance(skip, str):
+        raise PassError(message(f"skip={skip!r} is a string", need="a tuple", mend=f"({skip!r},)"))
+    pipeline = DEFAULT if passes is None else tuple(passes)
+    for record in pipeline:
+        if not isinstance(record, Pass):
+            raise PassError(
+                message(
+                    f"{record!r} in passes= is not a pass",
+                    need="Pass records",
+                    mend="start from mg.passes.default()",
+                )
+            )
+    names = [record.name for record in pipeline]
+    fixed = [record.name for record in DEFAULT if not record.optional]
+    for name in skip:
+        if name not in names:
+            raise PassError(
+                message(f"skip names {name!r}, which is not a pass here",
+                        need=f"one of {', '.join(n for n in names if n not in fixed)}")
+            )
+        if name in fixed:
+            raise PassError(
+                message(
+                    f"the pass {name!r} cannot be skipped: nothing would run without it",
+                    need=f"one of {', '.join(n for n in names if n not in fixed)}",
+                )
+            )
+    missing = [name for name in fixed if name not in names and name not in AT_BINDING]
+    if missing:
+        raise PassError(
+            message(
+                f"passes= lacks {', '.join(missing)}: nothing would run without",
+                mend="start from mg.passes.default()",
+            )
+        )
+    if precision != "float32":
+        raise PassError(
+            message(
+                f"precision={precision!r}: the precision pass knows 'float32' only so far",
+                mend="precision='float32', or explicit mg.cast",
+            )
+        )
+
+
+def run(
+    graph: Graph,
+    trace: Trace,
+    passes: Sequence[Pass] | None = None,
+    skip: Sequence[str] = (),
+    options: Options | None = None,
+) -> tuple[Any, Report]:
+    """Send a graph down the pipeline.
+
+    Parameters
+    ----------
+    graph, trace
+        A frozen graph, and what it was frozen from; the trace is added to.
+    passes
+        In place of the default pipeline; may end before `lower`, and then gives a graph.
+    skip
+        Names of passes to leave out.
+    options
+        What passes may know beside the graph.
+
+    Returns
+    -------
+    result : Plan or Graph
+        What the last pass gave.
+    report : Report
+
+    Raises
+    ------
+    PassError
+        A pass raised or broke the graph; the text names it, the passes before it, and shows the
+        graph that it received.
+    """
+    options = Options.make() if options is None else options
+    report = Report()
+    report.graph = graph
+    result: Any = graph
+    done: list[str] = []
+    for record in DEFAULT if passes is None else passes:
+        if record.name in AT_BINDING:
+            continue
+        entry = report.start(record.name)
+        if record.name in skip:
+            entry.skipped = True
+            entry.before = entry.after = len(result)
+            continue
+        before = result
+        began = time.perf_counter()
+        try:
+            result = record.function(before, trace, replace(options, record=entry))
+            if config.verify and isinstance(result, Graph):
+                _verify(before, result)
+        except Exception as error:
+            raise _wrapped(record.name, done, before, error) from error
+        entry.milliseconds = (time.perf_counter() - began) * 1e3
+        entry.before = len(before)
+        entry.after = len(result) if isinstance(result, Graph) else len(result.steps)
+        entry.graphs = (before, result)
+        done.append(record.name)
+        if isinstance(result, Graph):
+            report.graph = result
+    return result, report
+
+
+def _verify(before: Graph, after: Graph) -> None:
+    if after is before:
+        return
+    after.verify()
+    for what, old, new in (
+        ("output", before.outputs, after.outputs),
+        ("effect", before.effects, after.effects),
+        ("update", [v for _, v in before.updates], [v for _, v in after.updates]),
+    ):
+        if len(old) != len(new):
+            raise PassError(f"it left {len(new)} {what}s of {len(old)}")
+        for i, (a, b) in enumerate(zip(old, new, strict=True)):
+            if a.type != b.type:
+                raise PassError(f"it changed the type of {what} {i} from {a.type} to {b.type}")
+    if [v for v, _ in before.updates] != [v for v, _ in after.updates]:
+        raise PassError("it changed which variables are updated")
+
+
+def _wrapped(name: str, done: Sequence[str], graph: Graph, error: Exception) -> PassError:
+    from ..text import dump
+
+    lines = dump(graph).splitlines()
+    if len(lines) > 200:
+        lines = [*lines[:100], f"... {len(lines) - 200} more ...", *lines[-100:]]
+    reason = str(error) if isinstance(error, MagmagraphError) else f"{type(error).__name__}: {error}"
+    return PassError(
+        message(
+            f"the pass {name!r} failed: {reason}",
+            mend=f"skip=({name!r},) leaves it out, if it is optional",
+        )
+        + f"\n  passes before it: {', '.join(done) or 'none'}\n  it received:\n"
+        + "\n".join("    " + line for line in lines)
+    )

@@ -1,0 +1,228 @@
+"""What each pass did: counts, rules that hit, near misses with their reasons, repairs.
+
+A `Report` is a list of `Record`, one per pass. It prints as a table, turns into JSON, and keeps the
+graph before and after every pass, so that a compile can be stepped through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A place where a rule nearly matched, and the reason why it did not apply."""
+
+    rule: str
+    node: str
+    line: str
+    reason: str
+
+
+@dataclass
+class Record:
+    """What one pass did.
+
+    Attributes
+    ----------
+    name
+        The pass.
+    milliseconds
+        Time it took; not part of comparisons.
+    before, after
+        Numbers of nodes (steps, where the pass makes a plan).
+    hits
+        Rule -> how often it was applied.
+    refusals
+        Near misses, each rule and node once.
+    notes
+        Decisions worth a line.
+    repairs
+        Places where a value that was not finite is replaced by its continuous limit.
+    skipped
+        True where the caller left the pass out.
+    graphs
+        The graphs before and after, for stepping; not part of comparisons.
+    """
+
+    name: str
+    milliseconds: float = field(default=0.0, compare=False)
+    before: int = 0
+    after: int = 0
+    hits: dict[str, int] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+    skipped: bool = False
+    graphs: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
+    _refused: set[tuple[str, Node]] = field(default_factory=set, compare=False, repr=False)
+
+    def hit(self, rule: str, times: int = 1) -> None:
+        """Count an application of a rule."""
+        self.hits[rule] = self.hits.get(rule, 0) + times
+
+    def refuse(self, rule: str, node: Node, reason: str) -> None:
+        """Note why a rule was not applied to a node; the same pair is noted once."""
+        if (rule, node) not in self._refused:
+            self._refused.add((rule, node))
+            line = str(node.line) if node.line else ""
+            self.refusals.append(Refusal(rule, label(node), line, reason))
+
+    def note(self, text: str) -> None:
+        """Add a line."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def repair(self, rule: str, node: Node, text: str) -> None:
+        """Note that a rule replaces a non-finite value of `node` by its continuous limit."""
+        where = f" at {node.line}" if node.line else ""
+        line = f"{rule}: {label(node)}{where}: {text}"
+        if line not in self.repairs:
+            self.repairs.append(line)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as plain values."""
+        return {
+            "pass": self.name,
+            "milliseconds": round(self.milliseconds, 3),
+            "before": self.before,
+            "after": self.after,
+            "skipped": self.skipped,
+            "hits": dict(self.hits),
+            "refusals": [vars(refusal) for refusal in self.refusals],
+            "notes": list(self.notes),
+            "repairs": list(self.repairs),
+        }
+
+
+def label(node: Node) -> str:
+    """Return a node's operation, name and type: the same text in each run."""
+    name = f" '{node.name}'" if node.name else ""
+    return f"{node.op.name}{name} : {node.type}"
+
+
+class Report:
+    """One record per pass, in the order in which they ran.
+
+    Attributes
+    ----------
+    records
+        See `Record`.
+    graph
+        The graph after the last pass that gives one.
+
+    Examples
+    --------
+    >>> report = Report()
+    >>> record = report.start("simplify")
+    >>> record.hit("add zero")
+    >>> report["simplify"].hits
+    {'add zero': 1}
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.graph: Graph | None = None
+
+    def start(self, name: str) -> Record:
+        """Append and return the record of a pass that begins."""
+        record = Record(name)
+        self.records.append(record)
+        return record
+
+    def note_kernels(self, milliseconds: float, lines: Any) -> None:
+        """Append the record of making the kernels, which the runtime does after the passes."""
+        record = self.start("kernels")
+        record.milliseconds = milliseconds
+        for line in [lines] if isinstance(lines, str) else lines or ():
+            record.note(str(line))
+
+    def __getitem__(self, name: str) -> Record:
+        for record in self.records:
+            if record.name == name:
+                return record
+        raise KeyError(f"no pass {name!r} ran; these did: {', '.join(r.name for r in self)}")
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.records == other.records
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def milliseconds(self) -> float:
+        """Time of all passes together."""
+        return sum(record.milliseconds for record in self.records)
+
+    @property
+    def repairs(self) -> list[str]:
+        """The repairs of all passes."""
+        return [text for record in self.records for text in record.repairs]
+
+    def steps(self) -> Iterator[tuple[str, Any, Any]]:
+        """Give (pass, graph before, graph after) for each pass that ran, for stepping through.
+
+        What a pass after the last graph makes (a plan) stands as `after`.
+        """
+        for record in self.records:
+            if record.graphs is not None:
+                yield (record.name, *record.graphs)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the records as JSON text."""
+        return json.dumps([record.as_dict() for record in self.records], indent=indent)
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        rows = []
+        for record in self.records:
+            details = [f"{rule} x{count}" for rule, count in record.hits.items()]
+            if record.refusals:
+                details.append(f"{len(record.refusals)} refused")
+            if record.repairs:
+                details.append(f"{len(record.repairs)} repairs")
+            counts = "skipped" if record.skipped else f"{record.before} -> {record.after}"
+            rows.append(
+                (record.name, f"{record.milliseconds:.1f}", counts, ", ".join(details))
+            )
+        return rows
+
+    def __str__(self) -> str:
+        head = ("pass", "ms", "nodes", "rules")
+        rows = [head, *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = [
+            f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip()
+            for a, b, c, d in rows
+        ]
+        for record in self.records:
+            for refusal in record.refusals:
+                where = f" at {refusal.line}" if refusal.line else ""
+                lines.append(
+                    f"{record.name}: {refusal.rule} refused for {refusal.node}{where}: "
+                    f"{refusal.reason}"
+                )
+            lines += [f"{record.name}: {text}" for text in (*record.notes, *record.repairs)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<report of {len(self.records)} passes>"
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        table = Table(title="passes")
+        for name in ("pass", "ms", "nodes", "rules"):
+            table.add_column(name, justify="right" if name in ("ms", "nodes") else "left")
+        for row in self._rows():
+            table.add_row(*row)
+        return table

@@ -1,0 +1,328 @@
+"""Local rewriting: rules, and the driver that applies them until none applies.
+
+The driver walks a graph once from the leaves, brings each node to its normal form, and enters what a
+replacement adds. It repeats such sweeps until one changes nothing, so that a pass made of rules is
+idempotent: applied to its own result, it returns that very graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import PassError, message
+from ..graph import Graph, Node, Trace
+from ..op import Op, describe
+from .pattern import Application, Bindings, Pattern
+from .pipeline import Options
+from .report import Record
+
+REWRITES_PER_NODE = 40  # of the graph that a pass receives; no useful rule set comes near
+REWRITES_AT_LEAST = 1_000
+SWEEPS = 25
+
+
+class Match:
+    """A place where a rule matches.
+
+    Attributes
+    ----------
+    root
+        The node that would be replaced.
+    options
+        The pipeline's options.
+
+    The nodes and attributes that the pattern names are attributes too: ``m.x``.
+    """
+
+    __slots__ = ("_bound", "_rewriter", "options", "repairs", "root")
+
+    def __init__(self, root: Node, bound: Bindings, rewriter: Rewriter) -> None:
+        self.root = root
+        self._bound = bound
+        self._rewriter = rewriter
+        self.options = rewriter.options
+        self.repairs: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._bound[name]
+        except KeyError:
+            raise AttributeError(f"the pattern names no {name!r}") from None
+
+    def reads(self, node: Node) -> int:
+        """Return how many nodes and roots read `node`."""
+        return self._rewriter.reads.get(node, 1)
+
+    def repair(self, text: str) -> None:
+        """Note, if the rule applies, that it replaces a non-finite value by its limit."""
+        self.repairs.append(text)
+
+
+Check = Callable[[Match], str | None]
+Replacement = Callable[[Match], Node | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A local rewriting.
+
+    Attributes
+    ----------
+    name
+        As reports show it.
+    pattern
+        What is replaced: a `Pattern`, or the operations whose nodes `replacement` looks at itself.
+    replacement
+        ``replacement(match)`` gives the new node, written with ordinary operations and of the
+        matched type, or None where the place does not fit after all.
+    check
+        ``check(match)`` gives the reason to refuse, or None. A refusal is reported.
+    """
+
+    name: str
+    pattern: Pattern | tuple[Op, ...]
+    replacement: Replacement
+    check: Check | None = None
+
+
+def rules_by_operation(rules: Sequence[Rule]) -> dict[Op, list[Rule]]:
+    """Return for each operation the rules whose root it can be, in their order."""
+    table: dict[Op, list[Rule]] = {}
+    for rule in rules:
+        if isinstance(rule.pattern, tuple):
+            roots = rule.pattern
+        else:
+            assert isinstance(rule.pattern, Application), "a rule's root is an operation"
+            roots = (rule.pattern.op,)
+        for op in roots:
+            table.setdefault(op, []).append(rule)
+    return table
+
+
+def rewrite(
+    graph: Graph,
+    rules: Mapping[Op, Sequence[Rule]],
+    trace: Trace,
+    options: Options,
+    name: str,
+    everywhere: Sequence[Rule] = (),
+) -> Graph:
+    """Apply rules until none applies; returns the same graph where none did.
+
+    Parameters
+    ----------
+    rules
+        By the operation of their root; see `rules_by_operation`.
+    name
+        The pass, for the trace and for errors.
+    everywhere
+        Rules that look at every node, after those of its operation.
+
+    Raises
+    ------
+    PassError
+        Where the rules do not come to an end, or a replacement has another type; the text names
+        the rule and the node.
+    """
+    budget = REWRITES_AT_LEAST + REWRITES_PER_NODE * len(graph)
+    for _ in range(SWEEPS):
+        sweep = Rewriter(graph, rules, everywhere, trace, options, name, budget)
+        result = sweep.run()
+        if result is graph:
+            return graph
+        budget = sweep.budget
+        graph = result
+    rule, node = sweep.last
+    raise PassError(
+        message(
+            f"{name}: still rewriting after {SWEEPS} sweeps, last by the rule '{rule}' "
+            f"at {describe(node)}"
+        )
+    )
+
+
+class _Frame:
+    """A node on its way to its normal form, and what it was before."""
+
+    __slots__ = ("known", "node", "position")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.known = [node]
+        self.position = 0  # operands before this one have their normal form
+
+
+class Rewriter:
+    """One sweep over a graph."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        rules: Mapping[Op, Sequence[Rule]],
+        everywhere: Sequence[Rule],
+        trace: Trace,
+        options: Options,
+        name: str,
+        budget: int,
+    ) -> None:
+        self.graph = graph
+        self.rules = rules
+        self.everywhere = tuple(everywhere)
+        self.trace = trace
+        self.options = options
+        self.record: Record = options.record
+        self.name = name
+        self.budget = budget
+        self.last: tuple[str, Node] = ("", graph.nodes[0]) if graph.nodes else ("", None)  # type: ignore[assignment]
+        self.normal: dict[Node, Node] = {}
+        self._active: set[Node] = set()
+        self.reads: dict[Node, int] = {}
+        for node in graph.nodes:
+            for operand in dict.fromkeys(node.inputs):
+                self.reads[operand] = self.reads.get(operand, 0) + 1
+        for root in graph.roots:
+            self.reads[root] = self.reads.get(root, 0) + 1
+
+    def run(self) -> Graph:
+        """Return the graph with every node in its normal form."""
+        normal = self.normal
+        for node in self.graph.nodes:
+            if node not in normal:
+                self._normalize(node)
+        graph = self.graph
+        return graph.replace(
+            outputs=[normal[n] for n in graph.outputs],
+            updates=[(variable, normal[value]) for variable, value in graph.updates],
+            effects=[normal[n] for n in graph.effects],
+        )
+
+    def _normalize(self, root: Node) -> None:
+        normal, active = self.normal, self._active
+        frames = [_Frame(root)]
+        active.add(root)
+        while frames:
+            frame = frames[-1]
+            node = frame.node
+            done = normal.get(node)
+            if done is not None:
+                self._settle(frame, done)
+                frames.pop()
+                continue
+            inputs = node.inputs
+            position = frame.position
+            while position < len(inputs) and inputs[position] in normal:
+                position += 1
+            frame.position = position
+            if position < len(inputs):
+                self._enter(inputs[position])
+                frames.append(_Frame(inputs[position]))
+                continue
+            if inputs:
+                made = self.graph.interner.make(node, tuple([normal[i] for i in inputs]))
+                if made is not node:
+                    self.trace.replace(node, made, self.name, "operands")
+                    self._move(frame, made)
+                    continue
+            replacement = self._apply(node)
+            if replacement is not None:
+                self._move(frame, replacement)
+                continue
+            self._settle(frame, node)
+            frames.pop()
+
+    def _enter(self, node: Node) -> None:
+        if node in self._active:
+            rule, at = self.last
+            raise PassError(
+                message(
+                    f"{self.name}: the rule '{rule}' at {describe(at)} does not come to an end: "
+                    "it leads back to what it replaced"
+                )
+            )
+        self._active.add(node)
+
+    def _move(self, frame: _Frame, node: Node) -> None:
+        """Go on with another node in the same frame; one that is known ends it at once."""
+        if node not in self.normal:
+            self._enter(node)
+            frame.known.append(node)
+        frame.node = node
+        frame.position = 0
+
+    def _settle(self, frame: _Frame, done: Node) -> None:
+        reads = self.reads
+        for node in frame.known:
+            self._active.discard(node)
+            self.normal[node] = done
+            if node is not done and node in reads:
+                reads[done] = reads.get(done, 0) + reads[node]
+        self.normal[done] = done
+
+    def _apply(self, node: Node) -> Node | None:
+        for rule in self.rules.get(node.op, ()):
+            result = self._try(rule, node)
+            if result is not None:
+                return result
+        for rule in self.everywhere:
+            result = self._try(rule, node)
+            if result is not None:
+                return result
+        return None
+
+    def _try(self, rule: Rule, node: Node) -> Node | None:
+        pattern = rule.pattern
+        if isinstance(pattern, tuple):
+            return self._at(rule, Match(node, {}, self))
+        if pattern.possible(node):
+            for bound in pattern.match(node, {}):
+                result = self._at(rule, Match(node, bound, self))
+                if result is not None:
+                    return result
+        return None
+
+    def _at(self, rule: Rule, match: Match) -> Node | None:
+        node = match.root
+        if rule.check is not None:
+            reason = rule.check(match)
+            if reason is not None:
+                self.record.refuse(rule.name, node, reason)
+                return None
+        made = rule.replacement(match)
+        if made is None:
+            return None
+        if made.type != node.type:
+            raise PassError(
+                message(
+                    f"{self.name}: the rule '{rule.name}' gives {made.type} for {describe(node)}",
+                    need="the type of what is replaced",
+                )
+            )
+        member = self._intern(made, rule, node)
+        if member is node:
+            return None
+        self.budget -= 1
+        self.last = (rule.name, node)
+        if self.budget < 0:
+            raise PassError(
+                message(
+                    f"{self.name}: the budget of rewrites is used up, last by the rule "
+                    f"'{rule.name}' at {describe(node)}"
+                )
+            )
+        self.record.hit(rule.name)
+        for text in match.repairs:
+            self.record.repair(rule.name, node, text)
+        self.trace.replace(node, member, self.name, rule.name)
+        return member
+
+    def _intern(self, made: Node, rule: Rule, node: Node) -> Node:
+        made_by = self.trace.made_by
+        sources = self.trace.sources
+
+        def seen(_: Node, member: Node) -> None:
+            if member not in sources:
+                made_by.setdefault(member, (self.name, rule.name, node))
+
+        return self.graph.interner.intern_all([made], seen)[0]

@@ -1,0 +1,194 @@
+"""Bind the sizes of one call: every formula of a plan becomes a number, the arena gets offsets.
+
+Kernels take extents and strides as arguments, so no kernel is built here and new sizes cost
+little more than this pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from .. import dims
+from ..plan import Place, Plan, Slot, Step, Value
+from ..types import Extent, Type
+
+ALIGNMENT = 64
+
+
+def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """Return the plan with the given sizes of the named dimensions and the arena laid out."""
+    known: dict[Extent, int] = {}
+
+    def number(extent: Extent) -> int:
+        if isinstance(extent, int):
+            return extent
+        value = known.get(extent)
+        if value is None:
+            value = known[extent] = dims.evaluate(extent, sizes)
+        return value
+
+    types: dict[Type, Type] = {}
+
+    def bound(value: Value) -> Value:
+        type_ = types.get(value.type)
+        if type_ is None:
+            shape = tuple(number(e) for e in value.type.shape)
+            type_ = types[value.type] = Type(value.type.dtype, shape)
+        return Value(value.slot, type_)
+
+    slots = [dataclasses.replace(slot, size=number(slot.size)) for slot in plan.slots]
+    arena = [slot for slot in slots if slot.place is Place.ARENA]
+    offsets, total = lay_out(arena)
+    for slot, offset in zip(arena, offsets, strict=True):
+        slots[slot.index] = dataclasses.replace(slot, offset=offset)
+    steps = tuple(
+        Step(
+            step.kernel,
+            step.node,
+            tuple(map(bound, step.inputs)),
+            tuple(map(bound, step.outputs)),
+            number(step.bytes),
+            number(step.flops),
+            step.workspace,
+            step.can_fail,
+        )
+        for step in plan.steps
+    )
+    return dataclasses.replace(
+        plan,
+        steps=steps,
+        slots=tuple(slots),
+        fetches=tuple(map(bound, plan.fetches)),
+        sizes=dict(sizes),
+        arena=total,
+        largest_live=live_peak(arena),
+    )
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def live_peak(slots: Sequence[Slot]) -> int:
+    """Return the bytes of the largest set of slots alive at once (sizes rounded to 64)."""
+    change: dict[int, int] = {}
+    for slot in slots:
+        size = _rounded(int(slot.size))  # type: ignore[arg-type]
+        change[slot.first] = change.get(slot.first, 0) + size
+        change[slot.last + 1] = change.get(slot.last + 1, 0) - size
+    alive = peak = 0
+    for at in sorted(change):
+        alive += change[at]
+        peak = max(peak, alive)
+    return peak
+
+
+def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
+    """Return an offset for each slot so that slots alive together are apart, and the total.
+
+    Tries several orders of best-fit placement and keeps the smallest; stops at the first that
+    reaches the largest live set.
+    """
+    if not slots:
+        return [], 0
+    floor = live_peak(slots)
+    if len(slots) > 2000:
+        return _sweep(slots)
+    length = {s.index: s.last - s.first + 1 for s in slots}
+    orders = (
+        lambda s: (-_rounded(int(s.size)), s.first),
+        lambda s: (-_rounded(int(s.size)) * length[s.index], s.first),
+        lambda s: (s.first, -_rounded(int(s.size))),
+        lambda s: (-length[s.index], -_rounded(int(s.size))),
+    )
+    best: tuple[list[int], int] | None = None
+    for order in orders:
+        placed = _best_fit(slots, sorted(range(len(slots)), key=lambda i: order(slots[i])))
+        if best is None or placed[1] < best[1]:
+            best = placed
+        if best[1] <= floor:
+            break
+    assert best is not None
+    swept = _sweep(slots)
+    return swept if swept[1] < best[1] else best
+
+
+def _best_fit(slots: Sequence[Slot], order: Sequence[int]) -> tuple[list[int], int]:
+    """Place slots one by one into the smallest gap left by those alive at the same time."""
+    offsets = [0] * len(slots)
+    placed: list[tuple[int, int, int, int]] = []  # (offset, end, first, last)
+    total = 0
+    for i in order:
+        slot = slots[i]
+        size = _rounded(int(slot.size))  # type: ignore[arg-type]
+        meets = sorted(
+            (offset, end)
+            for offset, end, first, last in placed
+            if first <= slot.last and slot.first <= last
+        )
+        best, best_gap, at = -1, -1, 0
+        for offset, end in meets:
+            gap = offset - at
+            if gap >= size and (best < 0 or gap < best_gap):
+                best, best_gap = at, gap
+            at = max(at, end)
+        if best < 0:
+            best = at
+        offsets[i] = best
+        total = max(total, best + size)
+        placed.append((best, best + size, slot.first, slot.last))
+    return offsets, total
+
+
+def _sweep(slots: Sequence[Slot]) -> tuple[list[int], int]:
+    """Place slots in order of birth from a free list; near linear, for very long plans."""
+    births = sorted(range(len(slots)), key=lambda i: slots[i].first)
+    deaths = sorted(range(len(slots)), key=lambda i: slots[i].last)
+    free: list[tuple[int, int]] = []  # (offset, size), by offset
+    offsets = [0] * len(slots)
+    total = 0
+    dead = 0
+    for i in births:
+        while dead < len(deaths) and slots[deaths[dead]].last < slots[i].first:
+            j = deaths[dead]
+            _release(free, offsets[j], _rounded(int(slots[j].size)))  # type: ignore[arg-type]
+            dead += 1
+        size = _rounded(int(slots[i].size))  # type: ignore[arg-type]
+        fit = min(
+            (k for k in range(len(free)) if free[k][1] >= size),
+            key=lambda k: free[k][1],
+            default=-1,
+        )
+        if fit >= 0:
+            offset, room = free.pop(fit)
+            offsets[i] = offset
+            if room > size:
+                _insert(free, offset + size, room - size)
+        elif free and free[-1][0] + free[-1][1] == total:
+            offset, _ = free.pop()
+            offsets[i] = offset
+            total = offset + size
+        else:
+            offsets[i] = total
+            total += size
+    return offsets, total
+
+
+def _insert(free: list[tuple[int, int]], offset: int, size: int) -> None:
+    at = len(free)
+    while at and free[at - 1][0] > offset:
+        at -= 1
+    free.insert(at, (offset, size))
+
+
+def _release(free: list[tuple[int, int]], offset: int, size: int) -> None:
+    """Put a block back, joined with its free neighbours."""
+    if not size:
+        return
+    _insert(free, offset, size)
+    at = next(k for k, block in enumerate(free) if block == (offset, size))
+    if at + 1 < len(free) and offset + size == free[at + 1][0]:
+        free[at] = (offset, size + free.pop(at + 1)[1])
+    if at and free[at - 1][0] + free[at - 1][1] == offset:
+        free[at - 1] = (free[at - 1][0], free[at - 1][1] + free.pop(at)[1])

@@ -1,0 +1,53 @@
+"""Copies of user graphs with some of their nodes replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from .graph import Node, topological
+
+Renew = Callable[[Node, tuple[Node, ...]], Node | None]
+
+
+def rebuild(
+    roots: Sequence[Node], replace: Mapping[Node, Node], renew: Renew | None = None
+) -> list[Node]:
+    """Return the roots recomputed from replacements; what does not depend on one is kept.
+
+    Parameters
+    ----------
+    roots
+        Nodes to copy.
+    replace
+        Node -> the node that takes its place. Replacements are not entered.
+    renew
+        ``renew(node, new operands)`` may return the copy of a node itself, or None for the
+        usual one; it is asked about every node that is not replaced.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x, y = mg.input("x"), mg.input("y")
+    >>> copy, = rebuild([x + x], {x: y})
+    >>> copy.inputs == (y, y)
+    True
+    """
+    new: dict[int, Node] = {id(node): other for node, other in replace.items()}
+    for node in topological(roots, stop=lambda n: id(n) in new):
+        if id(node) in new:
+            continue
+        operands = tuple(new[id(operand)] for operand in node.inputs)
+        made = None if renew is None else renew(node, operands)
+        new[id(node)] = _again(node, operands) if made is None else made
+    return [new[id(root)] for root in roots]
+
+
+def _again(node: Node, operands: tuple[Node, ...]) -> Node:
+    pairs = list(zip(node.inputs, operands, strict=True))
+    if all(old is other for old, other in pairs):
+        return node
+    if all(old.type == other.type for old, other in pairs):
+        return type(node)(
+            node.op, operands, node.attrs, node.type, node.name, node.line, node.constraints
+        )
+    return node.op(*operands, name=node.name, **node.attrs)

@@ -1,0 +1,334 @@
+"""Fused regions: what a body graph computes, as one nest of loops.
+
+`analyze` takes the body of a fused node and says how one kernel can compute it, or why none can.
+The answer, a `Region`, is what the fuse pass decides with and what the generators of C and CUDA
+write code from; it knows neither of them.
+
+The model. All nodes of a region run over one iteration space, whose axes are *loops*, outermost
+first. Each value depends on some of the loops. Reductions come in two kinds. A **row fold**
+reduces the row loops ``R``, the same ones for every row fold; its result is known when a pass over
+the row is over, and later passes over the same row may use it: a softmax is three passes over a
+row that stays in the cache, and one pass over memory. A **cross fold** reduces other loops,
+across rows; its result is known only when all rows are done, and feeds the *epilogue*, which runs
+over the kept axes at the end: the column sums of a bias gradient, and the bias minus rate times
+them.
+
+Where the innermost loop is not reduced, but ``R`` is (batch norm over the batch), the kernel
+takes a strip of the innermost axis at a time, and a "row" is that strip of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from . import dims
+from .graph import Graph, Node, topological
+from .region_access import (
+    Access,
+    Loop,
+    Output,
+    Track,
+    axes_of_loops,
+    is_unit,
+    join_loops,
+    read_track,
+)
+from .region_axes import Refused
+from .region_parts import Fold, Refusal, Region, Value, indexed
+from .region_reading import Reading
+from .region_walk import Walk, in_place
+from .types import Extent
+
+__all__ = ["Access", "Fold", "Loop", "Output", "Refusal", "Region", "Value", "analyze"]
+
+MAX_NODES = 96
+MAX_OPERANDS = 32
+MAX_ROW_BYTES = 1 << 20
+WIDE_ROW = 2048
+STRIP = 16
+
+
+def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Refusal:
+    """Say how one kernel can compute a body graph, or why none can.
+
+    Parameters
+    ----------
+    body
+        A graph whose inputs are parameters. Its nodes are elementwise operations, reductions,
+        layout operations, scalar constants, and counters (positions, random bits).
+    hints
+        Expected sizes of named dimensions. They serve to refuse rows that would not stay in the
+        cache; the region itself does not depend on them.
+
+    Returns
+    -------
+    Region or Refusal
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> from magmagraph.graph import freeze
+    >>> from magmagraph.ops.leaf import parameter
+    >>> from magmagraph.types import Type
+    >>> x = parameter(0, Type(np.dtype(np.float32), (8, 10)))
+    >>> region = analyze(freeze([x], [mg.exp(x) / mg.sum(mg.exp(x), axis=1, keepdims=True)]))
+    >>> region.row, region.passes, region.bytes
+    (frozenset({1}), 2, 640)
+    >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (80,))])).reason
+    'reshape of a computed value joins or splits axes'
+    """
+    try:
+        return _analyze(body, hints)
+    except Refused as refused:
+        return Refusal(refused.reason, refused.node)
+
+
+def _analyze(body: Graph, hints: Mapping[str, int] | None) -> Region:
+    if len(body.inputs) + len(body.outputs) > MAX_OPERANDS:
+        raise Refused(f"more than {MAX_OPERANDS} operands and results")
+    reading = Reading(body)
+    if sum(1 for node in reading.nodes if node.inputs) > MAX_NODES:
+        raise Refused(f"more than {MAX_NODES} nodes")
+    choices = _row_choices(reading)
+    for row in choices[:-1]:
+        try:
+            return _Builder(reading, row).build(hints)
+        except Refused:
+            continue  # as a cross fold it may still do
+    return _Builder(reading, choices[-1]).build(hints)
+
+
+def _row_choices(reading: Reading) -> list[frozenset[int]]:
+    """Return the sets of classes that row folds may reduce, the best first."""
+    folds = {node: gone for node, gone in reading.reduced.items() if gone}
+    inner: dict[Node, frozenset[int]] = {}
+    below: dict[Node, frozenset[Node]] = {}
+    for node in reading.nodes:
+        seen = frozenset[Node]().union(*(below[operand] for operand in node.inputs))
+        axes = reading.of((node,))
+        for fold in seen:
+            if node in folds or folds[fold] & axes:
+                inner[fold] = folds[fold]
+        below[node] = seen | {node} if node in folds else seen
+    if inner:
+        row, *others = inner.values()
+        if any(other != row for other in others):
+            raise Refused("values inside it are reduced over different axes", next(iter(inner)))
+        return [row]
+    choices: list[frozenset[int]] = []
+    for node, gone in folds.items():
+        operand = node.inputs[0]
+        along = [c for c in reading.classes.of(operand) if c is not None]
+        kept = [reading.classes.extent(c) for c in along if c not in gone]
+        if not kept:
+            continue
+        size = dims.size(tuple(kept))
+        if along[-1] in gone or (isinstance(size, int) and size >= WIDE_ROW):
+            choices.append(gone)
+            break
+    return [*choices, frozenset()]
+
+
+class _Builder:
+    """Makes a region, once it is chosen what row folds reduce."""
+
+    def __init__(self, reading: Reading, row: frozenset[int]) -> None:
+        self.reading = reading
+        self.row = row
+        self.cross = {
+            node for node, gone in reading.reduced.items() if gone and (gone != row or not row)
+        }
+        self.epilogue: set[Node] = set()
+        self.phase: dict[Node, int] = {}
+        for node in reading.nodes:
+            late = any(operand in self.epilogue for operand in node.inputs)
+            if late and node in reading.reduced:
+                raise Refused("a reduction across rows is reduced again", node)
+            if late or node in self.cross:
+                self.epilogue.add(node)
+            phase = max((self.phase[operand] for operand in node.inputs), default=0)
+            row_fold = bool(reading.reduced.get(node)) and node not in self.cross
+            self.phase[node] = phase + 1 if row_fold else phase
+        self.folded = [node for node in reading.nodes if reading.reduced.get(node)]
+        self.main = [node for node in reading.body.outputs if node not in self.epilogue]
+        self.late = [node for node in reading.body.outputs if node in self.epilogue]
+        self.space = reading.of([*self.main, *(node.inputs[0] for node in self.folded)])
+        self._check()
+
+    def _check(self) -> None:
+        outer = self.space - self.row
+        for node in self.folded:
+            axes = self.reading.of(node.inputs)
+            if axes != self.space and not (node in self.cross and self.row and axes == outer):
+                raise Refused("a reduction does not run over all of the region's axes", node)
+        for node in self.main:
+            axes = self.reading.of((node,))
+            if axes != self.space and not (self.row and axes == outer):
+                raise Refused("an output has other axes than the rest of the region", node)
+        reached = topological(
+            self.late, stop=lambda n: n in self.cross or n in self.reading.parameter
+        )
+        for node in reached:
+            if self.phase[node] and node not in self.epilogue:
+                raise Refused("what is left of all rows is combined with single rows", node)
+
+    def build(self, hints: Mapping[str, int] | None) -> Region:
+        """Return the region."""
+        self._arrange()
+        reading, position = self.reading, self.position
+        self.values = self._values()
+        accesses = {
+            node: Access(
+                reading.parameter[node],
+                node,
+                reading.views[node],
+                axes_of_loops(reading.classes.of(node), self.loops),
+                self._unit(node, reading.views[node]),
+                dims.size(node.shape),
+            )
+            for node in reading.nodes
+            if node in reading.parameter and reading.source[node] is node
+        }
+        folds = tuple(self._fold(node) for node in self.folded)
+        outputs = tuple(
+            Output(
+                i,
+                node,
+                axes_of_loops(reading.classes.of(node), self.loops),
+                self._unit(node, ()),
+                self.phase[node],
+                not self.row or reading.of((node,)) == self.space,
+                node in self.epilogue,
+            )
+            for i, node in enumerate(reading.body.outputs)
+        )
+        row = frozenset(position[c] for c in self.row)
+        region = Region(
+            body=reading.body,
+            loops=self.loops,
+            depth=self.depth,
+            row=row,
+            strip=bool(self.depth) and self.depth - 1 not in row,
+            values=self.values,
+            accesses=accesses,
+            folds=folds,
+            outputs=outputs,
+            passes=1
+            + max(
+                (*(f.phase for f in folds if f.element), *(o.phase for o in outputs if o.element)),
+                default=0,
+            ),
+            saved=(),
+            in_place=frozenset(),
+            bytes=_bytes(accesses, outputs),
+        )
+        walk = Walk(region)
+        region = replace(region, saved=walk.saved)
+        region = replace(region, in_place=in_place(region, walk))
+        _check_row(region, hints)
+        return region
+
+    def _arrange(self) -> None:
+        """Order the classes, and join those that lie behind one another everywhere."""
+        reading, of = self.reading, self.reading.classes.of
+        leading = [
+            *(n for n in self.main if reading.of((n,)) == self.space),
+            *(n for n in reading.parameter if reading.of((n,)) == self.space),
+            *(node.inputs[0] for node in self.folded),
+        ]
+        order = [c for c in of(leading[0]) if c is not None] if leading else []
+        if set(order) != self.space:
+            raise Refused("no value runs over all of the region's axes")
+        main = len(order)
+        for node in (*self.late, *reading.parameter):
+            order += [c for c in of(node) if c is not None and c not in order]
+        tracks = [read_track(n, reading.views[n], of(n)) for n in reading.parameter]
+        tracks += [Track(of(n)) for n in (*reading.body.outputs, *reading.counters)]
+        groups = [self.space, self.row, *reading.reduced.values()]
+        for node in self.folded:
+            if indexed(node.op):
+                gone = reading.reduced[node]
+                tracks.append(Track([c for c in of(node.inputs[0]) if c in gone]))
+        self.loops = join_loops(order, tracks, groups, reading.classes)
+        self.position = {c: i for i, loop in enumerate(self.loops) for c in loop.classes}
+        self.depth = len({self.position[c] for c in order[:main]})
+
+    def _unit(self, node: Node, views: tuple[Node, ...]) -> bool:
+        """Return whether the innermost loop of the iteration space steps by one element."""
+        if not self.depth:
+            return False
+        axis = axes_of_loops(self.reading.classes.of(node), self.loops)[self.depth - 1]
+        return is_unit(node, views, axis)
+
+    def _loops_of(self, node: Node) -> frozenset[int]:
+        return frozenset(self.position[c] for c in self.reading.of((node,)))
+
+    def _values(self) -> dict[Node, Value]:
+        reading = self.reading
+        values: dict[Node, Value] = {}
+        for node in reading.nodes:
+            source = reading.source[node]
+            shape_loops = self._loops_of(node)
+            if source is not node:
+                loops = values[source].loops
+            elif node in reading.parameter or node in reading.counters:
+                loops = shape_loops
+            else:
+                loops = frozenset[int]().union(*(values[o].loops for o in node.inputs))
+                gone = reading.reduced.get(node, frozenset())
+                loops -= frozenset(self.position[c] for c in gone)
+            late = node in self.epilogue
+            values[node] = Value(node, source, loops, shape_loops, self.phase[node], late)
+        return values
+
+    def _fold(self, node: Node) -> Fold:
+        operand = node.inputs[0]
+        gone = self.reading.reduced[node]
+        order = dict.fromkeys(
+            self.position[c] for c in self.reading.classes.of(operand) if c in gone
+        )
+        kept = self._loops_of(operand) - frozenset(order)
+        return Fold(
+            node=node,
+            operand=operand,
+            reduced=tuple(order),
+            kept=tuple(sorted(kept)),
+            row=node not in self.cross,
+            phase=self.phase[operand],
+            element=not self.row or self.reading.of((operand,)) == self.space,
+        )
+
+
+def _bytes(accesses: Mapping[Node, Access], outputs: tuple[Output, ...]) -> Extent:
+    """Return the compulsory traffic: what is read, each element once, and what is written."""
+    read: dict[int, Extent] = {}
+    whole: dict[int, Extent] = {}
+    for node, access in accesses.items():
+        root = access.views[0].inputs[0] if access.views else node
+        size = access.count * node.dtype.itemsize
+        whole[access.parameter] = root.type.bytes
+        known = read.get(access.parameter)
+        read[access.parameter] = size if known is None else known + size
+    total: Extent = 0
+    for parameter, size in read.items():
+        total += dims.minimum(size, whole[parameter])
+    for output in outputs:
+        total += output.node.type.bytes
+    return total
+
+
+def _check_row(region: Region, hints: Mapping[str, int] | None) -> None:
+    """Refuse rows that are passed over several times and would not stay in the cache."""
+    if region.passes == 1:
+        return
+    width = 8 * len(region.saved)
+    for node in region.accesses:
+        if region.values[node].loops & region.row:
+            width += node.dtype.itemsize
+    size = region.extent(region.row) * width * (STRIP if region.strip else 1)
+    known = hints or {}
+    if dims.names(size) <= known.keys():
+        size = dims.evaluate(size, known)
+        if size > MAX_ROW_BYTES:
+            raise Refused(f"a row takes {size} bytes, and is passed over {region.passes} times")

@@ -1,0 +1,188 @@
+"""The answer of the analysis of a fused body: a region, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from . import dims
+from .graph import Graph, Node
+from .op import Op
+from .region_access import Access, Loop, Output
+from .types import Extent
+
+PARTIAL_BYTES = 8
+SAVED_BYTES = 8
+MAX_STRIP = 256
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a body cannot be one kernel.
+
+    Attributes
+    ----------
+    reason
+        A sentence for people.
+    node
+        The node of the body that it is about, where it is about one.
+    """
+
+    reason: str
+    node: Node | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What is known of one node of a region.
+
+    Attributes
+    ----------
+    node
+        The node.
+    source
+        The node that holds the same elements: transpositions, broadcasts and reshapes by ones
+        move axes only, and are their operand here.
+    loops
+        The loops that the elements differ along.
+    shape_loops
+        The loops of its shape; where it is repeated along some, more than `loops`.
+    phase
+        The number of row folds that lie below it, one on another: it can be computed in pass
+        `phase` of a row, or before it where it does not depend on the row's loops.
+    epilogue
+        True where it depends on a cross fold.
+    """
+
+    node: Node
+    source: Node
+    loops: frozenset[int]
+    shape_loops: frozenset[int]
+    phase: int
+    epilogue: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One reduction of a region.
+
+    Attributes
+    ----------
+    node, operand
+        The reduction, and what it reduces.
+    reduced
+        Loops that it reduces, in the order of the operand's axes (which numbers the elements of
+        an indexed reduction such as argmax).
+    kept
+        Loops of its result, outermost first.
+    row
+        True for a row fold, False for a cross fold.
+    phase
+        The pass in which its elements are seen.
+    element
+        True where the operand is seen along all loops, False where it is a row's own value.
+    """
+
+    node: Node
+    operand: Node
+    reduced: tuple[int, ...]
+    kept: tuple[int, ...]
+    row: bool
+    phase: int
+    element: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """One nest of loops that computes a body.
+
+    Attributes
+    ----------
+    body
+        The graph that was analyzed.
+    loops
+        The loops, outermost first. The first `depth` are the iteration space; others occur in
+        the epilogue only.
+    depth
+        Number of loops of the iteration space.
+    row
+        The loops that row folds reduce; empty where there is none.
+    strip
+        True where the innermost loop is not one of `row`: kernels take strips of it.
+    values
+        What is known of each node that is computed.
+    accesses
+        Reads of parameters, by the node that is read (`Value.source`).
+    folds
+        Reductions in the order of the body.
+    outputs
+        One write per output of the body.
+    passes
+        Number of passes over a row.
+    saved
+        Values that a kernel keeps in scratch memory between passes, since computing them again
+        is dear; at most one.
+    in_place
+        Pairs (parameter, output) where the output may be written over the parameter.
+    bytes
+        Bytes that the kernel must move: what is read and what is written, each once.
+    """
+
+    body: Graph
+    loops: tuple[Loop, ...]
+    depth: int
+    row: frozenset[int]
+    strip: bool
+    values: Mapping[Node, Value]
+    accesses: Mapping[Node, Access]
+    folds: tuple[Fold, ...]
+    outputs: tuple[Output, ...]
+    passes: int
+    saved: tuple[Node, ...]
+    in_place: frozenset[tuple[int, int]]
+    bytes: Extent
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """Loops of the iteration space that no row fold reduces, outermost first."""
+        return tuple(i for i in range(self.depth) if i not in self.row)
+
+    @property
+    def elementwise(self) -> bool:
+        """True where nothing is reduced."""
+        return not self.folds
+
+    def extent(self, loops: tuple[int, ...] | frozenset[int]) -> Extent:
+        """Return the number of iterations of some loops together."""
+        return dims.size(tuple(self.loops[i].extent for i in sorted(loops)))
+
+    def workspace(self, threads: int) -> Extent:
+        """Return the bytes of scratch memory that a kernel wants on `threads` threads.
+
+        A line per thread of partial results for every cross fold, and of the row for every saved
+        value; each begins on a multiple of 64 bytes.
+        """
+        total: Extent = 0
+        for fold in self.folds:
+            if not fold.row:
+                total += threads * padded(self.extent(fold.kept) * PARTIAL_BYTES)
+                if indexed(fold.node.op):
+                    total += threads * padded(self.extent(fold.kept) * PARTIAL_BYTES)
+        for _ in self.saved:
+            total += threads * padded(self.extent(self.row) * self.saved_width * SAVED_BYTES)
+        return total
+
+    @property
+    def saved_width(self) -> int:
+        """Elements of the innermost axis that a strip has at most (1: rows, not strips)."""
+        return MAX_STRIP if self.strip else 1
+
+
+def padded(size: Extent) -> Extent:
+    """Round a number of bytes up to whole cache lines."""
+    return dims.ceil_div(size, 64) * 64
+
+
+def indexed(op: Op) -> bool:
+    """Return whether an operation is a reduction to positions."""
+    return op.reduction is not None and op.reduction.indexed

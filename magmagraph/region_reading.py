@@ -1,0 +1,110 @@
+"""The first walk over a fused body: which axes are one, what is read, what is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .graph import Graph, Node, topological
+from .op import Kind
+from .region_axes import AxisClasses, Refused
+
+
+class Reading:
+    """What one walk over a body finds.
+
+    Attributes
+    ----------
+    nodes
+        The nodes that the outputs need, operands first.
+    classes
+        The classes of their axes.
+    source
+        For each node, the one that holds its elements (`Value.source`).
+    views
+        For each node that reads a parameter, the layout nodes between the two.
+    parameter
+        For each node that reads a parameter, its position.
+    reduced
+        For each reduction, the classes that it reduces; without those of extent 1.
+    counters
+        Nodes that are functions of the position alone.
+    """
+
+    def __init__(self, body: Graph) -> None:
+        self.body = body
+        self.nodes = topological(body.outputs)
+        self.classes = AxisClasses()
+        self.source: dict[Node, Node] = {}
+        self.views: dict[Node, tuple[Node, ...]] = {}
+        self.parameter: dict[Node, int] = {}
+        self.counters: list[Node] = []
+        self._members: dict[Node, frozenset[int]] = {}
+        self._chain: dict[Node, tuple[Node, ...]] = {}
+        position = {node: i for i, node in enumerate(body.inputs)}
+        for node in self.nodes:
+            if node in position:
+                self._read(node, (), position[node])
+            elif not node.inputs:
+                self._leaf(node)
+            elif node.op.reduction is not None:
+                self._members[node] = self.classes.reduce(node)
+                self.source[node] = node
+            elif node.op.scalar is None or node.op.alias:
+                self._layout(node)
+            elif node.op.kind is Kind.ELEMENTWISE:
+                self.classes.align(node, node.inputs)
+                self.source[node] = node
+            else:
+                self._counter(node)
+        for node in self.nodes:
+            self.classes.check(node)
+        find = self.classes.find
+        self.reduced = {
+            node: frozenset(map(find, members)) for node, members in self._members.items()
+        }
+
+    def of(self, nodes: Iterable[Node]) -> frozenset[int]:
+        """Return all classes of some nodes' shapes."""
+        return frozenset(c for node in nodes for c in self.classes.of(node) if c is not None)
+
+    def _read(self, node: Node, views: tuple[Node, ...], parameter: int) -> None:
+        self.classes.declare(node)
+        self.views[node] = self._chain[node] = views
+        self.parameter[node] = parameter
+        self.source[node] = node
+
+    def _leaf(self, node: Node) -> None:
+        if node.ndim == 0:
+            self.classes.declare(node)
+            self.source[node] = node
+        elif node.op.scalar is not None:
+            self._counter(node)
+        else:
+            raise Refused(f"an array made by {node.op.name} is an operand, not part of it", node)
+
+    def _counter(self, node: Node) -> None:
+        if any(operand.ndim for operand in node.inputs):
+            raise Refused(f"{node.op.name} is neither elementwise nor a reduction", node)
+        self.classes.declare(node)
+        self.source[node] = node
+        self.counters.append(node)
+
+    def _layout(self, node: Node) -> None:
+        operand = node.inputs[0]
+        movable = node.op.alias or node.op.kind in (Kind.LAYOUT, Kind.INDEX)
+        if not movable or len(node.inputs) != 1:
+            raise Refused(f"{node.op.name} has no scalar expression", node)
+        chain = self._chain.get(operand)
+        if self.classes.relabel(node):
+            self.source[node] = self.source[operand]
+            if chain is not None:
+                self._chain[node] = (*chain, node)
+            return
+        if chain is not None:
+            contiguous = all(view.op.alias for view in chain)
+            if contiguous if node.op.alias else self.classes.is_view(node):
+                self._read(node, (*chain, node), self.parameter[self.source[operand]])
+                return
+        if node.op.alias:
+            raise Refused(f"{node.op.name} of a computed value joins or splits axes", node)
+        raise Refused(f"{node.op.name} of a computed value picks some of its elements", node)

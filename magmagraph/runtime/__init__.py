@@ -1,0 +1,1 @@
+"""The machine: plans, feeds and states to arrays."""

@@ -1,0 +1,32 @@
+"""What a backend offers: the only door to an array library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..plan import Plan
+
+
+class Bound(Protocol):
+    """A plan bound to sizes: every address known but those of feeds and results."""
+
+    plan: Plan
+
+    def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Run every step once and return the results, which the caller owns."""
+
+    def run_timed(self, feeds: Sequence[Any]) -> list[int]:
+        """Run on copies of the variables; return the nanoseconds of each step."""
+
+
+class Prepared(Protocol):
+    """A symbolic plan with its kernels built."""
+
+    plan: Plan
+
+    def bind(self, plan: Plan) -> Bound:
+        """Bind a specialized plan."""
+
+    def describe(self) -> str:
+        """Return one line: how many kernels were built, and how."""

@@ -1,0 +1,244 @@
+/* Matrix products of one element type, as steps of a plan. products.py makes a library of this
+   text for float and one for double: it defines REAL, and puts the header of all kernels before.
+   Matrices are row-major. A scalar is a pointer, for it may be a variable or the result of an
+   earlier step; NULL stands for one. */
+
+#include <string.h>
+
+enum { MG_PLAIN = 0, MG_CBLAS_64 = 1, MG_CBLAS_32 = 2, MG_FORTRAN_32 = 3 };
+
+/* What Python found. Without BLAS the loops below serve. */
+static struct {
+    int64_t interface;
+    int64_t serial_when_small; /* it uses one thread for small products, from any thread */
+    void* gemm;
+    void* gemv;
+} blas;
+
+void mg_set_blas(int64_t interface, int64_t serial_when_small, void* gemm, void* gemv)
+{
+    blas.interface = interface;
+    blas.serial_when_small = serial_when_small;
+    blas.gemm = gemm;
+    blas.gemv = gemv;
+}
+
+static int fits_int(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f)
+{
+    return ((a | b | c | d | e | f) >> 31) == 0;
+}
+
+typedef struct {
+    int64_t transpose_a, transpose_b, m, n, k, lda, ldb, ldc;
+    REAL alpha, beta;
+    const REAL *a, *b;
+    REAL* c;
+} product;
+
+/* C = alpha op(A) op(B) + beta C without BLAS, for machines where none is found. */
+static void plain_rows(void* context, int64_t thread, int64_t threads)
+{
+    const product* p = context;
+    int64_t begin, end;
+    mg_split(p->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        REAL* restrict c = p->c + i * p->ldc;
+        const REAL* a = p->transpose_a ? p->a + i : p->a + i * p->lda;
+        int64_t step = p->transpose_a ? p->lda : 1;
+        if (p->beta == 0) memset(c, 0, (size_t)p->n * sizeof(REAL));
+        else for (int64_t j = 0; j < p->n; j++) c[j] *= p->beta;
+        if (p->transpose_b) {
+            for (int64_t j = 0; j < p->n; j++) {
+                const REAL* b = p->b + j * p->ldb;
+                REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+                for (int64_t l = 0; l < p->k; l++) sum += a[l * step] * b[l];
+                c[j] += p->alpha * sum;
+            }
+        } else {
+            for (int64_t l = 0; l < p->k; l++) {
+                const REAL* b = p->b + l * p->ldb;
+                REAL scale = p->alpha * a[l * step];
+#pragma omp simd
+                for (int64_t j = 0; j < p->n; j++) c[j] += scale * b[j];
+            }
+        }
+    }
+}
+
+static void multiply(const product* p)
+{
+    int64_t m = p->m, n = p->n, k = p->k, lda = p->lda, ldb = p->ldb, ldc = p->ldc;
+    int64_t interface = k > 0 ? blas.interface : MG_PLAIN;
+    if (m <= 0 || n <= 0) return;
+    if (interface != MG_CBLAS_64 && !fits_int(m, n, k, lda, ldb, ldc)) interface = MG_PLAIN;
+    switch (interface) {
+    case MG_CBLAS_64:
+        ((void (*)(int, int, int, int64_t, int64_t, int64_t, REAL, const REAL*, int64_t,
+                   const REAL*, int64_t, REAL, REAL*, int64_t))blas.gemm)(
+            101, p->transpose_a ? 112 : 111, p->transpose_b ? 112 : 111, m, n, k, p->alpha, p->a,
+            lda, p->b, ldb, p->beta, p->c, ldc);
+        break;
+    case MG_CBLAS_32:
+        ((void (*)(int, int, int, int, int, int, REAL, const REAL*, int, const REAL*, int, REAL,
+                   REAL*, int))blas.gemm)(
+            101, p->transpose_a ? 112 : 111, p->transpose_b ? 112 : 111, (int)m, (int)n, (int)k,
+            p->alpha, p->a, (int)lda, p->b, (int)ldb, p->beta, p->c, (int)ldc);
+        break;
+    case MG_FORTRAN_32: { /* column-major: the transposed product */
+        char ta = p->transpose_a ? 'T' : 'N', tb = p->transpose_b ? 'T' : 'N';
+        int im = (int)m, in = (int)n, ik = (int)k, ia = (int)lda, ib = (int)ldb, ic = (int)ldc;
+        ((void (*)(char*, char*, int*, int*, int*, const REAL*, const REAL*, int*, const REAL*,
+                   int*, const REAL*, REAL*, int*))blas.gemm)(
+            &tb, &ta, &in, &im, &ik, &p->alpha, p->b, &ib, p->a, &ia, &p->beta, p->c, &ic);
+        break;
+    }
+    default:
+        mg_parallel(plain_rows, (void*)p, m * n * (k + 1) / 65536);
+    }
+}
+
+typedef struct {
+    REAL* out;
+    const REAL* in;
+    int64_t ld_out, ld_in, m, n;
+} rows;
+
+static void copy_part(void* context, int64_t thread, int64_t threads)
+{
+    const rows* r = context;
+    int64_t begin, end;
+    mg_split(r->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(r->out + i * r->ld_out, r->in + i * r->ld_in, (size_t)r->n * sizeof(REAL));
+}
+
+static void copy_rows(REAL* out, int64_t ld_out, const REAL* in, int64_t ld_in, int64_t m,
+                      int64_t n)
+{
+    rows r = { out, in, ld_out, ld_in, m, n };
+    if (out != in) mg_parallel(copy_part, &r, m * n / (1 << 17));
+}
+
+/* Read the arguments that all matrix products share:
+   out, A, B, C, alpha, beta, transpose_a, transpose_b, m, n, k, lda, ldb, ld_out, ldc.
+   C NULL, or a beta of zero: C is not read, as BLAS has it. */
+static product read_product(void** arguments)
+{
+    product p;
+    p.c = arguments[0];
+    p.a = arguments[1];
+    p.b = arguments[2];
+    p.alpha = arguments[4] ? *(const REAL*)arguments[4] : (REAL)1;
+    p.beta = !arguments[3] ? (REAL)0 : arguments[5] ? *(const REAL*)arguments[5] : (REAL)1;
+    p.transpose_a = (int64_t)arguments[6];
+    p.transpose_b = (int64_t)arguments[7];
+    p.m = (int64_t)arguments[8];
+    p.n = (int64_t)arguments[9];
+    p.k = (int64_t)arguments[10];
+    p.lda = (int64_t)arguments[11];
+    p.ldb = (int64_t)arguments[12];
+    p.ldc = (int64_t)arguments[13];
+    return p;
+}
+
+/* out = alpha op(A) op(B) + beta C; out may be C. */
+void mg_gemm(void** arguments)
+{
+    product p = read_product(arguments);
+    mg_enter_blas();
+    if (p.beta != 0) copy_rows(p.c, p.ldc, arguments[3], (int64_t)arguments[14], p.m, p.n);
+    multiply(&p);
+    mg_leave_blas();
+}
+
+typedef struct {
+    product first;
+    const REAL* c;
+    int64_t ldc, count, stride_out, stride_a, stride_b, stride_c;
+} batch;
+
+static void batch_part(void* context, int64_t thread, int64_t threads)
+{
+    const batch* batch = context;
+    int64_t begin, end;
+    mg_split(batch->count, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        product p = batch->first;
+        p.a += i * batch->stride_a;
+        p.b += i * batch->stride_b;
+        p.c += i * batch->stride_out;
+        if (p.beta != 0)
+            copy_rows(p.c, p.ldc, batch->c + i * batch->stride_c, batch->ldc, p.m, p.n);
+        multiply(&p);
+    }
+}
+
+/* The same for a batch; further arguments: count, and elements from one matrix of out, A, B and C
+   to the next (0: the same one for all). Small products run one a thread, each alone; from where
+   BLAS itself would use threads (it counts m n k above 2^18), they run one after another. */
+void mg_gemm_batch(void** arguments)
+{
+    batch batch;
+    batch.first = read_product(arguments);
+    batch.c = arguments[3];
+    batch.ldc = (int64_t)arguments[14];
+    batch.count = (int64_t)arguments[15];
+    batch.stride_out = (int64_t)arguments[16];
+    batch.stride_a = (int64_t)arguments[17];
+    batch.stride_b = (int64_t)arguments[18];
+    batch.stride_c = (int64_t)arguments[19];
+    int64_t size = batch.first.m * batch.first.n * batch.first.k;
+    int alone = size <= (1 << 18) && (blas.interface == MG_PLAIN || blas.serial_when_small);
+    mg_enter_blas();
+    mg_parallel(batch_part, &batch, alone ? batch.count * size / 65536 : 1);
+    mg_leave_blas();
+}
+
+/* out = alpha op(A) x + beta y; A has m rows and n columns before op. Arguments:
+   out, A, x, y, alpha, beta, transpose, m, n, lda, stride_out, stride_x, stride_y. */
+void mg_gemv(void** arguments)
+{
+    REAL* out = arguments[0];
+    const REAL *a = arguments[1], *x = arguments[2], *y = arguments[3];
+    REAL alpha = arguments[4] ? *(const REAL*)arguments[4] : (REAL)1;
+    REAL beta = !y ? (REAL)0 : arguments[5] ? *(const REAL*)arguments[5] : (REAL)1;
+    int64_t transpose = (int64_t)arguments[6], m = (int64_t)arguments[7];
+    int64_t n = (int64_t)arguments[8], lda = (int64_t)arguments[9];
+    int64_t stride_out = (int64_t)arguments[10], stride_x = (int64_t)arguments[11];
+    int64_t stride_y = (int64_t)arguments[12];
+    int64_t rows = transpose ? n : m, columns = transpose ? m : n;
+    if (rows <= 0) return;
+    if (beta != 0 && out != y) copy_rows(out, stride_out, y, stride_y, rows, 1);
+    mg_enter_blas();
+    int64_t interface = columns > 0 ? blas.interface : MG_PLAIN;
+    if (interface != MG_CBLAS_64 && !fits_int(m, n, lda, stride_out, stride_x, 0))
+        interface = MG_PLAIN;
+    switch (interface) {
+    case MG_CBLAS_64:
+        ((void (*)(int, int, int64_t, int64_t, REAL, const REAL*, int64_t, const REAL*, int64_t,
+                   REAL, REAL*, int64_t))blas.gemv)(
+            101, transpose ? 112 : 111, m, n, alpha, a, lda, x, stride_x, beta, out, stride_out);
+        break;
+    case MG_CBLAS_32:
+        ((void (*)(int, int, int, int, REAL, const REAL*, int, const REAL*, int, REAL, REAL*,
+                   int))blas.gemv)(
+            101, transpose ? 112 : 111, (int)m, (int)n, alpha, a, (int)lda, x, (int)stride_x,
+            beta, out, (int)stride_out);
+        break;
+    case MG_FORTRAN_32: {
+        char flag = transpose ? 'N' : 'T';
+        int im = (int)m, in = (int)n, ia = (int)lda, ix = (int)stride_x, iy = (int)stride_out;
+        ((void (*)(char*, int*, int*, const REAL*, const REAL*, int*, const REAL*, int*,
+                   const REAL*, REAL*, int*))blas.gemv)(
+            &flag, &in, &im, &alpha, a, &ia, x, &ix, &beta, out, &iy);
+        break;
+    }
+    default: { /* op(A) (rows x columns) times a matrix of one column */
+        product p = { transpose != 0, 0, rows, 1, columns, lda, stride_x, stride_out,
+                            alpha, beta, a, x, out };
+        mg_parallel(plain_rows, &p, rows * (columns + 1) / 65536);
+    }
+    }
+    mg_leave_blas();
+}

@@ -1,0 +1,397 @@
+/* What generated kernels and BLAS stand on: a pool of threads, the list of steps, copies.
+   support.py puts its declarations before this text. */
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MG_MAX_THREADS = 512, MG_FAN_OUT = 4, MG_CACHE_LINE = 128 };
+
+/* ---- The pool ---------------------------------------------------------------------------
+
+   A worker waits for its own ticket to change: it spins for some microseconds, because the next
+   step of a plan is usually that close, and then sleeps. One caller at a time owns the pool. A
+   second one, and a call from inside a body, runs its body alone, as thread 0 of 1. */
+
+typedef struct {
+    _Alignas(MG_CACHE_LINE) _Atomic uint64_t ticket;
+    _Atomic int sleeping;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+} mg_worker;
+
+static mg_worker workers[MG_MAX_THREADS];
+
+static struct {
+    pthread_mutex_t owner;       /* held by the caller whose body runs */
+    pthread_mutex_t blas;        /* held by the caller whose BLAS jobs run */
+    _Atomic int64_t limit;       /* threads of a team, its caller included */
+    _Atomic int64_t spin;        /* nanoseconds to spin before sleeping */
+    int64_t started;             /* workers that exist, numbered from 1; changed by the owner */
+    mg_body body;
+    void* context;
+    int64_t team;
+    _Alignas(MG_CACHE_LINE) _Atomic int64_t pending; /* workers that have not finished the body */
+    _Atomic int waiting;                             /* the owner sleeps until they have */
+    pthread_mutex_t mutex;
+    pthread_cond_t done;
+} pool = {
+    .owner = PTHREAD_MUTEX_INITIALIZER,
+    .blas = PTHREAD_MUTEX_INITIALIZER,
+    .mutex = PTHREAD_MUTEX_INITIALIZER,
+    .done = PTHREAD_COND_INITIALIZER,
+    .limit = 1,
+};
+
+static _Thread_local int inside; /* this thread runs a body */
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Spin until *place differs from old, or for the pool's time. The clock is read rarely: it costs
+   as much as some pauses. */
+static int changes_soon(_Atomic uint64_t* place, uint64_t old)
+{
+    int64_t budget = atomic_load_explicit(&pool.spin, memory_order_relaxed);
+    if (budget <= 0) return atomic_load_explicit(place, memory_order_acquire) != old;
+    int64_t end = nanoseconds() + budget;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load_explicit(place, memory_order_acquire) != old) return 1;
+            relax();
+        }
+    } while (nanoseconds() < end);
+    return 0;
+}
+
+/* The flag `sleeping` and the ticket are each written before the other is read, in one total
+   order, so that either the sleeper sees the ticket or the poster sees the sleeper. */
+static uint64_t next_ticket(mg_worker* self, uint64_t seen)
+{
+    if (!changes_soon(&self->ticket, seen)) {
+        pthread_mutex_lock(&self->mutex);
+        atomic_store(&self->sleeping, 1);
+        while (atomic_load(&self->ticket) == seen) pthread_cond_wait(&self->wake, &self->mutex);
+        atomic_store(&self->sleeping, 0);
+        pthread_mutex_unlock(&self->mutex);
+    }
+    return atomic_load_explicit(&self->ticket, memory_order_acquire);
+}
+
+static void post(mg_worker* worker)
+{
+    atomic_fetch_add(&worker->ticket, 1);
+    if (atomic_load(&worker->sleeping)) {
+        pthread_mutex_lock(&worker->mutex);
+        pthread_cond_signal(&worker->wake);
+        pthread_mutex_unlock(&worker->mutex);
+    }
+}
+
+/* Waking a thread takes microseconds, so those who are awake help: member i wakes the members
+   4 i + 1 to 4 i + 4. */
+static void wake_children(int64_t member, int64_t team)
+{
+    int64_t first = member * MG_FAN_OUT + 1;
+    for (int64_t i = first; i < first + MG_FAN_OUT && i < team; i++) post(&workers[i]);
+}
+
+static void* work(void* argument)
+{
+    int64_t member = (int64_t)(intptr_t)argument;
+    mg_worker* self = &workers[member];
+    uint64_t seen = 0;
+    inside = 1;
+    for (;;) {
+        seen = next_ticket(self, seen);
+        wake_children(member, pool.team);
+        pool.body(pool.context, member, pool.team);
+        if (atomic_fetch_sub(&pool.pending, 1) == 1 && atomic_load(&pool.waiting)) {
+            pthread_mutex_lock(&pool.mutex);
+            pthread_cond_signal(&pool.done);
+            pthread_mutex_unlock(&pool.mutex);
+        }
+    }
+    return NULL;
+}
+
+/* Start workers up to a team; the caller owns the pool. Signals are left to Python's threads. */
+static int64_t start_workers(int64_t team)
+{
+    if (team > MG_MAX_THREADS) team = MG_MAX_THREADS;
+    if (pool.started + 1 >= team) return team;
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    while (pool.started + 1 < team) {
+        int64_t member = pool.started + 1;
+        mg_worker* worker = &workers[member];
+        pthread_t thread;
+        atomic_store(&worker->ticket, 0);
+        atomic_store(&worker->sleeping, 0);
+        pthread_mutex_init(&worker->mutex, NULL);
+        pthread_cond_init(&worker->wake, NULL);
+        if (pthread_create(&thread, &attributes, work, (void*)(intptr_t)member)) break;
+        pool.started = member;
+    }
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pool.started + 1;
+}
+
+/* Run a body on a team that exists; the caller owns the pool. */
+static void run_team(mg_body body, void* context, int64_t team)
+{
+    pool.body = body;
+    pool.context = context;
+    pool.team = team;
+    atomic_store(&pool.pending, team - 1);
+    inside = 1;
+    wake_children(0, team);
+    body(context, 0, team);
+    inside = 0;
+    int64_t budget = atomic_load_explicit(&pool.spin, memory_order_relaxed);
+    int64_t end = budget > 0 ? nanoseconds() + budget : 0;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load_explicit(&pool.pending, memory_order_acquire) == 0) return;
+            relax();
+        }
+    } while (end && nanoseconds() < end);
+    pthread_mutex_lock(&pool.mutex);
+    atomic_store(&pool.waiting, 1);
+    while (atomic_load(&pool.pending) != 0) pthread_cond_wait(&pool.done, &pool.mutex);
+    atomic_store(&pool.waiting, 0);
+    pthread_mutex_unlock(&pool.mutex);
+}
+
+void mg_parallel(mg_body body, void* context, int64_t max_threads)
+{
+    int64_t team = atomic_load_explicit(&pool.limit, memory_order_relaxed);
+    if (max_threads < team) team = max_threads;
+    if (team <= 1 || inside || pthread_mutex_trylock(&pool.owner)) {
+        body(context, 0, 1);
+        return;
+    }
+    team = start_workers(team);
+    if (team > 1) run_team(body, context, team);
+    else body(context, 0, 1);
+    pthread_mutex_unlock(&pool.owner);
+}
+
+int64_t mg_thread_count(void) { return atomic_load_explicit(&pool.limit, memory_order_relaxed); }
+
+/* ---- Forks ------------------------------------------------------------------------------
+
+   A child has one thread. The pool is forgotten there, to be started anew. OpenBLAS is less
+   forgiving: a fork during a product of another thread hangs the child, and often the parent. So a
+   fork waits until the products of this runtime have ended, and holds back new ones. */
+
+static struct {
+    _Atomic int64_t active; /* threads inside of BLAS */
+    _Atomic int forking;
+    pthread_mutex_t mutex; /* held while forking */
+} gate = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static void enter_blas(void)
+{
+    for (;;) {
+        atomic_fetch_add(&gate.active, 1);
+        if (!atomic_load(&gate.forking)) return;
+        atomic_fetch_sub(&gate.active, 1);
+        pthread_mutex_lock(&gate.mutex);
+        pthread_mutex_unlock(&gate.mutex);
+    }
+}
+
+static void leave_blas(void) { atomic_fetch_sub(&gate.active, 1); }
+
+static void before_fork(void)
+{
+    struct timespec moment = { 0, 20000 };
+    pthread_mutex_lock(&gate.mutex);
+    atomic_store(&gate.forking, 1);
+    while (atomic_load(&gate.active)) nanosleep(&moment, NULL);
+}
+
+static void after_fork_in_parent(void)
+{
+    atomic_store(&gate.forking, 0);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+/* Locks may be held by threads that the child has not. */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&gate.mutex, NULL);
+    atomic_store(&gate.active, 0);
+    atomic_store(&gate.forking, 0);
+    pthread_mutex_init(&pool.owner, NULL);
+    pthread_mutex_init(&pool.blas, NULL);
+    pthread_mutex_init(&pool.mutex, NULL);
+    pthread_cond_init(&pool.done, NULL);
+    pool.started = 0;
+    atomic_store(&pool.pending, 0);
+    atomic_store(&pool.waiting, 0);
+    inside = 0;
+}
+
+/* After BLAS is loaded: what is registered last is called first before a fork. */
+void mg_watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+/* Set the size of teams, and how long to spin; returns the threads that there are. */
+int64_t mg_set_threads(int64_t threads, int64_t spin)
+{
+    pthread_mutex_lock(&pool.owner);
+    int64_t got = start_workers(threads < 1 ? 1 : threads);
+    atomic_store(&pool.limit, got);
+    atomic_store(&pool.spin, spin);
+    pthread_mutex_unlock(&pool.owner);
+    return got;
+}
+
+const mg_support mg_table = { mg_parallel, mg_thread_count, enter_blas, leave_blas };
+
+/* ---- BLAS on the same pool --------------------------------------------------------------
+
+   OpenBLAS hands its jobs to this function where it is told to (openblas_set_threads_callback_
+   function). Two pools on the same cores cost milliseconds: each spins while the other works.
+   The jobs of a product wait for one another, so all must run at once: never one after another.
+   Their scratch memory belongs to the job's number, so two callers take turns. */
+
+typedef struct {
+    void (*job)(int, void*, int);
+    char* data;
+    size_t size;
+    int extra;
+    int64_t number; /* of the one job that an extra thread runs */
+} mg_jobs;
+
+static void run_job(void* context, int64_t thread, int64_t threads)
+{
+    mg_jobs* jobs = context;
+    (void)threads;
+    jobs->job((int)thread, jobs->data + (size_t)thread * jobs->size, jobs->extra);
+}
+
+static void* run_extra_job(void* context)
+{
+    inside = 1;
+    run_job(context, ((mg_jobs*)context)->number, 0);
+    return NULL;
+}
+
+/* From inside a body, whose team is taken: threads for this once. */
+static void run_jobs_apart(mg_jobs* jobs, int64_t count)
+{
+    pthread_t threads[MG_MAX_THREADS];
+    mg_jobs each[MG_MAX_THREADS];
+    for (int64_t i = 1; i < count; i++) {
+        each[i] = *jobs;
+        each[i].number = i;
+        if (pthread_create(&threads[i], NULL, run_extra_job, &each[i])) {
+            fprintf(stderr, "magmagraph: no thread can be started for a matrix product\n");
+            abort(); /* the jobs that run would wait for this one without end */
+        }
+    }
+    run_job(jobs, 0, 0);
+    for (int64_t i = 1; i < count; i++) pthread_join(threads[i], NULL);
+}
+
+void mg_blas_jobs(int sync, void (*job)(int, void*, int), int count, size_t size, void* data,
+                  int extra)
+{
+    mg_jobs jobs = { job, data, size, extra, 0 };
+    (void)sync;
+    pthread_mutex_lock(&pool.blas);
+    if (count <= 1) {
+        run_job(&jobs, 0, 1);
+    } else if (inside || count > MG_MAX_THREADS) {
+        run_jobs_apart(&jobs, count);
+    } else {
+        pthread_mutex_lock(&pool.owner);
+        int64_t team = start_workers(count);
+        if (team >= count) run_team(run_job, &jobs, count);
+        pthread_mutex_unlock(&pool.owner);
+        if (team < count) run_jobs_apart(&jobs, count);
+    }
+    pthread_mutex_unlock(&pool.blas);
+}
+
+/* ---- The list of steps ------------------------------------------------------------------- */
+
+int64_t mg_run(const mg_step* steps, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) steps[i].function(steps[i].arguments);
+    return count;
+}
+
+int64_t mg_run_timed(const mg_step* steps, int64_t count, int64_t* taken)
+{
+    int64_t before = nanoseconds();
+    for (int64_t i = 0; i < count; i++) {
+        steps[i].function(steps[i].arguments);
+        int64_t after = nanoseconds();
+        taken[i] = after - before;
+        before = after;
+    }
+    return count;
+}
+
+/* ---- Copies ------------------------------------------------------------------------------ */
+
+enum { MG_COPY_SHARE = 1 << 19 }; /* bytes that are worth a thread */
+
+typedef struct {
+    char* out;
+    const char* in; /* NULL: zeros */
+    int64_t bytes;
+} mg_block;
+
+static void copy_part(void* context, int64_t thread, int64_t threads)
+{
+    mg_block* block = context;
+    int64_t begin, end;
+    mg_split(block->bytes, 4096, thread, threads, &begin, &end);
+    if (block->in) memcpy(block->out + begin, block->in + begin, (size_t)(end - begin));
+    else memset(block->out + begin, 0, (size_t)(end - begin));
+}
+
+static void copy_bytes(void* out, const void* in, int64_t bytes)
+{
+    mg_block block = { out, in, bytes };
+    if (bytes <= 0 || out == in) return;
+    mg_parallel(copy_part, &block, bytes / MG_COPY_SHARE);
+}
+
+/* arguments: out, in, bytes */
+void mg_copy(void** arguments)
+{
+    copy_bytes(arguments[0], arguments[1], (int64_t)arguments[2]);
+}
+
+/* arguments: out, bytes */
+void mg_zero(void** arguments) { copy_bytes(arguments[0], NULL, (int64_t)arguments[1]); }

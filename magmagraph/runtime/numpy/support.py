@@ -1,0 +1,403 @@
+"""The part of the runtime that is written in C, and what Python says to it.
+
+A plan runs as one call into C over a list of steps. So the cost of a call does not grow with the
+number of steps, and an interrupt is seen by Python only before the list or after it, never
+between two steps: what a plan writes is written whole.
+
+Every step is a function that takes an array of 64-bit cells, ``void kernel(void** arguments)``;
+a cell is either the address of data or, by value, an integer. A floating-point scalar is data of
+one element.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import threads
+from .blas import find_blas
+from .compiler import compile_libraries, compile_library
+
+__all__ = [
+    "SUPPORT_HEADER",
+    "Program",
+    "Support",
+    "address_of",
+    "aligned_empty",
+    "load_kernels",
+    "load_kernels_together",
+    "support",
+]
+
+_DECLARATIONS = """\
+#include <stdint.h>
+
+typedef void (*mg_body)(void* context, int64_t thread, int64_t threads);
+
+typedef struct {
+    void (*function)(void** arguments);
+    void** arguments;
+} mg_step;
+
+typedef struct {
+    void (*parallel)(mg_body body, void* context, int64_t max_threads);
+    int64_t (*thread_count)(void);
+    void (*enter_blas)(void);
+    void (*leave_blas)(void);
+} mg_support;
+
+/* The part [begin, end) of count things that a thread takes, in whole grains. */
+static inline void mg_split(int64_t count, int64_t grain, int64_t thread, int64_t threads,
+                            int64_t* begin, int64_t* end)
+{
+    int64_t grains = (count + grain - 1) / grain;
+    *begin = grains * thread / threads * grain;
+    *end = grains * (thread + 1) / threads * grain;
+    if (*end > count) *end = count;
+    if (*begin > *end) *begin = *end;
+}
+"""
+
+SUPPORT_HEADER = (
+    _DECLARATIONS
+    + """
+static const mg_support* mg_bound;
+void mg_bind(const mg_support* table) { mg_bound = table; }
+#define mg_parallel(body, context, max_threads) mg_bound->parallel(body, context, max_threads)
+#define mg_thread_count() mg_bound->thread_count()
+#define mg_enter_blas() mg_bound->enter_blas()
+#define mg_leave_blas() mg_bound->leave_blas()
+"""
+)
+"""What stands before every generated source.
+
+``mg_parallel(body, context, max_threads)`` calls ``body(context, thread, threads)`` on at most
+`max_threads` threads at once (1 or less: on the caller's alone) and returns when all have. A body
+must be right for any `threads`: it is 1 where the pool is taken or the call is nested.
+``mg_split`` gives a thread its part, and ``mg_thread_count()`` the most that a team can have.
+A step that calls BLAS does so between ``mg_enter_blas()`` and ``mg_leave_blas()``.
+"""
+
+_SUPPORT_LEVEL = "1"  # little in it is arithmetic, and it compiles in two thirds of the time
+
+
+def _support_source() -> str:
+    text = (Path(__file__).parent / "support.c").read_text(encoding="utf-8")
+    return _DECLARATIONS + text
+
+
+class Support:
+    """The loaded support library; made by :func:`support`.
+
+    Attributes
+    ----------
+    library
+        The library itself.
+    shares_pool
+        True where BLAS runs its jobs on the pool of the kernels: an OpenBLAS that can, unless
+        ``MAGMAGRAPH_BLAS_POOL`` is ``own``.
+    """
+
+    def __init__(self) -> None:
+        library = compile_library(_support_source(), _SUPPORT_LEVEL)
+        self.library = library
+        self.run: Any = library.mg_run
+        self.run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        self.run.restype = ctypes.c_int64
+        self.run_timed: Any = library.mg_run_timed
+        self.run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+        self.run_timed.restype = ctypes.c_int64
+        self.table = ctypes.addressof(ctypes.c_char.in_dll(library, "mg_table"))
+        resize = library.mg_set_threads
+        resize.argtypes = [ctypes.c_int64, ctypes.c_int64]
+        resize.restype = ctypes.c_int64
+        threads.attach_pool(resize)
+        blas = find_blas()
+        library.mg_watch_forks()
+        self.shares_pool = False
+        if blas is not None and os.environ.get("MAGMAGRAPH_BLAS_POOL", "shared") != "own":
+            # After the pool has its threads: every job of a product needs one.
+            self.shares_pool = blas.share_pool(self.address("mg_blas_jobs"))
+
+    def address(self, name: str) -> int:
+        """Return the address of a function, such as ``"mg_copy"``."""
+        return function_address(self.library, name)
+
+
+def function_address(library: ctypes.CDLL, name: str) -> int:
+    """Return the address of a function of a library.
+
+    Raises
+    ------
+    AttributeError
+        Where the library has no such function.
+    """
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+_support_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Replace the lock in a forked child: a thread that the child has not may hold it."""
+    global _support_lock
+    _support_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+def support() -> Support:
+    """Return the support library, compiled, loaded and joined to BLAS on the first call.
+
+    Raises
+    ------
+    CompilerUnavailable
+        Where there is no working C compiler.
+    """
+    with _support_lock:
+        return _load_support()
+
+
+@functools.lru_cache(maxsize=1)
+def _load_support() -> Support:
+    return Support()
+
+
+def load_kernels(source: str) -> ctypes.CDLL:
+    """Compile generated kernels and join them to the pool.
+
+    Parameters
+    ----------
+    source : str
+        C functions ``void name(void** arguments)``. :data:`SUPPORT_HEADER` is put before it.
+
+    Returns
+    -------
+    ctypes.CDLL
+        The library; :func:`function_address` gives a kernel's address for :class:`Program`.
+
+    Raises
+    ------
+    CompilerUnavailable
+        Where it cannot be compiled here; the text says why.
+
+    Examples
+    --------
+    >>> kernels = load_kernels('''
+    ... void add_one(void** arguments) {
+    ...     double* data = arguments[0];
+    ...     for (int64_t i = 0; i < (int64_t)arguments[1]; i++) data[i] += 1.0;
+    ... }''')
+    >>> data = np.zeros(3)
+    >>> program = Program([(function_address(kernels, "add_one"), [address_of(data), 3])])
+    >>> program.run()
+    1
+    >>> data
+    array([1., 1., 1.])
+    """
+    return load_kernels_together([source])[0]
+
+
+def load_kernels_together(
+    sources: Sequence[str], optimization: Sequence[str | None] | None = None
+) -> list[ctypes.CDLL]:
+    """Do as :func:`load_kernels` for several sources, which are compiled at the same time.
+
+    Parameters
+    ----------
+    sources : sequence of str
+        As there. The support library is compiled beside them where it is not cached, and those
+        of products (:func:`~magmagraph.runtime.numpy.products.product_source`) may be among them.
+    optimization : sequence of (str or None), optional
+        The level of each, as for :func:`~magmagraph.runtime.numpy.compiler.compile_library`.
+    """
+    texts = [_support_source(), *(SUPPORT_HEADER + source for source in sources)]
+    levels = [_SUPPORT_LEVEL, *(optimization or [None] * len(sources))]
+    libraries = compile_libraries(texts, levels)[1:]
+    table = ctypes.c_void_p(support().table)
+    for library in libraries:
+        library.mg_bind(table)
+    return libraries
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (("function", ctypes.c_void_p), ("arguments", ctypes.c_void_p))
+
+
+class _Pointer(ctypes.c_void_p):
+    """An address that holds on to what it points at."""
+
+    held: Any
+
+
+class Program:
+    """A list of steps, ready to run as one call.
+
+    A program is for one caller at a time.
+
+    Parameters
+    ----------
+    steps : iterable of (int, sequence of int)
+        The address of each step's function, and its cells: addresses of data and integers.
+    keep : object
+        Held as long as the program is: the libraries and buffers that the addresses lie in.
+
+    Attributes
+    ----------
+    run : callable
+        Runs all steps, without Python's lock, and returns their number.
+    cells : ctypes array of int64
+        All cells of all steps; ``program.cells[program.slot(step, index)] = address`` changes one.
+
+    Raises
+    ------
+    CompilerUnavailable
+        Where there is no working C compiler.
+    """
+
+    run: Callable[[], int]
+
+    def __init__(self, steps: Iterable[tuple[int, Sequence[int]]], keep: Any = None) -> None:
+        loaded = support()
+        listed = [(function, list(cells)) for function, cells in steps]
+        self._starts = []
+        flat: list[int] = []
+        for _, cells in listed:
+            self._starts.append(len(flat))
+            flat.extend(cells)
+        self._ends = [*self._starts[1:], len(flat)]
+        self.cells = (ctypes.c_int64 * max(1, len(flat)))(*flat)
+        base = ctypes.addressof(self.cells)
+        self._steps = (_Step * max(1, len(listed)))(
+            *[
+                _Step(function, base + 8 * start)
+                for (function, _), start in zip(listed, self._starts, strict=True)
+            ]
+        )
+        self._count = len(listed)
+        self._run_timed = loaded.run_timed
+        # `run` may outlive the program: it holds all that it needs.
+        start = _Pointer(ctypes.addressof(self._steps))
+        start.held = (self._steps, self.cells, keep)
+        self.run = functools.partial(loaded.run, start, self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def slot(self, step: int, index: int) -> int:
+        """Return the position in `cells` of a step's argument.
+
+        Raises
+        ------
+        IndexError
+            Where there is no such step or argument.
+        """
+        if not 0 <= step < self._count:
+            raise IndexError(f"step {step} of a program of {self._count}")
+        position = self._starts[step] + index
+        if index < 0 or position >= self._ends[step]:
+            raise IndexError(
+                f"argument {index} of step {step}, which has "
+                f"{self._ends[step] - self._starts[step]}"
+            )
+        return position
+
+    def run_timed(self) -> list[int]:
+        """Run all steps, and return the nanoseconds that each took."""
+        taken = (ctypes.c_int64 * max(1, self._count))()
+        self._run_timed(ctypes.addressof(self._steps), self._count, ctypes.addressof(taken))
+        return list(taken[: self._count])
+
+
+def _data_by_attribute(array: np.ndarray[Any, Any]) -> int:
+    return int(array.ctypes.data)
+
+
+def _data_by_offset() -> Callable[[np.ndarray[Any, Any]], int]:
+    """Return a reader of the first field that NumPy's arrays add to Python's objects: the data.
+
+    It takes an eighth of the time of ``array.ctypes.data``, of which every call of a function
+    needs one for each feed and result. It is used only where it gives the same for arrays of
+    all makes.
+    """
+    cell = ctypes.c_size_t.from_address
+    offset = object.__basicsize__
+
+    def read(array: np.ndarray[Any, Any]) -> int:
+        return cell(id(array) + offset).value
+
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    samples = (whole, whole[1:, 2:], whole.T, whole[2, 3, ...], np.zeros(()), np.zeros((0, 3)))
+    try:
+        right = all(read(sample) == sample.ctypes.data for sample in samples)
+    except (ValueError, TypeError, OSError):
+        right = False
+    return read if right and type(whole).__basicsize__ > offset else _data_by_attribute
+
+
+address_of: Callable[[np.ndarray[Any, Any]], int] = _data_by_offset()
+"""Return the address of an array's first element, as ``array.ctypes.data`` does, but quickly."""
+
+_HUGE = 2 << 20
+_MADV_HUGEPAGE = 14
+
+
+@functools.lru_cache(maxsize=1)
+def _advise() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        function = ctypes.CDLL(None).madvise
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return function
+
+
+def aligned_empty(size: int, alignment: int = 64) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return uninitialized memory that begins at a multiple of `alignment`.
+
+    Parameters
+    ----------
+    size : int
+        Bytes. From 2 MiB on, the memory begins at a huge page, and the system is asked to use
+        such pages where it can.
+    alignment : int
+        A power of two.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8, of shape ``(size,)``.
+
+    Raises
+    ------
+    MemoryError
+        Where there is not that much.
+
+    Examples
+    --------
+    >>> memory = aligned_empty(1000, alignment=256)
+    >>> memory.shape, address_of(memory) % 256
+    ((1000,), 0)
+    """
+    if size >= _HUGE:
+        alignment = max(alignment, _HUGE)
+    whole = np.empty(size + alignment, np.uint8)
+    start = -address_of(whole) % alignment
+    memory = whole[start:][:size]
+    if size >= _HUGE:
+        advise = _advise()
+        if advise is not None:
+            advise(address_of(memory), size, _MADV_HUGEPAGE)  # advice only: it may be refused
+    return memory

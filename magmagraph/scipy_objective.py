@@ -1,0 +1,141 @@
+"""A graph as the objective that `scipy.optimize` calls: flat vectors in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from .autodiff import grad
+from .errors import GradientError, message
+from .graph import Node
+from .nesting import leaves, like
+from .op import describe
+from .ops.leaf import Variable
+
+__all__ = ["ScipyObjective", "scipy_objective"]
+
+
+class ScipyObjective:
+    """A function from a flat vector to a loss and its flat gradient.
+
+    Attributes
+    ----------
+    x0
+        The point at which the variables are now, float64, all variables one after another.
+    """
+
+    def __init__(self, loss: Node, wrt: Any, feeds: Mapping[Node, Any] | None = None) -> None:
+        from .function import function
+
+        members = leaves(wrt, "wrt")
+        for label, member in members:
+            if not isinstance(member, Variable):
+                what = describe(member) if isinstance(member, Node) else type(member).__name__
+                raise GradientError(
+                    message(
+                        f"scipy_objective: {label} is {what}",
+                        need="variables, which hold the point",
+                        mend="mg.variable(name, init=...)",
+                    )
+                )
+        self._wrt = wrt
+        self._variables = [cast(Variable, member) for _, member in members]
+        gradients = grad(loss, list(self._variables))
+        given = {} if feeds is None else dict(feeds)
+        self._feeds = tuple(given.values())
+        self._call = function(list(given), [loss, *gradients])
+
+    @property
+    def x0(self) -> np.ndarray:
+        """The present point: a float64 vector with the variables' values one after another."""
+        return self._flat([variable.value for variable in self._variables])
+
+    @staticmethod
+    def _flat(arrays: list[Any]) -> np.ndarray:
+        parts = [np.ravel(np.asarray(array)).astype(np.float64) for array in arrays]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def unflatten(self, flat: Any) -> Any:
+        """Return a flat vector as arrays in the form, shapes and dtypes of the variables.
+
+        Parameters
+        ----------
+        flat : array of shape (n,)
+        """
+        vector = np.asarray(flat)
+        total = sum(variable.state.data.size for variable in self._variables)
+        if vector.shape != (total,):
+            raise GradientError(
+                message(
+                    f"scipy_objective: the vector has shape {vector.shape}", need=f"({total},)"
+                )
+            )
+        parts, start = [], 0
+        for variable in self._variables:
+            held = variable.state.data
+            part = vector[start : start + held.size]
+            parts.append(part.reshape(held.shape).astype(held.dtype))
+            start += held.size
+        return like(self._wrt, parts)
+
+    def assign(self, flat: Any) -> None:
+        """Write a flat vector into the variables."""
+        arrays = [array for _, array in leaves(self.unflatten(flat), "flat")]
+        for variable, array in zip(self._variables, arrays, strict=True):
+            variable.assign(array)
+
+    def __call__(self, flat: Any) -> tuple[float, np.ndarray]:
+        """Move the variables to `flat`; return the loss and its gradient, a float64 vector."""
+        self.assign(flat)
+        value, *gradients = self._call(*self._feeds)
+        return float(value), self._flat(gradients)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self, self.x0))
+
+
+def scipy_objective(
+    loss: Node, wrt: Any, feeds: Mapping[Node, Any] | None = None
+) -> ScipyObjective:
+    """Make the flat value-and-gradient function that `scipy.optimize` wants.
+
+    Parameters
+    ----------
+    loss : Node
+        A float scalar.
+    wrt : Variable, or a nested list, tuple or dict of variables
+        What is optimized.
+    feeds : dict, optional
+        Values of the loss's inputs, fixed for all calls.
+
+    Returns
+    -------
+    ScipyObjective
+        Called with a vector it returns ``(value, gradient)``; ``.x0`` is the present point,
+        ``.unflatten(vector)`` the vector as arrays, ``.assign(vector)`` writes it into the
+        variables. It unpacks as ``fun, x0``.
+
+    Raises
+    ------
+    GradientError
+        Where a target is not a variable, or as `grad`.
+
+    Notes
+    -----
+    Every call moves the variables, and the last call of an optimizer need not be at its best
+    point: assign the result. Optimizers with tight tolerances want float64 variables.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> import scipy.optimize
+    >>> x = mg.var("x", init=np.array([3.0, -1.0]))
+    >>> fun, x0 = mg.scipy_objective(mg.sum((x - 1.0) ** 2), [x])
+    >>> result = scipy.optimize.minimize(fun, x0, jac=True)
+    >>> fun.assign(result.x)
+    >>> np.round(x.value, 6)
+    array([1., 1.])
+    """
+    return ScipyObjective(loss, wrt, feeds)

@@ -1,0 +1,74 @@
+"""The type of a value in a graph: dtype and shape."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from .dims import Dim, evaluate, size
+
+Extent = int | Dim
+Shape = tuple[Extent, ...]
+
+
+class Type:
+    """A dtype and a shape whose extents are ints or `Dim`; immutable and hashable.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Type(np.dtype("float32"), (2, 3))
+    float32[2, 3]
+    """
+
+    __slots__ = ("_hash", "dtype", "shape")
+
+    dtype: Final[np.dtype]
+    shape: Final[Shape]
+
+    def __init__(self, dtype: np.dtype, shape: Shape) -> None:
+        self.dtype = dtype  # type: ignore[misc]
+        self.shape = shape  # type: ignore[misc]
+        self._hash = hash((dtype, shape))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Extent:
+        """Number of elements."""
+        return size(self.shape)
+
+    @property
+    def bytes(self) -> Extent:
+        """Bytes that a contiguous buffer of this type takes."""
+        return self.size * self.dtype.itemsize
+
+    def concrete(self, sizes: dict[str, int]) -> tuple[int, ...]:
+        """Return the shape with every named dimension replaced by its size."""
+        return tuple(e if type(e) is int else evaluate(e, sizes) for e in self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Type)
+            and self._hash == other._hash
+            and self.dtype == other.dtype
+            and self.shape == other.shape
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+    def __reduce__(self) -> tuple[type[Type], tuple[np.dtype, Shape]]:
+        return (Type, (self.dtype, self.shape))
+
+
+TypeLike = Type | tuple[Type, ...]

@@ -1,0 +1,119 @@
+"""The command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from magmagraph import cli
+from magmagraph.cli import info
+from magmagraph.errors import DataError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["info", "--help"], ["demo", "--help"]])
+def test_help_succeeds(arguments, capsys):
+    assert cli.main(arguments) == 0
+    assert "usage: magmagraph" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["dance"], ["demo", "--layers", "0"], ["demo", "--epochs", "x"], ["info", "more"]],
+)
+def test_misuse_ends_with_2_and_says_how_it_is_used(arguments, capsys):
+    assert cli.main(arguments) == 2
+    assert "usage: magmagraph" in capsys.readouterr().err
+
+
+def test_version_is_that_of_the_package(capsys):
+    import magmagraph
+
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"magmagraph {magmagraph.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (DataError("a file is gone"), 1, "magmagraph info: a file is gone\n"),
+        (KeyboardInterrupt(), 130, "magmagraph info: interrupted\n"),
+    ],
+)
+def test_failure_shows_in_the_exit_status(monkeypatch, capsys, error, status, text):
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(info, "run", fail)
+    assert cli.main(["info"]) == status
+    assert capsys.readouterr().err == text
+
+
+def test_info_tells_what_slows_and_what_is_missing(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.setattr(info, "LIBRARIES", (("no-such-library", "wishes", "magmagraph[wish]"),))
+    facts = {fact.name: fact for fact in info.facts()}
+    assert facts["OPENBLAS_CORETYPE"].value.startswith("Haswell makes OpenBLAS ")
+    assert "unset OPENBLAS_CORETYPE" in facts["OPENBLAS_CORETYPE"].advice
+    assert facts["no-such-library"].value == "not installed (wishes)"
+    assert facts["no-such-library"].advice == "pip install 'magmagraph[wish]'"
+
+
+def test_info_tells_that_there_is_no_compiler(monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_CC", "no-such-compiler")
+    facts = {fact.name: fact for fact in info.facts()}
+    assert facts["C compiler"].value == "none: kernels run in NumPy, slower"
+    assert "no-such-compiler" in facts["C compiler"].advice
+
+
+def test_info_tells_of_settings_that_cannot_be_used(monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_THREADS", "many")
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_SIZE", "big")
+    facts = {fact.name: fact for fact in info.facts()}
+    assert "MAGMAGRAPH_THREADS is 'many'" in facts["threads"].advice
+    assert "MAGMAGRAPH_CACHE_SIZE is 'big'" in facts["folder"].advice
+
+
+def test_info_as_json_and_as_text_say_the_same(capsys):
+    assert cli.main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert {"magmagraph", "CPU", "Cache", "Libraries"} <= {fact["group"] for fact in facts}
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert [fact["name"] for fact in facts if fact["name"] not in text] == []
+
+
+def test_the_program_is_installed_under_its_name():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"magmagraph": "magmagraph.cli:main"}
+    done = subprocess.run(
+        [sys.executable, "-m", "magmagraph", "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("magmagraph ")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_demo_learns(monkeypatch, capsys, layers):
+    """On the small digits, with a rate that suits so few of them."""
+    pytest.importorskip("sklearn")
+    from magmagraph.data import datasets
+
+    digits = datasets._small_digits("for the test")
+    monkeypatch.setattr("magmagraph.data.mnist", lambda: digits)
+    chosen = ["demo", "--layers", str(layers), "--epochs", "3", "--batch", "20", "--rate", "0.2"]
+    assert cli.main(chosen) == 0
+    text = capsys.readouterr().out
+    assert "64-" + "528-" * layers + "10, sigmoid units" in text
+    epochs = [line.split() for line in text.splitlines() if line.startswith("epoch")]
+    losses = [float(words[3]) for words in epochs]
+    assert len(losses) == 3
+    assert losses[2] < losses[1] < losses[0]
+    assert float(epochs[-1][6].rstrip("%")) > 80
+    assert epochs[-1][-3:] == ["ms", "a", "step"]

@@ -1,0 +1,582 @@
+"""Data: files read and refused, downloads that end in time, batches."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import hashlib
+import http.server
+import pickle
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magmagraph import data
+from magmagraph.data import datasets, files
+from magmagraph.data.download import RemoteFile, download
+from magmagraph.errors import DataError
+
+IDX_CODES = {"u1": 8, "i1": 9, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    """Write the format by its definition, independently of the reader."""
+    code = IDX_CODES[array.dtype.str[1:]]
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, code, array.ndim, *array.shape)
+    return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+# --------------------------------------------------------------------------------------- IDX
+
+
+@pytest.mark.parametrize("dtype", sorted(IDX_CODES))
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3, 5), (0, 3)])
+def test_idx_reads_what_its_definition_writes(tmp_path, dtype, shape):
+    array = (np.arange(np.prod(shape)).reshape(shape) * 3 - 1).astype(dtype)
+    (tmp_path / "plain").write_bytes(idx_bytes(array))
+    (tmp_path / "packed").write_bytes(gzip.compress(idx_bytes(array)))
+    for name in ("plain", "packed"):
+        read = data.read_idx(tmp_path / name)
+        np.testing.assert_array_equal(read, array, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is not an IDX file: it begins with nothing"),
+        (b"PK\x03\x04rest", "is not an IDX file: it begins with 50 4b 03 04"),
+        (b"\0\0\x07\x01\0\0\0\0", "is not an IDX file: it begins with 00 00 07 01"),
+        (b"\0\0\x08\x03\0\0", "is truncated: its header ends after 6 bytes"),
+        (idx_bytes(np.zeros((2, 3), "u1"))[:-1], "is truncated: it holds 5 bytes of values"),
+        (idx_bytes(np.zeros((2, 3), "u1")) + b"x", "has bytes after its end: it holds 7 bytes"),
+        (gzip.compress(bytes(range(200)))[:-20], "is truncated or corrupted: "),
+        (b"\x1f\x8b but no gzip", "is truncated or corrupted: "),
+    ],
+)
+def test_idx_refuses_a_damaged_file_by_name(tmp_path, content, complaint):
+    path = tmp_path / "images"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as raised:
+        data.read_idx(path)
+    assert str(raised.value).startswith(f"{path} {complaint}")
+
+
+def test_idx_refuses_a_flipped_bit(tmp_path):
+    content = bytearray(gzip.compress(idx_bytes(np.arange(5000, dtype="i4"))))
+    content[len(content) // 2] ^= 16
+    (tmp_path / "images").write_bytes(content)
+    with pytest.raises(DataError, match="corrupted"):
+        data.read_idx(tmp_path / "images")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for read in (data.read_idx, data.read_csv, data.read_npy, data.read_npz):
+        with pytest.raises(DataError) as raised:
+            read(tmp_path / "absent")
+        assert str(raised.value) == f"{tmp_path / 'absent'} cannot be read: " \
+            "No such file or directory"
+
+
+# --------------------------------------------------------------------------------- NPY and NPZ
+
+
+def test_numpy_files_round_trip(tmp_path):
+    array = np.arange(6.0).reshape(2, 3)
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "a.npz", x=array, y=np.arange(2))
+    np.testing.assert_array_equal(data.read_npy(tmp_path / "a.npy"), array, strict=True)
+    archive = data.read_npz(tmp_path / "a.npz")
+    assert list(archive) == ["x", "y"]
+    np.testing.assert_array_equal(archive["x"], array, strict=True)
+
+
+def test_numpy_files_cut_anywhere_are_refused_by_name(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(100))
+    np.savez(tmp_path / "a.npz", x=np.arange(100))
+    for name, read in (("a.npy", data.read_npy), ("a.npz", data.read_npz)):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for kept in [0, 3, 6, 9, 50, len(whole) // 2, len(whole) - 1]:
+            path.write_bytes(whole[:kept])
+            with pytest.raises(DataError, match=name):
+                read(path)
+
+
+def test_numpy_files_never_unpickle(tmp_path):
+    objects = np.array([{"a": 1}], dtype=object)
+    np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", x=objects)
+    for name, read in (("a.npy", data.read_npy), ("a.npz", data.read_npz)):
+        with pytest.raises(DataError, match="without Python objects"):
+            read(tmp_path / name)
+
+
+def test_the_other_reader_is_named(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    with pytest.raises(DataError, match="use read_npy"):
+        data.read_npz(tmp_path / "a.npy")
+    with pytest.raises(DataError, match="use read_npz"):
+        data.read_npy(tmp_path / "a.npz")
+
+
+# ----------------------------------------------------------------------------------------- CSV
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_csv_without_header(tmp_path):
+    table = data.read_csv(write(tmp_path / "a.csv", "1,2.5\n\n-3, 4e2 \n"))
+    assert table.columns == ("0", "1")
+    np.testing.assert_array_equal(
+        table.values, np.array([[1, 2.5], [-3, 400]], np.float32), strict=True
+    )
+
+
+def test_csv_with_header_gaps_and_names(tmp_path):
+    path = write(tmp_path / "a.csv", "\ufefflength;kind;age\n1;b;?\n2;a;3\n;;NA\n")
+    table = data.read_csv(path, delimiter=";", categorical=["kind"], dtype=np.float64)
+    assert table.columns == ("length", "kind", "age")
+    assert table.categories == {"kind": ("a", "b")}
+    nan = np.nan
+    np.testing.assert_array_equal(
+        table.values, np.array([[1, 1, nan], [2, 0, 3], [nan, nan, nan]])
+    )
+    np.testing.assert_array_equal(table["age"], [nan, 3, nan])
+    with pytest.raises(KeyError, match="there are length, kind, age"):
+        table["weight"]
+
+
+def test_csv_names_in_a_column_given_by_index_are_no_header(tmp_path):
+    path = write(tmp_path / "a.csv", "1,setosa\n2,lily\n")
+    table = data.read_csv(path, categorical=[-1])
+    assert table.categories == {"1": ("lily", "setosa")}
+    np.testing.assert_array_equal(table.values, [[1, 1], [2, 0]])
+
+
+def test_csv_header_can_be_forced(tmp_path):
+    path = write(tmp_path / "a.csv", "2019,2020\n1,2\n")
+    assert data.read_csv(path).values.shape == (2, 2)
+    assert data.read_csv(path, header=True).columns == ("2019", "2020")
+    with pytest.raises(DataError, match="line 1, column '0': 'x' is not a number"):
+        data.read_csv(write(tmp_path / "b.csv", "x,2\n"), header=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "{} is empty\n  needed: a row of values at least"),
+        ("1,2\n3\n", "{}, line 2 has 1 cells\n  needed: 2, as line 1 has"),
+        (
+            "1,2\n3,four\n",
+            "{}, line 2, column '1': 'four' is not a number\n  mend: categorical=['1'] for a "
+            "column of names, or add 'four' to `missing`",
+        ),
+        ('1,"2\n', "{} is truncated or malformed: unexpected end of data"),
+    ],
+)
+def test_csv_refuses_by_file_line_and_column(tmp_path, text, complaint):
+    path = write(tmp_path / "a.csv", text)
+    with pytest.raises(DataError) as raised:
+        data.read_csv(path)
+    assert str(raised.value) == complaint.format(path)
+
+
+def test_csv_refuses_what_is_not_text(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"1,2\n\xff\xfe\n")
+    with pytest.raises(DataError, match="is not text in UTF-8"):
+        data.read_csv(tmp_path / "a.csv")
+
+
+def test_csv_refuses_an_unknown_column_and_an_integer_dtype(tmp_path):
+    path = write(tmp_path / "a.csv", "a,b\n1,2\n")
+    for key in ("c", 2, -3):
+        with pytest.raises(DataError, match="has no column"):
+            data.read_csv(path, categorical=[key])
+    with pytest.raises(DataError, match="cannot read into int32"):
+        data.read_csv(path, dtype=np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_csv_writes_what_reads_back_to_the_bit(tmp_path, rng, dtype):
+    values = np.exp(rng.normal(scale=20, size=(50, 3))).astype(dtype)
+    values[3, 1] = np.nan
+    values[4] = [np.inf, -np.inf, -0.0]
+    data.write_csv(tmp_path / "a.csv", values, columns=["a", "b", "c"])
+    table = data.read_csv(tmp_path / "a.csv", dtype=dtype)
+    assert table.columns == ("a", "b", "c")
+    np.testing.assert_array_equal(table.values, values, strict=True)
+    assert np.signbit(table.values[4, 2])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
+
+
+def test_csv_writer_refuses_and_leaves_the_old_file(tmp_path):
+    path = write(tmp_path / "a.csv", "1\n")
+    for values, columns in (
+        (np.zeros((2, 2, 2)), None),
+        (np.zeros((2, 2)), ["one"]),
+        (np.array(["text"]), None),
+        (np.zeros(2, complex), None),
+    ):
+        with pytest.raises(DataError):
+            data.write_csv(path, values, columns)
+    assert path.read_text() == "1\n"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    path = write(tmp_path / "a", "old")
+    with pytest.raises(KeyboardInterrupt), files.replace_file(path) as partial:
+        partial.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# ------------------------------------------------------------------------------------ downloads
+
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], str]]:
+    """Give a function that starts a server on this machine and returns its address."""
+    servers: list[http.server.ThreadingHTTPServer] = []
+    threads: list[threading.Thread] = []
+
+    def start(answer: Answer) -> str:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                try:
+                    answer(self)
+                except OSError:
+                    self.close_connection = True  # the client has gone
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        servers.append(server)
+        threads.append(thread)
+        return f"http://127.0.0.1:{server.server_address[1]}/"
+
+    yield start
+    for server, thread in zip(servers, threads, strict=True):
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def content_of(name: str) -> bytes:
+    return name.encode() * 1000
+
+
+def remote(name: str) -> RemoteFile:
+    content = content_of(name)
+    return RemoteFile(name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def whole(handler: http.server.BaseHTTPRequestHandler) -> None:
+    content = content_of(handler.path.rpartition("/")[2])
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+def refused(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.send_error(404)
+
+
+def wrong(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b"<html>please log in</html>")
+
+
+def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(bytes(1 << 16))
+
+
+FILES = [remote("first"), remote("second")]
+
+
+def test_download_puts_whole_files(tmp_path, serve):
+    download(FILES, [serve(whole)], tmp_path / "new" / "folder")
+    found = {path.name: path.read_bytes() for path in (tmp_path / "new" / "folder").iterdir()}
+    assert found == {file.name: content_of(file.name) for file in FILES}
+
+
+@pytest.mark.parametrize("bad", [refused, wrong, endless])
+def test_download_goes_on_to_the_next_mirror(tmp_path, serve, bad):
+    download(FILES, [serve(bad), serve(whole)], tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [(refused, "404"), (wrong, "the checksum is another one"), (endless, "checksum")],
+)
+def test_download_says_what_the_mirror_said_and_leaves_nothing(tmp_path, serve, bad, complaint):
+    with pytest.raises(DataError, match=complaint):
+        download(FILES, [serve(bad)], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_download_gives_up_on_a_server_that_drips(tmp_path, serve):
+    """The limit binds the whole, not each byte; what came whole before it stays."""
+    release = threading.Event()
+
+    def drip(handler: http.server.BaseHTTPRequestHandler) -> None:
+        if handler.path.endswith("first"):
+            return whole(handler)
+        handler.send_response(200)
+        handler.end_headers()
+        while not release.wait(0.02):
+            handler.wfile.write(b"x")
+        return None
+
+    address = serve(drip)
+    begin = time.monotonic()
+    with pytest.raises(DataError) as raised:
+        download(FILES, [address], tmp_path, timeout=0.5)
+    # Far below any wait for the server, which answers until it is released.
+    assert time.monotonic() - begin < 5
+    release.set()
+    assert str(raised.value).startswith("second could not be downloaded within 0.5 s: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
+# --------------------------------------------------------------------------------------- MNIST
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path) -> tuple[dict[str, bytes], Path]:
+    """Replace MNIST by four small files, an empty cache and mirrors that are not there."""
+    images, labels = np.arange(2 * 6, dtype="u1").reshape(2, 2, 3), np.array([3, 9], "u1")
+    arrays = [images, labels, images[:1] + 243, labels[:1]]
+    contents = {
+        file.name: gzip.compress(idx_bytes(array), mtime=0)
+        for file, array in zip(datasets.MNIST_FILES, arrays, strict=True)
+    }
+    remotes = tuple(
+        RemoteFile(name, len(content), hashlib.sha256(content).hexdigest())
+        for name, content in contents.items()
+    )
+    monkeypatch.setattr(datasets, "MNIST_FILES", remotes)
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", ("http://127.0.0.1:9/",))
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("MAGMAGRAPH_DATA", raising=False)
+    return contents, tmp_path
+
+
+def put(contents: dict[str, bytes], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("inner", ["", "mnist"])
+def test_mnist_from_the_folder_that_the_environment_names(tiny, monkeypatch, inner):
+    contents, folder = tiny
+    put(contents, folder / "given" / inner)
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder / "given"))
+    digits = data.mnist()
+    assert digits.source == f"MNIST from {folder / 'given' / inner}"
+    assert digits.image_shape == (2, 3)
+    expected = (np.arange(12).reshape(2, 6) / 255).astype(np.float32)
+    np.testing.assert_array_equal(digits.x_train, expected, strict=True)
+    np.testing.assert_array_equal(digits.y_train, np.array([3, 9], np.int32), strict=True)
+    assert digits.x_test.shape == (1, 6)
+    assert digits.x_test.max() == np.float32(248 / 255)
+    assert repr(digits).endswith("2 examples and 1 for tests, 6 features, 10 classes)")
+
+
+def test_mnist_unpacked_is_found_too(tiny, monkeypatch):
+    contents, folder = tiny
+    put({n.removesuffix(".gz"): gzip.decompress(c) for n, c in contents.items()}, folder)
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder))
+    assert data.mnist().x_train.shape == (2, 6)
+
+
+def test_mnist_that_is_truncated_raises_and_nothing_stands_in(tiny, monkeypatch):
+    contents, folder = tiny
+    put(contents, folder)
+    name = datasets.MNIST_FILES[0].name
+    (folder / name).write_bytes(contents[name][:-5])
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder))
+    with pytest.raises(DataError, match=f"{name} is truncated or corrupted"):
+        data.mnist()
+
+
+def test_mnist_whose_labels_are_another_number_raises(tiny, monkeypatch):
+    contents, folder = tiny
+    names = list(contents)
+    put(contents | {names[1]: contents[names[3]]}, folder)
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder))
+    with pytest.raises(DataError, match="the train files in .* do not fit each other"):
+        data.mnist()
+
+
+def test_mnist_is_downloaded_once_and_a_damaged_copy_again(tiny, monkeypatch, serve):
+    contents, folder = tiny
+    asked: list[str] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        name = handler.path[1:]
+        asked.append(name)
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(contents[name])
+
+    monkeypatch.setattr(datasets, "MNIST_MIRRORS", (serve(answer),))
+    cache = folder / "cache" / "data" / "mnist"
+    assert data.mnist().source == f"MNIST from {cache}"
+    assert sorted(asked) == sorted(contents)
+    data.mnist()
+    assert len(asked) == 4
+    name = datasets.MNIST_FILES[2].name
+    (cache / name).write_bytes(b"damaged")
+    data.mnist()
+    assert asked[4:] == [name]
+
+
+def test_small_digits_stand_in_and_say_so(tiny):
+    pytest.importorskip("sklearn")
+    digits = data.mnist(timeout=1.0)
+    assert digits.source.startswith("scikit-learn's 8 x 8 digits in place of MNIST (")
+    assert digits.x_train.shape == (1437, 64)
+    assert digits.x_test.shape == (360, 64)
+    assert digits.x_train.dtype == np.float32
+    assert digits.y_train.dtype == np.int32
+    assert (digits.x_train.min(), digits.x_train.max()) == (0.0, 1.0)
+    assert set(digits.y_test.tolist()) == set(range(10))
+    with pytest.raises(DataError, match="could not be downloaded"):
+        data.mnist(timeout=1.0, substitute=False)
+    with pytest.raises(DataError, match="no download is allowed"):
+        data.mnist(timeout=0, substitute=False)
+
+
+def test_a_cache_that_cannot_be_made_is_no_disaster(tiny, monkeypatch):
+    pytest.importorskip("sklearn")
+    _, folder = tiny
+    (folder / "file").write_text("in the way")
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(folder / "file"))
+    assert "Not a directory" in data.mnist(timeout=1.0).source
+
+
+# ------------------------------------------------------------------------------------- batches
+
+
+def test_an_epoch_has_each_row_once_and_rows_stay_together():
+    x = np.arange(23, dtype=np.float32)
+    for x_batch, y_batch in (rows := data.batches(x, np.stack([x, -x], 1), size=5)):
+        np.testing.assert_array_equal(y_batch, np.stack([x_batch, -x_batch], 1))
+    assert len(rows) == 5
+    seen = [batch.copy() for batch, _ in rows]
+    assert [len(batch) for batch in seen] == [5, 5, 5, 5, 3]
+    assert sorted(np.concatenate(seen)) == list(x)
+
+
+def order(rows: data.Batches) -> list[int]:
+    return [int(value) for (batch,) in rows for value in batch]
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    x = np.arange(50)
+    first, again, other = (data.batches(x, size=7, seed=seed) for seed in (3, 3, 4))
+    epochs = [order(first) for _ in range(3)]
+    assert epochs == [order(again) for _ in range(3)]
+    assert len({tuple(epoch) for epoch in [*epochs, order(other), list(x)]}) == 5
+    resumed = data.batches(x, size=7, seed=3)
+    resumed.epoch = 2
+    assert order(resumed) == epochs[2]
+
+
+def test_batches_in_order_are_views_that_cannot_be_written():
+    x = np.arange(10)
+    rows = data.batches(x, size=4, shuffle=False)
+    assert order(rows) == list(range(10))
+    (batch,) = next(iter(rows))
+    assert np.shares_memory(batch, x)
+    with pytest.raises(ValueError, match="read-only"):
+        batch[0] = 7
+    x[0] = 5  # the data themselves stay writable
+
+
+def test_last_batch_can_be_dropped():
+    rows = data.batches(np.arange(10), size=4, drop_last=True)
+    assert len(rows) == 2
+    assert [len(batch) for (batch,) in rows] == [4, 4]
+    assert list(data.batches(np.arange(3), size=4, drop_last=True)) == []
+
+
+def test_memory_is_used_again_but_never_under_the_caller():
+    x = np.arange(1000)
+    rows = data.batches(x, size=10, seed=1)
+    addresses = {batch.ctypes.data for (batch,) in rows}
+    assert len(addresses) <= 3
+    kept = [batch for (batch,) in rows]
+    assert sorted(np.concatenate(kept)) == list(x)
+    columns = [batch[2:5] for (batch,) in rows]  # a view keeps its buffer as well
+    rows.epoch -= 1
+    np.testing.assert_array_equal(columns, [batch[2:5].copy() for (batch,) in rows])
+
+
+def test_iterations_side_by_side_do_not_disturb_each_other():
+    x = np.arange(60)
+    rows = data.batches(x, size=6)
+    pairs = [(a.copy(), b.copy()) for (a,), (b,) in zip(rows, rows, strict=True)]
+    for side in zip(*pairs, strict=True):
+        assert sorted(np.concatenate(side)) == list(x)
+
+
+def test_batches_pickle_and_copy():
+    rows = data.batches(np.arange(20), size=3, seed=9)
+    order(rows)
+    twins = [pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows)]
+    expected = order(rows)
+    assert [order(twin) for twin in twins] == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "size", "complaint"),
+    [
+        ((), 1, "there is nothing to take batches of"),
+        ((3.0,), 1, "there is nothing to take batches of"),
+        ((np.zeros(3), np.zeros(4)), 1, "arrays of 3, 4 rows have no common batches"),
+        ((np.zeros(3),), 0, "batches of 0 rows cannot be made"),
+    ],
+)
+def test_batches_refuse(arrays, size, complaint):
+    with pytest.raises(DataError) as raised:
+        data.batches(*arrays, size=size)
+    assert str(raised.value).startswith(complaint)
+
+
+def test_module_reports_by_its_exit_status(tiny, monkeypatch, capsys):
+    from magmagraph.data.__main__ import main
+
+    contents, folder = tiny
+    assert main(["cifar"]) == 2
+    monkeypatch.setattr(datasets.mnist, "__kwdefaults__", {"timeout": 0.5, "substitute": True})
+    assert main(["mnist"]) == 1
+    assert "could not be downloaded" in capsys.readouterr().err
+    put(contents, folder)
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder))
+    assert main(["mnist"]) == 0
+    assert "MNIST from" in capsys.readouterr().out

@@ -1,0 +1,235 @@
+"""Element types: names, promotion, weak scalars, feeds, limits and the tolerance table."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magmagraph.dtypes import (
+    SUPPORTED,
+    accumulation_dtype,
+    c_name,
+    can_feed,
+    canonical,
+    canonical_scalar,
+    finfo,
+    iinfo,
+    is_bool,
+    is_float,
+    is_integer,
+    is_unsigned,
+    kind,
+    promote,
+    tolerance,
+    weak_dtype,
+)
+from magmagraph.errors import DTypeError
+
+BY_NAME = {dtype.name: dtype for dtype in SUPPORTED}
+
+
+@pytest.mark.parametrize("dtype", SUPPORTED, ids=lambda dtype: dtype.name)
+def test_every_spelling_of_a_dtype(dtype: np.dtype[Any]) -> None:
+    assert canonical(dtype) == canonical(dtype.name) == canonical(dtype.type) == dtype
+    assert canonical(dtype.newbyteorder("S")).isnative
+    assert [is_float(dtype), is_integer(dtype), is_bool(dtype)].count(True) == 1
+    assert is_unsigned(dtype) == dtype.name.startswith("uint")
+    assert kind(dtype) in ("float", "integer", "bool")
+
+
+def test_python_types_and_short_names() -> None:
+    assert canonical(float) == np.float32
+    assert canonical(float, np.dtype("float64")) == np.float64
+    assert canonical(int) == np.int32
+    assert canonical(bool) == np.bool_
+    assert canonical("f4") == np.float32
+    assert canonical(">i8") == np.int64
+    assert canonical(ml_dtypes.bfloat16).name == "bfloat16"
+
+
+@pytest.mark.parametrize("wrong", ["complex64", "float128x", "O", str, None, np.dtype("M8[s]"), 3])
+def test_unknown_dtypes(wrong: Any) -> None:
+    with pytest.raises(DTypeError) as caught:
+        canonical(wrong)
+    shown = wrong.name if isinstance(wrong, np.dtype) else wrong
+    assert str(caught.value) == (
+        f"{shown!r} is not a dtype that exists here\n"
+        "  needed: one of float64, float32, float16, bfloat16, int8, int16, int32, int64, "
+        "uint8, uint16, uint32, uint64, bool"
+    )
+
+
+@pytest.mark.parametrize("pair", list(product(BY_NAME, repeat=2)), ids="-".join)
+def test_promotion_is_that_of_numpy_within_a_kind_and_the_floats_across(
+    pair: tuple[str, str],
+) -> None:
+    left, right = BY_NAME[pair[0]], BY_NAME[pair[1]]
+    result = promote(left, right)
+    assert promote(right, left) == result
+    kinds = {kind(left), kind(right)}
+    if kinds == {"float", "integer"}:
+        assert result == (left if is_float(left) else right)
+    elif "bool" in kinds:
+        assert result == (right if is_bool(left) else left)
+    elif set(pair) == {"bfloat16", "float16"}:
+        assert result == np.float32
+    elif "bfloat16" in pair:
+        assert result == (left if pair[1] == "bfloat16" else right)
+    else:
+        assert result == np.promote_types(left, right)
+
+
+@pytest.mark.parametrize(
+    ("operands", "result"),
+    [
+        (("int64", "uint64", "float32"), "float32"),
+        (("bfloat16", "float16", "float64"), "float64"),
+        (("bool", "uint8", "int8"), "int16"),
+        (("bool",), "bool"),
+        (("bool", "bool", "bool"), "bool"),
+    ],
+)
+def test_promotion_of_several_does_not_depend_on_the_order(
+    operands: tuple[str, ...], result: str
+) -> None:
+    for order in permutations(operands):
+        assert promote(*(BY_NAME[name] for name in order)).name == result
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "result"),
+    [
+        (2.0, "float16", "float16"),
+        (2.0, "bfloat16", "bfloat16"),
+        (2.0, "float64", "float64"),
+        (2.0, "int32", "float32"),
+        (2.0, "bool", "float32"),
+        (2, "float32", "float32"),
+        (2, "uint8", "uint8"),
+        (-128, "int8", "int8"),
+        (2, "bool", "int32"),
+        (2**40, "bool", "int64"),
+        (True, "int8", "int8"),
+        (True, "bool", "bool"),
+        (True, "float16", "float16"),
+        (float("inf"), "float32", "float32"),
+    ],
+)
+def test_python_scalars_are_weak(value: Any, other: str, result: str) -> None:
+    assert weak_dtype(value, BY_NAME[other]).name == result
+
+
+def test_the_default_float_is_a_parameter() -> None:
+    float64 = np.dtype("float64")
+    assert weak_dtype(2.0, BY_NAME["int8"], float64) == float64
+    assert canonical_scalar(2.0, float64) == float64
+
+
+def test_scalars_alone() -> None:
+    values = [True, 5, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63, 0.5]
+    assert [canonical_scalar(value).name for value in values] == [
+        "bool", "int32", "int32", "int64", "int32", "int64", "uint64", "float32",
+    ]  # fmt: skip
+    with pytest.raises(DTypeError, match=f"the int {2**64} does not fit any integer dtype"):
+        canonical_scalar(2**64)
+
+
+@pytest.mark.parametrize(("value", "other"), [(256, "uint8"), (-1, "uint32"), (128, "int8")])
+def test_ints_that_do_not_fit(value: int, other: str) -> None:
+    limits = np.iinfo(other)
+    with pytest.raises(DTypeError) as caught:
+        weak_dtype(value, BY_NAME[other])
+    assert str(caught.value) == (
+        f"the int {value} does not fit {other}\n"
+        f"  needed: an int from {limits.min} to {limits.max}\n"
+        f"  mend: cast the {other} operand to a wider dtype, such as int32"
+    )
+
+
+@pytest.mark.parametrize("pair", list(product(BY_NAME, repeat=2)), ids="-".join)
+def test_feeds_stay_within_their_kind(pair: tuple[str, str]) -> None:
+    source, target = BY_NAME[pair[0]], BY_NAME[pair[1]]
+    array = np.ones(3, source)
+    assert can_feed(array, target) == (kind(source) == kind(target))
+    assert can_feed(np.ones(0, source), target) == (kind(source) == kind(target))
+    if is_integer(source) and is_integer(target):
+        assert can_feed(source, target) == np.can_cast(source, target)
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([name for name in BY_NAME if "int" in name]),
+)
+def test_ints_feed_where_they_fit(value: int, name: str) -> None:
+    limits = np.iinfo(name)
+    array = np.array([0, value], np.int64)
+    assert can_feed(array, BY_NAME[name]) == (limits.min <= value <= limits.max)
+
+
+def test_other_kinds_do_not_feed() -> None:
+    assert not can_feed(np.array(["a"]), BY_NAME["float32"])
+    assert not can_feed(np.array([1j]), BY_NAME["float32"])
+
+
+def test_accumulation_holds_many_terms() -> None:
+    for dtype in SUPPORTED:
+        wide = accumulation_dtype(dtype)
+        assert promote(dtype, wide) == wide
+        assert wide.itemsize == (
+            dtype.itemsize if dtype.name in ("float32", "float64") else 4 if is_float(dtype) else 8
+        )
+
+
+def test_limits() -> None:
+    for dtype in SUPPORTED:
+        if is_float(dtype):
+            eps = dtype.type(finfo(dtype).eps)
+            one = dtype.type(1)
+            assert one + eps > one
+            assert one + eps / dtype.type(4) == one
+        elif is_integer(dtype):
+            assert int(dtype.type(iinfo(dtype).max)) == iinfo(dtype).max
+
+
+def test_c_names_have_the_width_of_the_dtype() -> None:
+    widths = {"double": 8, "float": 4}
+    for dtype in SUPPORTED:
+        name = c_name(dtype)
+        bits = "".join(filter(str.isdigit, name))
+        assert widths.get(name, int(bits or 0) // 8) == dtype.itemsize
+
+
+def test_the_tolerance_table_widens_from_exact_to_half() -> None:
+    for dtype in SUPPORTED:
+        rows = [tolerance(dtype, row) for row in ("exact", "stable", "reassoc")]
+        if not is_float(dtype):
+            assert rows == [(0.0, 0.0)] * 3
+            continue
+        assert rows == sorted(rows)
+        eps = float(finfo(dtype).eps)
+        assert all(eps < row.relative < 1 for row in rows)
+        assert tolerance(dtype, "half").relative > 2.0**-8
+    with pytest.raises(DTypeError, match="'close' is not a row of the tolerance table"):
+        tolerance(BY_NAME["float32"], "close")  # type: ignore[arg-type]
+
+
+def test_closeness() -> None:
+    row = tolerance(BY_NAME["float32"], "exact")
+    eps = 2.0**-23
+    assert row.close([1.0, np.nan, -np.inf], [1.0 + 8 * eps, np.nan, -np.inf])
+    assert not row.close([1.0], [1.0 + 20 * eps])
+    assert not row.close([np.inf], [-np.inf])
+    assert not row.close([np.nan], [0.0])
+    assert not row.close([0.0], [np.nan])
+    assert not row.close([np.inf], [3e38])
+    assert not row.close([1.0, 1.0], [1.0])
+    assert not row.close([100 * eps], [0.0])
+    assert row.close([100 * eps], [0.0], scale=100.0)
+    assert tolerance(BY_NAME["int8"]).close([1, 2], [1, 2])
+    assert not tolerance(BY_NAME["int8"]).close([1, 2], [1, 3])

@@ -1,0 +1,60 @@
+"""The error classes are what users catch, and messages have one form."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from magmagraph import errors
+from magmagraph.errors import DivergedError, MagmagraphError, message
+
+BUILTIN = {
+    "ShapeError": ValueError,
+    "DTypeError": TypeError,
+    "FeedError": ValueError,
+    "GradientError": ValueError,
+    "GraphError": ValueError,
+    "PassError": RuntimeError,
+    "PlanError": ValueError,
+    "UpdateError": ValueError,
+    "DeviceError": RuntimeError,
+    "DivergedError": ArithmeticError,
+    "NonFiniteError": ArithmeticError,
+    "DataError": ValueError,
+    "ConfigError": ValueError,
+    "CompilerUnavailable": RuntimeError,
+}
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_an_error_is_also_the_builtin_that_users_expect(name: str) -> None:
+    error = getattr(errors, name)
+    assert issubclass(error, MagmagraphError)
+    assert issubclass(error, BUILTIN[name])
+    assert name in errors.__all__
+    copy = pickle.loads(pickle.dumps(error("text")))
+    assert type(copy) is error
+    assert str(copy) == "text"
+
+
+def test_every_error_has_its_builtin() -> None:
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, MagmagraphError)
+    }
+    assert classes - {"MagmagraphError"} == set(BUILTIN)
+
+
+def test_divergence_keeps_its_step() -> None:
+    assert DivergedError("text", step=7).step == 7
+    assert pickle.loads(pickle.dumps(DivergedError("text", 7))).step == 7
+
+
+def test_the_parts_of_a_message() -> None:
+    assert message("a") == "a"
+    assert message("a", mend="c") == "a\n  mend: c"
+    assert message("a\nb", "n", "m\nm", "w:1") == (
+        "a\n  b\n  needed: n\n  mend: m\n    m\n  at: w:1"
+    )

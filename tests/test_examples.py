@@ -1,0 +1,35 @@
+"""Each example runs to its end as a user would start it, quietly and without a warning."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+# Less than the defaults, where these take long.
+ARGUMENTS = {"digits.py": ["--epochs", "1", "--hidden", "32"]}
+
+
+def test_arguments_are_those_of_examples():
+    assert set(ARGUMENTS) <= {path.name for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(path, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path), *ARGUMENTS.get(path.name, [])],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.strip() != ""

@@ -1,0 +1,322 @@
+"""The house rules: who imports whom, how long files are, and that what is written is true."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "magmagraph"
+
+SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py"))
+
+# The rooms, and which of the language's files the other two may use: what crosses a threshold
+# (graphs, plans, targets) and what these are made of.
+ROOMS = ("passes", "runtime")
+SHARED = {
+    "config",
+    "dims",
+    "dtypes",
+    "errors",
+    "functional",
+    "graph",
+    "interpret",
+    "op",
+    "ops",
+    "plan",
+    "region",
+    "state",
+    "text",
+    "types",
+}
+SEE_ALL_ROOMS = {"magmagraph/function.py", "magmagraph/cli"}
+
+# Libraries that only some files may import, wherever in the file the import stands.
+ONLY_IN = {
+    "cupy": {"magmagraph/runtime/cuda"},
+    # Array expressions that NumPy has in SciPy only: the record's `xp` says which of the two.
+    "cupyx": {"magmagraph/runtime/cuda", "magmagraph/ops/family.py"},
+    "nvmath": {"magmagraph/runtime/cuda"},
+    "mpi4py": {"magmagraph/runtime/comm"},
+    "networkx": {"magmagraph/inspect"},
+    "optuna": {"magmagraph/tune"},
+    "rich": {"magmagraph/cli", "magmagraph/nn", "magmagraph/passes/report.py"},
+    "sklearn": {"magmagraph/data/datasets.py"},
+}
+
+LONGEST = 450
+# A reason for each file that is longer.
+LONGER: dict[str, str] = {}
+
+
+def below(path: str, places: set[str]) -> bool:
+    """Return whether a file is one of some places, or lies in one."""
+    return any(path == place or path.startswith(place + "/") for place in places)
+
+
+@functools.cache
+def tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
+
+
+def module_exists(dotted: str) -> bool:
+    place = ROOT.joinpath(*dotted.split("."))
+    return place.with_suffix(".py").is_file() or place.is_dir()
+
+
+def imports(path: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the full name of each module that a file imports, anywhere in it."""
+    package = path.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            start = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            yield node.lineno, start
+            for alias in node.names:
+                if module_exists(f"{start}.{alias.name}"):
+                    yield node.lineno, f"{start}.{alias.name}"
+
+
+def room(dotted: str) -> str | None:
+    """Return the room that a module of the package lies in: passes, runtime, or "language"."""
+    parts = dotted.split(".")
+    if parts[0] != "magmagraph":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else "language"
+
+
+def own(path: str) -> str:
+    return str(room(path.removesuffix(".py").replace("/", ".")))
+
+
+def test_the_walk_sees_imports_of_all_forms(tmp_path, monkeypatch):
+    """The rules below are worth what this walk sees."""
+    (tmp_path / "magmagraph/passes").mkdir(parents=True)
+    (tmp_path / "magmagraph/passes/fuse.py").write_text(
+        "import a.b\nfrom ..runtime import cache\nfrom . import report\n"
+        "def f():\n    from ...magmagraph.runtime.cache import g\n    import cupy\n"
+    )
+    (tmp_path / "magmagraph/passes/report.py").touch()
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    tree.cache_clear()
+    found = {name for _, name in imports("magmagraph/passes/fuse.py")}
+    tree.cache_clear()
+    assert {"a.b", "magmagraph.runtime", "magmagraph.passes.report", "cupy"} <= found
+    assert "magmagraph.runtime.cache" in found
+    assert [room(name) for name in ("magmagraph.passes.x", "magmagraph.op", "numpy")] == [
+        "passes",
+        "language",
+        None,
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_imports_follow_the_arrows(path):
+    wrong = []
+    for line, name in imports(path):
+        target = room(name)
+        if target is None or below(path, SEE_ALL_ROOMS):
+            continue
+        if own(path) == "language":
+            if target != "language":
+                wrong.append(f"{path}:{line} imports {name}: the language sees no other room")
+        elif target not in (own(path), "language"):
+            wrong.append(f"{path}:{line} imports {name}: {own(path)} does not see {target}")
+        elif target == "language" and name != "magmagraph" and name.split(".")[1] not in SHARED:
+            wrong.append(f"{path}:{line} imports {name}, which does not cross a threshold")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_optional_libraries_stay_in_their_files(path):
+    wrong = [
+        f"{path}:{line} imports {name}"
+        for line, name in imports(path)
+        if (places := ONLY_IN.get(name.split(".")[0])) is not None and not below(path, places)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_stay_short():
+    """A file is a concept that a reader can hold; one that is longer needs a reason."""
+    lines = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    long = {path: count for path, count in lines.items() if count > LONGEST}
+    assert {path: count for path, count in long.items() if path not in LONGER} == {}
+    assert set(LONGER) <= set(long), "these are no longer long, or no longer there"
+
+
+def listed_names(module: ast.Module, known: set[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each literal collection that holds three or more names, all of operations."""
+    exported = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+        ):
+            exported.add(id(node.value))
+    for node in ast.walk(module):
+        if not isinstance(node, (ast.Set, ast.Tuple, ast.List, ast.Dict)) or id(node) in exported:
+            continue
+        members = node.keys if isinstance(node, ast.Dict) else node.elts
+        names = [
+            member.value
+            for member in members
+            if isinstance(member, ast.Constant) and isinstance(member.value, str)
+        ]
+        if len(names) >= 3 and len(names) == len(members) and set(names) <= known:
+            yield node.lineno, names
+
+
+def operation_names() -> set[str]:
+    from magmagraph.ops import TABLE
+
+    return set(TABLE)
+
+
+def test_lists_of_operations_are_seen():
+    known = {"exp", "log", "sin"}
+    code = '__all__ = ["exp", "log", "sin"]\nA = {"exp", "log", "sin"}\nB = ("exp", "log", "x")\n'
+    code += 'C = {"sin": 1, "log": 2, "exp": 3}\nD = ["exp", "log"]\n'
+    assert [line for line, _ in listed_names(ast.parse(code), known)] == [2, 4]
+
+
+def test_operations_are_listed_in_their_records_only():
+    """A rule that goes by a list of names is wrong for the operation that is added next."""
+    known = operation_names()
+    wrong = [
+        f"{path}:{line} lists {names}"
+        for path in SOURCES
+        if not path.startswith("magmagraph/ops/")
+        for line, names in listed_names(tree(path), known)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+LAZY = ["cupy", "mpi4py", "networkx", "optuna", "rich", "scipy", "sklearn", "urllib.request"]
+
+
+def test_import_brings_no_library_but_numpy():
+    code = f"import sys, magmagraph; print([n for n in {LAZY} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stderr == ""
+    assert done.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------------------ the repository
+
+
+def test_the_links_at_the_top_lead_into_the_package():
+    for name in ROOMS:
+        link = ROOT / name
+        if not link.exists():
+            pytest.skip("an installed copy has no top level")
+        # A checkout on a system without links has a file that holds the target.
+        target = os.readlink(link) if link.is_symlink() else link.read_text(encoding="utf-8")
+        assert target.strip() == f"magmagraph/{name}"
+
+
+def test_extras_and_markers_are_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    assert {"cuda13", "cuda12", "mpi", "tune", "bench", "dev"} <= set(extras)
+    core = {re.split(r"[<>=]", line)[0] for line in project["project"]["dependencies"]}
+    assert core == {"numpy", "scipy", "ml_dtypes", "networkx", "rich"}
+
+
+def test_the_gate_runs_the_tests():
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text(encoding="utf-8").rstrip().endswith("exec make test")
+
+
+# ------------------------------------------------------------------- what is written about it
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    if path.is_file()
+)
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def snippets(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the first line's number and the text of each block of Python."""
+    for match in FENCE.finditer(text):
+        if match[1] == "python":
+            yield text.count("\n", 0, match.start(2)) + 1, match[2]
+
+
+def test_snippets_are_found_with_their_lines():
+    text = "a\n```python\nx = 1\n```\n```\nplain\n```\n```python\ny = x\nz = y\n```\n"
+    assert list(snippets(text)) == [(3, "x = 1\n"), (9, "y = x\nz = y\n")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_run(page, tmp_path, monkeypatch):
+    """The blocks of a page run one after the other, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {"__name__": "__main__"}
+    for line, code in snippets((ROOT / page).read_text(encoding="utf-8")):
+        # Empty lines in front, so that a traceback shows the line of the page.
+        exec(compile("\n" * (line - 1) + code, str(ROOT / page), "exec"), space)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    targets = [t for t in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in t]
+    base = (ROOT / page).parent
+    assert [target for target in targets if not (base / target).exists()] == []
+
+
+def environment_names() -> set[str]:
+    """Return the environment variables that the package reads: all its own, and foreign ones."""
+    names = set()
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if re.fullmatch(r"MAGMAGRAPH_[A-Z0-9_]+", node.value):
+                    names.add(node.value)
+            key = None
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+                key = node.slice
+            elif isinstance(node, ast.Call) and node.args:
+                if ast.unparse(node.func) in ("os.environ.get", "os.getenv"):
+                    key = node.args[0]
+            if isinstance(key, ast.Constant):
+                names.add(key.value)
+    return names
+
+
+def test_environment_page_lists_each_variable_and_no_other():
+    text = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `([A-Z0-9_]+)`", text, re.MULTILINE))
+    assert listed == environment_names()
+
+
+def test_generated_pages_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    stale = [
+        path.relative_to(ROOT).as_posix()
+        for path, text in build.pages().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    assert stale == [], "run `make docs`"

@@ -1,0 +1,219 @@
+"""The C compiler: found or not, cached, shared between processes, and never trusted blindly."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from magmagraph.errors import CacheWarning, CompilerUnavailable
+from magmagraph.runtime.numpy import compiler
+from magmagraph.runtime.numpy.compiler import compile_libraries, compile_library, find_compiler
+
+SOURCE = "int answer(void) { return 6 * 7; }\n"
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Give an empty cache and forget what this process has found and loaded."""
+    try:
+        find_compiler()
+    except CompilerUnavailable as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    _forget(monkeypatch)
+    yield tmp_path / "cache"
+    compiler._find.cache_clear()
+
+
+def _forget(monkeypatch):
+    monkeypatch.setattr(compiler, "_loaded", {})
+    monkeypatch.setattr("magmagraph.runtime.cache._opened", {})
+    compiler._find.cache_clear()
+
+
+def _libraries(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.so"))
+
+
+def test_a_library_is_compiled_once(fresh):
+    library = compile_library(SOURCE)
+    assert library.answer() == 42
+    assert compile_library(SOURCE) is library
+    assert len(_libraries(fresh)) == 1
+
+
+def test_a_warm_start_runs_no_process(fresh, monkeypatch):
+    compile_library(SOURCE)
+    _forget(monkeypatch)
+
+    def refuse(*arguments, **options):
+        raise AssertionError(f"a process was started: {arguments}")
+
+    monkeypatch.setattr(compiler.subprocess, "Popen", refuse)
+    monkeypatch.setattr(compiler.subprocess, "run", refuse)
+    assert compile_library(SOURCE).answer() == 42
+
+
+def test_source_and_level_tell_libraries_apart(fresh):
+    compile_library(SOURCE, "1")
+    compile_library(SOURCE, "3")
+    compile_library(SOURCE.replace("7", "8"), "1")
+    assert len(list((fresh / "keys").rglob("*/*"))) == 3
+
+
+def test_several_sources_come_back_in_order(fresh):
+    sources = [f"int number(void) {{ return {i}; }}" for i in range(7)]
+    libraries = compile_libraries([*sources, sources[2]])
+    assert [library.number() for library in libraries] == [0, 1, 2, 3, 4, 5, 6, 2]
+
+
+def test_a_compiler_that_is_not_there(fresh, monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_CC", "/nonexistent/cc")
+    with pytest.raises(CompilerUnavailable) as caught:
+        compile_library(SOURCE)
+    assert str(caught.value) == (
+        "MAGMAGRAPH_CC names '/nonexistent/cc', which is no program here\n"
+        "  needed: a C compiler that builds shared libraries (gcc or clang)\n"
+        "  mend: install one (Debian: apt install gcc; conda: conda install gcc), or name it in "
+        "MAGMAGRAPH_CC"
+    )
+
+
+def test_no_compiler_on_the_path(fresh, monkeypatch, tmp_path):
+    monkeypatch.delenv("MAGMAGRAPH_CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CompilerUnavailable, match="none of cc, gcc and clang is on the PATH"):
+        compile_library(SOURCE)
+
+
+def test_a_program_that_is_no_compiler(fresh, monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_CC", sys.executable)
+    with pytest.raises(CompilerUnavailable, match="is no C compiler that can be used"):
+        compile_library(SOURCE)
+
+
+def test_arguments_may_stand_beside_the_compiler(fresh, monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_CC", find_compiler().command[0] + " -DVALUE=17")
+    assert compile_library("int value(void) { return VALUE; }").value() == 17
+
+
+def test_clang_serves_as_well(fresh, monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_CC", "clang")
+    try:
+        found = find_compiler()
+    except CompilerUnavailable:
+        pytest.skip("clang is not installed")
+    assert found.version.startswith("clang")
+    assert compile_library(SOURCE).answer() == 42
+
+
+def test_a_refused_source_says_why(fresh):
+    with pytest.raises(CompilerUnavailable, match="unknown_function_of_nobody|expected"):
+        compile_library("int f(void) { return unknown_function_of_nobody(; }")
+    assert _libraries(fresh) == []
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "empty"])
+def test_a_damaged_library_is_never_loaded(fresh, monkeypatch, damage):
+    compile_library(SOURCE)
+    (path,) = _libraries(fresh)
+    good = path.read_bytes()
+    middle = len(good) // 2
+    bad = {
+        "truncated": good[:middle],
+        "changed": good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :],
+        "empty": b"",
+    }[damage]
+    # Put in its place, not written into it: this process has the old file mapped.
+    (fresh / "bad").write_bytes(bad)
+    os.replace(fresh / "bad", path)
+    _forget(monkeypatch)
+    opened = []
+    original = ctypes.CDLL
+
+    def watch(name, *arguments, **options):
+        content = Path(name).read_bytes()
+        opened.append(hashlib.sha256(content).hexdigest() == Path(name).stem)
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(compiler.ctypes, "CDLL", watch)
+    with pytest.warns(CacheWarning, match="damaged") as told:
+        assert compile_library(SOURCE).answer() == 42
+    assert len(told) == 1
+    assert opened == [True]
+    assert path.read_bytes() == good
+
+
+def test_a_folder_that_cannot_be_written(fresh, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.warns(CacheWarning) as told:
+        assert compile_library(SOURCE).answer() == 42
+        assert compile_library(SOURCE.replace("7", "9")).answer() == 54
+    assert sorted({str(warning.message).split(" ")[0] for warning in told}) == ["a", "the"]
+    assert len(told) == 2  # one for libraries, one for what is remembered of the compiler
+
+
+def test_a_folder_that_allows_no_code(fresh, monkeypatch):
+    original = ctypes.CDLL
+
+    def no_code(name, *arguments, **options):
+        if str(name).startswith(str(fresh)):
+            raise OSError(f"{name}: failed to map segment from shared object")
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(compiler.ctypes, "CDLL", no_code)
+    with pytest.warns(CacheWarning, match="failed to map segment"):
+        assert compile_library(SOURCE).answer() == 42
+
+
+def test_many_processes_share_an_empty_cache(fresh):
+    program = (
+        "import warnings; warnings.simplefilter('error')\n"
+        "from magmagraph.runtime.numpy.compiler import compile_library\n"
+        f"print(compile_library({SOURCE!r}).answer())\n"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for process in running:
+        output, errors = process.communicate(timeout=120)
+        assert (output.strip(), errors, process.returncode) == ("42", "", 0)
+    assert len(_libraries(fresh)) == 1
+    assert list(fresh.rglob("*.tmp")) == []
+
+
+def test_arithmetic_stays_that_of_ieee(fresh):
+    library = compile_library(
+        """
+        float two_roundings(float a, float b, float c) { return a * b + c; }
+        int is_nan(float a) { return a != a; }
+        float half(float a) { return a * 0.5f; }
+        int wraps(int a) { return a + 1 < a; }
+        """
+    )
+    single = ctypes.c_float
+    for name, count in (("two_roundings", 3), ("half", 1), ("is_nan", 1)):
+        getattr(library, name).argtypes = [single] * count
+    library.two_roundings.restype = library.half.restype = single
+    a = np.float32(1 + 2.0**-12)
+    assert library.two_roundings(a, a, -(a * a)) == 0.0
+    assert library.is_nan(float("nan")) == 1
+    assert library.wraps(2**31 - 1) == 1
+    # Subnormal numbers are numbers, here and in NumPy after the library was loaded.
+    tiny = np.finfo(np.float32).smallest_normal
+    assert library.half(tiny) == float(tiny) / 2
+    assert np.float32(tiny) * np.float32(0.5) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def _installed(name: str) -> bool:
 collect_ignore = ["passes", "runtime"]
 if not _installed("cupy"):
     collect_ignore.append("magmagraph/runtime/cuda")
+_compilers = os.environ.get("MAGMAGRAPH_CC", "").split()[:1] or ["cc", "gcc", "clang"]
+_no_compiler = not any(map(shutil.which, _compilers))
+if _no_compiler:
+    collect_ignore += [
+        f"magmagraph/runtime/numpy/{name}.py" for name in ("compiler", "products", "support")
+    ]
 if not _installed("mpi4py"):
     collect_ignore += [f"magmagraph/runtime/comm/{name}.py" for name in ("mpi", "nccl")]
 
@@ -30,6 +37,9 @@ if not _installed("mpi4py"):
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before the package is imported; parallel workers inherit it."""
     global _cache
+    if _no_compiler:
+        # That the fallback is taken is then no surprise, and not an error.
+        config.addinivalue_line("filterwarnings", "ignore::magmagraph.errors.FallbackWarning")
     if "MAGMAGRAPH_CACHE_DIR" not in os.environ:
         _cache = tempfile.TemporaryDirectory(prefix="magmagraph-tests-")
         os.environ["MAGMAGRAPH_CACHE_DIR"] = _cache.name

@@ -24,6 +24,8 @@ from .ops.leaf import variable as variable
 for _module in ("functional",):
     if _util.find_spec(f"{__name__}.{_module}") is not None:
         _register(_importlib.import_module(f"{__name__}.{_module}").RECORDS)
+from .functional import batch_norm_updates as batch_norm_updates
+
 for _record in _TABLE.values():
     if _record.function is not None:
         globals()[_record.name] = _record.function
@@ -32,6 +34,11 @@ for _module in ("ops.operators", "random", "init", "schedule", "optimizer", "dat
         globals()[_module.rpartition(".")[2]] = _importlib.import_module(f"{__name__}.{_module}")
 if _util.find_spec(f"{__name__}.autodiff") is not None:
     from .autodiff import *  # noqa: F403
+    from .derivatives import *  # noqa: F403
+    from .gradient_check import *  # noqa: F403
+    from .ops.differentiation import checkpoint as checkpoint
+    from .ops.differentiation import custom_gradient as custom_gradient
+    from .scipy_objective import *  # noqa: F403
 if _util.find_spec(f"{__name__}.function") is not None:
     from .function import function as function
 

@@ -82,9 +82,7 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     seed = MARKER(constant(1, dtype=loss.dtype), role="seed")
     found = settle("grad", "the loss", [loss], targets, sweep([loss], [seed], targets), unused)
     marked = [
-        MARKER(
-            cotangent, name=f"gradient({target.name})" if target.name else None, role="gradient"
-        )
+        MARKER(cotangent, name=f"gradient({target.name})" if target.name else None, role="gradient")
         for (_, target), cotangent in zip(targets, found, strict=True)
     ]
     return like(wrt, marked)
@@ -297,7 +295,10 @@ def _disconnected(
 def _check_loss(who: str, loss: Any) -> None:
     if not isinstance(loss, Node):
         raise GradientError(
-            message(f"{who}: the loss is of type {type(loss).__name__}, not a node", need="a scalar node")
+            message(
+                f"{who}: the loss is of type {type(loss).__name__}, not a node",
+                need="a scalar node",
+            )
         )
     if not is_float(loss.dtype):
         raise GradientError(
@@ -346,14 +347,10 @@ def _float_nodes(who: str, role: str, members: list[tuple[str, Any]]) -> list[tu
 def check_unused(who: str, unused: str) -> None:
     """Raise unless `unused` is one of its two values."""
     if unused not in _UNUSED:
-        raise GradientError(
-            message(f"{who}: unused={unused!r}", need="'raise' or 'zeros'")
-        )
+        raise GradientError(message(f"{who}: unused={unused!r}", need="'raise' or 'zeros'"))
 
 
-def paired(
-    who: str, what: str, role: str, roots: Labelled, values: Any, name: str
-) -> list[Node]:
+def paired(who: str, what: str, role: str, roots: Labelled, values: Any, name: str) -> list[Node]:
     """Return values in the form, shapes and dtypes of the nodes that they belong to."""
     given = leaves(values, name)
     if len(given) != len(roots):

@@ -233,9 +233,7 @@ def _by_columns(
                 column = zeros_of(root)
             columns.append(column)
         shape = (*root.shape, *target.shape)
-        blocks.append(
-            reshape(stack(columns, axis=-1), shape) if columns else _empty(root, target)
-        )
+        blocks.append(reshape(stack(columns, axis=-1), shape) if columns else _empty(root, target))
     return blocks
 
 

@@ -106,7 +106,7 @@ class Function:
         self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
         self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
         self._last: Any = None
-        self._last_shapes: tuple[tuple[int, ...], ...] | None = None
+        self._last_shapes: tuple[tuple[int, ...], ...] = ()
 
     # ------------------------------------------------------------------ compiling
 
@@ -121,11 +121,12 @@ class Function:
         with self._lock:
             if self._compiled is None:
                 from .passes import pipeline
-                from .runtime.execute import prepare
+                from .runtime.execute import prepare, threads
 
                 settings = self._settings
                 options = pipeline.Options.make(
                     hints=dict(hints or {}),
+                    threads=threads(self.device),
                     nan=settings["nan"],
                     precision=settings["precision"],
                     deterministic=settings["deterministic"],

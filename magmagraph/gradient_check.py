@@ -171,8 +171,7 @@ def check_gradients(
         from .autodiff import zeros_of
 
         reached_pairs = [
-            (t, zeros_of(t[1]) if g is None else g)
-            for t, g in zip(labelled, reached, strict=True)
+            (t, zeros_of(t[1]) if g is None else g) for t, g in zip(labelled, reached, strict=True)
         ]
     graph, moved = _in_float64([output, *(g for _, g in reached_pairs)])
     comparison = _Comparison(graph, moved, values, weights, seed, step, tolerance)
@@ -261,7 +260,7 @@ class _Comparison:
                     )
                 )
             self.feeds[leaf] = value
-        self.value_graph = graph.replace(outputs=graph.outputs[:1])
+        self.value_graph = Graph(tuple(self.feeds), graph.outputs[:1], (), graph.interner)
         shape = np.shape(evaluate(self.value_graph, self.feeds)[graph.outputs[0]])
         self.weights = self.random.uniform(0.5, 1.5, shape) if shape else np.float64(1.0)
         if weights in self.leaf:
@@ -298,6 +297,4 @@ class _Comparison:
                 ratio = ratio if np.isfinite(ratio) else float("inf")
                 worst = (error, ratio, index, float(gradient[index]), difference)
         error, ratio, index, found, difference = worst
-        return TargetReport(
-            name, len(chosen), flat.size, error, ratio, index, found, difference
-        )
+        return TargetReport(name, len(chosen), flat.size, error, ratio, index, found, difference)

@@ -121,6 +121,8 @@ class Plan:
         What was measured and chosen when the plan was made.
     guard
         True where results and new values must be finite before the commit point is passed.
+    threads
+        The most threads that workspaces were planned for.
     """
 
     steps: tuple[Step, ...]
@@ -133,3 +135,4 @@ class Plan:
     largest_live: int | None = None
     choices: Mapping[str, str] = field(default_factory=dict)
     guard: bool = False
+    threads: int = 1

@@ -212,6 +212,10 @@ class _Builder:
             strip=bool(self.depth) and self.depth - 1 not in row,
             values=self.values,
             accesses=accesses,
+            counters={
+                node: axes_of_loops(reading.classes.of(node), self.loops)
+                for node in reading.counters
+            },
             folds=folds,
             outputs=outputs,
             passes=1
@@ -244,7 +248,8 @@ class _Builder:
         for node in (*self.late, *reading.parameter):
             order += [c for c in of(node) if c is not None and c not in order]
         tracks = [read_track(n, reading.views[n], of(n)) for n in reading.parameter]
-        tracks += [Track(of(n)) for n in (*reading.body.outputs, *reading.counters)]
+        tracks += [Track(of(n)) for n in reading.body.outputs]
+        tracks += [Track(reading.counted(n)) for n in reading.counters]
         groups = [self.space, self.row, *reading.reduced.values()]
         for node in self.folded:
             if indexed(node.op):
@@ -272,12 +277,15 @@ class _Builder:
             shape_loops = self._loops_of(node)
             if source is not node:
                 loops = values[source].loops
-            elif node in reading.parameter or node in reading.counters:
+            elif node in reading.counters:
+                counted = (c for c in reading.counted(node) if c is not None)
+                loops = frozenset(self.position[c] for c in counted)
+            elif node in reading.parameter:
                 loops = shape_loops
             else:
                 loops = frozenset[int]().union(*(values[o].loops for o in node.inputs))
-                gone = reading.reduced.get(node, frozenset())
-                loops -= frozenset(self.position[c] for c in gone)
+                if reading.reduced.get(node):
+                    loops = shape_loops
             late = node in self.epilogue
             values[node] = Value(node, source, loops, shape_loops, self.phase[node], late)
         return values

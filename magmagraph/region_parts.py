@@ -113,6 +113,9 @@ class Region:
         What is known of each node that is computed.
     accesses
         Reads of parameters, by the node that is read (`Value.source`).
+    counters
+        Nodes that read nothing and differ by position (positions themselves, random bits), each
+        with the axis along which every loop steps.
     folds
         Reductions in the order of the body.
     outputs
@@ -135,6 +138,7 @@ class Region:
     strip: bool
     values: Mapping[Node, Value]
     accesses: Mapping[Node, Access]
+    counters: Mapping[Node, tuple[int | None, ...]]
     folds: tuple[Fold, ...]
     outputs: tuple[Output, ...]
     passes: int
@@ -146,6 +150,10 @@ class Region:
     def outer(self) -> tuple[int, ...]:
         """Loops of the iteration space that no row fold reduces, outermost first."""
         return tuple(i for i in range(self.depth) if i not in self.row)
+
+    def counts(self, node: Node) -> bool:
+        """Return whether a node is a function of the position alone (an iota, random bits)."""
+        return node in self.counters
 
     @property
     def elementwise(self) -> bool:

@@ -27,7 +27,7 @@ class Reading:
     reduced
         For each reduction, the classes that it reduces; without those of extent 1.
     counters
-        Nodes that are functions of the position alone.
+        For each node that is a function of the position alone, the axes along which it is.
     """
 
     def __init__(self, body: Graph) -> None:
@@ -37,7 +37,7 @@ class Reading:
         self.source: dict[Node, Node] = {}
         self.views: dict[Node, tuple[Node, ...]] = {}
         self.parameter: dict[Node, int] = {}
-        self.counters: list[Node] = []
+        self.counters: dict[Node, tuple[int, ...]] = {}
         self._members: dict[Node, frozenset[int]] = {}
         self._chain: dict[Node, tuple[Node, ...]] = {}
         position = {node: i for i, node in enumerate(body.inputs)}
@@ -49,6 +49,8 @@ class Reading:
             elif node.op.reduction is not None:
                 self._members[node] = self.classes.reduce(node)
                 self.source[node] = node
+            elif node.op.kind is Kind.RANDOM:
+                self._counter(node)
             elif node.op.scalar is None or node.op.alias:
                 self._layout(node)
             elif node.op.kind is Kind.ELEMENTWISE:
@@ -74,7 +76,8 @@ class Reading:
         self.source[node] = node
 
     def _leaf(self, node: Node) -> None:
-        if node.ndim == 0:
+        single = "value" in node.attrs and node.attrs["value"].size == 1
+        if node.ndim == 0 or single:
             self.classes.declare(node)
             self.source[node] = node
         elif node.op.scalar is not None:
@@ -87,7 +90,13 @@ class Reading:
             raise Refused(f"{node.op.name} is neither elementwise nor a reduction", node)
         self.classes.declare(node)
         self.source[node] = node
-        self.counters.append(node)
+        axis = node.attrs.get("axis")
+        self.counters[node] = tuple(range(node.ndim)) if axis is None else (axis,)
+
+    def counted(self, node: Node) -> list[int | None]:
+        """Return the classes of the axes along which a counter counts."""
+        classes = self.classes.of(node)
+        return [classes[axis] for axis in self.counters[node]]
 
     def _layout(self, node: Node) -> None:
         operand = node.inputs[0]

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .graph import Node
+from .op import Kind
 
 if TYPE_CHECKING:
     from .region_access import Output
@@ -33,7 +34,7 @@ def costly(node: Node) -> bool:
     """Return whether a value is dear enough to be kept rather than computed again."""
     rule = node.op.scalar
     if rule is None:
-        return False
+        return node.op.kind is Kind.RANDOM
     text = rule if isinstance(rule, str) else rule((node.inputs[-1] if node.inputs else node).dtype)
     return not _CHEAP.issuperset(_CALL.findall(text))
 

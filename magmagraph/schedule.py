@@ -318,10 +318,9 @@ class Plateau:
         if self.waited <= self.patience:
             return False
         self.waited, self.resting = 0, self.cooldown
-        lowered = max(self.rate * self.factor, self.minimum)
-        changed = lowered < self.rate
-        self.variable.value = lowered
-        return changed
+        before = self.rate
+        self.variable.value = max(before * self.factor, self.minimum)
+        return self.rate < before
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it remembers, for `load_state_dict`."""

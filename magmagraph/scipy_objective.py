@@ -68,9 +68,7 @@ class ScipyObjective:
         total = sum(variable.state.data.size for variable in self._variables)
         if vector.shape != (total,):
             raise GradientError(
-                message(
-                    f"scipy_objective: the vector has shape {vector.shape}", need=f"({total},)"
-                )
+                message(f"scipy_objective: the vector has shape {vector.shape}", need=f"({total},)")
             )
         parts, start = [], 0
         for variable in self._variables:

@@ -54,9 +54,22 @@ ONLY_IN = {
     "sklearn": {"magmagraph/data/datasets.py"},
 }
 
+# Lines of a file, docstrings aside: these are for looking up, and may show what they need to.
 LONGEST = 450
+
 # A reason for each file that is longer.
-LONGER: dict[str, str] = {}
+LONGER = {
+    "magmagraph/graph.py": "nodes, interner, graph and trace are defined by each other",
+    "magmagraph/passes/fuse.py": "one search: what may join, why not, and what comes of it",
+    "magmagraph/runtime/numpy/backend.py": "compiled and interpreted runs, kept side by side",
+    "magmagraph/runtime/numpy/codegen_rows.py": "one loop nest, written from outside to inside",
+    "magmagraph/text_load.py": "one grammar, read by one reader",
+}
+
+# Where names that operations have as well are those of something else.
+OTHER_NAMES = {
+    "magmagraph/runtime/numpy/scalar.py": "functions of the C library",
+}
 
 
 def below(path: str, places: set[str]) -> bool:
@@ -98,6 +111,13 @@ def room(dotted: str) -> str | None:
     return parts[1] if len(parts) > 1 and parts[1] in ROOMS else "language"
 
 
+def shared(dotted: str) -> bool:
+    """Return whether a module of the language may be used in the other rooms."""
+    file = dotted.split(".")[1]
+    # `region` is split over several files.
+    return file in SHARED or file.partition("_")[0] in ("region", "text")
+
+
 def own(path: str) -> str:
     return str(room(path.removesuffix(".py").replace("/", ".")))
 
@@ -135,7 +155,7 @@ def test_imports_follow_the_arrows(path):
                 wrong.append(f"{path}:{line} imports {name}: the language sees no other room")
         elif target not in (own(path), "language"):
             wrong.append(f"{path}:{line} imports {name}: {own(path)} does not see {target}")
-        elif target == "language" and name != "magmagraph" and name.split(".")[1] not in SHARED:
+        elif target == "language" and name != "magmagraph" and not shared(name):
             wrong.append(f"{path}:{line} imports {name}, which does not cross a threshold")
     assert not wrong, "\n".join(wrong)
 
@@ -150,12 +170,22 @@ def test_optional_libraries_stay_in_their_files(path):
     assert not wrong, "\n".join(wrong)
 
 
+def length(path: str) -> int:
+    """Return the number of lines that are not in a docstring."""
+    inside = sum(
+        node.body[0].end_lineno - node.body[0].lineno + 1
+        for node in ast.walk(tree(path))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and ast.get_docstring(node, clean=False) is not None
+    )
+    return len((ROOT / path).read_text(encoding="utf-8").splitlines()) - inside
+
+
 def test_files_stay_short():
     """A file is a concept that a reader can hold; one that is longer needs a reason."""
-    lines = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in SOURCES}
-    long = {path: count for path, count in lines.items() if count > LONGEST}
+    long = {path: count for path in SOURCES if (count := length(path)) > LONGEST}
     assert {path: count for path, count in long.items() if path not in LONGER} == {}
-    assert set(LONGER) <= set(long), "these are no longer long, or no longer there"
+    assert set(LONGER) <= set(SOURCES), "these are no longer there"
 
 
 def listed_names(module: ast.Module, known: set[str]) -> Iterator[tuple[int, list[str]]]:
@@ -198,7 +228,7 @@ def test_operations_are_listed_in_their_records_only():
     wrong = [
         f"{path}:{line} lists {names}"
         for path in SOURCES
-        if not path.startswith("magmagraph/ops/")
+        if not path.startswith("magmagraph/ops/") and path not in OTHER_NAMES
         for line, names in listed_names(tree(path), known)
     ]
     assert not wrong, "\n".join(wrong)

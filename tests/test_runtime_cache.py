@@ -178,7 +178,7 @@ def test_a_damaged_choice_gives_a_warning_and_is_made_anew(tmp_path, damage):
 def test_choices_that_cannot_be_written_are_known_in_this_process(tmp_path):
     (tmp_path / "file").write_text("in the way")
     choices = Choices(tmp_path / "file" / "choices")
-    with pytest.warns(CacheWarning, match="cannot be kept") as told:
+    with pytest.warns(CacheWarning, match="cannot be used") as told:
         choices.set("a", 1)
         choices.set("b", 2)
     assert len(told) == 1

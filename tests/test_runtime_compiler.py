@@ -154,11 +154,10 @@ def test_a_damaged_library_is_never_loaded(fresh, monkeypatch, damage):
 def test_a_folder_that_cannot_be_written(fresh, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.warns(CacheWarning) as told:
+    with pytest.warns(CacheWarning, match="file/cache/.* cannot be used") as told:
         assert compile_library(SOURCE).answer() == 42
         assert compile_library(SOURCE.replace("7", "9")).answer() == 54
-    assert sorted({str(warning.message).split(" ")[0] for warning in told}) == ["a", "the"]
-    assert len(told) == 2  # one for libraries, one for what is remembered of the compiler
+    assert len(told) == 1
 
 
 def test_a_folder_that_allows_no_code(fresh, monkeypatch):

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy import products, threads
-from magmagraph.runtime.numpy import support as support_module
+from magmagraph.runtime.numpy import memory, products, threads
+from magmagraph.runtime.numpy.memory import address_of, aligned_empty
 from magmagraph.runtime.numpy.support import (
     Program,
-    address_of,
-    aligned_empty,
     function_address,
     load_kernels,
     support,
@@ -202,7 +200,7 @@ import numpy as np
 from magmagraph.runtime.numpy import threads
 from magmagraph.runtime.numpy.products import gemm_step
 from magmagraph.runtime.numpy.support import Program, address_of, function_address, load_kernels
-threads.set_threads(3)
+threads.set_threads(2)
 add_one = function_address(load_kernels(KERNELS), "add_one")
 
 def check():
@@ -275,7 +273,7 @@ def test_steps_run_in_order_and_cells_can_be_changed(kernels):
             program.slot(step, index)
 
 
-def test_a_program_without_steps():
+def test_a_program_without_steps(kernels):
     program = Program([])
     assert program.run() == 0
     assert program.run_timed() == []
@@ -331,7 +329,7 @@ def test_addresses_are_those_of_numpy():
     ]
     for array in arrays:
         assert address_of(array) == array.ctypes.data
-        assert support_module._data_by_attribute(array) == array.ctypes.data
+        assert memory._data_by_attribute(array) == array.ctypes.data
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, (2 << 20) - 1, 2 << 20, (5 << 20) + 3])
@@ -347,10 +345,10 @@ def test_memory_is_aligned_and_can_be_written(size, alignment):
 def test_everything_imports_without_a_compiler():
     program = (
         "from magmagraph.errors import CompilerUnavailable\n"
-        "from magmagraph.runtime.numpy import blas, products, support, threads\n"
+        "from magmagraph.runtime.numpy import blas, memory, products, support, threads\n"
         "import numpy as np\n"
         "threads.set_threads(1)\n"
-        "assert support.aligned_empty(10).shape == (10,)\n"
+        "assert memory.aligned_empty(10).shape == (10,)\n"
         "try:\n"
         "    support.Program([])\n"
         "except CompilerUnavailable as error:\n"

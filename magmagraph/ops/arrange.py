@@ -89,7 +89,7 @@ def reshape(x: Any, shape: Any) -> Node:
     >>> mg.reshape(mg.constant([[1, 2, 3], [4, 5, 6]]), (3, -1)).eval()
     array([[1, 2],
            [3, 4],
-           [5, 6]], dtype=int32)
+           [5, 6]])
     >>> mg.reshape(mg.input("x", ("batch", 784)), (-1, 28, 28)).shape
     (batch, 28, 28)
     """
@@ -133,11 +133,21 @@ RESHAPE = Op(
 def ravel(x: Any) -> Node:
     """Return the elements of `x` in row-major order along one axis.
 
+    Parameters
+    ----------
+    x
+        Node or array.
+
+    Returns
+    -------
+    Node
+        Of one axis.
+
     Examples
     --------
     >>> import magmagraph as mg
     >>> mg.ravel(mg.constant([[1, 2], [3, 4]])).eval()
-    array([1, 2, 3, 4], dtype=int32)
+    array([1, 2, 3, 4])
     """
     return reshape(x, (-1,))
 
@@ -151,6 +161,15 @@ def expand_dims(x: Any, axis: int | Sequence[int]) -> Node:
         Node or array.
     axis
         Where the new axis stands (or the new axes stand) in the result.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range of the result's, or named twice.
 
     Examples
     --------
@@ -177,6 +196,10 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     axis
         The axis or axes to remove; all whose extent is the literal 1 unless said. An axis of
         symbolic extent is removed only when named, and the call checks that it is 1.
+
+    Returns
+    -------
+    Node
 
     Raises
     ------
@@ -320,6 +343,17 @@ TRANSPOSE = Op(
 def swapaxes(x: Any, axis1: int, axis2: int) -> Node:
     """Exchange two axes.
 
+    Parameters
+    ----------
+    x
+        Node or array.
+    axis1, axis2
+        The axes; negative ones count from the end.
+
+    Returns
+    -------
+    Node
+
     Examples
     --------
     >>> import magmagraph as mg
@@ -346,6 +380,15 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
         The axis, or axes, to move.
     destination
         Where each stands in the result.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        If there are not as many destinations as sources, or an axis is named twice.
 
     Examples
     --------

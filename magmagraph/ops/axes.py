@@ -15,7 +15,7 @@ CUBE = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 
 def axes_of(call: Call, axes: int | Iterable[int], ndim: int, name: str = "axis") -> list[int]:
     """Return normalized axes, each at most once, in the order given."""
-    given = [axes] if isinstance(axes, (int, np.integer)) else list(axes)
+    given: list[Any] = list(axes) if isinstance(axes, Iterable) else [axes]
     found = [call.axis(axis, ndim, name) for axis in given]
     for position, axis in enumerate(found):
         if axis in found[:position]:

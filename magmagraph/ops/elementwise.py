@@ -186,7 +186,7 @@ remainder, REMAINDER = binary(
     rule=broadcast_numbers,
     operands=number_pair,
     samples=lambda: [
-        Sample((REAL, OTHER)),
+        Sample((REAL, OTHER + 0.05)),
         Sample((REAL, ROW)),
         Sample(_INTEGER_PAIRS),
         Sample((WHOLE, np.array([0, -1, 3], dtype=np.int32))),

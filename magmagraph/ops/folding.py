@@ -185,6 +185,8 @@ def _document(function: Callable[..., Node], name: str, summary: str, **parts: s
 def typed_fold(
     name: str, summary: str, words: dict[str, str], **fields: Any
 ) -> tuple[TypedFold, Op]:
+    """Make a reduction with a `dtype` option, and its record; `words` fill the docstring."""
+
     def function(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
         return _apply(op, _accumulated(x, dtype), axis, keepdims)
 
@@ -200,6 +202,8 @@ def fold(
     operand: Callable[[Any], Node] = as_node,
     **fields: Any,
 ) -> tuple[Fold, Op]:
+    """Make a reduction and its record; `words` fill the docstring."""
+
     def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
         return _apply(op, operand(x), axis, keepdims)
 

@@ -43,6 +43,7 @@ IOTA = Op(
     doc="Each element's position along an axis: a generator, which reads nothing.",
     rule=_iota_type,
     evaluate=_iota,
+    scalar="(T)a",  # of a node without operands, a is the position along attrs["axis"]
     no_gradient="a function of positions alone",
     numerics="exact",
 )
@@ -190,7 +191,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> N
     >>> mg.take(table, mg.constant([2, 0, -1]), axis=0).eval()
     array([[5, 6],
            [1, 2],
-           [5, 6]], dtype=int32)
+           [5, 6]])
     """
     node = as_node(x)
     where = as_node(indices)
@@ -231,7 +232,7 @@ TAKE = Op(
     ],
     bad_samples=lambda: [
         BadSample(
-            (TABLE_ROWS, np.array([4])),
+            (TABLE_ROWS, [4]),
             ShapeError,
             "take: index 4 is out of range for axis 0 of extent 4",
             {"axis": 0},
@@ -297,7 +298,7 @@ SCATTER_ADD = Op(
 
 def is_class(indices: Node, classes: Extent, axis: int) -> Node:
     """Return, along a new axis, whether each index is that position: bool, made without memory."""
-    from .elementwise import equal
+    from .comparison import equal
 
     place = Call(ONE_HOT, (indices,)).axis(axis, indices.ndim + 1)
     small = indices.dtype.itemsize < 4 or indices.dtype == INT32
@@ -401,6 +402,13 @@ ARGSORT = Op(
     reference=lambda x, axis=-1: np.argsort(x, axis, kind="stable"),
     numerics="exact",
 )
+
+
+def _arange_reference(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    first, last = (0, start) if stop is None else (start, stop)
+    return np.arange(first, last, step).astype(dtype or np.int32)
+
+
 ARANGE = Composite(
     name="arange",
     kind=Kind.INDEX,
@@ -414,9 +422,7 @@ ARANGE = Composite(
         BadSample((), ShapeError, "arange: step=0", {"start": 5, "step": 0}),
         BadSample((), DTypeError, "arange: a bound is float", {"start": 0.5}),
     ],
-    reference=lambda start, stop=None, step=1, dtype=None: np.arange(
-        *((0, start) if stop is None else (start, stop)), step
-    ),
+    reference=_arange_reference,
     numerics="exact",
     no_gradient="a function of positions alone",
 )

@@ -217,10 +217,10 @@ def variable(
             )
         if dtype is not None:
             element = canonical(dtype)
-        elif isinstance(init, (bool, int, float)) and not isinstance(init, np.generic):
-            element = canonical_scalar(init, config.float_dtype)
+        elif isinstance(init, np.ndarray):
+            element = canonical(init.dtype)
         else:
-            element = canonical(np.asarray(init).dtype)
+            element = constant(init).dtype  # numbers and lists of them are taken alike
         value = np.asarray(init).astype(element)
         if extents is not None and value.shape != extents:
             if value.shape != ():
@@ -240,8 +240,8 @@ def variable(
 def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     """Make a constant of a number or an array (copied).
 
-    A Python float becomes `mg.config.float_dtype`, an int int32 (int64 where it does not fit);
-    arrays keep their dtype.
+    Python floats, also in lists, become `mg.config.float_dtype`, ints int32 (int64 where they do
+    not fit); arrays keep their dtype.
 
     Examples
     --------
@@ -261,6 +261,9 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
         array = np.asarray(value)
         if array.dtype == np.float64 and isinstance(value, (list, tuple)):
             element = config.float_dtype
+        elif array.dtype == np.int64 and isinstance(value, (list, tuple)):
+            narrow = array.astype(np.int32)
+            element = canonical(np.int32 if np.array_equal(narrow, array) else np.int64)
         elif array.dtype == object:
             raise DTypeError(
                 message(f"a constant is made of numbers, not of {type(value).__name__}")

@@ -112,7 +112,12 @@ PRODUCT_OF_OTHERS = Op(
         Sample((CUBE,), {"axis": 1}),
         Sample((CUBE[0],)),
         Sample((CUBE,), {"axis": (0, 2)}),
-        Sample((np.array([[2.0, 0.0, -1.5], [0.0, 3.0, 0.0]]),), {"axis": 1}),
+        Sample(
+            (np.array([[2.0, 0.0, -1.5], [0.0, 3.0, 0.0]]),),
+            {"axis": 1},
+            gradient=(),
+            reason="right to the first order at zeros, which the second order of prod tests",
+        ),
         Sample((np.array([[2.0, 4.0, 1.5, 3.0]]),), {"axis": 0}),
     ],
     bad_samples=lambda: bad_axes("product_of_others"),

@@ -14,10 +14,11 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
 from ..types import Extent
+from .arrange import reshape
 from .axes import CUBE, MATRIX, axes_of
 from .convert import as_node
 from .joining import broadcast_to, concatenate
-from .slicing import PLACE, cut, index
+from .slicing import PLACE, cut
 
 
 def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
@@ -30,11 +31,15 @@ def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     axis
         The axis or axes; all unless said.
 
+    Returns
+    -------
+    Node
+
     Examples
     --------
     >>> import magmagraph as mg
     >>> mg.flip(mg.constant([1, 2, 3])).eval()
-    array([3, 2, 1], dtype=int32)
+    array([3, 2, 1])
     """
     node = as_node(x)
     chosen = range(node.ndim) if axis is None else axes_of(Call(FLIP, (node,)), axis, node.ndim)
@@ -53,7 +58,8 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
         Node or array.
     indices_or_sections
         An int: that many equal pieces. A sequence of positions (ints or Dims): pieces that end
-        and begin there.
+        and begin there. Those of a symbolic extent must be in order and within it, which the call
+        checks.
     axis
         The axis.
 
@@ -85,16 +91,21 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
                 need="a number of parts that divides it",
                 mend="positions instead: split(x, [2, 5])",
             )
-        # The last piece ends at the extent, which its own record then checks.
-        return [cut(node, axis, part * each, each) for part in range(sections - 1)] + [
-            cut(node, axis, (sections - 1) * each, extent - (sections - 1) * each)
-        ]
-    edges = [None, *indices_or_sections, None]
-    before = [slice(None)] * axis
-    return [
-        index(node, (*before, slice(start, stop)))
-        for start, stop in itertools.pairwise(edges)
-    ]
+        # Where only the call can tell that it divides, this reshape is what makes it check.
+        even = reshape(node, [*node.shape[:axis], sections * each, *node.shape[axis + 1 :]])
+        return [cut(even, axis, part * each, each) for part in range(sections)]
+    edges = [0, *(_edge(call, extent, each) for each in indices_or_sections), extent]
+    return [cut(node, axis, start, stop - start) for start, stop in itertools.pairwise(edges)]
+
+
+def _edge(call: Call, extent: Extent, at: Any) -> Extent:
+    """Return a position to cut at, from the front; as in a slice, an int one is clamped."""
+    if not isinstance(at, (int, np.integer, Dim)):
+        raise call.dtype_error(f"a position is {type(at).__name__}", need="ints and Dims")
+    position = extent + at if dims.upper(at) < 0 else at
+    if isinstance(position, Dim) or isinstance(extent, Dim):
+        return position
+    return min(max(int(position), 0), extent)
 
 
 _MODES = ("constant", "edge", "reflect")
@@ -159,9 +170,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     --------
     >>> import magmagraph as mg
     >>> mg.pad(mg.constant([1, 2, 3]), (1, 2)).eval()
-    array([0, 1, 2, 3, 0, 0], dtype=int32)
+    array([0, 1, 2, 3, 0, 0])
     >>> mg.pad(mg.constant([1, 2, 3]), 2, mode="reflect").eval()
-    array([3, 2, 1, 2, 3, 2, 1], dtype=int32)
+    array([3, 2, 1, 2, 3, 2, 1])
     """
     node = as_node(x)
     call = Call(PAD, (node,))

@@ -22,7 +22,8 @@ from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
 from ..op import Call, Composite, Effect, Kind, Op
 from ..types import Extent, Shape, Type
-from .comparison import bitwise_and, less, right_shift
+from .bits import bitwise_and, right_shift
+from .comparison import less
 from .convert import as_node, cast
 from .elementwise import add, multiply, remainder, subtract
 from .index import argsort, take
@@ -402,7 +403,7 @@ def randint(shape: Any, low: Any, high: Any = None, dtype: Any = np.int32) -> No
     bounds = [int(b) if isinstance(b, (int, np.integer)) else b for b in (first, last)]
     static = all(isinstance(b, int) for b in bounds)
     if static:
-        _check_range(*bounds, wanted)
+        _check_range(bounds[0], bounds[1], wanted)
     (words,) = sources(extents, UINT64)
     if static and bounds[1] - bounds[0] <= 2**32:
         offset = _scaled(words, bounds[1] - bounds[0])

@@ -157,7 +157,7 @@ def _sliced(call: Call, extent: Extent, key: builtins.slice) -> tuple[Extent, in
     """Return first position, step and number of elements that a slice takes of an axis."""
     start, stop, step = _bounds(call, key)
     if not any(isinstance(v, Dim) for v in (extent, start, stop)) and step:
-        taken = range(*builtins.slice(start, stop, step).indices(extent))  # type: ignore[arg-type]
+        taken = range(*builtins.slice(start, stop, step).indices(extent))
         return taken.start, step, len(taken)
     needs: list[dims.Constraint] = []
     count = dims.slice_extent(extent, start, stop, step, needs)
@@ -264,6 +264,8 @@ def index(x: Any, key: Any) -> Node:
     steps: list[int] = []
     counts: list[Extent] = []
     shape: list[Extent] = []  # after cutting: without axes of ints, with those of None
+    start: Extent
+    count: Extent
     gather: tuple[int, Node] | None = None
     advanced: list[int] = []  # where ints and arrays stand in the key
     entries = _expanded(call, key, node.ndim)
@@ -321,7 +323,7 @@ def _gathered(node: Node, axis: int, positions: Node, advanced: list[int]) -> No
         return result
     # NumPy puts the axes of subscripts that slices stand between to the front.
     count = positions.ndim
-    return moveaxis(result, range(axis, axis + count), range(count))
+    return moveaxis(result, tuple(range(axis, axis + count)), tuple(range(count)))
 
 
 INDEX = Composite(
@@ -336,7 +338,10 @@ INDEX = Composite(
     ],
     bad_samples=lambda: [
         BadSample(
-            (MATRIX,), ShapeError, "index: 5 is out of range for axis 1 of extent 3", {"key": (0, 5)}
+            (MATRIX,),
+            ShapeError,
+            "index: 5 is out of range for axis 1 of extent 3",
+            {"key": (0, 5)},
         ),
         BadSample(
             (MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}

@@ -23,7 +23,7 @@ from .family import (
     special,
     unary,
 )
-from .leaf import CONSTANT
+from .leaf import CONSTANT, constant
 from .math import exp
 
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
@@ -121,7 +121,7 @@ def _zeta_gradient(node: Node, cotangent: Node) -> tuple[Node | None, Node]:
                 mend="mg.stop_gradient(s), where no gradient is wanted; or a number",
             )
         )
-    return None, -(cotangent * (s * zeta(s + 1.0, q)))
+    return None, -(cotangent * (s * zeta(constant(s.attrs["value"] + 1), q)))
 
 
 zeta, ZETA = binary(

@@ -14,7 +14,7 @@ from ..op import BadSample, Composite, Kind, Op, Sample
 from .comparison import equal, not_equal, where
 from .control import stop_gradient
 from .convert import as_node, cast
-from .elementwise import absolute, power
+from .elementwise import absolute, divide, power
 from .family import REAL, floating
 from .folding import CUBE, Axis, extent_product, fold_reference, normalized_axes, restored
 from .leaf import extent
@@ -71,13 +71,13 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -
     """
     node, result = _wide(x if dtype is None else cast(x, dtype))
     axes = normalized_axes(SUM, node, axis)
-    average = SUM(node, axes=axes) / _count(node, axes)
+    average = divide(SUM(node, axes=axes), _count(node, axes))
     return cast(restored(average, axes) if keepdims else average, result)
 
 
 def _squared_deviations(x: Node, axes: tuple[int, ...], ddof: Any) -> Node:
     centered = x - restored(SUM(x, axes=axes) / _count(x, axes), axes)
-    return SUM(centered * centered, axes=axes) / _count(x, axes, ddof)
+    return divide(SUM(centered * centered, axes=axes), _count(x, axes, ddof))
 
 
 def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
@@ -170,8 +170,8 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
     Examples
     --------
     >>> import magmagraph as mg
-    >>> mg.logsumexp([1000.0, 1000.0]).eval().round(4)
-    array(1000.6931, dtype=float32)
+    >>> mg.logsumexp([[1000.0, 1000.0]], axis=1).eval().round(1)
+    array([1000.7], dtype=float32)
     """
     node, result = _wide(x)
     axes = normalized_axes(MAX, node, axis)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..autodiff import grad
 from ..config import config
-from ..dtypes import is_float, promote
+from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
 from ..graph import Node
-from ..nesting import leaves
-from ..op import describe
 from ..ops.comparison import equal, where
 from ..ops.convert import as_node, cast
 from ..ops.elementwise import add, multiply
-from ..ops.leaf import Variable, variable
+from ..ops.leaf import Variable
 from .clip import clip_by_norm, clip_by_value
+from .groups import Group, entries, targets
+from .memory import Memory
 from .minimize import MinimizeResult, minimize
 from .rate import Rate, RateLike
 from .state import VariableState
@@ -30,15 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Optimizer"]
 
 INT64 = np.dtype(np.int64)
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Variables with one rate and one set of settings."""
-
-    variables: tuple[Variable, ...]
-    rate: Rate
-    options: Mapping[str, Any]
 
 
 class Optimizer:
@@ -74,11 +64,11 @@ class Optimizer:
     Groups of variables with settings of their own are a list of dicts:
 
     >>> w, b = mg.var("w", init=1.0), mg.var("b", init=1.0)
-    >>> optimizer = mg.optimizer.SGD(0.1, weight_decay=0.5)
+    >>> optimizer = mg.optimizer.SGD(0.25, weight_decay=0.5)
     >>> step = optimizer.step(
     ...     w + b, [{"wrt": [w]}, {"wrt": [b], "learning_rate": 0.5, "weight_decay": 0.0}])
     >>> step(), w.value, b.value
-    (None, array(0.85, dtype=float32), array(0.5, dtype=float32))
+    (None, array(0.625, dtype=float32), array(0.5, dtype=float32))
     """
 
     def __init__(
@@ -101,9 +91,7 @@ class Optimizer:
         self.settings: dict[str, Any] = settings
         self._rate = Rate(learning_rate, "learning_rate")
         self._group_rates: dict[tuple[Variable, ...], Rate] = {}
-        self._variables: dict[str, Variable] = {}
-        self._labels: dict[Variable, str] = {}
-        self._saved: dict[str, np.ndarray] = {}
+        self._memory = Memory()
 
     # What a subclass gives.
 
@@ -136,16 +124,16 @@ class Optimizer:
         For a schedule it holds the coming step's rate (so that what is set lasts for one step),
         for a node the rate used last.
         """
-        return self._register("learning_rate", self._rate.held())
+        return self._memory.register("learning_rate", self._rate.held())
 
     @property
     def state(self) -> dict[str, Variable]:
         """Every variable made so far, by name: the rates, the step, and each variable's own."""
-        return dict(self._variables)
+        return dict(self._memory.variables)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the values of all variables of `state`, for `load_state_dict`."""
-        return {name: held.value for name, held in self._variables.items()}
+        return self._memory.save()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned.
@@ -161,35 +149,7 @@ class Optimizer:
         ShapeError, DTypeError
             Where an array does not fit its variable.
         """
-        for name, value in saved.items():
-            if name in self._variables:
-                self._variables[name].assign(value)
-            else:
-                self._saved[name] = np.array(value)
-
-    def _register(self, name: str, held: Variable) -> Variable:
-        if name not in self._variables:
-            self._variables[name] = held
-            if name in self._saved:
-                held.assign(self._saved.pop(name))
-        return self._variables[name]
-
-    def _remember(self, name: str, value: Any) -> Variable:
-        known = self._variables.get(name)
-        return self._register(name, variable(name, init=value)) if known is None else known
-
-    def _counter(self) -> Variable:
-        return self._remember("step", np.int64(0))
-
-    def _label(self, target: Variable) -> str:
-        if target not in self._labels:
-            stem = target.name or "variable"
-            label, number = stem, 0
-            while label in self._labels.values():
-                number += 1
-                label = f"{stem}_{number}"
-            self._labels[target] = label
-        return self._labels[target]
+        self._memory.load(saved)
 
     # Updates.
 
@@ -220,8 +180,8 @@ class Optimizer:
             As `mg.grad`.
         """
         groups = self._groups(wrt)
-        targets = [target for group in groups for target in group.variables]
-        return self._build(groups, grad(loss, targets))
+        variables = [target for group in groups for target in group.variables]
+        return self._build(groups, grad(loss, variables))
 
     def apply_gradients(self, gradients: Mapping[Variable, Any]) -> dict[Variable, Node]:
         """Build one step from gradients of your own making.
@@ -237,41 +197,23 @@ class Optimizer:
             As `updates`.
         """
         groups = self._groups(list(gradients))
-        nodes = [
-            cast(as_node(g, target.dtype), target.dtype) for target, g in gradients.items()
-        ]
+        nodes = [cast(as_node(g, target.dtype), target.dtype) for target, g in gradients.items()]
         return self._build(groups, nodes)
 
-    def _groups(self, wrt: Any) -> list[_Group]:
-        grouped = isinstance(wrt, (list, tuple)) and any(
-            isinstance(member, Mapping) and "wrt" in member for member in wrt
-        )
-        entries: Sequence[Any] = wrt if grouped else [{"wrt": wrt}]
-        groups: list[_Group] = []
+    def _groups(self, wrt: Any) -> list[Group]:
+        groups: list[Group] = []
         seen: set[Variable] = set()
-        for entry in entries:
-            if not isinstance(entry, Mapping) or "wrt" not in entry:
-                raise ConfigError(
-                    message("a parameter group lacks the key 'wrt'", need="{'wrt': [...], ...}")
-                )
-            targets = _targets(entry["wrt"], seen)
-            own = {k: v for k, v in entry.items() if k not in ("wrt", "learning_rate")}
-            unknown = [name for name in own if name not in self.settings]
-            if unknown:
-                raise ConfigError(
-                    message(
-                        f"a parameter group sets {unknown[0]!r}",
-                        need="learning_rate" + "".join(f", {name}" for name in self.settings),
-                    )
-                )
+        for members, own in entries(wrt, self.settings):
+            found = targets(members, seen)
             rate = self._rate
-            if "learning_rate" in entry:
-                name = f"learning_rate/{self._label(targets[0])}" if targets else "learning_rate"
-                rate = self._group_rates.setdefault(targets, Rate(entry["learning_rate"], name))
-            groups.append(_Group(targets, rate, {**self.settings, **own}))
+            if "learning_rate" in own and found:
+                name = f"learning_rate/{self._memory.label(found[0])}"
+                given = Rate(own.pop("learning_rate"), name)
+                rate = self._group_rates.setdefault(found, given)
+            groups.append(Group(found, rate, {**self.settings, **own}))
         return groups
 
-    def _build(self, groups: list[_Group], gradients: list[Node]) -> dict[Variable, Node]:
+    def _build(self, groups: list[Group], gradients: list[Node]) -> dict[Variable, Node]:
         updates: dict[Variable, Node] = {}
         ready: Node | None = None
         if self.accumulate > 1:
@@ -287,32 +229,32 @@ class Optimizer:
             for target in group.variables:
                 self._one(target, next(given), group, new)
         for rate in dict.fromkeys(group.rate for group in groups):
-            following = rate.following(lambda: add(self._counter(), 1))
+            following = rate.following(lambda: add(self._memory.counter(), 1))
             if following is not None:
                 new[rate.held()] = following
-        if "step" in self._variables:
-            new[self._variables["step"]] = add(self._variables["step"], 1)
+        if "step" in self._memory.variables:
+            new[self._memory.variables["step"]] = add(self._memory.variables["step"], 1)
         for held, value in new.items():
             updates[held] = value if ready is None else where(ready, value, held)
         return updates
 
-    def _make_rates(self, groups: list[_Group]) -> None:
+    def _make_rates(self, groups: list[Group]) -> None:
         """Make the rates' variables, in the widest dtype that they are used with."""
         for rate in dict.fromkeys(group.rate for group in groups):
             dtypes = [t.dtype for g in groups if g.rate is rate for t in g.variables]
             widest = promote(config.float_dtype, *dtypes) if dtypes else config.float_dtype
-            self._register(rate.name, rate.held(widest))
+            self._memory.register(rate.name, rate.held(widest))
 
     def _one(
-        self, target: Variable, gradient: Node, group: _Group, new: dict[Variable, Node]
+        self, target: Variable, gradient: Node, group: Group, new: dict[Variable, Node]
     ) -> None:
-        label = self._label(target)
+        label = self._memory.label(target)
         state = VariableState(
             target,
             group.rate.node(),
             group.options,
-            self._counter,
-            lambda name, value: self._remember(f"{label}/{name}", value),
+            self._memory.counter,
+            lambda name, value: self._memory.remember(f"{label}/{name}", value),
         )
         value = self.update(target, gradient, state)
         who = f"{type(self).__name__}.update"
@@ -331,17 +273,17 @@ class Optimizer:
         new.update(state.renewed)
 
     def _accumulated(
-        self, groups: list[_Group], gradients: list[Node], updates: dict[Variable, Node]
+        self, groups: list[Group], gradients: list[Node], updates: dict[Variable, Node]
     ) -> tuple[list[Node], Node]:
         """Return mean gradients over the last calls, and whether this call completes a step."""
-        calls = self._remember("calls", np.int64(0))
+        calls = self._memory.remember("calls", np.int64(0))
         ready = equal(calls, self.accumulate - 1)
         updates[calls] = where(ready, as_node(0, INT64), add(calls, 1))
-        targets = [target for group in groups for target in group.variables]
+        variables = [target for group in groups for target in group.variables]
         means = []
-        for target, gradient in zip(targets, gradients, strict=True):
-            name = f"{self._label(target)}/accumulated"
-            held = self._remember(name, np.zeros_like(target.state.data))
+        for target, gradient in zip(variables, gradients, strict=True):
+            name = f"{self._memory.label(target)}/accumulated"
+            held = self._memory.remember(name, np.zeros_like(target.state.data))
             total = add(held, gradient)
             updates[held] = where(ready, as_node(0.0, held.dtype), total)
             means.append(multiply(total, 1.0 / self.accumulate))
@@ -443,24 +385,3 @@ class Optimizer:
     def __repr__(self) -> str:
         shown = "".join(f", {name}={value!r}" for name, value in self.settings.items())
         return f"{type(self).__name__}({self._rate.given!r}{shown})"
-
-
-def _targets(wrt: Any, seen: set[Variable]) -> tuple[Variable, ...]:
-    """Return the variables of a nested structure, each once and in all groups once."""
-    found: list[Variable] = []
-    for label, member in leaves(wrt, "wrt"):
-        if not isinstance(member, Variable) or not is_float(member.dtype):
-            what = describe(member) if isinstance(member, Node) else type(member).__name__
-            raise UpdateError(
-                message(
-                    f"{label} is {what}",
-                    need="variables of a float dtype: they hold what is optimized",
-                    mend="mg.variable(name, init=...), or mg.var(name, init=...)",
-                )
-            )
-        if member in seen:
-            raise UpdateError(message(f"variable '{member.name}' is given twice"))
-        seen.add(member)
-        found.append(member)
-    return tuple(found)
-

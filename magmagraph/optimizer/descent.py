@@ -82,9 +82,7 @@ class GradientDescent(Optimizer):
             # The form that the accumulate pass turns into one gemm: beta W - rate A'B.
             kept: Node = variable
             if not is_off(options.weight_decay):
-                kept = multiply(
-                    variable, subtract(1.0, multiply(rate, options.weight_decay))
-                )
+                kept = multiply(variable, subtract(1.0, multiply(rate, options.weight_decay)))
             return subtract(kept, multiply(rate, gradient))
         full = decayed(variable, gradient, options.weight_decay)
         velocity = add(multiply(state.zeros("velocity"), options.momentum), full)

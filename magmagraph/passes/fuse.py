@@ -29,11 +29,13 @@ from ..ops.fused import FUSED, FUSED_MANY
 from ..ops.leaf import parameter
 from ..region import MAX_NODES, MAX_OPERANDS, Region, analyze
 from ..region_axes import moved_axes
+from ..region_walk import costly
 from .kernels import region_of
 from .pipeline import Options
 
 PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
 ANALYSIS_BUDGET = 3_000_000  # nodes analysed in one compile; above, only plain merges are tried
+CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
 
 
@@ -44,16 +46,18 @@ def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
         return graph
     plan.join_producers()
     plan.join_siblings()
+    plan.recompute_cheap()
     return plan.rebuild(trace)
 
 
 class _Cluster:
     """Operations that will be one kernel."""
 
-    __slots__ = ("externals", "first", "last", "nodes", "plain")
+    __slots__ = ("again", "externals", "first", "last", "nodes", "plain")
 
     def __init__(self, node: Node, position: int, plain: bool, externals: set[Node]) -> None:
         self.nodes = [node]
+        self.again: set[Node] = set()  # nodes of other clusters that this one computes again
         self.first = self.last = position
         self.plain = plain  # elementwise operations of one shape, which always make a region
         self.externals = externals
@@ -283,6 +287,69 @@ class _Fuser:
                 else:
                     alive.append(now)
 
+    def recompute_cheap(self) -> None:
+        """Let readers compute cheap values again from what is in memory anyway.
+
+        A derivative such as ``s * (1 - s)`` belongs where it is used: its producer would write it
+        beside ``s``, and its reader would read it in place of ``s``.
+        """
+        clusters = dict.fromkeys(self.cluster_of[n] for n in self.core if n in self.cluster_of)
+        for cluster in clusters:
+            for external in sorted(cluster.externals, key=self.position.__getitem__):
+                maker = self.cluster_of.get(external)
+                if maker is None or maker is cluster or external in self.roots:
+                    continue
+                chain = self._cheap_chain(external, maker, cluster)
+                if chain is None:
+                    continue
+                nodes, base = chain
+                if len(cluster.nodes) + len(cluster.again) + len(nodes) > MAX_NODES // 2:
+                    continue
+                before = set(cluster.again), set(cluster.externals)
+                cluster.again |= nodes
+                cluster.externals.discard(external)
+                cluster.externals.add(base)
+                body, _, _ = self._body([*cluster.nodes, *cluster.again], cluster)
+                if isinstance(analyze(body, self.hints), Region):
+                    cluster.plain = False
+                    self.record.hit("compute again")
+                else:
+                    cluster.again, cluster.externals = before
+
+    def _cheap_chain(
+        self, value: Node, maker: _Cluster, reader: _Cluster
+    ) -> tuple[set[Node], Node] | None:
+        """Return the cheap operations that make `value` of one array in memory, and that array."""
+        nodes: set[Node] = set()
+        bases: set[Node] = set()
+        stack = [value]
+        while stack:
+            node = stack.pop()
+            if node in nodes or node in self.free or self._is_generator(node):
+                continue
+            if node is not value and (
+                node in reader.externals or (node in self.cluster_of and self._in_memory(node))
+            ):
+                bases.add(node)
+                continue
+            if (
+                self.cluster_of.get(node) is not maker
+                or node.op.kind is not Kind.ELEMENTWISE
+                or costly(node)
+                or node.shape != value.shape
+                or len(nodes) >= CHEAP_CHAIN
+            ):
+                return None
+            nodes.add(node)
+            stack.extend(node.inputs)
+        return (nodes, bases.pop()) if len(bases) == 1 else None
+
+    def _in_memory(self, node: Node) -> bool:
+        """Return whether a step that is no region, or the caller, needs the value in memory."""
+        return node in self.roots or any(
+            user not in self.core and user not in self.free for user in self._users(node)
+        )
+
     def _alike(self, left: _Cluster, right: _Cluster) -> bool:
         """Return whether two clusters run over the same iteration space."""
         return _widest(left) == _widest(right)
@@ -302,10 +369,20 @@ class _Fuser:
                     yield user
 
     def _is_output(self, node: Node, members: set[Node]) -> bool:
-        return node in self.roots or any(user not in members for user in self._users(node))
+        if node in self.roots:
+            return True
+        for user in self._users(node):
+            reader = self.cluster_of.get(user)
+            if user not in members and (reader is None or node not in reader.again):
+                return True
+        return False
 
     def _body(
-        self, nodes: Iterable[Node], *, outputs: Sequence[Node] | None = None
+        self,
+        nodes: Iterable[Node],
+        cluster: _Cluster | None = None,
+        *,
+        outputs: Sequence[Node] | None = None,
     ) -> tuple[Graph, list[Node], list[Node]]:
         """Return the body graph of some nodes, the operands that it takes, and its outputs."""
         members = sorted(nodes, key=self.position.__getitem__)
@@ -344,7 +421,8 @@ class _Fuser:
         for node in members:
             resolve(node)
         if outputs is None:
-            outputs = [n for n in members if self._is_output(n, inside)]
+            again = cluster.again if cluster is not None else ()
+            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
         results = tuple(made[n] for n in outputs)
         parameters = tuple(made[n] for n in taken)
         return Graph(parameters, results, (), interner), taken, list(outputs)
@@ -403,9 +481,9 @@ class _Fuser:
         Plain clusters were joined without an analysis, so one may read or return too much. A
         part that is no region even alone keeps its array expression.
         """
-        body, taken, _ = self._body(cluster.nodes)
-        self.bodies[cluster] = (body, taken, _)
-        verdict = region_of(body)
+        made = self._body([*cluster.nodes, *cluster.again], cluster)
+        self.bodies[cluster] = made
+        verdict = region_of(made[0])
         if isinstance(verdict, Region):
             return [cluster]
         del self.bodies[cluster]

@@ -93,7 +93,9 @@ def _parts(node: Node, factor: Node | None) -> list[tuple[Node, Node | None]] | 
 
 def times(factor: Node | None, scalar: Node) -> Node:
     """Return the product of a factor and a scalar node."""
-    return scalar if factor is None or uniform(factor) == 1 else MULTIPLY(factor, scalar)
+    if factor is None or uniform(factor) == 1:
+        return scalar
+    return NEGATIVE(scalar) if uniform(factor) == -1 else MULTIPLY(factor, scalar)
 
 
 def over(factor: Node | None, scalar: Node) -> Node:

@@ -19,7 +19,7 @@ from .memory import Copy, Placement
 def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
     """Return the plan of a placed graph."""
     placement: Placement = graph.placement
-    threads = int(getattr(options, "threads", 1))
+    threads = max(1, getattr(options, "threads", 1))
     slots = list(placement.slots)
     steps: list[Step] = [_copy(copy) for copy in placement.early]
     ahead = len(steps)
@@ -43,6 +43,7 @@ def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
         fetches=tuple(fetches),
         commit=commit,
         constraints=graph.constraints,
+        threads=threads,
         guard=getattr(options, "nan", "allow") == "raise",
     )
 

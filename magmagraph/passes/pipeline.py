@@ -13,7 +13,7 @@ from ..errors import MagmagraphError, PassError, message
 from ..graph import Graph, Trace
 from .report import Record, Report
 
-Choose = Callable[[str, Mapping[str, Callable[[], Any]]], str]
+Choose = Callable[[str, Mapping[str, Graph], Mapping[str, int]], str]
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Options:
     hints
         Likely sizes of named dimensions (those of the first feeds): used by cost rules only.
     threads
-        Threads of the runtime; 0 where it decides itself.
+        Threads of the runtime.
     tuning
         Whether passes may ask for measurements.
     choose
-        ``choose(key, candidates) -> name``: measures candidates once per machine and key. None
-        where nothing can be measured: the rules' own defaults hold then.
+        ``choose(key, candidates, sizes) -> name``: measures small graphs, named, once per machine
+        and key. None where nothing can be measured: the passes' own defaults hold then.
     reduce_to_gemv
         "always", "never" or "measured".
     nan
@@ -42,7 +42,7 @@ class Options:
     """
 
     hints: Mapping[str, int] = field(default_factory=dict)
-    threads: int = 0
+    threads: int = 1
     tuning: bool = True
     choose: Choose | None = None
     reduce_to_gemv: str = "measured"
@@ -323,7 +323,7 @@ def _verify(before: Graph, after: Graph) -> None:
 def _wrapped(name: str, done: Sequence[str], graph: Graph, error: Exception) -> PassError:
     from ..text import dump
 
-    lines = dump(graph).splitlines()
+    lines = dump(graph, data=False).splitlines()
     if len(lines) > 200:
         lines = [*lines[:100], f"... {len(lines) - 200} more ...", *lines[-100:]]
     reason = str(error) if isinstance(error, MagmagraphError) else f"{type(error).__name__}: {error}"

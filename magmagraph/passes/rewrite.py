@@ -55,6 +55,10 @@ class Match:
         """Return how many nodes and roots read `node`."""
         return self._rewriter.reads.get(node, 1)
 
+    def intern(self, node: Node) -> Node:
+        """Return the graph's own node for an expression, which can be compared by identity."""
+        return self._rewriter.graph.interner.intern(node)
+
     def repair(self, text: str) -> None:
         """Note, if the rule applies, that it replaces a non-finite value by its limit."""
         self.repairs.append(text)
@@ -79,12 +83,21 @@ class Rule:
         matched type, or None where the place does not fit after all.
     check
         ``check(match)`` gives the reason to refuse, or None. A refusal is reported.
+    looks
+        A quick test of the node that spares most nodes the rest.
     """
 
     name: str
     pattern: Pattern | tuple[Op, ...]
     replacement: Replacement
     check: Check | None = None
+    looks: Callable[[Node], bool] | None = None
+
+    def possible(self, node: Node) -> bool:
+        """Return False where a look at the node and its operands rules the rule out."""
+        if self.looks is not None:
+            return self.looks(node)
+        return not isinstance(self.pattern, Pattern) or self.pattern.possible(node)
 
 
 def rules_by_operation(rules: Sequence[Rule]) -> dict[Op, list[Rule]]:
@@ -189,8 +202,19 @@ class Rewriter:
         """Return the graph with every node in its normal form."""
         normal = self.normal
         for node in self.graph.nodes:
-            if node not in normal:
-                self._normalize(node)
+            if node in normal:
+                continue
+            # Most nodes stay as they are: this way around spares them a frame.
+            for operand in node.inputs:
+                if normal[operand] is not operand:
+                    self._normalize(node)
+                    break
+            else:
+                replacement = self._apply(node)
+                if replacement is None:
+                    normal[node] = node
+                else:
+                    self._normalize(node, replacement)
         graph = self.graph
         return graph.replace(
             outputs=[normal[n] for n in graph.outputs],
@@ -198,10 +222,13 @@ class Rewriter:
             effects=[normal[n] for n in graph.effects],
         )
 
-    def _normalize(self, root: Node) -> None:
+    def _normalize(self, root: Node, replacement: Node | None = None) -> None:
+        """Bring a node to its normal form; its first replacement may be known already."""
         normal, active = self.normal, self._active
         frames = [_Frame(root)]
         active.add(root)
+        if replacement is not None:
+            self._move(frames[0], replacement)
         while frames:
             frame = frames[-1]
             node = frame.node
@@ -272,14 +299,15 @@ class Rewriter:
         return None
 
     def _try(self, rule: Rule, node: Node) -> Node | None:
+        if not rule.possible(node):
+            return None
         pattern = rule.pattern
         if isinstance(pattern, tuple):
             return self._at(rule, Match(node, {}, self))
-        if pattern.possible(node):
-            for bound in pattern.match(node, {}):
-                result = self._at(rule, Match(node, bound, self))
-                if result is not None:
-                    return result
+        for bound in pattern.match(node, {}):
+            result = self._at(rule, Match(node, bound, self))
+            if result is not None:
+                return result
         return None
 
     def _at(self, rule: Rule, match: Match) -> Node | None:

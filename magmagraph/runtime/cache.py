@@ -37,6 +37,7 @@ __all__ = [
 DEFAULT_LIMIT = 1 << 30
 _HOUR = 3600.0
 _serial = itertools.count()
+_unusable: set[Path] = set()
 
 
 def cache_directory() -> Path:
@@ -121,6 +122,25 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
+def _tell_unusable(directory: Path, reason: str) -> None:
+    """Warn that a folder cannot be used, once for all that are in the same trouble."""
+    trouble = directory
+    while not trouble.exists() and trouble != trouble.parent:
+        trouble = trouble.parent
+    if trouble in _unusable:
+        return
+    _unusable.add(trouble)
+    warnings.warn(
+        message(
+            f"the cache folder {directory} cannot be used ({reason})",
+            need="a folder that this user may write to and load libraries from",
+            mend="set MAGMAGRAPH_CACHE_DIR to one; until then every process compiles its kernels",
+        ),
+        CacheWarning,
+        stacklevel=5,
+    )
+
+
 def _remove_at_exit(directory: str, owner: int) -> None:
     """Remove a private folder; a forked child leaves its parent's alone."""
     if os.getpid() == owner:
@@ -161,7 +181,7 @@ class DiskCache:
         self.directory = cache_directory() if directory is None else Path(directory)
         self.limit = cache_limit() if limit is None else limit
         self._private: DiskCache | None = None
-        self._told: set[str] = set()
+        self._told = False
         # The first write looks at the size once, later ones after each 32nd of the limit.
         self._unmeasured = self.limit
 
@@ -216,18 +236,9 @@ class DiskCache:
 
     def abandon(self, reason: str) -> None:
         """Write to a private folder from now on, and say so once."""
-        if self._private is not None:
-            return
-        self._tell(
-            "write",
-            message(
-                f"the cache folder {self.directory} cannot be used ({reason})",
-                need="a folder that this user may write to and load libraries from",
-                mend="set MAGMAGRAPH_CACHE_DIR to one; until then kernels are compiled anew in "
-                "every process",
-            ),
-        )
-        self._private = DiskCache(private_directory(), self.limit)
+        if self._private is None:
+            _tell_unusable(self.directory, reason)
+            self._private = DiskCache(private_directory(), self.limit)
 
     def _key_path(self, key: str) -> Path:
         return self.directory / "keys" / key[:2] / key
@@ -260,18 +271,17 @@ class DiskCache:
                 os.utime(path)
         return path, data
 
-    def _tell(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            warnings.warn(text, CacheWarning, stacklevel=5)
-
     def _tell_damaged(self, path: Path) -> None:
-        self._tell(
-            "damaged",
+        if self._told:
+            return
+        self._told = True
+        warnings.warn(
             message(
                 f"the cached file {path} is damaged: its content does not fit its checksum",
                 mend="nothing: it is made anew; where this repeats, look after the disk",
             ),
+            CacheWarning,
+            stacklevel=4,
         )
 
     def _trim(self, keep: Path) -> None:
@@ -348,14 +358,7 @@ class Choices:
         try:
             _write(self._path(key), text.encode())
         except OSError as error:
-            self._tell(
-                message(
-                    f"a tuning choice cannot be kept in {self.directory} ({error})",
-                    need="a folder that this user may write to",
-                    mend="set MAGMAGRAPH_CACHE_DIR to one; until then choices are made anew in "
-                    "every process",
-                )
-            )
+            _tell_unusable(self.directory, str(error))
 
     def items(self) -> dict[str, Any]:
         """Return every choice that is kept, those of other processes included."""
@@ -381,18 +384,17 @@ class Choices:
             record = None
         if isinstance(record, dict) and isinstance(record.get("key"), str) and "choice" in record:
             return record
-        self._tell(
-            message(
-                f"the tuning choice in {path} is damaged",
-                mend="nothing: it is made anew; where this repeats, look after the disk",
-            )
-        )
-        return None
-
-    def _tell(self, text: str) -> None:
         if not self._told:
             self._told = True
-            warnings.warn(text, CacheWarning, stacklevel=4)
+            warnings.warn(
+                message(
+                    f"the tuning choice in {path} is damaged",
+                    mend="nothing: it is made anew; where this repeats, look after the disk",
+                ),
+                CacheWarning,
+                stacklevel=3,
+            )
+        return None
 
 
 _opened: dict[tuple[type, Path], Any] = {}

@@ -24,3 +24,10 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
     from .numpy.backend import NumpyPrepared
 
     return NumpyPrepared(plan, budget)
+
+
+def threads(device: str = "cpu") -> int:
+    """Return the threads that a device's runtime uses now; plans are made for as many."""
+    from .numpy.threads import get_threads
+
+    return get_threads()

@@ -17,12 +17,11 @@ from ...graph import Graph
 from ...interpret import apply
 from ...plan import Place, Plan, Step, Value
 from ...types import Type
-from . import fused, tiled
+from . import fused
 from .interrupts import deferred
 from .products import batched_gemm_step, copy_step, gemm_step, gemv_step
 from .results import ResultPool
 from .support import Program, address_of, aligned_empty
-from .threads import get_threads
 
 SECONDS_A_KERNEL = 0.02  # what building one takes, about; for the compile budget
 
@@ -118,13 +117,12 @@ class NumpyBound:
                 self._feeds.append(slot.index)
         self._results = [fetch.slot for fetch in plan.fetches]
         self._pools = [
-            ResultPool(tuple(map(int, fetch.type.shape)), fetch.type.dtype)  # type: ignore[arg-type]
+            ResultPool(tuple(map(int, fetch.type.shape)), fetch.type.dtype)
             for fetch in plan.fetches
         ]
         self._states = [slot.owner for slot in plan.slots if slot.place is Place.STATE]
         self._written = self._written_states()
         self._dynamic: dict[int, np.ndarray] = {}
-        before: list[Callable[[], Any]] = []
         self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
         self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
         before, after = self._segments()
@@ -135,7 +133,7 @@ class NumpyBound:
         single = [*before, *after]
         self._whole: Callable[[], int] | None = None
         if len(single) == 1 and not self._python and not plan.guard:
-            self._whole = single[0].run  # type: ignore[attr-defined]
+            self._whole = single[0].run
 
     # ------------------------------------------------------------------ binding
 
@@ -227,7 +225,9 @@ class NumpyBound:
             if number not in self.prepared.compiled:
                 return None
             bodies = bodies_of(step)
-            function, tail = self.prepared.kernels.bind(bodies, self.sizes, get_threads())
+            function, tail = self.prepared.kernels.bind(
+                bodies, self.sizes, self.plan.threads
+            )
             values = [*step.inputs, *step.outputs]
             cells = [self._address[v.slot] for v in values]
             cells.append(0 if step.workspace is None else self._address[step.workspace])
@@ -344,6 +344,8 @@ class NumpyBound:
 
             return copy
         if step.kernel == "fused":
+            from . import tiled
+
             bodies = bodies_of(step)
 
             def run_bodies() -> None:

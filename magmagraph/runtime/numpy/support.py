@@ -14,17 +14,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import threads
 from .blas import find_blas
 from .compiler import compile_libraries, compile_library
+from .memory import address_of, aligned_empty
 
 __all__ = [
     "SUPPORT_HEADER",
@@ -198,6 +196,7 @@ def load_kernels(source: str) -> ctypes.CDLL:
     ...     double* data = arguments[0];
     ...     for (int64_t i = 0; i < (int64_t)arguments[1]; i++) data[i] += 1.0;
     ... }''')
+    >>> import numpy as np
     >>> data = np.zeros(3)
     >>> program = Program([(function_address(kernels, "add_one"), [address_of(data), 3])])
     >>> program.run()
@@ -317,87 +316,3 @@ class Program:
         taken = (ctypes.c_int64 * max(1, self._count))()
         self._run_timed(ctypes.addressof(self._steps), self._count, ctypes.addressof(taken))
         return list(taken[: self._count])
-
-
-def _data_by_attribute(array: np.ndarray[Any, Any]) -> int:
-    return int(array.ctypes.data)
-
-
-def _data_by_offset() -> Callable[[np.ndarray[Any, Any]], int]:
-    """Return a reader of the first field that NumPy's arrays add to Python's objects: the data.
-
-    It takes an eighth of the time of ``array.ctypes.data``, of which every call of a function
-    needs one for each feed and result. It is used only where it gives the same for arrays of
-    all makes.
-    """
-    cell = ctypes.c_size_t.from_address
-    offset = object.__basicsize__
-
-    def read(array: np.ndarray[Any, Any]) -> int:
-        return cell(id(array) + offset).value
-
-    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    samples = (whole, whole[1:, 2:], whole.T, whole[2, 3, ...], np.zeros(()), np.zeros((0, 3)))
-    try:
-        right = all(read(sample) == sample.ctypes.data for sample in samples)
-    except (ValueError, TypeError, OSError):
-        right = False
-    return read if right and type(whole).__basicsize__ > offset else _data_by_attribute
-
-
-address_of: Callable[[np.ndarray[Any, Any]], int] = _data_by_offset()
-"""Return the address of an array's first element, as ``array.ctypes.data`` does, but quickly."""
-
-_HUGE = 2 << 20
-_MADV_HUGEPAGE = 14
-
-
-@functools.lru_cache(maxsize=1)
-def _advise() -> Any:
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        function = ctypes.CDLL(None).madvise
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function
-
-
-def aligned_empty(size: int, alignment: int = 64) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return uninitialized memory that begins at a multiple of `alignment`.
-
-    Parameters
-    ----------
-    size : int
-        Bytes. From 2 MiB on, the memory begins at a huge page, and the system is asked to use
-        such pages where it can.
-    alignment : int
-        A power of two.
-
-    Returns
-    -------
-    numpy.ndarray
-        uint8, of shape ``(size,)``.
-
-    Raises
-    ------
-    MemoryError
-        Where there is not that much.
-
-    Examples
-    --------
-    >>> memory = aligned_empty(1000, alignment=256)
-    >>> memory.shape, address_of(memory) % 256
-    ((1000,), 0)
-    """
-    if size >= _HUGE:
-        alignment = max(alignment, _HUGE)
-    whole = np.empty(size + alignment, np.uint8)
-    start = -address_of(whole) % alignment
-    memory = whole[start:][:size]
-    if size >= _HUGE:
-        advise = _advise()
-        if advise is not None:
-            advise(address_of(memory), size, _MADV_HUGEPAGE)  # advice only: it may be refused
-    return memory

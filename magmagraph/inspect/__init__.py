@@ -1,0 +1,4 @@
+"""Looking at graphs and functions: exports, explanations, checks, profiles.
+
+Nothing here changes a function or what its variables hold.
+"""

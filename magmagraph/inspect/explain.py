@@ -1,0 +1,304 @@
+"""`f.explain(node)`: what became of a node, through every pass, down to the kernel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import GraphError, message
+from ..graph import Graph, Node
+from ..op import Kind, describe
+from ..plan import Place, Plan
+from .fate import INSIDE, OPERANDS, Move, advance, maker, source_nodes
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one pass did with the node.
+
+    Attributes
+    ----------
+    name
+        The pass.
+    rules
+        The rules that replaced it, in order.
+    text
+        What happened, in words.
+    nodes
+        The nodes that compute it after the pass; empty once nothing does.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    text: str
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """The step of the plan that computes the node.
+
+    Attributes
+    ----------
+    step
+        Its number.
+    family
+        The kernel family: fused, gemm, gemv, copy or array.
+    slot
+        Number of the slot that the result is written to.
+    place
+        Where that slot lies.
+    in_place
+        True where the result overwrites an operand.
+    inside
+        True where the kernel computes the node on the way to its result.
+    """
+
+    step: int
+    family: str
+    slot: int
+    place: str
+    in_place: bool
+    inside: bool
+
+    def __str__(self) -> str:
+        how = "computed inside" if self.inside else "computed by"
+        where = f"into slot {self.slot} ({self.place})"
+        return (
+            f"{how} step {self.step}, a {self.family} kernel, "
+            + (f"which writes {where}" if self.inside else where)
+            + (", in place of an operand" if self.in_place else "")
+        )
+
+
+@dataclass
+class Explanation:
+    """What became of a node.
+
+    Attributes
+    ----------
+    node
+        The node that was asked about.
+    sources
+        The user's nodes that are one with it in the graph, each with a line of its own.
+    stages
+        A stage for each pass that changed it.
+    kernels
+        The steps that compute it.
+    memory
+        Where its value lies, for one that no kernel computes: a feed, a variable, a constant.
+    """
+
+    node: Node
+    sources: list[Node]
+    stages: list[Stage] = field(default_factory=list)
+    kernels: list[KernelUse] = field(default_factory=list)
+    memory: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The user's lines that made it."""
+        return list(dict.fromkeys(str(node.line) for node in self.sources if node.line))
+
+    def text(self) -> str:
+        """Return the explanation, a line for each thing that happened."""
+        lines = [_label(self.node)]
+        lines += [f"  made at {line}" for line in self.lines]
+        if len(self.sources) > 1:
+            lines.append(f"  {len(self.sources)} equal expressions, computed once")
+        lines += [f"  {stage.name}: {stage.text}" for stage in self.stages]
+        lines += [f"  plan: {use}" for use in self.kernels]
+        if self.memory:
+            lines.append(f"  plan: {self.memory}")
+        return "\n".join(lines)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the explanation as JSON text."""
+        return json.dumps(
+            {
+                "node": _label(self.node),
+                "lines": self.lines,
+                "stages": [
+                    {
+                        "pass": stage.name,
+                        "rules": list(stage.rules),
+                        "text": stage.text,
+                        "nodes": [_label(node) for node in stage.nodes],
+                    }
+                    for stage in self.stages
+                ],
+                "kernels": [vars(use) for use in self.kernels],
+                "memory": self.memory,
+            },
+            indent=indent,
+        )
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def explain(function: Any, node: Node) -> Explanation:
+    """Return what became of a node of the user's program.
+
+    Parameters
+    ----------
+    function : Function
+        A compiled function.
+    node
+        A node that its outputs or updates were built from.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    GraphError
+        The function does not compute it.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(3,))
+    >>> y = mg.exp(x)
+    >>> f = mg.function([x], y * 2.0)
+    >>> f.explain(y).kernels[0].family
+    'fused'
+    """
+    if not isinstance(node, Node):
+        raise GraphError(message(f"explain is given {type(node).__name__}", need="a node"))
+    member = source_nodes(function).get(node)
+    if member is None:
+        raise GraphError(
+            message(
+                f"the function does not compute {describe(node)}",
+                need="a node that its outputs or updates depend on",
+            )
+        )
+    function.compile()
+    found = Explanation(node, list(function.trace.sources.get(member, [node])))
+    here = _follow(function, member, found)
+    if here:
+        _locate(function.plan, here, found)
+    return found
+
+
+def _label(node: Node) -> str:
+    name = f" '{node.name}'" if node.name else ""
+    return f"{node.op.name}{name} : {node.type}"
+
+
+def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]:
+    """Go through the passes; return the nodes of the last graph that compute the node."""
+    here: dict[Node, bool] = {member: False}
+    for name, before, after in function.report.steps():
+        if not isinstance(after, Graph) or after is before:
+            continue
+        nexts, made = advance(function.trace, name, after, here)
+        if not nexts:
+            nexts = _absorbed(function, name, before, after, here, found)
+            if not nexts:
+                return {}
+        elif list(nexts) != list(here):
+            found.stages.append(_replaced(name, here, nexts, made))
+        here = nexts
+    return here
+
+
+def _replaced(
+    name: str, here: dict[Node, bool], nexts: dict[Node, bool], made: list[Move]
+) -> Stage:
+    rules = tuple(dict.fromkeys(move.rule for move in made))
+    told = [rule for rule in rules if rule != OPERANDS] or list(rules)
+    news = [node for node in nexts if node not in here] or list(nexts)
+    shown = ", ".join(map(_label, news))
+    old = next(iter(here))
+    if all(node.op.kind is Kind.LEAF and "value" in node.attrs for node in news):
+        text = f"folded into the constant {news[0].attrs['value']!s:.60} ({', '.join(told)})"
+    elif told == [OPERANDS]:
+        text = f"made again on new operands: {shown}"
+    elif all(nexts.values()) and INSIDE in rules:
+        text = f"joined into {shown}, which computes it without storing it"
+    else:
+        text = f"{_label(old)} became {shown} ({', '.join(told)})"
+    return Stage(name, rules, text, tuple(nexts))
+
+
+def _absorbed(
+    function: Any,
+    name: str,
+    before: Graph,
+    after: Graph,
+    here: dict[Node, bool],
+    found: Explanation,
+) -> dict[Node, bool]:
+    """Return what took in a node that is gone: the replacements of its nearest readers."""
+    present = set(after.nodes)
+    seen: set[Node] = set(here)
+    pending = [node for node in here if node in before.users]
+    stopped: dict[str, Node] = {}
+    taken: dict[Node, bool] = {}
+    while pending:
+        node = pending.pop(0)
+        for reader in before.users.get(node, ()):
+            if reader in seen:
+                continue
+            seen.add(reader)
+            nexts, made = advance(function.trace, name, after, {reader: False})
+            rules = [move.rule for move in made if move.rule != OPERANDS]
+            if rules and nexts:
+                stopped[rules[-1]] = reader
+                taken.update(dict.fromkeys((n for n in nexts if n in present), True))
+            elif not nexts:
+                pending.append(reader)
+    if not stopped:
+        found.stages.append(Stage(name, (), "dropped: nothing reads it any more", ()))
+        return {}
+    rules_told = ", ".join(stopped)
+    reader = next(iter(stopped.values()))
+    computing = {n: True for n in taken if n.op.kind is not Kind.LEAF}
+    if computing and all(n.op.kind is Kind.LOWERED for n in computing):
+        shown = ", ".join(map(_label, computing))
+        text = f"taken into {shown}, by the rule '{rules_told}' at {_label(reader)}"
+        found.stages.append(Stage(name, tuple(stopped), text, tuple(computing)))
+        return computing
+    text = f"eliminated by the rule '{rules_told}' at {_label(reader)}"
+    found.stages.append(Stage(name, tuple(stopped), text, ()))
+    return {}
+
+
+def _locate(plan: Plan, here: dict[Node, bool], found: Explanation) -> None:
+    """Add the steps that compute the nodes, or where their values lie."""
+    steps = {
+        step.node: (i, step) for i, step in enumerate(plan.steps) if step.kernel != "copy"
+    }
+    for node, inside in here.items():
+        made, index = maker(node)
+        if made in steps:
+            number, step = steps[made]
+            value = step.outputs[index if index < len(step.outputs) else 0]
+            found.kernels.append(
+                KernelUse(
+                    step=number,
+                    family=step.kernel,
+                    slot=value.slot,
+                    place=plan.slots[value.slot].place.value,
+                    in_place=value.slot in {v.slot for v in step.inputs},
+                    inside=inside,
+                )
+            )
+        elif made.op.kind is Kind.LEAF:
+            found.memory = _leaf_memory(plan, made)
+
+
+def _leaf_memory(plan: Plan, node: Node) -> str:
+    owners = {
+        Place.FEED: node.attrs.get("key"),
+        Place.STATE: node.attrs.get("state"),
+        Place.CONSTANT: node,
+    }
+    for slot in plan.slots:
+        if slot.place in owners and owners[slot.place] is slot.owner:
+            return f"read from slot {slot.index} ({slot.place.value})"
+    return "a constant that kernels have written into them"

@@ -1,0 +1,65 @@
+"""The variables that an optimizer makes, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..ops.leaf import Variable, variable
+
+
+class Memory:
+    """Named variables of an optimizer, made at first use; saved values wait for theirs.
+
+    Attributes
+    ----------
+    variables
+        What was made so far, by name, in the order of making.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Variable] = {}
+        self._labels: dict[Variable, str] = {}
+        self._saved: dict[str, np.ndarray] = {}
+
+    def register(self, name: str, held: Variable) -> Variable:
+        """Return the variable of a name, `held` where there is none yet."""
+        if name not in self.variables:
+            self.variables[name] = held
+            if name in self._saved:
+                held.assign(self._saved.pop(name))
+        return self.variables[name]
+
+    def remember(self, name: str, value: Any) -> Variable:
+        """Return the variable of a name, made with `value` where there is none yet."""
+        known = self.variables.get(name)
+        return self.register(name, variable(name, init=value)) if known is None else known
+
+    def counter(self) -> Variable:
+        """Return the step's variable: int64, counted from 0."""
+        return self.remember("step", np.int64(0))
+
+    def label(self, target: Variable) -> str:
+        """Return a name for a variable that no other of this optimizer has."""
+        if target not in self._labels:
+            stem = target.name or "variable"
+            label, number = stem, 0
+            while label in self._labels.values():
+                number += 1
+                label = f"{stem}_{number}"
+            self._labels[target] = label
+        return self._labels[target]
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Return all values by name."""
+        return {name: held.value for name, held in self.variables.items()}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Restore values; those of variables that are not made yet wait until they are."""
+        for name, value in saved.items():
+            if name in self.variables:
+                self.variables[name].assign(value)
+            else:
+                self._saved[name] = np.array(value)

@@ -1,0 +1,449 @@
+"""Products and quotients in which a factor cancels: the form that gradients of stable forms take.
+
+Before (the gradient of ``log(sigmoid(x))``: the sigmoid underflows, and 0 / 0 follows)::
+
+    %0 = input() : float32[n]  # x
+    %1 = input() : float32[n]  # w
+    %2 = sigmoid(%0) : float32[n]
+    %3 = divide(%1, %2) : float32[n]
+    %4 = constant(value=1.0) : float32[]
+    %5 = subtract(%4, %2) : float32[n]
+    %6 = multiply(%2, %5) : float32[n]
+    %7 = multiply(%3, %6) : float32[n]
+    return %7
+
+After::
+
+    %0 = input() : float32[n]  # x
+    %1 = input() : float32[n]  # w
+    %2 = constant(value=1.0) : float32[]
+    %3 = sigmoid(%0) : float32[n]
+    %4 = subtract(%2, %3) : float32[n]
+    %5 = multiply(%1, %4) : float32[n]
+    return %5
+
+A product is read as a list of factors above and below the line. Factors that are positive by what
+made them (exponentials, their sums, sigmoids, softmax) cancel; ``exp(x)`` over its sum is softmax
+again, over ``1 + exp(x)`` a sigmoid; ``x`` over ``hypot(x, y)`` is taken first. Only products with
+such a factor below the line are looked at. Each rewriting is exact in real arithmetic, and is listed
+as a repair, since it is there for the points where the first form is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..graph import Node
+from ..op import Kind
+from ..ops.activation import SIGMOID
+from ..ops.arrange import RESHAPE
+from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.joining import BROADCAST_TO
+from ..ops.leaf import CONSTANT
+from ..ops.math import EXP, HYPOT, LOG
+from ..ops.reduction import SUM
+from ..ops.slicing import PLACE, SLICE
+from .build import like, spread
+from .pattern import uniform
+from .rewrite import Match, Rule
+from .shapes import MOVES, through
+from .signs import is_positive
+from .stable import is_shifted, softmax, softmax_of
+
+MOST_FACTORS = 24
+DEEPEST_SUM = 4
+
+_OPENED = frozenset((MULTIPLY, DIVIDE, NEGATIVE, BROADCAST_TO, *MOVES))
+
+
+# Which products are worth a look.
+
+
+def _is_telling(node: Node) -> bool:
+    """Return whether a divisor is one of those that cancel."""
+    while node.op in MOVES or node.op is BROADCAST_TO:
+        node = node.inputs[0]
+    if node.op is CONSTANT or node.op.kind is Kind.LEAF:
+        return False
+    return node.op is HYPOT or is_positive(node)
+
+
+def _has_telling_divisor(root: Node, depth: int = 0) -> bool:
+    """Return whether a product has such a divisor, within a bounded look."""
+    stack = [root]
+    looked = 0
+    while stack and looked < MOST_FACTORS:
+        node = stack.pop()
+        looked += 1
+        op = node.op
+        if op is DIVIDE:
+            if _is_telling(node.inputs[1]):
+                return True
+            stack += node.inputs
+        elif op is PLACE or (op in _OPENED and op is not DIVIDE):
+            stack += node.inputs
+        elif op in (ADD, SUBTRACT) and depth < DEEPEST_SUM and any(
+            _has_telling_divisor(operand, depth + 1) for operand in node.inputs
+        ):
+            return True
+    return False
+
+
+# Products as factors above and below the line.
+
+
+class Product:
+    """The factors of a product.
+
+    Attributes
+    ----------
+    above, below
+        Factors, in the order in which they are met.
+    sign
+        1 or -1.
+    changed
+        Whether anything cancelled or took another form.
+    """
+
+    def __init__(self, match: Match) -> None:
+        self.match = match
+        self.above: list[Node] = []
+        self.below: list[Node] = []
+        self.sign = 1
+        self.changed = False
+
+    def open(self, root: Node, over: bool = True) -> bool:
+        """Add the factors of an expression; False where there are too many."""
+        stack = [(root, over)]
+        while stack:
+            node, upper = stack.pop()
+            op = node.op
+            if op is NEGATIVE:
+                self.sign = -self.sign
+                stack.append((node.inputs[0], upper))
+            elif op is BROADCAST_TO:
+                stack.append((node.inputs[0], upper))
+            elif op is MULTIPLY:
+                stack += [(node.inputs[1], upper), (node.inputs[0], upper)]
+            elif op is DIVIDE:
+                stack += [(node.inputs[1], not upper), (node.inputs[0], upper)]
+            else:
+                moved = self._moved(node)
+                if moved is not None:
+                    stack += [(part, upper == same) for part, same in moved]
+                else:
+                    (self.above if upper else self.below).append(node)
+            if len(stack) + len(self.above) + len(self.below) > MOST_FACTORS:
+                return False
+        return True
+
+    def _moved(self, node: Node) -> list[tuple[Node, bool]] | None:
+        """Return the factors of a moved product: each is moved by itself."""
+        if node.op not in MOVES:
+            return None
+        source = node.inputs[0]
+        if source.op not in (MULTIPLY, DIVIDE, NEGATIVE) or not _has_telling(source):
+            return None
+        parts: list[tuple[Node, bool]] = []
+        for position, operand in enumerate(source.inputs):
+            part = through(node, operand)
+            if part is None:
+                return None
+            parts.insert(0, (self.match.intern(part), not (source.op is DIVIDE and position)))
+        if source.op is NEGATIVE:
+            self.sign = -self.sign
+        return parts
+
+    def settle(self) -> None:
+        """Pair, cancel and give each pair its stable form."""
+        self._softmax()
+        self._cancel()
+        self._logistic()
+        self._hypot()
+
+    def _cancel(self) -> None:
+        for node in list(self.below):
+            if node in self.above and is_positive(node) and node.op is not CONSTANT:
+                self.above.remove(node)
+                self.below.remove(node)
+                self.changed = True
+
+    def _softmax(self) -> None:
+        """Write exp(x) and sum(exp(x)) on both sides of the line with shifted scores."""
+        for upper, lower in ((self.above, self.below), (self.below, self.above)):
+            for power in [node for node in upper if node.op is EXP]:
+                if is_shifted(power.inputs[0]):
+                    continue
+                for total in lower:
+                    quotient = self._softmax_pair(power, total)
+                    if quotient is None:
+                        continue
+                    upper[upper.index(power)] = quotient.inputs[0]
+                    lower[lower.index(total)] = quotient.inputs[1]
+                    self.changed = True
+                    break
+
+    def _softmax_pair(self, power: Node, total: Node) -> Node | None:
+        if total.op not in (SUM, RESHAPE) or not _broadcasts(power, total):
+            return None
+        quotient = DIVIDE(power, total)
+        found = softmax_of(quotient)
+        if found is None:
+            return None
+        return self.match.intern(softmax(power.inputs[0], found.attrs["axes"]))
+
+    def _logistic(self) -> None:
+        """exp(x) / (1 + exp(x)) is sigmoid(x), and 1 / (1 + exp(x)) is sigmoid(-x)."""
+        for node in list(self.below):
+            core, moves = _core(node)
+            power = _one_plus_exp(core)
+            if power is None:
+                continue
+            above = self._under(moves, power)
+            if above is not None and above in self.above:
+                replacement = self._under(moves, SIGMOID(power.inputs[0]))
+                if replacement is None:
+                    continue
+                self.above[self.above.index(above)] = replacement
+            else:
+                replacement = self._under(moves, SIGMOID(NEGATIVE(power.inputs[0])))
+                if replacement is None:
+                    continue
+                self.above.append(replacement)
+            self.below.remove(node)
+            self.changed = True
+
+    def _under(self, moves: list[Node], node: Node) -> Node | None:
+        for move in reversed(moves):
+            made = move.op(node, **move.attrs) if node.shape == move.inputs[0].shape else None
+            if made is None:
+                return None
+            node = made
+        return self.match.intern(node)
+
+    def _hypot(self) -> None:
+        """Take x / hypot(x, y), which is at most 1, before anything else multiplies it."""
+        for node in list(self.below):
+            if node.op is not HYPOT:
+                continue
+            side = next((a for a in self.above if any(a is i for i in node.inputs)), None)
+            if side is None:
+                continue
+            ratio = self.match.intern(DIVIDE(side, node))
+            known = self.match.root.op is DIVIDE and ratio is self.match.root
+            self.above[self.above.index(side)] = ratio
+            self.below.remove(node)
+            self.changed = self.changed or not known
+
+    def build(self) -> Node:
+        """Return the product: constants joined, softmax quotients together."""
+        above, below = list(self.above), list(self.below)
+        scale = float(self.sign)
+        for node in list(above):
+            value = uniform(node)
+            if value is not None and node.shape == ():
+                scale *= value
+                above.remove(node)
+        for node in list(below):
+            if node.op is EXP:
+                continue
+            power = next((a for a in above if a.op is EXP and self._is_pair(a, node)), None)
+            if power is not None:
+                below.remove(node)
+                above[above.index(power)] = DIVIDE(power, node)
+        result: Node | None = None
+        for node in above:
+            result = node if result is None else MULTIPLY(result, node)
+        if result is None:
+            result = like(scale, self.match.root)
+        elif scale == -1:
+            result = NEGATIVE(result)
+        elif scale != 1:
+            result = MULTIPLY(result, like(scale, result))
+        for node in below:
+            result = DIVIDE(result, node)
+        return spread(result, self.match.root.shape)
+
+    def _is_pair(self, power: Node, total: Node) -> bool:
+        return _broadcasts(power, total) and softmax_of(DIVIDE(power, total)) is not None
+
+
+def _has_telling(node: Node) -> bool:
+    return _has_telling_divisor(node) or is_positive(node)
+
+
+def _broadcasts(power: Node, total: Node) -> bool:
+    core = total.inputs[0] if total.op is RESHAPE else total
+    return core.op is SUM and core.inputs[0] is power
+
+
+def _core(node: Node) -> tuple[Node, list[Node]]:
+    """Return what stands below the moves of a node, and the moves, outermost first."""
+    moves: list[Node] = []
+    while node.op in MOVES:
+        moves.append(node)
+        node = node.inputs[0]
+    return node, moves
+
+
+def _one_plus_exp(node: Node) -> Node | None:
+    """Return the exponential of ``1 + exp(x)``, or None."""
+    if node.op is not ADD:
+        return None
+    for one, power in (node.inputs, node.inputs[::-1]):
+        if uniform(one) == 1 and power.op is EXP and power.type == node.type:
+            return power
+    return None
+
+
+# Rules.
+
+
+def _read(match: Match) -> Product | None:
+    product = Product(match)
+    if not product.open(match.root):
+        return None
+    return product
+
+
+def _cancelled(match: Match) -> Node | None:
+    product = _read(match)
+    if product is None:
+        return None
+    product.settle()
+    if not product.changed:
+        return None
+    made = product.build()
+    if made.type != match.root.type:
+        return None
+    match.repair("a factor that cancels is left out, so that it cannot be 0 or infinite")
+    return made
+
+
+def _would_change(match: Match, term: Node, factor: Node, depth: int = 0) -> bool:
+    """Return whether something cancels in the product of a term and a factor."""
+    if term.op in (ADD, SUBTRACT) and depth < DEEPEST_SUM:
+        return any(_would_change(match, t, factor, depth + 1) for t in term.inputs)
+    if term.op is NEGATIVE and term.inputs[0].op in (ADD, SUBTRACT):
+        return _would_change(match, term.inputs[0], factor, depth + 1)
+    if term.op is PLACE:
+        return _has_telling_divisor(term)
+    if not _has_telling_divisor(term):
+        return False
+    product = Product(match)
+    if not product.open(term) or not product.open(factor):
+        return False
+    product.settle()
+    return product.changed
+
+
+def _distributed(match: Match) -> Node | None:
+    """(a + b) * c is a * c + b * c where something cancels in one of them."""
+    left, right = match.root.inputs
+    for total, factor in ((left, right), (right, left)):
+        if total.op not in (ADD, SUBTRACT) or not _would_change(match, total, factor):
+            continue
+        first, second = (MULTIPLY(term, factor) for term in total.inputs)
+        made = total.op(first, second)
+        if made.type == match.root.type:
+            return made
+    return None
+
+
+def _placed(match: Match) -> Node | None:
+    """A factor of a piece put among zeros multiplies the piece."""
+    node = match.root
+    for position, operand in enumerate(node.inputs):
+        if operand.op is not PLACE or operand.type != node.type or operand.attrs["value"] != 0:
+            continue
+        if position and node.op is DIVIDE:
+            continue
+        other = node.inputs[1 - position]
+        piece = _piece(operand, other)
+        if piece is None or not _has_telling_divisor(operand):
+            continue
+        inner = node.op(operand.inputs[0], piece)
+        if inner.type == operand.inputs[0].type:
+            return PLACE(inner, **operand.attrs)
+    return None
+
+
+def _piece(place: Node, other: Node) -> Node | None:
+    """Return of another operand the piece that stands where `place` puts its own."""
+    if other.shape == ():
+        return other
+    cut = SLICE(
+        place, starts=place.attrs["starts"], steps=place.attrs["steps"],
+        shape=place.inputs[0].shape,
+    )
+    return through(cut, other)
+
+
+def _sum_of_placed(match: Match) -> Node | None:
+    """A sum along axes over which a piece stands among zeros is the sum of the piece."""
+    place = match.root.inputs[0]
+    if place.attrs["value"] != 0:
+        return None
+    axes: tuple[int, ...] = match.root.attrs["axes"]
+    left = [a for a in range(place.ndim) if a not in axes]
+    inner = SUM(place.inputs[0], axes=axes)
+    if all(place.inputs[0].shape[a] == place.shape[a] for a in left):
+        return inner
+    attrs = place.attrs
+    return PLACE(
+        inner,
+        starts=tuple(attrs["starts"][a] for a in left),
+        steps=tuple(attrs["steps"][a] for a in left),
+        shape=match.root.shape,
+        value=0,
+    )
+
+
+def _slope_of_x_log_x(match: Match) -> Node | None:
+    """Beside log(x), the term (c * x) / x is c also at 0."""
+    for one, other in (match.root.inputs, match.root.inputs[::-1]):
+        if other.op is not DIVIDE or not _reads_logarithm(one, other.inputs[1]):
+            continue
+        product = Product(match)
+        divisor = other.inputs[1]
+        if not product.open(other) or divisor not in product.above:
+            continue
+        product.above.remove(divisor)
+        product.below.remove(divisor)
+        slope = spread(product.build(), other.shape)
+        if slope.type == other.type:
+            match.repair("the slope of x log(x) at 0 is the continuous limit")
+            return ADD(one, slope)
+    return None
+
+
+def _reads_logarithm(node: Node, value: Node) -> bool:
+    return any(part.op is LOG and part.inputs[0] is value for part in _factors(node))
+
+
+def _factors(node: Node) -> Iterator[Node]:
+    stack = [node]
+    count = 0
+    while stack and count < MOST_FACTORS:
+        part = stack.pop()
+        count += 1
+        if part.op in (MULTIPLY, NEGATIVE, ADD):
+            stack += part.inputs
+        else:
+            yield part
+
+
+def _looks(node: Node) -> bool:
+    return _has_telling_divisor(node)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("factor of a placed piece", (MULTIPLY, DIVIDE), _placed,
+         looks=lambda node: any(operand.op is PLACE for operand in node.inputs)),
+    Rule("sum of a placed piece", (SUM,), _sum_of_placed,
+         looks=lambda node: node.inputs[0].op is PLACE),
+    Rule("cancel", (MULTIPLY, DIVIDE), _cancelled, looks=_looks),
+    Rule("distribute to cancel", (MULTIPLY,), _distributed, looks=_looks),
+    Rule("slope of x log(x)", (ADD,), _slope_of_x_log_x,
+         looks=lambda node: any(operand.op is DIVIDE for operand in node.inputs)),
+)

@@ -1,0 +1,128 @@
+"""Take sums over one of two axes as products with a vector of ones, where that is faster.
+
+Before::
+
+    %0 = input() : float32[batch, 10]  # g
+    %1 = sum(%0, axes=(0,)) : float32[10]
+    return %1
+
+After (forced, or where a measurement chose it)::
+
+    %0 = input() : float32[batch, 10]  # g
+    %1 = gemv_sum(%0, accumulate=False, axis=0, scaled=False) : float32[10]
+    return %1
+
+A library's product reads a matrix at the speed of memory. A sum of what a fused region computes is
+cheaper still: the region adds up while it writes, and the matrix is not read again. So only values
+that are in memory anyway (inputs, variables, products) are candidates, and of those the ones for
+which a measured, cached trial says so; without trials, those of at least `LEAST` elements. A sum
+that renews a variable takes the scale and the old value into the same call.
+
+Numerics: `reassoc`.
+"""
+
+from __future__ import annotations
+
+from ..dtypes import is_float
+from ..graph import Graph, Node, Trace, freeze
+from ..op import Kind
+from ..ops.leaf import parameter
+from ..ops.lowered import gemv_sum
+from ..ops.reduction import SUM
+from .buffers import hinted
+from .linear import Term, combination, one, read_counts
+from .pattern import uniform
+from .pipeline import Options
+
+RULE = "sum as a product with ones"
+LEAST = 1 << 14  # elements below which a call costs more than it saves, where nothing is measured
+
+
+def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
+    """Return the graph with the sums that gain from it written as gemv."""
+    chosen: dict[Node, None] = {}
+    for node in graph.nodes:
+        if node.op is SUM and _fits(node):
+            reason = _reason(node, options)
+            if reason is None:
+                chosen[node] = None
+            else:
+                options.record.refuse(RULE, node, reason)
+    if not chosen:
+        return graph
+    mapping: dict[Node, Node] = {}
+    reads = read_counts(graph)
+    for variable, value in graph.updates:
+        if is_float(value.dtype):
+            made = _renewal(variable, value, reads, chosen)
+            if made is not None:
+                mapping[value] = made
+    for node in chosen:
+        mapping[node] = gemv_sum(node.inputs[0], node.attrs["axes"][0])
+    members = graph.interner.intern_all(list(mapping.values()))
+    for node, member in zip(mapping, members, strict=True):
+        mapping[node] = member
+        options.record.hit(RULE)
+        trace.replace(node, member, "reduce_to_gemv", RULE)
+    return graph.substitute(mapping)
+
+
+def _fits(node: Node) -> bool:
+    source = node.inputs[0]
+    return source.ndim == 2 and len(node.attrs["axes"]) == 1 and is_float(source.dtype)
+
+
+def _reason(node: Node, options: Options) -> str | None:
+    """Return why a sum stays one, or None."""
+    if options.reduce_to_gemv == "always":
+        return None
+    if options.reduce_to_gemv == "never":
+        return "reduce_to_gemv='never' was asked for"
+    source = node.inputs[0]
+    if source.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.RANDOM, Kind.INDEX):
+        return f"the region that computes '{source.op.name}' adds up while it writes"
+    rows, columns = (hinted(e, options.hints) for e in source.shape)
+    if options.tuning and options.choose is not None:
+        return _measured(node, rows, columns, options)
+    if rows * columns < LEAST:
+        return f"{rows} x {columns} elements are fewer than {LEAST}"
+    return None
+
+
+def _measured(node: Node, rows: int, columns: int, options: Options) -> str | None:
+    """Ask for a trial of both forms, on a matrix of this class of sizes."""
+    assert options.choose is not None
+    source = node.inputs[0]
+    axis = node.attrs["axes"][0]
+    leaf = parameter(0, source.type)
+    candidates = {
+        "sum": freeze([leaf], [SUM(leaf, axes=(axis,))]),
+        "gemv": freeze([leaf], [gemv_sum(leaf, axis)]),
+    }
+    shape_class = f"{rows.bit_length()}x{columns.bit_length()}"
+    key = f"reduce_to_gemv/{source.dtype.name}/axis{axis}/{shape_class}"
+    winner = options.choose(key, candidates, dict(options.hints))
+    options.record.note(f"{key}: {winner}")
+    return None if winner == "gemv" else "the sum measured faster"
+
+
+def _renewal(
+    variable: Node, value: Node, reads: dict[Node, int], chosen: dict[Node, None]
+) -> Node | None:
+    """Return beta * variable + alpha * sum as one call, where the update has that form."""
+    terms = combination(value, reads, lambda node: node in chosen)
+    if terms is None or len(terms) != 2:
+        return None
+    sums: list[Term] = [term for term in terms if term.node in chosen and reads[term.node] == 1]
+    rest = [term for term in terms if term.node is variable]
+    if len(sums) != 1 or len(rest) != 1:
+        return None
+    node = sums[0].node
+    alpha = sums[0].factor
+    return gemv_sum(
+        node.inputs[0],
+        node.attrs["axes"][0],
+        alpha=None if alpha is None or uniform(alpha) == 1 else alpha,
+        addend=variable,
+        beta=one(variable) if rest[0].factor is None else rest[0].factor,
+    )

@@ -1,0 +1,89 @@
+"""Layout operations moved past others: what stands below one, seen as if it stood above."""
+
+from __future__ import annotations
+
+from ..graph import Node
+from ..ops.arrange import RESHAPE, TRANSPOSE, reshape, transpose
+from ..ops.joining import BROADCAST_TO
+from ..ops.reduction import SUM
+from ..ops.slicing import SLICE
+from ..types import Shape
+from .simplify_layout import is_one, moved
+
+INVERTIBLE = frozenset((RESHAPE, TRANSPOSE))
+MOVES = frozenset((RESHAPE, TRANSPOSE, SLICE))
+
+
+def through(layout: Node, operand: Node) -> Node | None:
+    """Return `operand` under the same move as ``layout.inputs[0]``, with which it broadcasts.
+
+    None where it would have to be repeated first.
+    """
+    source = layout.inputs[0]
+    if operand is source:
+        return layout
+    if operand.shape == ():
+        return operand
+    if operand.shape == source.shape:
+        made = layout.op(operand, **layout.attrs)
+    elif operand.ndim != source.ndim:
+        return None
+    elif layout.op is TRANSPOSE:
+        made = transpose(operand, layout.attrs["axes"])
+    elif layout.op is SLICE:
+        made = _sliced(layout, source, operand)
+    else:
+        return None
+    if not made.inputs or made.op not in (*MOVES, BROADCAST_TO):
+        return made
+    simpler = moved(made)
+    return made if simpler is None else simpler
+
+
+def _sliced(layout: Node, source: Node, operand: Node) -> Node:
+    """Return the same piece of an operand that is repeated along some of the axes."""
+    repeated = [
+        is_one(e) and not is_one(full) for e, full in zip(operand.shape, source.shape, strict=True)
+    ]
+    starts, steps = layout.attrs["starts"], layout.attrs["steps"]
+    return SLICE(
+        operand,
+        starts=tuple(0 if r else s for r, s in zip(repeated, starts, strict=True)),
+        steps=tuple(1 if r else s for r, s in zip(repeated, steps, strict=True)),
+        shape=tuple(1 if r else e for r, e in zip(repeated, layout.shape, strict=True)),
+    )
+
+
+def undone(layout: Node, operand: Node) -> Node | None:
+    """Return `operand` under the inverse of a reshape or transpose; None where it broadcasts."""
+    if operand.shape == ():
+        return operand
+    source = layout.inputs[0]
+    if layout.op is TRANSPOSE and operand.ndim == layout.ndim:
+        axes: tuple[int, ...] = layout.attrs["axes"]
+        return transpose(operand, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
+    if operand.shape == layout.shape:
+        return reshape(operand, source.shape)
+    return None
+
+
+def restored_shape(total: Node) -> Shape:
+    """Return the shape of a sum with its axes back as extents 1."""
+    source, axes = total.inputs[0], total.attrs["axes"]
+    return tuple(1 if a in axes else e for a, e in enumerate(source.shape))
+
+
+def sum_of(divisor: Node, source: Node) -> Node | None:
+    """Return the sum over axes of `source` that `divisor` repeats along them, or None."""
+    total = divisor.inputs[0] if divisor.op is RESHAPE else divisor
+    if total.op is not SUM or total.inputs[0] is not source:
+        return None
+    axes: tuple[int, ...] = total.attrs["axes"]
+    if divisor.shape == restored_shape(total) or (
+        divisor is total and axes == tuple(range(len(axes)))
+    ):
+        return total
+    return None
+
+
+__all__ = ["INVERTIBLE", "MOVES", "restored_shape", "sum_of", "through", "undone"]

@@ -1,0 +1,41 @@
+"""Simplify: identities out of the way, constants folded, algebra done, stable forms put in.
+
+Before::
+
+    %0 = input() : float32[n]  # x
+    %1 = constant(value=1.0) : float32[]
+    %2 = multiply(%0, %1) : float32[n]
+    %3 = negative(%2) : float32[n]
+    %4 = add(%2, %3) : float32[n]
+    return %4
+
+After::
+
+    %0 = input() : float32[n]  # x
+    %1 = subtract(%0, %0) : float32[n]
+    return %1
+
+(``x - x`` stays: it is NaN where x is infinite.) The rules stand in `simplify_algebra`,
+`simplify_layout`, `constants`, `stable` and `cancel`. A value that is not finite may be replaced by
+its continuous limit, which the report lists as a repair; the reverse never happens.
+
+Numerics: `stable`.
+"""
+
+from __future__ import annotations
+
+from ..graph import Graph, Trace
+from . import cancel, simplify_algebra, simplify_layout, stable
+from .constants import FOLD
+from .pipeline import Options
+from .rewrite import rewrite, rules_by_operation
+
+RULES = rules_by_operation(
+    [*simplify_algebra.RULES, *simplify_layout.RULES, *stable.RULES, *cancel.RULES]
+)
+EVERYWHERE = (FOLD, simplify_layout.NARROW)
+
+
+def simplify(graph: Graph, trace: Trace, options: Options) -> Graph:
+    """Return the graph in its simple, numerically stable form."""
+    return rewrite(graph, RULES, trace, options, "simplify", EVERYWHERE)

@@ -1,0 +1,265 @@
+"""Stable forms: expressions that leave the range of floats between finite ends, written anew.
+
+Before::
+
+    %0 = input() : float32[n]  # x
+    %1 = exp(%0) : float32[n]
+    %2 = constant(value=1.0) : float32[]
+    %3 = add(%1, %2) : float32[n]
+    %4 = log(%3) : float32[n]
+    return %4
+
+After::
+
+    %0 = input() : float32[n]  # x
+    %1 = softplus(%0) : float32[n]
+    return %1
+
+The values are equal in exact arithmetic. Where the first form overflows or underflows to something
+that is not finite, the second gives the continuous limit; where that replaces a NaN or an infinity
+by a finite value at a point (0 in ``x log(x)``), the report lists a repair. Moves between the parts
+(reshape, transpose, slices) are put behind them first. The forms that gradients take are in
+`cancel`.
+"""
+
+from __future__ import annotations
+
+from ..dtypes import is_float
+from ..graph import Node
+from ..op import Kind
+from ..ops.activation import SIGMOID, SOFTPLUS
+from ..ops.arrange import reshape
+from ..ops.comparison import equal, where
+from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.leaf import CONSTANT
+from ..ops.math import EXP, EXPM1, HYPOT, LOG, LOG1P, SQRT
+from ..ops.reduction import MAX, SUM
+from ..ops.rounding import isfinite
+from .pattern import P, wildcards
+from .rewrite import Match, Rule
+from .shapes import INVERTIBLE, MOVES, restored_shape, sum_of, undone
+from .signs import is_positive
+
+x, y = wildcards("x y")
+
+
+# Scores shifted by their maximum.
+
+
+def shifted(scores: Node, axes: tuple[int, ...]) -> Node:
+    """Return scores less their maximum along axes, so that no exponential overflows."""
+    top = MAX(scores, axes=axes)
+    top = where(isfinite(top), top, 0)
+    return SUBTRACT(scores, reshape(top, restored_shape(SUM(scores, axes=axes))))
+
+
+def is_shifted(scores: Node) -> bool:
+    """Return whether scores have the form that `shifted` gives, whoever wrote it."""
+    if scores.op is not SUBTRACT:
+        return False
+    values, node = scores.inputs
+    for _ in range(8):
+        if node.op is MAX:
+            return node.inputs[0] is values
+        if not node.inputs:
+            return False
+        # Through reshapes, and the `where` that guards against an infinite maximum.
+        node = node.inputs[1] if len(node.inputs) == 3 else node.inputs[0]
+    return False
+
+
+def softmax_of(node: Node) -> Node | None:
+    """Return the sum in ``exp(x) / sum(exp(x))`` where a quotient has that form."""
+    above, below = node.inputs
+    return sum_of(below, above) if above.op is EXP else None
+
+
+def softmax(scores: Node, axes: tuple[int, ...]) -> Node:
+    """Return the quotient, of scores that are shifted where they are not yet."""
+    safe = scores if is_shifted(scores) else shifted(scores, axes)
+    power = EXP(safe)
+    total = SUM(power, axes=axes)
+    return DIVIDE(power, reshape(total, restored_shape(total)))
+
+
+def _shift_softmax(match: Match) -> Node | None:
+    total = softmax_of(match.root)
+    scores = match.root.inputs[0].inputs[0] if total is not None else None
+    if total is None or scores is None or is_shifted(scores):
+        return None
+    return softmax(scores, total.attrs["axes"])
+
+
+def _log_softmax(match: Match) -> Node | None:
+    """log(exp(x) / sum) is x - log(sum)."""
+    quotient = match.root.inputs[0]
+    total = softmax_of(quotient)
+    if total is None:
+        return None
+    scores = quotient.inputs[0].inputs[0]
+    return SUBTRACT(scores, LOG(quotient.inputs[1]))
+
+
+def _logsumexp(match: Match) -> Node | None:
+    total = match.root.inputs[0]
+    power = total.inputs[0]
+    axes = total.attrs["axes"]
+    if power.op is not EXP or is_shifted(power.inputs[0]) or not axes:
+        return None
+    scores = power.inputs[0]
+    safe = shifted(scores, axes)
+    return ADD(LOG(SUM(EXP(safe), axes=axes)), reshape(safe.inputs[1], match.root.shape))
+
+
+# One operand at a time.
+
+
+def _finite_at_zero(match: Match) -> Node | None:
+    """x log(x) is 0 at 0: the logarithm is taken of 1 there."""
+    if not is_float(match.x.dtype):
+        return None
+    match.repair("0 * log(0) is 0, the continuous limit")
+    return MULTIPLY(match.x, LOG(where(equal(match.x, 0), 1, match.x)))
+
+
+def _looks_like_zero_guard(node: Node) -> bool:
+    return any(
+        one.op is LOG and one.inputs[0] is other
+        for one, other in (node.inputs, node.inputs[::-1])
+    )
+
+
+def _hypot(match: Match) -> Node | None:
+    made = HYPOT(match.x, match.y)
+    return made if made.type == match.root.type else None
+
+
+def _log1p(match: Match) -> Node | None:
+    return LOG1P(match.x) if match.x.type == match.root.type else None
+
+
+def _expm1(match: Match) -> Node | None:
+    return EXPM1(match.x) if match.x.type == match.root.type else None
+
+
+def _is_sum_of_squares(node: Node) -> bool:
+    return node.op is ADD and all(
+        i.op is MULTIPLY and i.inputs[0] is i.inputs[1] for i in node.inputs
+    )
+
+
+# Moves put behind.
+
+_LIFTED = (LOG, LOG1P, ADD, SUBTRACT, DIVIDE, SQRT)
+
+
+def is_special(node: Node) -> bool:
+    """Return whether a value is a part of the forms above: positive, and computed to be so."""
+    return node.op.kind is not Kind.LEAF and is_positive(node)
+
+
+def _lift(match: Match) -> Node | None:
+    """f(move(a)) is move(f(a)): so the forms are found whatever moves stand between."""
+    node = match.root
+    at = next(
+        (i for i, operand in enumerate(node.inputs) if operand.op in MOVES and _wanted(node, operand)),
+        None,
+    )
+    if at is None:
+        return None
+    move = node.inputs[at]
+    if move.shape != node.shape:
+        return None
+    inputs: list[Node] = []
+    for position, operand in enumerate(node.inputs):
+        inner = move.inputs[0] if position == at else _below(node, move, operand)
+        if inner is None:
+            return None
+        inputs.append(inner)
+    made = node.op(*inputs, **node.attrs)
+    if made.shape != move.inputs[0].shape:
+        return None
+    return move.op(made, **move.attrs)
+
+
+def _wanted(node: Node, move: Node) -> bool:
+    source = move.inputs[0]
+    if node.op is SQRT:
+        return _is_sum_of_squares(source)
+    return is_special(source)
+
+
+def _below(node: Node, move: Node, operand: Node) -> Node | None:
+    """Return the other operand as it stands before the move, or None."""
+    if operand.op is CONSTANT and operand.shape == ():
+        return operand
+    if operand.op is move.op and operand.inputs[0].type == move.inputs[0].type:
+        same = all(operand.attrs[key] == value for key, value in move.attrs.items())
+        if same:
+            return operand.inputs[0]
+    if node.op is not DIVIDE or move.op not in INVERTIBLE:
+        return None
+    if operand.op in MOVES and is_special(operand.inputs[0]):
+        return None  # two moves that differ: neither is the better one
+    return undone(move, operand)
+
+
+def _looks_movable(node: Node) -> bool:
+    return any(operand.op in MOVES for operand in node.inputs)
+
+
+def _same_move(match: Match) -> Node | None:
+    """f(move(a), move(b)) is move(f(a, b)): one move instead of several."""
+    node = match.root
+    first = node.inputs[0]
+    source = first.inputs[0]
+    for other in node.inputs[1:]:
+        if (
+            other.op is not first.op
+            or other.inputs[0].shape != source.shape
+            or any(other.attrs[key] != value for key, value in first.attrs.items())
+        ):
+            return None
+    if any(match.reads(operand) > 1 for operand in node.inputs):
+        return None
+    made = node.op(*[operand.inputs[0] for operand in node.inputs], **node.attrs)
+    return first.op(made, **first.attrs)
+
+
+def _looks_same(node: Node) -> bool:
+    inputs = node.inputs
+    return (
+        len(inputs) > 1
+        and inputs[0].op in INVERTIBLE
+        and inputs[1].op is inputs[0].op
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("move behind", _LIFTED, _lift, looks=_looks_movable),
+    Rule("one move for both operands", (ADD, SUBTRACT, MULTIPLY, DIVIDE), _same_move,
+         looks=_looks_same),
+    Rule("shifted softmax", (DIVIDE,), _shift_softmax,
+         looks=lambda node: node.inputs[0].op is EXP),
+    Rule("log-softmax", (LOG,), _log_softmax, looks=lambda node: node.inputs[0].op is DIVIDE),
+    Rule("logsumexp", (LOG,), _logsumexp, looks=lambda node: node.inputs[0].op is SUM),
+    Rule("softplus", P.log(1 + P.exp(x)), lambda m: SOFTPLUS(m.x)
+         if m.x.type == m.root.type else None),
+    Rule("softplus", P.log1p(P.exp(x)), lambda m: SOFTPLUS(m.x)),
+    Rule("log of sigmoid", P.log(P.sigmoid(x)), lambda m: NEGATIVE(SOFTPLUS(NEGATIVE(m.x)))),
+    Rule("log of 1 - sigmoid", P.log(1 - P.sigmoid(x)), lambda m: NEGATIVE(SOFTPLUS(m.x))
+         if m.x.type == m.root.type else None),
+    Rule("log of 1 - sigmoid", P.log1p(-P.sigmoid(x)), lambda m: NEGATIVE(SOFTPLUS(m.x))),
+    Rule("sigmoid", 1 / (1 + P.exp(-x)), lambda m: SIGMOID(m.x)
+         if m.x.type == m.root.type else None),
+    Rule("sigmoid", 1 / (1 + P.exp(x)), lambda m: SIGMOID(NEGATIVE(m.x))
+         if m.x.type == m.root.type else None),
+    Rule("sigmoid", P.exp(x) / (1 + P.exp(x)), lambda m: SIGMOID(m.x)
+         if m.x.type == m.root.type else None),
+    Rule("log1p", P.log(1 + x), _log1p),
+    Rule("expm1", P.exp(x) - 1, _expm1),
+    Rule("expm1", P.exp(x) + -1, _expm1),
+    Rule("x log(x) at 0", P.multiply(x, P.log(x)), _finite_at_zero, looks=_looks_like_zero_guard),
+    Rule("hypot", P.sqrt(x * x + y * y), _hypot),
+)
+

@@ -1,0 +1,259 @@
+"""C for one step: the regions of a fused node, or of several in one launch.
+
+A kernel is ``void name(void** arguments)``. Its arguments are the addresses of all operands of all
+bodies, then those of all results, the workspace, and numbers: how many chunks the work is cut
+into, then for each body its number of items, the units of work of an item, and what
+`RowsCode.numbers` lists. A chunk is a range of the work of all bodies together, so that many small
+tensors are shared out as evenly as one large one; partial results belong to chunks, so that a
+result does not depend on which threads happened to run them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...errors import PlanError, message
+from ...graph import Graph
+from ...region import Refusal, Region, analyze
+from . import philox
+from .binding import SHARE, Binding
+from .codegen_rows import RowsCode
+from .codegen_scalar import HALF_HELPERS, UNSIGNED_HELPER
+from .scalar import prelude, vector_math
+
+__all__ = ["StepCode", "assemble", "region_of", "step_code"]
+
+_PLACEHOLDER = "mg_kernel"
+
+
+@dataclass(frozen=True)
+class BodyCode:
+    """The C of one structure of bodies; ``mg_kernel`` stands for its name.
+
+    Attributes
+    ----------
+    region
+        The region it was written from: the first of its structure.
+    code
+        Its functions.
+    key
+        A hash of the text: bodies of one structure have the same.
+    """
+
+    region: Region
+    code: RowsCode
+    key: str
+
+
+@lru_cache(maxsize=8192)
+def region_of(body: Graph) -> Region:
+    """Return the region of a body that a pass has found to be one."""
+    region = analyze(body)
+    if isinstance(region, Refusal):
+        raise PlanError(message(f"a fused body is not one region: {region.reason}"))
+    return region
+
+
+@lru_cache(maxsize=8192)
+def body_code(body: Graph) -> BodyCode:
+    """Return the C of one body."""
+    code = RowsCode(region_of(body), _PLACEHOLDER)
+    text = "\n".join((*code.declarations, code.text))
+    return BodyCode(region_of(body), code, hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+class StepCode:
+    """The C of one step.
+
+    Attributes
+    ----------
+    bodies
+        Its bodies.
+    codes
+        The C of each.
+    key
+        Steps of the same key run the same kernel, whatever their sizes.
+    name
+        The kernel's name.
+    """
+
+    def __init__(self, bodies: tuple[Graph, ...]) -> None:
+        self.bodies = bodies
+        self.codes = [body_code(body) for body in bodies]
+        text = " ".join(code.key for code in self.codes)
+        self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.name = f"fused_{self.key}"
+
+    def driver(self) -> str:
+        """Return the kernel and the function that does one thread's chunks."""
+        inputs = [len(body.inputs) for body in self.bodies]
+        outputs = [len(body.outputs) for body in self.bodies]
+        pointers = sum(inputs) + sum(outputs)
+        if len(self.bodies) == 1:
+            return self._single(inputs[0], pointers)
+        rows: list[str] = []
+        first_in, first_out, tail = 0, sum(inputs), pointers + 2
+        finishes: list[str] = []
+        for body, code, taken, made in zip(self.bodies, self.codes, inputs, outputs, strict=True):
+            del body
+            function = f"rows_{code.key}"
+            rows.append(f"{{{function}_rows, {first_in}, {first_out}, {tail}}},")
+            if code.code.finishes:
+                finishes.append(
+                    f"{function}_finish(arguments + {first_in}, arguments + {first_out}, "
+                    f"arguments[{pointers}], arguments + {tail + 2}, chunks);"
+                )
+            first_in += taken
+            first_out += made
+            tail += 2 + len(code.code.numbers)
+        listed = "\n".join(f"        {row}" for row in rows)
+        ending = "".join(f"\n    {line}" for line in finishes)
+        return f"""
+static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
+{{
+    static const struct {{
+        void (*rows)(void **, void **, char *, void **, int64_t, int64_t, int64_t);
+        int64_t in, out, tail;
+    }} bodies[{len(rows)}] = {{
+{listed}
+    }};
+    void **arguments = context;
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    int64_t work = 0;
+    for (int64_t b = 0; b < {len(rows)}; b++) {{
+        void **tail = arguments + bodies[b].tail;
+        work += (int64_t)tail[0] * (int64_t)tail[1];
+    }}
+    for (int64_t chunk = chunks * thread / threads; chunk < chunks * (thread + 1) / threads;
+         chunk++) {{
+        const int64_t low = work / chunks * chunk;
+        const int64_t high = chunk == chunks - 1 ? work : work / chunks * (chunk + 1);
+        int64_t start = 0;
+        for (int64_t b = 0; b < {len(rows)}; b++) {{
+            void **tail = arguments + bodies[b].tail;
+            const int64_t items = (int64_t)tail[0], unit = (int64_t)tail[1];
+            int64_t begin = low <= start ? 0 : (low - start + unit - 1) / unit;
+            int64_t end = high <= start ? 0 : (high - start + unit - 1) / unit;
+            if (begin > items) begin = items;
+            if (end > items) end = items;
+            bodies[b].rows(arguments + bodies[b].in, arguments + bodies[b].out,
+                           arguments[{pointers}], tail + 2, chunk, begin, end);
+            start += items * unit;
+        }}
+    }}
+}}
+
+void {self.name}(void **arguments)
+{{
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    mg_parallel({self.name}_chunks, arguments, chunks);{ending}
+}}
+"""
+
+    def _single(self, inputs: int, pointers: int) -> str:
+        code = self.codes[0]
+        function = f"rows_{code.key}"
+        operands = f"arguments, arguments + {inputs}, arguments[{pointers}]"
+        ending = ""
+        if code.code.finishes:
+            ending = f"\n    {function}_finish({operands}, arguments + {pointers + 4}, chunks);"
+        return f"""
+static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
+{{
+    void **arguments = context;
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    const int64_t items = (int64_t)arguments[{pointers + 2}];
+    for (int64_t chunk = chunks * thread / threads; chunk < chunks * (thread + 1) / threads;
+         chunk++) {{
+        {function}_rows({operands}, arguments + {pointers + 4},
+            chunk, items * chunk / chunks, items * (chunk + 1) / chunks);
+    }}
+}}
+
+void {self.name}(void **arguments)
+{{
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    mg_parallel({self.name}_chunks, arguments, chunks);{ending}
+}}
+"""
+
+    def numbers(self, sizes: Mapping[str, int], threads: int) -> list[int]:
+        """Return the arguments behind the workspace for given sizes."""
+        bindings = [Binding(region_of(body), sizes, threads) for body in self.bodies]
+        work = sum(binding.items * binding.work for binding in bindings)
+        items = sum(binding.items for binding in bindings)
+        result = [max(1, min(threads, items, work // SHARE))]
+        base = 0
+        for code, binding in zip(self.codes, bindings, strict=True):
+            binding.shift(base)
+            result += [binding.items, binding.work]
+            result += [number(binding) for number in code.code.numbers]
+            base += binding.workspace
+        return result
+
+
+@lru_cache(maxsize=4096)
+def step_code(bodies: tuple[Graph, ...]) -> StepCode:
+    """Return the C of a step; the same object for the same bodies."""
+    return StepCode(bodies)
+
+
+def assemble(steps: Sequence[StepCode]) -> str:
+    """Return one C source with the kernels of several steps, each structure once.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> from magmagraph.graph import freeze
+    >>> from magmagraph.ops.leaf import parameter
+    >>> x = parameter(0, mg.constant([1.0, 2.0]).type)
+    >>> source = assemble([step_code((freeze([x], [x * x + 1.0]),))])
+    >>> "multiply_2 + 1.0f" in source
+    True
+    """
+    bodies: dict[str, BodyCode] = {}
+    declarations: dict[str, None] = {}
+    drivers: dict[str, str] = {}
+    for step in steps:
+        for code in step.codes:
+            bodies.setdefault(code.key, code)
+            declarations.update(code.code.declarations)
+        drivers.setdefault(step.key, step.driver())
+    functions = [
+        f"{describe(code)}\n{code.code.text.replace(_PLACEHOLDER, f'rows_{key}')}"
+        for key, code in bodies.items()
+    ]
+    text = "\n".join([*declarations, "", *functions, *drivers.values()])
+    parts = ["#include <math.h>", "#include <stdint.h>", vector_math()]
+    halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
+    parts += halves
+    if "mg_random" in text:
+        parts.append(philox.SOURCE)
+    if "mg_float_to_u64" in text:
+        parts.append(UNSIGNED_HELPER)
+    return "\n".join([*parts, prelude(text), text])
+
+
+def describe(code: BodyCode) -> str:
+    """Return a comment with what a region computes, node by node."""
+    region, names = code.region, code.code.names
+    lines = []
+    for node, value in region.values.items():
+        access = region.accesses.get(node)
+        if access is not None:
+            what = f"operand {access.parameter}"
+            what += "".join(f", {view.op.name}" for view in access.views if not view.op.alias)
+        elif value.source is not node:
+            what = f"{node.op.name} of {names[value.source]}"
+        else:
+            what = f"{node.op.name}({', '.join(names[i] for i in node.inputs)})"
+        label = f" '{node.name}'" if node.name else ""
+        lines.append(f"   {names[node]} = {what}   {node.type}{label}")
+    for output in region.outputs:
+        lines.append(f"   result {output.position} is {names[output.node]}")
+    passes = f"{region.passes} passes over a row" if region.passes > 1 else "one pass"
+    text = "\n".join(lines).replace("*/", "* /")
+    return f"/* {len(region.loops)} loops, {passes}\n{text} */"

@@ -1,0 +1,236 @@
+"""What fusion achieves, on plans: launches and bytes moved; and that it changes no values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph.graph import Trace, freeze
+from magmagraph.passes import pipeline
+from magmagraph.plan import Place, Plan
+
+ROWS, COLUMNS = 32, 40
+
+
+def planned(
+    inputs: Sequence[mg.Node],
+    outputs: Sequence[mg.Node],
+    updates: Sequence[tuple[mg.Node, mg.Node]] = (),
+    **options: Any,
+) -> Plan:
+    """Return the bound plan of a graph, without running it."""
+    from magmagraph.passes.specialize import specialize
+
+    trace = Trace()
+    graph = freeze(inputs, outputs, updates, trace=trace)
+    plan, _ = pipeline.run(graph, trace, options=pipeline.Options.make(**options))
+    return specialize(plan, {})
+
+
+def kernels(plan: Plan) -> list[str]:
+    """Return the kernel families of a plan's steps."""
+    return [step.kernel for step in plan.steps]
+
+
+def compulsory(plan: Plan) -> int:
+    """Return the bytes that anybody would have to move: feeds and states read, results written."""
+    read = {
+        value.slot: int(value.type.bytes)
+        for step in plan.steps
+        for value in step.inputs
+        if plan.slots[value.slot].place is not Place.ARENA
+    }
+    written = {
+        value.slot: int(value.type.bytes)
+        for step in plan.steps
+        for value in step.outputs
+        if plan.slots[value.slot].place is not Place.ARENA
+    }
+    return sum(read.values()) + sum(written.values())
+
+
+def matrix(name: str = "x") -> mg.Node:
+    return mg.var(name, shape=(ROWS, COLUMNS))
+
+
+def _softmax() -> tuple[list[mg.Node], list[mg.Node]]:
+    x = matrix()
+    return [x], [mg.softmax(x)]
+
+
+def _log_softmax() -> tuple[list[mg.Node], list[mg.Node]]:
+    x = matrix()
+    return [x], [mg.log_softmax(x)]
+
+
+def _layer_norm() -> tuple[list[mg.Node], list[mg.Node]]:
+    x = matrix()
+    scale, offset = mg.var("scale", shape=(COLUMNS,)), mg.var("offset", shape=(COLUMNS,))
+    return [x, scale, offset], [mg.layer_norm(x, scale, offset)]
+
+
+def _batch_norm() -> tuple[list[mg.Node], list[mg.Node]]:
+    x = matrix()
+    scale, offset = mg.var("scale", shape=(COLUMNS,)), mg.var("offset", shape=(COLUMNS,))
+    return [x, scale, offset], [mg.batch_norm(x, scale, offset)]
+
+
+FORWARD = {
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "layer_norm": _layer_norm,
+    "batch_norm": _batch_norm,
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_a_norm_is_one_kernel(name: str) -> None:
+    inputs, outputs = FORWARD[name]()
+    plan = planned(inputs, outputs)
+    assert kernels(plan) == ["fused"]
+    assert plan.steps[0].bytes <= 1.1 * compulsory(plan)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_the_gradient_of_a_norm_is_one_kernel(name: str) -> None:
+    inputs, (output,) = FORWARD[name]()
+    cotangent = matrix("cotangent")
+    gradients = mg.grad(mg.sum(output * cotangent), inputs)
+    plan = planned([*inputs, cotangent], gradients)
+    assert kernels(plan) == ["fused"]
+    assert plan.steps[0].bytes <= 1.1 * compulsory(plan)
+
+
+def test_scratch_is_at_most_a_row_per_thread() -> None:
+    for make in FORWARD.values():
+        inputs, (output,) = make()
+        cotangent = matrix("cotangent")
+        gradients = mg.grad(mg.sum(output * cotangent), inputs)
+        for takes, gives in ((inputs, [output]), ([*inputs, cotangent], gradients)):
+            plan = planned(takes, gives, threads=2)
+            (step,) = plan.steps
+            if step.workspace is not None:
+                folds = len(gives)
+                row = 8 * max(ROWS, COLUMNS) + 64
+                assert int(plan.slots[step.workspace].size) <= 2 * (folds + 1) * row
+
+
+def test_cross_entropy_with_its_gradient_is_one_kernel() -> None:
+    x = matrix("logits")
+    labels = mg.var("labels", shape=(ROWS,), dtype="int32")
+    loss = mg.cross_entropy(x, labels)
+    plan = planned([x, labels], [loss, mg.grad(loss, x)])
+    assert kernels(plan) == ["fused"]
+    assert plan.steps[0].bytes <= 1.1 * compulsory(plan)
+
+
+def test_a_dense_layer_is_one_product_and_one_kernel() -> None:
+    x = matrix()
+    w = mg.var("W", shape=(COLUMNS, 16), init=mg.init.glorot_uniform(seed=0))
+    b = mg.var("b", shape=(16,), init=mg.init.zeros())
+    plan = planned([x], [mg.sigmoid(x @ w + b)])
+    assert kernels(plan) == ["gemm", "fused"]
+
+
+def _parameters(count: int) -> list[mg.Node]:
+    return [
+        mg.var(f"p{i}", init=np.full((3 + i, 5), 0.5, np.float32)) for i in range(count)
+    ]
+
+
+def test_adam_over_all_small_parameters_is_one_kernel() -> None:
+    parameters = _parameters(7)
+    gradients = [mg.var(f"g{i}", shape=p.shape) for i, p in enumerate(parameters)]
+    optimizer = mg.optimizer.Adam(1e-3)
+    surrogate = mg.sum(
+        mg.stack([mg.sum(p * g) for p, g in zip(parameters, gradients, strict=True)])
+    )
+    updates = optimizer.updates(surrogate, parameters)
+    plan = planned(gradients, [], list(updates.items()))
+    # The step counter is read by every parameter's part, so its own renewal comes after.
+    assert kernels(plan) == ["fused", "copy"]
+    assert int(plan.steps[1].bytes) <= 16
+
+
+def seed_step(layers: int) -> Plan:
+    """Return the plan of the seed network's training step."""
+    batch, width = 100, 528
+    x = mg.var("x", shape=(batch, 784))
+    labels = mg.var("labels", shape=(batch,), dtype="int32")
+    value, before, parameters = x, 784, []
+    for layer in range(layers + 1):
+        after = width if layer < layers else 10
+        w = mg.var(f"W{layer}", shape=(before, after), init=mg.init.zeros())
+        b = mg.var(f"b{layer}", shape=(after,), init=mg.init.zeros())
+        parameters += [w, b]
+        value = value @ w + b
+        if layer < layers:
+            value = mg.sigmoid(value)
+        before = after
+    loss = mg.cross_entropy(value, labels)
+    updates = mg.optimizer.SGD(0.05, weight_decay=0.001).updates(loss, parameters)
+    return planned([x, labels], [loss], list(updates.items()))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_the_seed_network_stores_no_weight_gradient(layers: int) -> None:
+    plan = seed_step(layers)
+    largest = max(
+        (int(slot.size) for slot in plan.slots if slot.place is Place.ARENA), default=0
+    )
+    assert largest < 4 * 528 * 528, "a weight gradient has a buffer of its own"
+    into_weights = [
+        step
+        for step in plan.steps
+        if step.kernel == "gemm"
+        and plan.slots[step.outputs[0].slot].place is Place.STATE
+    ]
+    assert len(into_weights) == layers + 1
+    if layers == 4:
+        assert len(plan.steps) <= 28
+
+
+def test_a_column_sum_becomes_gemv_when_forced() -> None:
+    x = matrix()
+    plan = planned([x], [mg.sum(x, axis=0)], reduce_to_gemv="always")
+    assert kernels(plan) == ["gemv"]
+    plan = planned([x], [mg.sum(x, axis=0)], reduce_to_gemv="never")
+    assert kernels(plan) == ["fused"]
+
+
+def test_a_refusal_has_a_reason() -> None:
+    x = mg.var("x", shape=(8, 1 << 20))
+    trace = Trace()
+    graph = freeze([x], [mg.softmax(x)], trace=trace)
+    _, report = pipeline.run(graph, trace)
+    reasons = [refusal.reason for refusal in report["fuse"].refusals]
+    assert any("a row takes 4194304 bytes" in reason for reason in reasons), reasons
+
+
+def test_skipping_fusion_gives_the_same_values() -> None:
+    rng = np.random.default_rng(0)
+    x = matrix()
+    y = mg.softmax(mg.tanh(x) * 2.0) + mg.sum(x, axis=0)
+    feed = rng.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    with_fusion = mg.function([x], y)
+    without = mg.function([x], y, skip=("fuse",))
+    assert len(without.plan.steps) > len(with_fusion.plan.steps)
+    tolerance = mg.dtypes.tolerance(np.dtype("float32"), "reassoc")
+    assert tolerance.close(with_fusion(feed), without(feed), scale=50.0)
+
+
+def test_fusing_again_changes_nothing() -> None:
+    from magmagraph.passes.fuse import fuse
+
+    inputs, outputs = _layer_norm()
+    graph = freeze(inputs, outputs)
+    options = pipeline.Options.make()
+    once = fuse(graph, Trace(), options)
+    assert once is not graph
+    assert fuse(once, Trace(), options) is once
+
+

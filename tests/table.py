@@ -1,0 +1,107 @@
+"""Calls the records of the operation table with their samples: shared by its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import magmagraph as mg
+from magmagraph.dtypes import canonical, is_float, tolerance
+from magmagraph.op import Composite, Kind, Op, Sample
+from magmagraph.ops import TABLE
+
+DTYPES = tuple(map(canonical, ("float64", "float32", "float16", "bfloat16")))
+Record = Op | Composite
+
+# What users call. Random numbers have no samples and no reference: their tests are statistical.
+PUBLIC: dict[str, Record] = {
+    name: record
+    for name, record in TABLE.items()
+    if record.function is not None and record.kind is not Kind.RANDOM
+}
+
+
+def samples(records: dict[str, Record] = PUBLIC) -> Iterator[tuple[str, int]]:
+    """Name every sample of every record."""
+    for name, record in records.items():
+        for i in range(len(record.samples() if record.samples is not None else ())):
+            yield name, i
+
+
+def sample_of(name: str, i: int) -> tuple[Record, Sample]:
+    """Return the record and its sample."""
+    record = TABLE[name]
+    assert record.samples is not None
+    return record, record.samples()[i]
+
+
+def is_float_array(value: Any) -> bool:
+    """Tell whether a sample's operand is an array of floats."""
+    return isinstance(value, (np.ndarray, np.generic)) and is_float(value.dtype)
+
+
+def mapped(values: tuple[Any, ...], change: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Change every array among operands, also those inside lists."""
+    return tuple(
+        [change(v) for v in value] if isinstance(value, list) else change(value) for value in values
+    )
+
+
+def flattened(values: tuple[Any, ...]) -> list[Any]:
+    """Return all operands, those inside lists too."""
+    return [part for value in values for part in (value if isinstance(value, list) else [value])]
+
+
+def rounded(operands: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
+    """Return the operands with float arrays in a dtype."""
+    return mapped(operands, lambda v: v.astype(dtype) if is_float_array(v) else v)
+
+
+def widened(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the operands with float arrays in float64: what the reference is given."""
+    return rounded(operands, np.dtype(np.float64))
+
+
+def leaves(operands: tuple[Any, ...], label: str = "x") -> tuple[tuple[Any, ...], dict[Any, Any]]:
+    """Return inputs in the arrays' places, and what to feed them."""
+    feeds: dict[Any, Any] = {}
+
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return value
+        node = mg.input(f"{label}{len(feeds)}", value.shape, value.dtype)
+        feeds[node] = value
+        return node
+
+    return mapped(operands, leaf), feeds
+
+
+def results(value: Any) -> list[Any]:
+    """Return one result or several as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def magnitude(*values: Any) -> float:
+    """Return the largest finite absolute value among arrays, at least 1."""
+    largest = 1.0
+    for value in values:
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, str):
+                continue
+            if isinstance(part, str):
+                continue
+            array = np.asarray(part, dtype=np.float64)
+            finite = np.abs(array[np.isfinite(array)])
+            largest = max(largest, float(np.max(finite, initial=0.0)))
+    return largest
+
+
+def assert_agrees(actual: Any, expected: Any, numerics: str, scale: float = 1.0) -> None:
+    """Compare by the row of the tolerance table for the actual value's dtype."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"shapes {actual.shape} and {expected.shape} differ"
+    assert tolerance(actual.dtype, numerics).close(actual, expected, scale), (
+        f"{actual!r} differs from {expected!r}"
+    )

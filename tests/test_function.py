@@ -1,0 +1,245 @@
+"""`mg.function`: feeds, structures, updates, ownership of results, specializations, copies."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+
+
+@pytest.fixture
+def x() -> mg.Node:
+    return mg.var("x", shape=("batch", 3))
+
+
+def test_feeds_by_position_name_and_node(x: mg.Node) -> None:
+    y = mg.var("y", shape=(3,))
+    f = mg.function([x, y], x * y)
+    a, b = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
+    for result in (f(a, b), f(a, y=b), f({x: a, "y": b}), f(x=a, y=b)):
+        np.testing.assert_array_equal(result, a * b)
+
+
+def test_structures_of_outputs(x: mg.Node) -> None:
+    a = np.ones((1, 3), np.float32)
+    double, triple = x * 2.0, x * 3.0
+    assert mg.function([x], None)(a) is None
+    assert mg.function([x], [])(a) == []
+    assert isinstance(mg.function([x], double)(a), np.ndarray)
+    out = mg.function([x], {"two": double, "more": [triple, (double,)]})(a)
+    assert set(out) == {"two", "more"}
+    assert float(out["more"][0][0, 0]) == 3.0
+    assert isinstance(out["more"][1], tuple)
+
+
+def test_results_are_owned_by_the_caller(x: mg.Node) -> None:
+    f = mg.function([x], [x + 1.0, x])
+    first = f(np.zeros((2, 3)))
+    kept = [array.copy() for array in first]
+    view = first[0][1:]
+    del first
+    for value in range(1, 6):
+        f(np.full((2, 3), float(value)))
+    np.testing.assert_array_equal(view, kept[0][1:])
+
+
+def test_buffers_are_used_again_once_dropped(x: mg.Node) -> None:
+    f = mg.function([x], x + 1.0)
+    feed = np.zeros((2, 3), np.float32)
+    addresses = {f(feed).ctypes.data for _ in range(10)}
+    assert len(addresses) == 1
+
+
+def test_an_output_that_is_an_input_a_variable_or_a_constant_is_copied(x: mg.Node) -> None:
+    w = mg.var("w", init=np.ones(3, np.float32))
+    f = mg.function([x], [x, w, mg.constant(7.0), x])
+    feed = np.zeros((2, 3), np.float32)
+    a, b, c, d = f(feed)
+    a[...] = 5.0
+    b[...] = 5.0
+    assert feed.max() == 0.0
+    assert d.max() == 0.0
+    assert w.value.max() == 1.0
+    assert float(c) == 7.0
+
+
+def test_out_receives_the_results(x: mg.Node) -> None:
+    f = mg.function([x], [x + 1.0])
+    target = np.empty((2, 3), np.float32)
+    (result,) = f(np.ones((2, 3), np.float32), out=[target])
+    assert result is target
+    assert target.max() == 2.0
+    same = np.ones((2, 3), np.float32)
+    f(same, out=[same])
+    assert same.max() == 2.0
+
+
+def test_updates_see_the_values_of_before() -> None:
+    a, b = mg.var("a", init=1.0), mg.var("b", init=2.0)
+    total = a + b
+    f = mg.function([], [a, total], updates={a: b, b: a})
+    old, both = f()
+    assert (float(old), float(both)) == (1.0, 3.0)
+    assert (float(a.value), float(b.value)) == (2.0, 1.0)
+
+
+def test_a_chain_of_updates_uses_old_values() -> None:
+    a = mg.var("a", init=np.eye(4, dtype=np.float32) * 2.0)
+    b = mg.var("b", init=np.eye(4, dtype=np.float32) * 3.0)
+    f = mg.function([], None, updates={a: a @ b, b: b @ a, })
+    f()
+    np.testing.assert_array_equal(a.value, np.eye(4) * 6.0)
+    np.testing.assert_array_equal(b.value, np.eye(4) * 6.0)
+
+
+def test_an_update_that_is_also_returned(x: mg.Node) -> None:
+    w = mg.var("w", init=np.zeros(3, np.float32))
+    new = w + mg.sum(x, axis=0)
+    f = mg.function([x], [new, w], updates={w: new})
+    after, before = f(np.ones((2, 3), np.float32))
+    assert after.max() == 2.0
+    assert before.max() == 0.0
+    assert w.value.max() == 2.0
+
+
+def test_a_new_size_is_a_specialization(x: mg.Node) -> None:
+    f = mg.function([x], mg.sum(x))
+    for rows in (2, 5, 2):
+        assert float(f(np.ones((rows, 3)))) == 3 * rows
+    assert [sizes for sizes, _ in f.specializations] == [{"batch": 5}, {"batch": 2}] or [
+        sizes for sizes, _ in f.specializations
+    ] == [{"batch": 2}, {"batch": 5}]
+    assert any("batch: 2 -> 5" in cause for _, cause in f.specializations)
+
+
+def test_specializations_are_bounded(x: mg.Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mg.config, "specializations", 3)
+    f = mg.function([x], mg.sum(x))
+    for rows in range(1, 9):
+        f(np.ones((rows, 3)))
+    assert len(f.specializations) == 3
+
+
+def test_zero_rows(x: mg.Node) -> None:
+    f = mg.function([x], [x * 2.0, mg.sum(x, axis=0)])
+    doubled, total = f(np.ones((0, 3), np.float32))
+    assert doubled.shape == (0, 3)
+    np.testing.assert_array_equal(total, np.zeros(3))
+
+
+def test_noncontiguous_and_foreign_feeds(x: mg.Node) -> None:
+    f = mg.function([x], x * 2.0)
+    whole = np.arange(24, dtype=np.float64).reshape(3, 8).T
+    np.testing.assert_array_equal(f(whole), whole.astype(np.float32) * 2)
+    np.testing.assert_array_equal(f([[1, 2, 3]]), [[2.0, 4.0, 6.0]])
+
+
+def test_run_stacks_the_outputs(x: mg.Node) -> None:
+    w = mg.var("w", init=0.0)
+    f = mg.function([x], [mg.sum(x), w], updates={w: w + 1.0})
+    sums, counts = f.run([(np.full((1, 3), float(i)),) for i in range(4)])
+    np.testing.assert_array_equal(sums, [0.0, 3.0, 6.0, 9.0])
+    np.testing.assert_array_equal(counts, [0.0, 1.0, 2.0, 3.0])
+    last = f.run(2, {x: np.ones((1, 3))}, keep="last")
+    assert float(last[1]) == 5.0
+
+
+def test_pickle_and_deepcopy_keep_meaning(x: mg.Node) -> None:
+    w = mg.var("w", init=np.arange(3, dtype=np.float32))
+    f = mg.function([x], {"y": x * w}, updates={w: w + 1.0})
+    feed = np.ones((2, 3), np.float32)
+    f(feed)
+    for other in (pickle.loads(pickle.dumps(f)), copy.deepcopy(f)):
+        expected = feed * (np.arange(3) + 1)
+        np.testing.assert_array_equal(other(feed)["y"], expected)
+    np.testing.assert_array_equal(w.value, np.arange(3) + 1)
+
+
+def test_several_threads_may_call(x: mg.Node) -> None:
+    w = mg.var("w", init=np.int64(0))
+    f = mg.function([x], mg.sum(x), updates={w: w + np.int64(1)})
+    results: list[float] = []
+
+    def work() -> None:
+        for _ in range(50):
+            results.append(float(f(np.ones((4, 3), np.float32))))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [12.0] * 200
+    assert int(w.value) == 200
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_can_call(x: mg.Node) -> None:
+    f = mg.function([x], mg.sum(mg.exp(x)))
+    feed = np.zeros((300, 3), np.float32)
+    assert float(f(feed)) == 900.0
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if float(f(feed)) == 900.0 else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_random_numbers_advance_by_committed_calls() -> None:
+    mg.random.seed(3)
+    noise = mg.random.uniform((4,))
+    f = mg.function([], noise)
+    first, second = f(), f()
+    assert not np.array_equal(first, second)
+    mg.random.seed(3)
+    again = mg.function([], mg.random.uniform((4,)))
+    np.testing.assert_array_equal(again(), first)
+    np.testing.assert_array_equal(again(), second)
+
+
+def interrupted_calls(f: object, variables: list[mg.Node], seconds: float, calls: int) -> int:
+    """Interrupt calls at random moments; return how many were seen; variables must agree."""
+    rng = np.random.default_rng(0)
+    seen = 0
+    main = threading.main_thread().ident
+    assert main is not None
+    for _ in range(calls):
+        timer = threading.Timer(
+            float(rng.uniform(0, seconds)), signal.pthread_kill, (main, signal.SIGINT)
+        )
+        timer.start()
+        try:
+            end = time.perf_counter() + seconds * 1.2
+            while time.perf_counter() < end:
+                f()  # type: ignore[operator]
+            timer.join()
+            time.sleep(0)
+        except KeyboardInterrupt:
+            seen += 1
+        timer.join()
+        values = [float(v.value.flat[0]) for v in variables]
+        assert len(set(values)) == 1, f"some variables are of before, some of after: {values}"
+        assert all(np.unique(v.value).size == 1 for v in variables)
+    return seen
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+def test_an_interrupt_leaves_all_of_before_or_all_of_after(
+    compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    variables = [
+        mg.var(f"v{i}", init=np.zeros((n, 40), np.float32)) for i, n in enumerate((3, 200, 40))
+    ]
+    f = mg.function([], None, updates={v: v + 1.0 for v in variables})
+    f()
+    assert interrupted_calls(f, variables, 0.004, 200) > 20

@@ -1,0 +1,198 @@
+"""Values and gradients at kinks, ties, poles and extremes: as each operation's text states them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreted import value, values
+
+import magmagraph as mg
+from magmagraph.ops.reduction import sum_to
+
+INF, NAN = np.inf, np.nan
+
+
+def _assert_close(found: np.ndarray, expected: Any) -> None:
+    allowed = mg.dtypes.tolerance(found.dtype, "stable")
+    assert allowed.close(found, expected, 0.0), f"{found!r} differs from {expected!r}"
+
+
+def _slopes(function: Callable[..., mg.Node], *points: Any, order: int = 1) -> list[np.ndarray]:
+    """Return the derivatives of the sum of a function with respect to each operand."""
+    arrays = [np.asarray(point, dtype=np.float64) for point in points]
+    nodes = [mg.input(f"x{i}", array.shape, "float64") for i, array in enumerate(arrays)]
+    gradients = [mg.sum(function(*nodes))]
+    for _ in range(order):
+        gradients = mg.grad(
+            sum((mg.sum(g) for g in gradients[1:]), mg.sum(gradients[0])), nodes, unused="zeros"
+        )
+    return values(gradients, dict(zip(nodes, arrays, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("function", "points", "expected"),
+    [
+        (mg.relu, [-1.0, 0.0, 2.0, NAN], [0.0, 0.0, 1.0, 0.0]),
+        (mg.absolute, [-1.0, 0.0, -0.0, 2.0], [-1.0, 0.0, 0.0, 1.0]),
+        (mg.leaky_relu, [-1.0, 0.0, 2.0], [0.01, 1.0, 1.0]),
+        (mg.elu, [-1000.0, 0.0, 1000.0], [0.0, 1.0, 1.0]),
+        (mg.hardtanh, [-1.0, 0.0, 1.0, 2.0], [1.0, 1.0, 1.0, 0.0]),
+        (lambda x: mg.clip(x, -1.0, 1.0), [-1.0, 0.0, 1.0, 2.0], [0.5, 1.0, 0.5, 0.0]),
+        (mg.sqrt, [0.0, 4.0], [INF, 0.25]),
+        (mg.sigmoid, [-1000.0, 0.0, 1000.0], [0.0, 0.25, 0.0]),
+        (mg.softplus, [-1000.0, 0.0, 1000.0], [0.0, 0.5, 1.0]),
+        (mg.tanh, [-1000.0, 0.0, 1000.0], [0.0, 1.0, 0.0]),
+        (lambda x: x**2, [-3.0, 0.0, 3.0], [-6.0, 0.0, 6.0]),
+        (lambda x: x**1, [-3.0, 0.0], [1.0, 1.0]),
+        (lambda x: x**0, [-3.0, 0.0], [0.0, 0.0]),
+        (lambda x: x**0.5, [0.0, 4.0], [INF, 0.25]),
+        (lambda x: mg.power(x, np.array([0.0, 1.0, 2.0])), [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]),
+        (lambda x: 0.0**x, [0.0, 2.0], [0.0, 0.0]),
+        (mg.max, [1.0, 3.0, 3.0, 2.0], [0.0, 0.5, 0.5, 0.0]),
+        (mg.min, [1.0, 3.0, 1.0, 1.0], [1 / 3, 0.0, 1 / 3, 1 / 3]),
+        (mg.norm, [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+        (mg.norm, [3.0, 0.0, -4.0], [0.6, 0.0, -0.8]),
+        (lambda x: mg.norm(x, ord=3), [0.0, 0.0], [0.0, 0.0]),
+        (mg.std, [2.0, 2.0], [0.0, 0.0]),
+        (mg.prod, [2.0, 3.0, 5.0], [15.0, 10.0, 6.0]),
+        (mg.prod, [2.0, 0.0, 5.0], [0.0, 10.0, 0.0]),
+        (mg.prod, [2.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+        (mg.logsumexp, [1000.0, 1000.0], [0.5, 0.5]),
+        (mg.logsumexp, [-INF, 0.0], [0.0, 1.0]),
+        (lambda x: mg.where(x > 0, mg.log(x), 0.0), [0.0, 2.0], [NAN, 0.5]),
+        (
+            lambda x: mg.where(x > 0, mg.log(mg.where(x > 0, x, 1.0)), 0.0),
+            [-1.0, 0.0, 2.0],
+            [0.0, 0.0, 0.5],
+        ),
+    ],
+)
+def test_slope(function: Callable[..., mg.Node], points: Any, expected: Any) -> None:
+    (found,) = _slopes(function, points)
+    _assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "y", "by_x", "by_y"),
+    [
+        (mg.maximum, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0], [0.0, 0.5, 1.0], [1.0, 0.5, 0.0]),
+        (mg.minimum, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0], [1.0, 0.5, 0.0], [0.0, 0.5, 1.0]),
+        (mg.hypot, [0.0, 3.0], [0.0, 4.0], [0.0, 0.6], [0.0, 0.8]),
+        (mg.power, [0.0, 2.0], [2.0, 0.0], [0.0, 0.0], [0.0, np.log(2.0)]),
+        (mg.remainder, [5.5], [2.0], [1.0], [-2.0]),
+    ],
+)
+def test_slopes_of_two(
+    function: Callable[..., mg.Node], x: Any, y: Any, by_x: Any, by_y: Any
+) -> None:
+    found = _slopes(function, x, y)
+    _assert_close(found[0], by_x)
+    _assert_close(found[1], by_y)
+
+
+@pytest.mark.parametrize(
+    ("function", "points", "expected"),
+    [
+        (lambda x: x**2, [0.0, 1.5], [2.0, 2.0]),
+        (lambda x: x**3, [0.0, 2.0], [0.0, 12.0]),
+        (mg.relu, [-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]),
+        (mg.absolute, [-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]),
+        (mg.softplus, [-1000.0, 0.0, 1000.0], [0.0, 0.25, 0.0]),
+        # Row sums of the matrix of the products of all elements but two.
+        (mg.prod, [2.0, 0.0, 5.0], [5.0, 7.0, 2.0]),
+        (mg.prod, [2.0, 0.0, 0.0], [0.0, 2.0, 2.0]),
+        (mg.norm, [0.0, 0.0], [0.0, 0.0]),
+    ],
+)
+def test_curvature(function: Callable[..., mg.Node], points: Any, expected: Any) -> None:
+    (found,) = _slopes(function, points, order=2)
+    _assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "points", "expected"),
+    [
+        (mg.sigmoid, [-1000.0, 1000.0, -INF, INF], [0.0, 1.0, 0.0, 1.0]),
+        (mg.softplus, [-1000.0, 1000.0, -INF, INF], [0.0, 1000.0, 0.0, INF]),
+        (mg.relu, [NAN, -INF, INF], [NAN, 0.0, INF]),
+        (lambda x: mg.maximum(x, 0.0), [NAN, -INF, INF], [NAN, 0.0, INF]),
+        (mg.elu, [-INF, 1000.0], [-1.0, 1000.0]),
+        (mg.sign, [NAN, -0.0, -3.0], [NAN, 0.0, -1.0]),
+        (lambda x: mg.hypot(x, x), [1e30, 1e-30], [1e30 * np.sqrt(2.0), 1e-30 * np.sqrt(2.0)]),
+        (mg.logsumexp, [-INF, -INF], -INF),
+        (mg.logsumexp, [INF, 1.0], INF),
+        (mg.logsumexp, [NAN, 1.0], NAN),
+        (mg.max, [1.0, NAN], NAN),
+        (mg.argmax, [1.0, NAN, NAN, INF], 1),
+        (mg.argmin, [2.0, -1.0, -1.0], 1),
+        (mg.any, [0.0, NAN], True),
+        (mg.floor_divide, ([7.0, 7.0, -1.0], [0.0, INF, INF]), [INF, 0.0, -1.0]),
+        (mg.erfinv, [-1.0, 1.0, 2.0], [-INF, INF, NAN]),
+        (mg.round, [0.5, 1.5, 2.5, -0.5], [0.0, 2.0, 2.0, -0.0]),
+    ],
+)
+def test_value(function: Callable[..., mg.Node], points: Any, expected: Any) -> None:
+    operands = points if isinstance(points, tuple) else (points,)
+    arrays = [np.asarray(operand, dtype=np.float32) for operand in operands]
+    nodes = [mg.input(f"x{i}", array.shape) for i, array in enumerate(arrays)]
+    found = value(function(*nodes), dict(zip(nodes, arrays, strict=True)))
+    _assert_close(found, expected)
+
+
+def test_sums_of_16_bit_floats_keep_their_range() -> None:
+    x = mg.input("x", ("n",), "float16")
+    ones = np.full(100_000, 2.0, dtype=np.float16)
+    for function, expected in (
+        (mg.mean, 2.0),
+        (mg.variance, 0.0),
+        (mg.norm, np.float16(np.sqrt(400_000.0))),
+    ):
+        found = value(function(x), {x: ones})
+        assert found.dtype == np.float16
+        assert found == expected
+
+
+def test_integer_sums_are_wide() -> None:
+    for dtype, wide in (("int8", "int64"), ("uint16", "uint64"), ("bool", "int64")):
+        x = mg.input("x", (3,), dtype)
+        assert mg.sum(x).dtype == mg.prod(x).dtype == np.dtype(wide)
+        assert mg.sum(x, dtype="int32").dtype == np.int32
+        assert mg.mean(x).dtype == mg.config.float_dtype
+
+
+def test_empty_axes() -> None:
+    x = mg.input("x", (0, 3))
+    empty = np.zeros((0, 3), np.float32)
+    np.testing.assert_array_equal(value(mg.sum(x, axis=0), {x: empty}), np.zeros(3))
+    np.testing.assert_array_equal(value(mg.prod(x, axis=0), {x: empty}), np.ones(3))
+    assert value(mg.all(x), {x: empty})
+    assert value(mg.max(x, axis=1), {x: empty}).shape == (0,)
+    assert np.isnan(value(mg.mean(x), {x: empty}))
+
+
+def test_sum_to_undoes_broadcasting() -> None:
+    x = mg.input("x", ("n", 3, "m"))
+    n, three, m = x.shape
+    array = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    cases: list[tuple[tuple[Any, ...], tuple[int, ...]]] = [
+        ((n, three, m), (2, 3, 4)),
+        ((m,), (4,)),
+        ((3, 1), (3, 1)),
+        ((n, 1, m), (2, 1, 4)),
+        ((1, 1, 1), (1, 1, 1)),
+        ((), ()),
+    ]
+    for shape, bound in cases:
+        node = sum_to(x, shape)
+        assert node.shape == shape
+        expected = array
+        while expected.ndim > len(bound):
+            expected = expected.sum(axis=0)
+        for axis, extent in enumerate(bound):
+            if extent == 1:
+                expected = expected.sum(axis=axis, keepdims=True)
+        np.testing.assert_array_equal(value(node, {x: array}), expected)
+    assert sum_to(x, x.shape) is x

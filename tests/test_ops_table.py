@@ -1,0 +1,265 @@
+"""Tests made from the operation table: every record, every sample."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreted import values
+from table import (
+    DTYPES,
+    PUBLIC,
+    assert_agrees,
+    flattened,
+    is_float_array,
+    leaves,
+    magnitude,
+    results,
+    rounded,
+    sample_of,
+    samples,
+    widened,
+)
+
+import magmagraph as mg
+from magmagraph.dims import Dim
+from magmagraph.dtypes import is_float
+from magmagraph.errors import MagmagraphError
+from magmagraph.op import Kind, Op
+from magmagraph.ops import TABLE
+
+SAMPLES = list(samples())
+
+
+def _smooth(name: str) -> bool:
+    """Tell whether a record has a gradient."""
+    record = TABLE[name]
+    return not record.no_gradient
+
+
+GRADIENTS = [(name, i) for name, i in SAMPLES if _smooth(name)]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_record_is_complete(name: str) -> None:
+    record = TABLE[name]
+    assert record.name == name
+    assert record.doc.endswith("."), "the tables of the documentation show this line"
+    if isinstance(record, Op):
+        assert record.gradient is not None or record.no_gradient, "no gradient, and no reason"
+    if name not in PUBLIC:
+        return
+    assert record.samples is not None, "no samples"
+    assert record.samples()
+    assert record.reference is not None, "nothing to compare with"
+    for sample in record.samples():
+        if sample.gradient is not None:
+            floats = [i for i, value in enumerate(sample.inputs) if is_float_array(value)]
+            assert sample.reason or set(floats) <= set(sample.gradient), (
+                "operands without a gradient, and no reason"
+            )
+    function = record.function
+    assert function is not None
+    assert function.__name__ == name.rpartition(".")[2]
+    text = inspect.getdoc(function) or ""
+    assert "Examples\n--------" in text
+
+
+# pytest finds the docstrings of written functions by itself, but not those of generated ones.
+GENERATED = [
+    name
+    for name, record in PUBLIC.items()
+    if record.function.__globals__["__name__"] != record.function.__module__  # type: ignore[union-attr]
+]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_docstring_runs(name: str) -> None:
+    record = TABLE[name]
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    runner = doctest.DocTestRunner(optionflags=flags)
+    (test,) = doctest.DocTestFinder(recurse=False).find(record.function, name, False, globs={})
+    log: list[str] = []
+    assert runner.run(test, out=log.append).failed == 0, "".join(log)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize(("name", "i"), SAMPLES)
+def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
+    record, sample = sample_of(name, i)
+    operands = rounded(sample.inputs, dtype)
+    nodes, feeds = leaves(operands)
+    assert record.function is not None
+    assert record.reference is not None
+    made = results(record.function(*nodes, **sample.attrs))
+    with np.errstate(all="ignore"):
+        expected = results(record.reference(*widened(operands), **sample.attrs))
+    assert len(made) == len(expected)
+    given = magnitude(*operands)
+    given_floats = any(map(is_float_array, flattened(operands)))
+    for node, value, wanted in zip(made, values(made, feeds), expected, strict=True):
+        assert value.shape == node.shape, "the shape rule and the result differ"
+        assert value.dtype == node.dtype
+        if "dtype" in sample.attrs:
+            assert node.dtype == mg.dtypes.canonical(sample.attrs["dtype"])
+        elif is_float(node.dtype):
+            assert np.asarray(wanted).dtype == np.float64
+            wide = node.dtype == np.float32 and dtype.itemsize < 4  # statistics of 16-bit floats
+            assert wide or node.dtype == (dtype if given_floats else mg.config.float_dtype)
+        else:
+            assert node.dtype.kind == np.asarray(wanted).dtype.kind
+        assert_agrees(value, wanted, record.numerics, max(given, magnitude(wanted)))
+
+
+@pytest.mark.parametrize(("name", "i"), SAMPLES)
+def test_named_dimension_gives_the_same(name: str, i: int) -> None:
+    """Every extent in turn becomes a name, wherever it stands; where that fits, it is exact."""
+    record, sample = sample_of(name, i)
+    nodes, feeds = leaves(sample.inputs)
+    assert record.function is not None
+    plain = results(record.function(*nodes, **sample.attrs))
+    expected = values(plain, feeds)
+    extents = {extent for array in feeds.values() for extent in array.shape if extent > 1}
+    for extent in sorted(extents):
+        symbolic = {
+            node: mg.input(
+                node.name, tuple("n" if e == extent else e for e in node.shape), node.dtype
+            )
+            for node in feeds
+        }
+        given = [
+            [symbolic[v] for v in x]
+            if isinstance(x, list)
+            else symbolic.get(x, x)
+            if isinstance(x, mg.Node)
+            else x
+            for x in nodes
+        ]
+        try:
+            named = results(record.function(*given, **sample.attrs))
+        except MagmagraphError:
+            # Arguments that speak of an int, as a shape or a position does, may not fit a name.
+            assert record.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION)
+            continue
+        fed = {symbolic[node]: array for node, array in feeds.items()}
+        for node, value, wanted in zip(named, values(named, fed), expected, strict=True):
+            bound = tuple(
+                mg.dims.evaluate(e, {"n": extent}) if isinstance(e, Dim) else e for e in node.shape
+            )
+            assert bound == wanted.shape
+            assert value.dtype == wanted.dtype
+            assert_agrees(value, wanted, record.numerics, magnitude(wanted))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_planned_is_interpreted(name: str) -> None:
+    record = PUBLIC[name]
+    assert record.samples is not None
+    assert record.function is not None
+    made: list[Any] = []
+    feeds: dict[Any, Any] = {}
+    for i, sample in enumerate(record.samples()):
+        for dtype in DTYPES:
+            nodes, fed = leaves(rounded(sample.inputs, dtype), f"{dtype.name}_{i}_")
+            feeds |= fed
+            made += results(record.function(*nodes, **sample.attrs))
+            if not any(is_float_array(value) for value in fed.values()):
+                break
+    compiled = mg.function(list(feeds), made)
+    found = compiled(*feeds.values())
+    for node, value, wanted in zip(made, found, values(made, feeds), strict=True):
+        assert value.dtype == node.dtype
+        assert_agrees(value, wanted, record.numerics, magnitude(wanted))
+
+
+def _differentiated(name: str, i: int) -> tuple[Any, tuple[np.ndarray, ...]] | None:
+    """Return a function of the operands to differentiate, and the point."""
+    record, sample = sample_of(name, i)
+    chosen = [
+        k
+        for k, value in enumerate(sample.inputs)
+        if (sample.gradient is None or k in sample.gradient)
+        and (is_float_array(value) or (isinstance(value, list) and is_float_array(value[0])))
+    ]
+    point: list[np.ndarray] = []
+    for k in chosen:
+        value = sample.inputs[k]
+        point += value if isinstance(value, list) else [value]
+    if not point:
+        return None
+
+    def function(*nodes: mg.Node) -> mg.Node:
+        left = list(nodes)
+        operands = list(sample.inputs)
+        for k in chosen:
+            value = operands[k]
+            if isinstance(value, list):
+                operands[k], left = left[: len(value)], left[len(value) :]
+            else:
+                operands[k], left = left[0], left[1:]
+        assert record.function is not None
+        parts = results(record.function(*operands, **sample.attrs))
+        total = None
+        for number, part in enumerate(parts):
+            if not is_float(part.dtype):
+                continue
+            weights = np.random.default_rng(number).uniform(0.5, 1.5, part.shape)
+            term = mg.sum(part * weights)
+            total = term if total is None else total + term
+        assert total is not None, "a result without a float has no gradient: say so in the record"
+        return total
+
+    return function, tuple(point)
+
+
+@pytest.mark.parametrize(("name", "i"), GRADIENTS)
+def test_gradient_is_the_central_difference(name: str, i: int) -> None:
+    found = _differentiated(name, i)
+    if found is None:
+        return
+    function, point = found
+    report = mg.check_gradients(function, point)
+    assert len(report.targets) == len(point) or TABLE[name].kind is Kind.REDUCTION
+
+
+@pytest.mark.parametrize(("name", "i"), GRADIENTS)
+def test_second_derivative_is_the_central_difference(name: str, i: int) -> None:
+    found = _differentiated(name, i)
+    if found is None:
+        return
+    function, point = found
+
+    def slope(*nodes: mg.Node) -> mg.Node:
+        """Return the derivative in a fixed random direction."""
+        gradients = mg.grad(function(*nodes), list(nodes), unused="zeros")
+        direction = np.random.default_rng(7)
+        terms = [mg.sum(g * direction.uniform(0.5, 1.5, g.shape)) for g in gradients]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    mg.check_gradients(slope, point)
+
+
+BAD = [
+    (name, i)
+    for name, record in TABLE.items()
+    if record.bad_samples is not None
+    for i in range(len(record.bad_samples()))
+]
+
+
+@pytest.mark.parametrize(("name", "i"), BAD)
+def test_bad_sample_is_refused(name: str, i: int) -> None:
+    record = TABLE[name]
+    assert record.bad_samples is not None
+    assert record.function is not None
+    bad = record.bad_samples()[i]
+    nodes, _ = leaves(bad.inputs)
+    with pytest.raises(bad.error) as caught:
+        record.function(*nodes, **bad.attrs)
+    assert str(caught.value).splitlines()[0] == bad.text

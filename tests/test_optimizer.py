@@ -1,0 +1,587 @@
+"""Optimizers against their formulas in NumPy, and everything around the rules."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph.dtypes import canonical, tolerance
+
+opt = mg.optimizer
+STEPS = 7
+START = {"w": np.array([0.5, -1.5, 2.0]), "b": np.array(0.7)}
+TARGET = np.array([1.0, 0.5, -0.5])
+
+
+def variables() -> dict[str, mg.Variable]:
+    return {name: mg.var(name, init=value) for name, value in START.items()}
+
+
+def loss_of(v: dict[str, mg.Node]) -> mg.Node:
+    return mg.sum((v["w"] - TARGET) ** 2) * 0.5 + 1.5 * v["b"] ** 2
+
+
+def slopes(w: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return w - TARGET, 3.0 * b
+
+
+class Rule:
+    """One element of the parameters under a rule, written out in NumPy."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def run(self, steps=STEPS):
+        w, b = START["w"].copy(), START["b"].copy()
+        memory = [{}, {}]
+        for t in range(1, steps + 1):
+            gw, gb = slopes(w, b)
+            w, b = self.step(w, gw, memory[0], t), self.step(b, gb, memory[1], t)
+        return {"w": w, "b": b}
+
+
+def plain(p, g, m, t):
+    return p - 0.1 * g
+
+
+def decaying(p, g, m, t):
+    return p - 0.1 * (g + 0.2 * p)
+
+
+def momentum(p, g, m, t):
+    m["v"] = 0.8 * m.get("v", 0.0) + g + 0.2 * p
+    return p - 0.1 * m["v"]
+
+
+def nesterov(p, g, m, t):
+    g = g + 0.2 * p
+    m["v"] = 0.8 * m.get("v", 0.0) + g
+    return p - 0.1 * (g + 0.8 * m["v"])
+
+
+def adagrad(p, g, m, t):
+    m["s"] = m.get("s", 0.3) + g**2
+    return p - 0.1 * g / (np.sqrt(m["s"]) + 1e-10)
+
+
+def rmsprop(p, g, m, t):
+    m["s"] = 0.7 * m.get("s", 0.0) + 0.3 * g**2
+    return p - 0.1 * g / (np.sqrt(m["s"]) + 1e-8)
+
+
+def rmsprop_full(p, g, m, t):
+    m["s"] = 0.7 * m.get("s", 0.0) + 0.3 * g**2
+    m["m"] = 0.7 * m.get("m", 0.0) + 0.3 * g
+    m["v"] = 0.6 * m.get("v", 0.0) + g / (np.sqrt(m["s"] - m["m"] ** 2) + 1e-3)
+    return p - 0.1 * m["v"]
+
+
+def adam_direction(g, m, t, eps):
+    m["m"] = 0.9 * m.get("m", 0.0) + 0.1 * g
+    m["v"] = 0.999 * m.get("v", 0.0) + 0.001 * g**2
+    return m["m"] / (1 - 0.9**t) / (np.sqrt(m["v"] / (1 - 0.999**t)) + eps)
+
+
+def adam(p, g, m, t):
+    return p - 0.1 * adam_direction(g + 0.2 * p, m, t, 1e-8)
+
+
+def adamw(p, g, m, t):
+    return p - 0.1 * (adam_direction(g, m, t, 1e-8) + 0.2 * p)
+
+
+def lamb(p, g, m, t):
+    s = adam_direction(g, m, t, 1e-6) + 0.2 * p
+    return p - 0.1 * np.linalg.norm(p) / np.linalg.norm(s) * s
+
+
+def lars(p, g, m, t):
+    ratio = 0.02 * np.linalg.norm(p) / (np.linalg.norm(g) + 0.2 * np.linalg.norm(p))
+    m["v"] = 0.8 * m.get("v", 0.0) + 0.1 * ratio * (g + 0.2 * p)
+    return p - m["v"]
+
+
+RULES = {
+    "plain": (lambda: opt.GradientDescent(0.1), plain),
+    "decay": (lambda: opt.SGD(0.1, weight_decay=0.2), decaying),
+    "momentum": (lambda: opt.SGD(0.1, momentum=0.8, weight_decay=0.2), momentum),
+    "nesterov": (lambda: opt.SGD(0.1, 0.8, nesterov=True, weight_decay=0.2), nesterov),
+    "AdaGrad": (lambda: opt.AdaGrad(0.1, initial=0.3), adagrad),
+    "RMSProp": (lambda: opt.RMSProp(0.1, decay=0.7), rmsprop),
+    "RMSProp, all options": (
+        lambda: opt.RMSProp(0.1, decay=0.7, eps=1e-3, momentum=0.6, centered=True),
+        rmsprop_full,
+    ),
+    "Adam": (lambda: opt.Adam(0.1, weight_decay=0.2), adam),
+    "AdamW": (lambda: opt.AdamW(0.1, weight_decay=0.2), adamw),
+    "LAMB": (lambda: opt.LAMB(0.1, weight_decay=0.2), lamb),
+    "LARS": (lambda: opt.LARS(0.1, momentum=0.8, weight_decay=0.2, trust=0.02), lars),
+}
+
+
+def close(found, expected, dtype="float64", scale=10.0):
+    """Compare parameters; a few steps of a division by small roots multiply the rounding."""
+    for name, right in expected.items():
+        table = tolerance(canonical(dtype), "reassoc")
+        assert table.close(found[name].value, right, scale), (name, found[name].value, right)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule(name):
+    make, rule = RULES[name]
+    v = variables()
+    step = make().step(loss_of(v), v)
+    for _ in range(STEPS):
+        step()
+    close(v, Rule(rule).run(), scale=1e4 if name.startswith("RMSProp,") else 10.0)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule_in_float32(name):
+    make, rule = RULES[name]
+    v = {n: mg.var(n, init=a.astype(np.float32)) for n, a in START.items()}
+    loss = mg.sum((v["w"] - TARGET.astype(np.float32)) ** 2) * 0.5 + 1.5 * v["b"] ** 2
+    step = make().step(loss, v)
+    for _ in range(STEPS):
+        step()
+    close(v, Rule(rule).run(), "float32", scale=1e3 if name.startswith("RMSProp,") else 10.0)
+
+
+class TestLearningRate:
+    def test_can_be_set_between_calls(self):
+        x = mg.var("x", init=np.float64(8.0))
+        optimizer = opt.SGD(0.25)
+        step = optimizer.step(x**2, x)
+        step()
+        assert x.value == 4.0
+        optimizer.learning_rate.value = 0.5
+        step()
+        assert x.value == 0.0
+
+    def test_can_be_read_and_set_before_the_first_step(self):
+        x = mg.var("x", init=8.0)
+        optimizer = opt.SGD(0.5)
+        assert optimizer.learning_rate.value == 0.5
+        optimizer.learning_rate.value = 0.25
+        optimizer.step(x**2, x)()
+        assert x.value == 4.0
+
+    def test_schedule(self):
+        x = mg.var("x", init=np.float64(0.0))
+        optimizer = opt.SGD(mg.schedule.step(1.0, every=2, factor=0.5))
+        step = optimizer.step(-x, x)
+        seen, rates = [], []
+        for _ in range(6):
+            rates.append(float(optimizer.learning_rate.value))
+            step()
+            seen.append(float(x.value))
+        assert rates == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+        assert seen == list(np.cumsum(rates))
+        assert optimizer.state["step"].value == 6
+
+    def test_scheduled_rate_can_be_set_for_one_step(self):
+        x = mg.var("x", init=np.float64(0.0))
+        optimizer = opt.SGD(mg.schedule.constant(1.0))
+        step = optimizer.step(-x, x)
+        step()
+        optimizer.learning_rate.value = 10.0
+        step()
+        step()
+        assert x.value == 12.0
+
+    def test_function_of_the_step(self):
+        x = mg.var("x", init=np.float64(0.0))
+        step = opt.SGD(lambda t: mg.cast(t, "float64") + 1.0).step(-x, x)
+        for _ in range(4):
+            step()
+        assert x.value == 1 + 2 + 3 + 4
+
+    def test_node(self):
+        x, rate = mg.var("x", init=np.float64(0.0)), mg.var("rate", shape=(), dtype="float64")
+        optimizer = opt.SGD(rate * 2.0)
+        step = optimizer.step(-x, x, inputs=[rate])
+        for r in (0.5, 0.25):
+            step(np.float64(r))
+        assert x.value == 1.5
+        assert optimizer.learning_rate.value == 0.5
+
+    def test_variable(self):
+        x, rate = mg.var("x", init=np.float64(0.0)), mg.var("rate", init=np.float64(0.5))
+        optimizer = opt.SGD(rate)
+        assert optimizer.learning_rate is rate
+        optimizer.step(-x, x)()
+        assert x.value == 0.5
+
+    def test_plateau(self):
+        x = mg.var("x", init=np.float64(0.0))
+        rate = mg.schedule.plateau(1.0, factor=0.5, patience=0)
+        step = opt.SGD(rate).step(-x, x)
+        step()
+        rate.report(1.0)
+        rate.report(1.0)
+        step()
+        assert x.value == 1.5
+
+    @pytest.mark.parametrize(
+        ("rate", "text"),
+        [
+            (
+                "fast",
+                "the learning rate is a str\n"
+                "  needed: a number, a schedule, a function of the step, or a scalar node",
+            ),
+            (
+                mg.constant([0.1, 0.2]),
+                "the learning rate is a node of shape (2,)\n  needed: a scalar",
+            ),
+        ],
+    )
+    def test_bad_rate(self, rate, text):
+        with pytest.raises(mg.ConfigError) as caught:
+            opt.SGD(rate)
+        assert str(caught.value) == text
+
+
+class TestUpdates:
+    def test_are_nodes_of_variables(self):
+        v = variables()
+        updates = opt.Adam(0.1).updates(loss_of(v), v)
+        assert all(isinstance(target, mg.Variable) for target in updates)
+        assert [target.name for target in updates] == [
+            "w",
+            "w/m",
+            "w/v",
+            "b",
+            "b/m",
+            "b/v",
+            "step",
+        ]
+        assert all(target.type == value.type for target, value in updates.items())
+
+    def test_plain_descent_has_the_form_that_accumulates_into_a_product(self):
+        w = mg.var("w", init=1.0)
+        updates = opt.SGD(0.1, weight_decay=0.5).updates(w * 2.0, [w])
+        assert list(updates) == [w]
+        new = updates[w]
+        assert new.op.name == "subtract"
+        kept, moved = new.inputs
+        assert [kept.op.name, moved.op.name] == ["multiply", "multiply"]
+        assert kept.inputs[0] is w
+        assert kept.inputs[1].shape == ()
+        assert [n.shape for n in moved.inputs] == [(), ()]
+
+    def test_compose(self):
+        """Several optimizers in one function."""
+        a, b = mg.var("a", init=1.0), mg.var("b", init=1.0)
+        loss = a * 2.0 + b * 3.0
+        together = {**opt.SGD(0.5).updates(loss, a), **opt.SGD(0.25).updates(loss, b)}
+        mg.function([], None, updates=together)()
+        assert [a.value, b.value] == [0.0, 0.25]
+
+    def test_from_own_gradients(self):
+        w = mg.var("w", init=np.ones(2))
+        mg.function([], None, updates=opt.SGD(0.5).apply_gradients({w: np.array([1.0, 2.0])}))()
+        assert np.array_equal(w.value, [0.5, 0.0])
+
+    def test_built_twice_share_their_state(self):
+        w = mg.var("w", init=np.float64(0.0))
+        optimizer = opt.SGD(1.0, momentum=0.5)
+        first, second = (optimizer.step(-w, w) for _ in range(2))
+        first()
+        second()
+        assert w.value == 1.0 + 1.5
+        assert list(optimizer.state) == ["learning_rate", "w/velocity"]
+
+    def test_further_updates_and_outputs(self):
+        w, n = mg.var("w", init=2.0), mg.var("n", init=np.int64(0))
+        step = opt.SGD(0.25).step(w**2, w, outputs={"loss": w**2}, updates={n: n + 1})
+        assert step() == {"loss": 4.0}
+        assert (w.value, n.value) == (1.0, 1)
+        with pytest.raises(mg.UpdateError, match="variable 'w' is updated twice"):
+            opt.SGD(0.25).step(w**2, w, updates={w: w * 2.0})
+
+    def test_variables_of_one_name_are_told_apart(self):
+        a, b = mg.var("w", init=1.0), mg.var("w", init=2.0)
+        optimizer = opt.SGD(0.1, momentum=0.9)
+        optimizer.updates(a * b, [a, b])
+        assert list(optimizer.state) == ["learning_rate", "w/velocity", "w_1/velocity"]
+
+    @pytest.mark.parametrize(
+        ("wrt", "text"),
+        [
+            (lambda w, x: [w, w], "variable 'w' is given twice"),
+            (lambda w, x: [w, 3.0], "wrt[1] is float"),
+            (lambda w, x: {"x": x}, "wrt['x'] is 'x' float32[] by input"),
+        ],
+    )
+    def test_targets_that_are_none(self, wrt, text):
+        w, x = mg.var("w", init=1.0), mg.var("x", shape=())
+        with pytest.raises(mg.UpdateError) as caught:
+            opt.SGD(0.1).updates(w * x, wrt(w, x))
+        assert str(caught.value).startswith(text)
+
+
+class TestGroups:
+    def test_have_their_own_settings(self):
+        a, b, c = (mg.var(n, init=np.float64(1.0)) for n in "abc")
+        optimizer = opt.SGD(0.1, weight_decay=0.5)
+        step = optimizer.step(
+            a + b + c,
+            [
+                {"wrt": [a]},
+                {"wrt": {"b": b}, "weight_decay": 0.0},
+                {"wrt": c, "learning_rate": 0.2},
+            ],
+        )
+        step()
+        found = [float(v.value) for v in (a, b, c)]
+        assert found == pytest.approx([1 - 0.15, 1 - 0.1, 1 - 0.3], rel=1e-15)
+        assert list(optimizer.state) == ["learning_rate", "learning_rate/c"]
+        optimizer.state["learning_rate/c"].value = 0.0
+        step()
+        assert c.value == pytest.approx(0.7)
+
+    def test_unknown_setting(self):
+        a = mg.var("a", init=1.0)
+        with pytest.raises(mg.ConfigError) as caught:
+            opt.SGD(0.1).updates(a * 1.0, [{"wrt": a, "decay": 1.0}])
+        assert str(caught.value) == (
+            "a parameter group sets 'decay'\n"
+            "  needed: learning_rate, momentum, nesterov, weight_decay"
+        )
+
+    def test_all_members_are_groups(self):
+        a, b = mg.var("a", init=1.0), mg.var("b", init=1.0)
+        with pytest.raises(mg.ConfigError, match="lacks the key 'wrt'"):
+            opt.SGD(0.1).updates(a * b, [{"wrt": a}, b])
+
+
+class TestClipping:
+    def test_by_value(self):
+        v = variables()
+        opt.SGD(1.0, clip_value=1.0).step(loss_of(v), v)()
+        gw, gb = slopes(START["w"], START["b"])
+        close(v, {"w": START["w"] - np.clip(gw, -1, 1), "b": START["b"] - np.clip(gb, -1, 1)})
+
+    @pytest.mark.parametrize("limit", [1.0, 100.0])
+    def test_by_global_norm(self, limit):
+        v = variables()
+        opt.SGD(1.0, clip_norm=limit).step(loss_of(v), v)()
+        gw, gb = slopes(START["w"], START["b"])
+        norm = np.sqrt((gw**2).sum() + gb**2)
+        factor = min(1.0, limit / norm)
+        close(v, {"w": START["w"] - factor * gw, "b": START["b"] - factor * gb})
+
+    def test_limits_are_positive(self):
+        with pytest.raises(mg.ConfigError) as caught:
+            opt.Adam(clip_norm=0.0)
+        assert str(caught.value) == "clip_norm=0.0\n  needed: clip_norm > 0"
+
+
+class TestAccumulation:
+    def test_equals_the_mean_batch(self, rng):
+        data = rng.normal(size=(6, 4))
+        w = mg.var("w", init=np.zeros(4))
+        x = mg.var("x", shape=("batch", 4), dtype="float64")
+        loss = mg.mean(mg.sum((x - w) ** 2, axis=1))
+        step = opt.Adam(0.1, accumulate=3).step(loss, w, inputs=[x])
+        after = []
+        for start in (0, 2, 4, 0, 2, 4):
+            step(data[start : start + 2])
+            after.append(w.value)
+        whole = mg.var("w", init=np.zeros(4))
+        full = opt.Adam(0.1).step(mg.mean(mg.sum((x - whole) ** 2, axis=1)), whole, inputs=[x])
+        assert np.array_equal(after[1], np.zeros(4))
+        full(data)
+        close({"w": whole}, {"w": after[2]})
+        assert np.array_equal(after[4], after[2])
+        full(data)
+        close({"w": whole}, {"w": after[5]})
+
+    def test_number_of_calls(self):
+        with pytest.raises(mg.ConfigError, match="accumulate=0"):
+            opt.SGD(0.1, accumulate=0)
+
+
+class TestCustom:
+    def test_update_is_all_it_takes(self):
+        class Lion(opt.Optimizer):
+            def update(self, variable, gradient, state):
+                m = state.zeros("m")
+                state["m"] = 0.9 * m + 0.1 * gradient
+                return variable - state.learning_rate * mg.sign(0.5 * m + 0.5 * gradient)
+
+        w = mg.var("w", init=np.array([1.0, -1.0]))
+        optimizer = Lion(0.25)
+        step = optimizer.step(mg.sum(w**2), w)
+        step()
+        step()
+        assert np.array_equal(w.value, [0.5, -0.5])
+        assert optimizer.state["w/m"].value == pytest.approx([0.33, -0.33])
+
+    def test_settings_and_step(self):
+        class Counted(opt.Optimizer):
+            def update(self, variable, gradient, state):
+                bound = state.scalar("bound", state.options.first)
+                state["bound"] = bound * 2.0
+                return variable + state.step * bound
+
+        w = mg.var("w", init=np.float64(0.0))
+        step = Counted(0.1, first=3.0).step(w * 1.0, w)
+        for _ in range(3):
+            step()
+        assert w.value == 1 * 3 + 2 * 6 + 3 * 12
+
+    def test_result_has_the_type_of_the_variable(self):
+        class Wrong(opt.Optimizer):
+            def update(self, variable, gradient, state):
+                return mg.sum(variable)
+
+        class Nothing(opt.Optimizer):
+            def update(self, variable, gradient, state):
+                return None
+
+        w = mg.var("w", init=np.ones(2, np.float32))
+        with pytest.raises(mg.UpdateError) as caught:
+            Wrong(0.1).updates(mg.sum(w), w)
+        assert str(caught.value) == (
+            "Wrong.update returned float32[] for 'w', which is float32[2]\n"
+            "  needed: the variable's shape and dtype"
+        )
+        with pytest.raises(mg.UpdateError, match="Nothing.update returned NoneType for 'w'"):
+            Nothing(0.1).updates(mg.sum(w), w)
+
+
+class TestStateDict:
+    @pytest.mark.parametrize("name", ["momentum", "Adam", "RMSProp, all options"])
+    def test_continues_where_it_stopped(self, name):
+        make, rule = RULES[name]
+        v = variables()
+        optimizer = make()
+        step = optimizer.step(loss_of(v), v)
+        for _ in range(4):
+            step()
+        saved = pickle.loads(pickle.dumps(optimizer.state_dict()))
+        again = {n: mg.var(n, init=held.value) for n, held in v.items()}
+        other = make()
+        other.load_state_dict(saved)
+        step = other.step(loss_of(again), again)
+        for _ in range(STEPS - 4):
+            step()
+        close(again, Rule(rule).run(), scale=1e4)
+
+    def test_names_are_the_same_in_each_run(self):
+        names = []
+        for _ in range(2):
+            v = variables()
+            optimizer = opt.Adam(mg.schedule.constant(0.1))
+            optimizer.updates(loss_of(v), v)
+            names.append(list(optimizer.state_dict()))
+        assert names[0] == names[1]
+        assert set(names[0]) == {"learning_rate", "step", "w/m", "w/v", "b/m", "b/v"}
+
+
+class TestMinimize:
+    def test_parabola(self):
+        x = mg.var("x", init=5.0)
+        result = opt.GradientDescent(0.05).minimize(x**2 + mg.constant(-2.0), [x], steps=100)
+        right = 5 * 0.9**100
+        assert tolerance(canonical("float32"), "reassoc").close(x.value, right, right)
+        assert (result.steps, result.converged, len(result.history)) == (100, False, 101)
+        assert result.history[0] == 23.0
+        assert result.value == result.history[-1] == pytest.approx(-2.0)
+
+    def test_stops_at_the_tolerance(self):
+        x = mg.var("x", init=np.float64(5.0))
+        result = opt.SGD(0.05).minimize(x**2, x, steps=1000, tol=1e-6)
+        assert result.converged
+        assert result.steps < 200
+        assert abs(result.history[-2] - result.history[-3]) < 1e-6
+
+    def test_feeds(self):
+        x, y = mg.var("x", init=np.zeros(2)), mg.var("y", shape=("n",), dtype="float64")
+        opt.SGD(0.5).minimize(mg.sum((x - y) ** 2), x, feeds={y: np.array([1.0, 2.0])}, steps=1)
+        assert np.array_equal(x.value, [1.0, 2.0])
+
+    def test_no_steps(self):
+        x = mg.var("x", init=3.0)
+        result = opt.SGD(0.5).minimize(x**2, x, steps=0)
+        assert (result.value, result.steps, result.history) == (9.0, 0, (9.0,))
+
+    def test_callback_stops(self):
+        x, seen = mg.var("x", init=3.0), []
+
+        def stop(step, loss):
+            seen.append((step, loss))
+            return step == 2
+
+        assert opt.SGD(0.0).minimize(x**2, x, callback=stop).steps == 3
+        assert seen == [(0, 9.0), (1, 9.0), (2, 9.0)]
+
+    @pytest.mark.parametrize("rule", ["plain", "Adam"])
+    def test_divergence_leaves_the_last_good_point(self, rule):
+        """The loss is infinite from 2 on; the optimizer's own variables go back, too."""
+        x = mg.var("x", init=np.float64(0.0))
+        loss = -mg.where(x < 2.5, x, np.inf)
+        optimizer = opt.SGD(1.0) if rule == "plain" else opt.Adam(1.0)
+        with pytest.raises(mg.DivergedError) as caught:
+            optimizer.minimize(loss, x, steps=50)
+        name = type(optimizer).__name__
+        assert caught.value.step == 3
+        assert str(caught.value) == (
+            f"{name}: the loss is -inf at step 3; the variables hold the point of the last "
+            "finite loss\n  needed: finite losses\n"
+            "  mend: a smaller learning rate, or clip_norm="
+        )
+        assert x.value == pytest.approx(2.0)
+        if rule == "Adam":
+            assert optimizer.state["step"].value == 2
+
+    def test_divergence_in_the_last_step(self):
+        x = mg.var("x", init=np.float64(0.0))
+        with pytest.raises(mg.DivergedError) as caught:
+            opt.SGD(1.0).minimize(mg.where(x < 2.5, -x, np.nan), x, steps=3)
+        assert caught.value.step == 3
+        assert x.value == 2.0
+
+    def test_divergence_at_the_start(self):
+        x = mg.var("x", init=np.float64(-1.0))
+        with pytest.raises(mg.DivergedError) as caught:
+            opt.SGD(1.0).minimize(mg.log(x), x)
+        assert caught.value.step == 0
+        assert x.value == -1.0
+
+    def test_rosenbrock(self):
+        x = mg.var("x", init=np.array([-1.2, 1.0]))
+        a, b = mg.take(x, 0), mg.take(x, 1)
+        loss = (1.0 - a) ** 2 + 100.0 * (b - a**2) ** 2
+        opt.Adam(0.05).minimize(loss, x, steps=3000)
+        assert x.value == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+class TestScipy:
+    def test_minimizes(self):
+        scipy_optimize = pytest.importorskip("scipy.optimize")
+        v = {"w": mg.var("w", init=np.zeros((2, 2))), "b": mg.var("b", init=np.float64(1.0))}
+        target = np.array([[1.0, 2.0], [3.0, 4.0]])
+        loss = mg.sum((v["w"] - target) ** 2) + (v["b"] + 3.0) ** 2
+        fun, x0 = mg.scipy_objective(loss, v)
+        assert np.array_equal(x0, [0.0, 0.0, 0.0, 0.0, 1.0])
+        value, slope = fun(x0)
+        assert value == 30.0 + 16.0
+        assert np.array_equal(slope, [-2.0, -4.0, -6.0, -8.0, 8.0])
+        result = scipy_optimize.minimize(fun, x0, jac=True)
+        arrays = fun.unflatten(result.x)
+        assert np.allclose(arrays["w"], target, atol=1e-5)
+        fun.assign(result.x)
+        assert v["b"].value == pytest.approx(-3.0)
+
+    def test_feeds_and_errors(self):
+        w, x = mg.var("w", init=1.0), mg.var("x", shape=())
+        fun = mg.scipy_objective(w * x, [w], {x: 5.0})
+        assert fun(np.array([2.0])) == (10.0, np.array([5.0]))
+        with pytest.raises(mg.GradientError, match="the vector has shape"):
+            fun(np.zeros(3))
+        with pytest.raises(mg.GradientError, match=r"scipy_objective: wrt\[0\] is 'x'"):
+            mg.scipy_objective(w * x, [x])

@@ -1,0 +1,106 @@
+"""Rates as functions of the step, against their formulas in NumPy."""
+
+import numpy as np
+import pytest
+from interpreted import assert_close, value
+
+import magmagraph as mg
+
+STEPS = (0, 1, 3, 4, 5, 9, 10, 11, 20, 35, 1000)
+S = mg.schedule
+
+FORMULAS = {
+    "constant": (S.constant(0.3), lambda t: 0.3),
+    "step": (S.step(0.5, every=4, factor=0.3), lambda t: 0.5 * 0.3 ** (t // 4)),
+    "exponential": (S.exponential(0.5, 0.9, every=3), lambda t: 0.5 * 0.9 ** (t / 3)),
+    "cosine": (
+        S.cosine(0.8, steps=20, final=0.1),
+        lambda t: 0.1 + 0.7 * (1 + np.cos(np.pi * min(t, 20) / 20)) / 2,
+    ),
+    "warmup": (
+        S.warmup(5, S.exponential(0.4, 0.5), start=0.1),
+        lambda t: 0.1 + 0.3 * t / 5 if t < 5 else 0.4 * 0.5 ** (t - 5),
+    ),
+    "warmup to a number": (S.warmup(10, 0.4), lambda t: 0.4 * min(t, 10) / 10),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formula(name):
+    schedule, formula = FORMULAS[name]
+    found = [schedule.at(t) for t in STEPS]
+    assert_close(found, [formula(t) for t in STEPS], "float32")
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_is_a_scalar_node_of_the_step(name):
+    schedule, formula = FORMULAS[name]
+    step = mg.var("step", shape=(), dtype="int64")
+    node = schedule(step)
+    assert (node.shape, node.dtype) == ((), np.float32)
+    assert_close(value(node, {step: 7}), formula(7), "float32")
+
+
+def test_own_function():
+    assert S.at(lambda step: mg.cast(step, "float32") * 0.5, 3) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: S.step(0.1, every=0), "step: every=0\n  needed: every > 0"),
+        (lambda: S.exponential(0.1, -1.0), "exponential: decay=-1.0\n  needed: decay > 0"),
+        (lambda: S.cosine(0.1, steps=0), "cosine: steps=0\n  needed: steps > 0"),
+        (lambda: S.warmup(0, 0.1), "warmup: steps=0\n  needed: steps > 0"),
+        (lambda: S.plateau(0.1, mode="low"), "plateau: mode='low'\n  needed: 'min' or 'max'"),
+        (lambda: S.plateau(0.1, factor=2), "plateau: factor=2\n  needed: 0 < factor < 1"),
+    ],
+)
+def test_bad_settings(build, text):
+    with pytest.raises(mg.ConfigError) as caught:
+        build()
+    assert str(caught.value) == text
+
+
+class TestPlateau:
+    def test_waits_then_lowers(self):
+        rate = S.plateau(1.0, factor=0.5, patience=2)
+        lowered = [rate.report(m) for m in (3.0, 2.0, 2.0, 2.5, 2.1, 1.0, 1.0, 1.0, 1.0)]
+        assert lowered == [False] * 4 + [True] + [False] * 3 + [True]
+        assert (rate.rate, rate.best) == (0.25, 1.0)
+
+    def test_larger_is_better(self):
+        rate = S.plateau(1.0, factor=0.5, patience=0, mode="max")
+        assert [rate.report(m) for m in (0.1, 0.2, 0.2)] == [False, False, True]
+
+    def test_small_improvements_do_not_count(self):
+        rate = S.plateau(1.0, factor=0.5, patience=0, threshold=0.1)
+        assert [rate.report(m) for m in (1.0, 0.95)] == [False, True]
+
+    def test_cooldown_and_minimum(self):
+        rate = S.plateau(1.0, factor=0.1, patience=0, cooldown=2, minimum=0.05)
+        assert [rate.report(1.0) for _ in range(8)] == [
+            False,
+            True,
+            False,
+            False,
+            True,
+            False,
+            False,
+            False,
+        ]
+        assert rate.rate == pytest.approx(0.05)
+
+    def test_nan_is_no_improvement(self):
+        rate = S.plateau(1.0, factor=0.5, patience=0)
+        assert [rate.report(m) for m in (float("nan"), 1.0)] == [True, False]
+        assert rate.best == 1.0
+
+    def test_saves_and_restores(self):
+        rate = S.plateau(1.0, factor=0.5, patience=1)
+        for metric in (1.0, 2.0):
+            rate.report(metric)
+        other = S.plateau(9.0, factor=0.5, patience=1)
+        other.load_state_dict(rate.state_dict())
+        assert other.report(2.0)
+        assert other.rate == 0.5

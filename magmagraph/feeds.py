@@ -9,7 +9,7 @@ import numpy as np
 
 from . import dims
 from .dims import Constraint
-from .dtypes import can_feed, canonical
+from .dtypes import can_feed, canonical, is_float
 from .errors import DTypeError, FeedError, message
 from .graph import Node
 
@@ -148,7 +148,8 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                     mend=f"array.astype('{wanted.name}')",
                 )
             )
-        if not can_feed(array, wanted):
+        counted = weak and given.kind in "iu" and is_float(wanted)  # a Python 1 is also 1.0
+        if not counted and not can_feed(array, wanted):
             raise FeedError(
                 message(
                     f"{_label(node)} is fed {given.name} values that {wanted.name} does not hold",

@@ -123,6 +123,7 @@ class Function:
                 from .passes import pipeline
                 from .runtime.execute import prepare, threads
 
+                began = time.perf_counter()
                 settings = self._settings
                 options = pipeline.Options.make(
                     hints=dict(hints or {}),
@@ -140,10 +141,10 @@ class Function:
                     skip=settings["skip"],
                     options=options,
                 )
-                began = time.perf_counter()
-                self._compiled = prepare(
-                    plan, device=self.device, budget=settings["compile_budget"]
-                )
+                now = time.perf_counter()
+                left = settings["compile_budget"] - (now - began)
+                began = now
+                self._compiled = prepare(plan, device=self.device, budget=left)
                 self._report.note_kernels(
                     (time.perf_counter() - began) * 1e3, self._compiled.describe()
                 )

@@ -108,8 +108,7 @@ class Node(Operators):
     def __ne__(self, other: object) -> bool:
         return not self.__eq__(other)
 
-    def __hash__(self) -> int:
-        return id(self) >> 4
+    __hash__ = object.__hash__
 
     def _no_value(self, what: str, mend: str) -> NoReturn:
         raise TypeError(
@@ -479,10 +478,15 @@ class Graph:
             placement,
         )
 
-    def substitute(self, mapping: Mapping[Node, Node]) -> Graph:
+    def substitute(
+        self,
+        mapping: Mapping[Node, Node],
+        changed: Callable[[Node, Node], None] | None = None,
+    ) -> Graph:
         """Return the graph with nodes replaced by members; what reads them is remade.
 
-        Replacements are looked up once, not again inside replacements.
+        Replacements are looked up once, not again inside replacements. ``changed(old, new)`` is
+        called for each node that is remade.
         """
         if not mapping:
             return self
@@ -492,6 +496,8 @@ class Graph:
             new = mapping.get(node)
             if new is None:
                 new = make(node, tuple(result.get(i, i) for i in node.inputs))
+                if changed is not None and new is not node:
+                    changed(node, new)
             result[node] = new
         return self.replace(
             outputs=[result[n] for n in self.outputs],

@@ -19,6 +19,7 @@ takes a strip of the innermost axis at a time, and a "row" is that strip of colu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -78,10 +79,20 @@ def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Ref
     >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (80,))])).reason
     'reshape of a computed value joins or splits axes'
     """
+    return _verdict(body, hints) if hints else _known(body)
+
+
+def _verdict(body: Graph, hints: Mapping[str, int] | None) -> Region | Refusal:
     try:
         return _analyze(body, hints)
     except Refused as refused:
         return Refusal(refused.reason, refused.node)
+
+
+@functools.lru_cache(maxsize=8192)
+def _known(body: Graph) -> Region | Refusal:
+    """Return the analysis without hints, which several passes and the code generators ask for."""
+    return _verdict(body, None)
 
 
 def _analyze(body: Graph, hints: Mapping[str, int] | None) -> Region:

@@ -148,13 +148,14 @@ class Walk:
             wanted.update(self.sinks(index, element=False))
         folds = {fold.node for fold in region.folds}
         needed = self.reach(wanted, folds)
-        return [
-            [n for n in needed if region.values[n].phase == index and self._in_stage(n)]
-            for index in range(last + 1)
-        ]
+        return [self._stage(index, needed) for index in range(last + 1)]
 
-    def _in_stage(self, node: Node) -> bool:
-        return node in self.region.accesses or not node.inputs or self.of_row(node)
+    def _stage(self, index: int, needed: list[Node]) -> list[Node]:
+        """Return what a stage computes, and what it reads for that."""
+        own = {n for n in needed if self.region.values[n].phase == index and self.of_row(n)}
+        read = {o for n in own if self.region.values[n].phase == index for o in self.operands(n)}
+        read.update(self.sinks(index, element=False))
+        return [n for n in needed if n in own or (n in read and not self.of_row(n))]
 
 
 def in_place(region: Region, walk: Walk) -> frozenset[tuple[int, int]]:

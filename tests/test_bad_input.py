@@ -178,6 +178,6 @@ def test_nodes_do_not_pass_for_values() -> None:
         float(x)
     with pytest.raises(TypeError, match="eval"):
         np.asarray(x)
-    with pytest.raises(TypeError):
+    with pytest.raises(mg.ShapeError, match="iteration over the axis 'batch'"):
         list(x)
     assert len(list(y)) == 3

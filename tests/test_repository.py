@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import functools
 import importlib.util
 import os
@@ -283,26 +284,37 @@ PAGES = sorted(
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def snippets(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the first line's number and the text of each block of Python."""
-    for match in FENCE.finditer(text):
-        if match[1] == "python":
-            yield text.count("\n", 0, match.start(2)) + 1, match[2]
+def snippets(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the first line's number of each block of Python, its text, and what it must print.
+
+    That is what a block of kind ``output`` holds, where one follows.
+    """
+    blocks = list(FENCE.finditer(text))
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        if block[1] == "python":
+            printed = after[2] if after is not None and after[1] == "output" else None
+            yield text.count("\n", 0, block.start(2)) + 1, block[2], printed
 
 
 def test_snippets_are_found_with_their_lines():
     text = "a\n```python\nx = 1\n```\n```\nplain\n```\n```python\ny = x\nz = y\n```\n"
-    assert list(snippets(text)) == [(3, "x = 1\n"), (9, "y = x\nz = y\n")]
+    text += "so\n```output\n3\n```\n"
+    assert list(snippets(text)) == [(3, "x = 1\n", None), (9, "y = x\nz = y\n", "3\n")]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_snippets_run(page, tmp_path, monkeypatch):
+def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     """The blocks of a page run one after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {"__name__": "__main__"}
-    for line, code in snippets((ROOT / page).read_text(encoding="utf-8")):
+    checker = doctest.OutputChecker()
+    for line, code, printed in snippets((ROOT / page).read_text(encoding="utf-8")):
         # Empty lines in front, so that a traceback shows the line of the page.
         exec(compile("\n" * (line - 1) + code, str(ROOT / page), "exec"), space)
+        shown = capsys.readouterr().out
+        if printed is not None:
+            same = checker.check_output(printed, shown, doctest.ELLIPSIS)
+            assert same, f"{page}:{line} prints\n{shown}"
 
 
 @pytest.mark.parametrize("page", PAGES)

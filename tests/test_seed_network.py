@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 
@@ -15,14 +16,19 @@ STEPS = (1, 10, 200)
 BATCH = 100
 
 
+@functools.cache
+def mnist() -> mg.data.Dataset:
+    return mg.data.mnist(timeout=0)
+
+
 def has_mnist() -> bool:
-    return "MAGMAGRAPH_DATA" in os.environ and "MNIST" in mg.data.mnist(timeout=0).source[:5]
+    return "MAGMAGRAPH_DATA" in os.environ and mnist().source.startswith("MNIST")
 
 
 def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return images and labels of MNIST, or blurred prototypes with noise in their likeness."""
     if has_mnist():
-        data = mg.data.mnist(timeout=0)
+        data = mnist()
         return data.x_train[:count], data.y_train[:count]
     rng = np.random.default_rng(1)
     prototypes = rng.uniform(size=(10, 28, 28)) ** 4
@@ -94,10 +100,10 @@ def test_changes_of_the_weights(layers):
                 assert error < 1e-3, f"{variable.name} ({name}) after {count} steps: {error:.1e}"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not has_mnist(), reason="MAGMAGRAPH_DATA does not name a folder with MNIST")
 def test_relu_network_with_adam_learns_mnist():
-    data = mg.data.mnist(timeout=0)
+    if not has_mnist():
+        pytest.skip("MAGMAGRAPH_DATA names no folder with MNIST")
+    data = mnist()
     x = mg.var("x", shape=("batch", 784))
     target = mg.var("target", shape=("batch",), dtype="int32")
     logits, variables = network(x, initial_parameters((784, 528, 10), seed=0), mg.relu)

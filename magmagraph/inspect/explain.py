@@ -234,7 +234,6 @@ def _absorbed(
     found: Explanation,
 ) -> dict[Node, bool]:
     """Return what took in a node that is gone: the replacements of its nearest readers."""
-    present = set(after.nodes)
     seen: set[Node] = set(here)
     pending = [node for node in here if node in before.users]
     stopped: dict[str, Node] = {}
@@ -249,23 +248,21 @@ def _absorbed(
             rules = [move.rule for move in made if move.rule != OPERANDS]
             if rules and nexts:
                 stopped[rules[-1]] = reader
-                taken.update(dict.fromkeys((n for n in nexts if n in present), True))
+                taken.update(nexts)
             elif not nexts:
                 pending.append(reader)
     if not stopped:
         found.stages.append(Stage(name, (), "dropped: nothing reads it any more", ()))
         return {}
-    rules_told = ", ".join(stopped)
-    reader = next(iter(stopped.values()))
+    told = ", ".join(f"'{rule}'" for rule in stopped)
+    where = _label(next(iter(stopped.values())))
     computing = {n: True for n in taken if n.op.kind is not Kind.LEAF}
-    if computing and all(n.op.kind is Kind.LOWERED for n in computing):
-        shown = ", ".join(map(_label, computing))
-        text = f"taken into {shown}, by the rule '{rules_told}' at {_label(reader)}"
-        found.stages.append(Stage(name, tuple(stopped), text, tuple(computing)))
-        return computing
-    text = f"eliminated by the rule '{rules_told}' at {_label(reader)}"
-    found.stages.append(Stage(name, tuple(stopped), text, ()))
-    return {}
+    if computing:
+        text = f"taken into {', '.join(map(_label, computing))} ({told} at {where})"
+    else:
+        text = f"eliminated ({told} at {where})"
+    found.stages.append(Stage(name, tuple(stopped), text, tuple(computing)))
+    return computing
 
 
 def _locate(plan: Plan, here: dict[Node, bool], found: Explanation) -> None:

@@ -95,7 +95,14 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
         even = reshape(node, [*node.shape[:axis], sections * each, *node.shape[axis + 1 :]])
         return [cut(even, axis, part * each, each) for part in range(sections)]
     edges = [0, *(_edge(call, extent, each) for each in indices_or_sections), extent]
-    return [cut(node, axis, start, stop - start) for start, stop in itertools.pairwise(edges)]
+    return [
+        cut(node, axis, start, _count(start, stop)) for start, stop in itertools.pairwise(edges)
+    ]
+
+
+def _count(start: Extent, stop: Extent) -> Extent:
+    length = stop - start
+    return max(length, 0) if isinstance(length, int) else length
 
 
 def _edge(call: Call, extent: Extent, at: Any) -> Extent:

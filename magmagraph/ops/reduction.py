@@ -123,7 +123,7 @@ prod, PROD = typed_fold(
     "prod",
     "Multiply the elements along axes.",
     {
-        "notes": "First and second derivatives are right where elements are zero, too.",
+        "notes": "Derivatives of every order are right where elements are zero, too.",
         "returns": _SUMMED + "1.",
         "example": """>>> mg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).eval()
 array([3., 8.], dtype=float32)""",

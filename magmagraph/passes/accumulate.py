@@ -65,7 +65,9 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
         mapping[value] = made
         options.record.hit(RULE)
         trace.replace(value, made, "accumulate", RULE)
-    return graph.substitute(mapping)
+    return graph.substitute(
+        mapping, lambda old, new: trace.replace(old, new, "accumulate", "operands")
+    )
 
 
 def _reason(

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from ..graph import Node
 from ..op import Kind
 from ..ops.activation import SIGMOID
-from ..ops.arrange import RESHAPE
+from ..ops.arrange import RESHAPE, reshape
 from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..ops.joining import BROADCAST_TO
 from ..ops.leaf import CONSTANT
@@ -46,8 +46,9 @@ from ..ops.slicing import PLACE, SLICE
 from .build import like, spread
 from .pattern import uniform
 from .rewrite import Match, Rule
-from .shapes import MOVES, through
+from .shapes import MOVES, restored_shape, through
 from .signs import is_positive
+from .simplify_layout import is_one
 from .stable import is_shifted, softmax, softmax_of
 
 MOST_FACTORS = 24
@@ -171,54 +172,55 @@ class Product:
     def _softmax(self) -> None:
         """Write exp(x) and sum(exp(x)) on both sides of the line with shifted scores."""
         for upper, lower in ((self.above, self.below), (self.below, self.above)):
-            for power in [node for node in upper if node.op is EXP]:
-                if is_shifted(power.inputs[0]):
+            for power in list(upper):
+                core, moves = _core(power)
+                if core.op is not EXP or is_shifted(core.inputs[0]):
                     continue
                 for total in lower:
-                    quotient = self._softmax_pair(power, total)
-                    if quotient is None:
-                        continue
-                    upper[upper.index(power)] = quotient.inputs[0]
-                    lower[lower.index(total)] = quotient.inputs[1]
-                    self.changed = True
-                    break
+                    pair = self._shifted_pair(core, moves, total)
+                    if pair is not None:
+                        upper[upper.index(power)], lower[lower.index(total)] = pair
+                        self.changed = True
+                        break
 
-    def _softmax_pair(self, power: Node, total: Node) -> Node | None:
-        if total.op not in (SUM, RESHAPE) or not _broadcasts(power, total):
+    def _shifted_pair(
+        self, power: Node, moves: list[Node], total: Node
+    ) -> tuple[Node, Node] | None:
+        """Return shifted forms of a moved exponential and the sum of it, moved alike."""
+        found = _sum_below(total)
+        if found is None or found.inputs[0] is not power:
             return None
-        quotient = DIVIDE(power, total)
-        found = softmax_of(quotient)
-        if found is None:
+        whole = reshape(found, restored_shape(found))
+        if total is not found and self._under(moves, whole, power) is not self.match.intern(total):
             return None
-        return self.match.intern(softmax(power.inputs[0], found.attrs["axes"]))
+        quotient = softmax(power.inputs[0], found.attrs["axes"])
+        above = self._under(moves, quotient.inputs[0], power)
+        below = self._under(moves, quotient.inputs[1], power)
+        return None if above is None or below is None else (above, below)
 
     def _logistic(self) -> None:
-        """exp(x) / (1 + exp(x)) is sigmoid(x), and 1 / (1 + exp(x)) is sigmoid(-x)."""
+        """exp(x) / (1 + exp(x)) is sigmoid(x)."""
         for node in list(self.below):
             core, moves = _core(node)
             power = _one_plus_exp(core)
-            if power is None:
+            above = None if power is None else self._under(moves, power, core)
+            if power is None or above is None or above not in self.above:
                 continue
-            above = self._under(moves, power)
-            if above is not None and above in self.above:
-                replacement = self._under(moves, SIGMOID(power.inputs[0]))
-                if replacement is None:
-                    continue
-                self.above[self.above.index(above)] = replacement
-            else:
-                replacement = self._under(moves, SIGMOID(NEGATIVE(power.inputs[0])))
-                if replacement is None:
-                    continue
-                self.above.append(replacement)
+            made = self._under(moves, SIGMOID(power.inputs[0]), core)
+            assert made is not None
+            self.above[self.above.index(above)] = made
             self.below.remove(node)
             self.changed = True
 
-    def _under(self, moves: list[Node], node: Node) -> Node | None:
+    def _under(self, moves: list[Node], node: Node, like: Node) -> Node | None:
+        """Return a node moved as `like`, which it broadcasts with, is."""
         for move in reversed(moves):
-            made = move.op(node, **move.attrs) if node.shape == move.inputs[0].shape else None
+            source = move.inputs[0]
+            assert source.shape == like.shape
+            made = through(move, node)
             if made is None:
                 return None
-            node = made
+            node, like = made, move
         return self.match.intern(node)
 
     def _hypot(self) -> None:
@@ -262,7 +264,7 @@ class Product:
             result = MULTIPLY(result, like(scale, result))
         for node in below:
             result = DIVIDE(result, node)
-        return spread(result, self.match.root.shape)
+        return result
 
     def _is_pair(self, power: Node, total: Node) -> bool:
         return _broadcasts(power, total) and softmax_of(DIVIDE(power, total)) is not None
@@ -275,6 +277,13 @@ def _has_telling(node: Node) -> bool:
 def _broadcasts(power: Node, total: Node) -> bool:
     core = total.inputs[0] if total.op is RESHAPE else total
     return core.op is SUM and core.inputs[0] is power
+
+
+def _sum_below(node: Node) -> Node | None:
+    """Return the sum that stands below the moves of a node, or None."""
+    while node.op in MOVES:
+        node = node.inputs[0]
+    return node if node.op is SUM else None
 
 
 def _core(node: Node) -> tuple[Node, list[Node]]:
@@ -313,7 +322,7 @@ def _cancelled(match: Match) -> Node | None:
     product.settle()
     if not product.changed:
         return None
-    made = product.build()
+    made = spread(product.build(), match.root.shape)
     if made.type != match.root.type:
         return None
     match.repair("a factor that cancels is left out, so that it cannot be 0 or infinite")
@@ -399,6 +408,28 @@ def _sum_of_placed(match: Match) -> Node | None:
     )
 
 
+def _divisor_out_of_sum(match: Match) -> Node | None:
+    """An unshifted sum of exponentials that divides every term divides their sum."""
+    axes: tuple[int, ...] = match.root.attrs["axes"]
+    source = match.root.inputs[0]
+    product = Product(match)
+    if not axes or not product.open(source):
+        return None
+    for node in product.below:
+        total = _sum_below(node)
+        if total is None or total.inputs[0].op is not EXP:
+            continue
+        if is_shifted(total.inputs[0].inputs[0]) or node.ndim not in (0, source.ndim):
+            continue
+        if any(node.ndim and not is_one(node.shape[a]) for a in axes):
+            continue
+        product.below.remove(node)
+        rest = spread(product.build(), source.shape)
+        left = tuple(e for a, e in enumerate(node.shape) if a not in axes)
+        return DIVIDE(SUM(rest, axes=axes), reshape(node, left))
+    return None
+
+
 def _slope_of_x_log_x(match: Match) -> Node | None:
     """Beside log(x), the term (c * x) / x is c also at 0."""
     for one, other in (match.root.inputs, match.root.inputs[::-1]):
@@ -444,6 +475,8 @@ RULES: tuple[Rule, ...] = (
          looks=lambda node: node.inputs[0].op is PLACE),
     Rule("cancel", (MULTIPLY, DIVIDE), _cancelled, looks=_looks),
     Rule("distribute to cancel", (MULTIPLY,), _distributed, looks=_looks),
+    Rule("divisor out of a sum", (SUM,), _divisor_out_of_sum,
+         looks=lambda node: node.inputs[0].op in (MULTIPLY, DIVIDE) and _looks(node.inputs[0])),
     Rule("slope of x log(x)", (ADD,), _slope_of_x_log_x,
          looks=lambda node: any(operand.op is DIVIDE for operand in node.inputs)),
 )

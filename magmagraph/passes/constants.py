@@ -25,9 +25,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..dtypes import finfo, is_float
 from ..graph import Node
 from ..interpret import apply
 from ..op import Effect, Kind, Op
+from ..ops.elementwise import MULTIPLY
 from ..ops.leaf import CONSTANT
 from ..types import Extent, Type
 from .rewrite import Match, Rule
@@ -62,7 +64,22 @@ def _fold(match: Match) -> Node | None:
     assert isinstance(size, int)
     if size > max(LARGEST, sum(value.nbytes for value in values)):
         return None
-    return constant_of(apply(node, values, {}))
+    result = apply(node, values, {})
+    return constant_of(result) if op is not MULTIPLY or _is_harmless(result, values) else None
+
+
+def _is_harmless(product: np.ndarray, values: list[np.ndarray]) -> bool:
+    """Return whether a product left the range of its dtype nowhere.
+
+    Where it did, as squares do, the expression is kept: a stable form may still take it up.
+    """
+    if not is_float(product.dtype):
+        return True
+    sizes = [np.abs(v.astype(np.float64)) for v in values]
+    size = np.abs(product.astype(np.float64))
+    tiny = (size < float(finfo(product.dtype).tiny)) & (sizes[0] > 0) & (sizes[1] > 0)
+    huge = ~np.isfinite(size) & np.isfinite(sizes[0]) & np.isfinite(sizes[1])
+    return not (tiny | huge).any()
 
 
 def _looks(node: Node) -> bool:

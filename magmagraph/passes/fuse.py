@@ -30,7 +30,6 @@ from ..ops.leaf import parameter
 from ..region import MAX_NODES, MAX_OPERANDS, Region, analyze
 from ..region_axes import moved_axes
 from ..region_walk import costly
-from .kernels import region_of
 from .pipeline import Options
 
 PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
@@ -201,12 +200,13 @@ class _Fuser:
             return f"the region would have more than {MAX_NODES} operations"
         if len(left.externals | right.externals) > MAX_OPERANDS:
             return f"the region would read more than {MAX_OPERANDS} arrays"
-        wasted = self._recomputed(left, right)
+        plain = left.plain and right.plain and _one_shape(left, right)
+        wasted = "" if plain else self._recomputed(left, right)
         if wasted:
             return wasted
         if self._path(left, right) or self._path(right, left):
             return "another step lies between the two"
-        if left.plain and right.plain and _one_shape(left, right):
+        if plain:
             return None
         if self.analysed > ANALYSIS_BUDGET:
             return "the budget of analyses is used up"
@@ -483,7 +483,7 @@ class _Fuser:
         """
         made = self._body([*cluster.nodes, *cluster.again], cluster)
         self.bodies[cluster] = made
-        verdict = region_of(made[0])
+        verdict = analyze(made[0])
         if isinstance(verdict, Region):
             return [cluster]
         del self.bodies[cluster]
@@ -581,6 +581,7 @@ class _Fuser:
                     self._emit(bodies[index], result, trace)
             else:
                 result[node] = intern.make(node, tuple(result[i] for i in node.inputs))
+                trace.replace(node, result[node], "fuse", "operands")
         return self.graph.replace(
             outputs=[result[n] for n in self.graph.outputs],
             updates=[(variable, result[value]) for variable, value in self.graph.updates],

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 from ..graph import Graph, Node
-from ..region import Refusal, Region, analyze
+from ..region import Region, analyze
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 _PRODUCTS = frozenset(("gemm", "gemv"))
@@ -59,13 +57,7 @@ def _addend(node: Node) -> int:
     return len(node.inputs) - 2
 
 
-@functools.lru_cache(maxsize=8192)
-def region_of(body: Graph) -> Region | Refusal:
-    """Return the analysis of a body, made once."""
-    return analyze(body)
-
-
 def _body_pairs(body: Graph) -> frozenset[tuple[int, int]]:
     """Return the safe pairs of a fused body: the region knows when it reads and writes."""
-    region = region_of(body)
+    region = analyze(body)
     return region.in_place if isinstance(region, Region) else frozenset()

@@ -9,10 +9,10 @@ from typing import Any
 
 from ..graph import Graph, Node, Trace
 from ..plan import Place, Plan, Slot, Step, Value
-from ..region import Region
+from ..region import Region, analyze
 from ..types import Extent, Type
 from .buffers import Buffer, buffer_of, is_leaf, types_of
-from .kernels import can_fail, family, region_of
+from .kernels import can_fail, family
 from .memory import Copy, Placement
 
 
@@ -102,7 +102,7 @@ def _region_costs(node: Node, threads: int) -> tuple[Extent, Extent]:
     moved: Extent = 0
     scratch: Extent = 0
     for body in bodies:
-        region = region_of(body)
+        region = analyze(body)
         if not isinstance(region, Region):
             raise TypeError(f"{node!r} holds a body that is not one region: {region}")
         moved = moved + region.bytes

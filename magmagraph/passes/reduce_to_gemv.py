@@ -64,7 +64,9 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
         mapping[node] = member
         options.record.hit(RULE)
         trace.replace(node, member, "reduce_to_gemv", RULE)
-    return graph.substitute(mapping)
+    return graph.substitute(
+        mapping, lambda old, new: trace.replace(old, new, "reduce_to_gemv", "operands")
+    )
 
 
 def _fits(node: Node) -> bool:

@@ -265,7 +265,7 @@ class Rewriter:
             raise PassError(
                 message(
                     f"{self.name}: the rule '{rule}' at {describe(at)} does not come to an end: "
-                    "it leads back to what it replaced"
+                    f"it leads back to {describe(node)}"
                 )
             )
         self._active.add(node)
@@ -350,7 +350,8 @@ class Rewriter:
         sources = self.trace.sources
 
         def seen(_: Node, member: Node) -> None:
-            if member not in sources:
-                made_by.setdefault(member, (self.name, rule.name, node))
+            if member not in sources and member not in made_by:
+                made_by[member] = (self.name, rule.name, node)
+                member.line = node.line  # the user's, not that of the call that compiles
 
         return self.graph.interner.intern_all([made], seen)[0]

@@ -64,6 +64,11 @@ def _transposed(node: Node, source: Node) -> Node | None:
     if source.op is TRANSPOSE:
         inner = source.attrs["axes"]
         return transpose(source.inputs[0], tuple(inner[a] for a in axes))
+    if source.op is BROADCAST_TO:
+        inner = source.inputs[0]
+        lead = source.ndim - inner.ndim
+        full = reshape(inner, (*(1 for _ in range(lead)), *inner.shape))
+        return spread(transpose(full, axes), node.shape)
     # Where only axes of extent 1 change places, no element does.
     moving = [a for a in axes if not is_one(source.shape[a])]
     if moving == sorted(moving):
@@ -181,8 +186,11 @@ def _sum(match: Match) -> Node | None:
     if source.op is TRANSPOSE:
         return _sum_of_transposed(node, source, axes)
     if source.op is RESHAPE and len(axes) == source.ndim:
+        # The sum of all elements does not see their shape; extents of 1 are left out of it.
         inner = source.inputs[0]
-        return SUM(inner, axes=tuple(range(inner.ndim)))
+        shape = tuple(e for e in inner.shape if not is_one(e))
+        if shape != source.shape:
+            return SUM(reshape(inner, shape), axes=tuple(range(len(shape))))
     return None
 
 

@@ -14,6 +14,7 @@ from ..plan import Place, Plan, Slot, Step, Value
 from ..types import Extent, Type
 
 ALIGNMENT = 64
+MANY_SLOTS = 400  # above, placement in one sweep: best fit takes quadratic time
 
 
 def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
@@ -93,7 +94,7 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
     if not slots:
         return [], 0
     floor = live_peak(slots)
-    if len(slots) > 2000:
+    if len(slots) > MANY_SLOTS:
         return _sweep(slots)
     length = {s.index: s.last - s.first + 1 for s in slots}
     orders = (

@@ -23,7 +23,7 @@ from .products import batched_gemm_step, copy_step, gemm_step, gemv_step
 from .results import ResultPool
 from .support import Program, address_of, aligned_empty
 
-SECONDS_A_KERNEL = 0.02  # what building one takes, about; for the compile budget
+SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget
 
 _warned = threading.Event()
 
@@ -59,14 +59,7 @@ class NumpyPrepared:
         if config.compiler == "off":
             return
         try:
-            chosen: list[int] = []
-            keys: set[str] = set()
-            for i in steps:
-                key = fused.step_key(bodies_of(plan.steps[i]))
-                if key not in keys and len(keys) * SECONDS_A_KERNEL >= budget:
-                    continue
-                keys.add(key)
-                chosen.append(i)
+            chosen = _affordable(plan, steps, budget)
             kernels = fused.Kernels()
             kernels.build([bodies_of(plan.steps[i]) for i in chosen])
             self.kernels = kernels
@@ -86,6 +79,18 @@ class NumpyPrepared:
     def bind(self, plan: Plan) -> NumpyBound:
         """Bind a specialized plan: addresses, cells and views are made once."""
         return NumpyBound(self, plan)
+
+
+def _affordable(plan: Plan, steps: Sequence[int], budget: float) -> list[int]:
+    """Return the fused steps, from the first on, whose kernels can be built within the budget."""
+    chosen: list[int] = []
+    spent = 0.0
+    for i in steps:
+        spent += SECONDS_A_NODE * sum(len(body) for body in bodies_of(plan.steps[i]))
+        if spent > budget:
+            break
+        chosen.append(i)
+    return chosen
 
 
 class _Block:

@@ -238,7 +238,7 @@ def assemble(steps: Sequence[StepCode]) -> str:
 
 
 def describe(code: BodyCode) -> str:
-    """Return a comment with what a region computes, node by node."""
+    """Return a comment with what a region computes, node by node, over which loops."""
     region, names = code.region, code.code.names
     lines = []
     for node, value in region.values.items():
@@ -250,10 +250,10 @@ def describe(code: BodyCode) -> str:
             what = f"{node.op.name} of {names[value.source]}"
         else:
             what = f"{node.op.name}({', '.join(names[i] for i in node.inputs)})"
-        label = f" '{node.name}'" if node.name else ""
-        lines.append(f"   {names[node]} = {what}   {node.type}{label}")
+        loops = ", ".join(f"i{loop}" for loop in sorted(value.loops))
+        lines.append(f"   {names[node]} = {what}   {node.dtype.name}[{loops}]")
     for output in region.outputs:
         lines.append(f"   result {output.position} is {names[output.node]}")
     passes = f"{region.passes} passes over a row" if region.passes > 1 else "one pass"
-    text = "\n".join(lines).replace("*/", "* /")
-    return f"/* {len(region.loops)} loops, {passes}\n{text} */"
+    text = "\n".join(lines)
+    return f"/* {passes}\n{text} */"

@@ -430,8 +430,13 @@ class Nest:
 
     def value(self, node: Node) -> str:
         """Return the expression of a value that was defined."""
-        source = self.code.walk.source(node)
-        return self.local.get(source) or self.code.scope[source]
+        code = self.code
+        source = code.walk.source(node)
+        if source in code.lanes and source not in self.local:
+            return f"{code.lanes[source]}[i{code.vector}]"
+        if source not in self.local and source not in code.scope:
+            return self._folded(next(f for f in self.region.folds if f.node is source))
+        return self.local.get(source) or code.scope[source]
 
     def _define(self, node: Node) -> None:
         code, region = self.code, self.region

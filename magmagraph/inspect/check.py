@@ -1,0 +1,437 @@
+"""`f.check(*feeds)`: how far each pass and the run move the results, and who is to blame.
+
+The reference is the source graph in float64; the baseline is its own rounding, in its own dtypes.
+Decisions (comparisons, argmax, rounding, random bits) are those of the baseline throughout, where
+a graph still has a node for them: a decision at a tie says nothing about an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..dtypes import Numerics, is_float, tolerance
+from ..graph import Graph, Node, Trace, topological
+from ..interpret import evaluate
+from ..op import describe
+from ..plan import Plan
+from .fate import OPERANDS, moves
+from .running import Feeds, bind, run_once
+from .wide import evaluate_wide, is_decision, widened
+
+BASELINE = "source"
+RUN = "run"
+_MARGIN = 4.0  # multiples of the baseline's own error that rounding in another order may reach
+_FLIPS = 0.01  # share of decisions that rounding may turn over at ties
+_ORDER: tuple[Numerics, ...] = ("exact", "stable", "reassoc", "half")
+
+
+class Difference(NamedTuple):
+    """How far a value is from its reference.
+
+    Attributes
+    ----------
+    error
+        The largest difference, relative to the largest magnitude of the reference; for ints and
+        bools the share of elements that differ.
+    finite
+        How many elements are finite where the reference is not.
+    """
+
+    error: float
+    finite: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The error of one graph, or of the run.
+
+    Attributes
+    ----------
+    name
+        The pass, "source" or "run".
+    error
+        The largest of all results and updates, relative to the reference's largest magnitude.
+    allowed
+        What rounding explains there.
+    where
+        The result or variable that has it.
+    """
+
+    name: str
+    error: float
+    allowed: float
+    where: str
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who made an error larger than rounding explains.
+
+    Attributes
+    ----------
+    name
+        The pass, or "run".
+    rule
+        The rule of the pass (of the run: the kernel family).
+    node
+        The first node whose value is wrong.
+    sources
+        The user's nodes that it comes from.
+    increase
+        How much larger the error is than before the pass.
+    """
+
+    name: str
+    rule: str
+    node: Node
+    sources: tuple[Node, ...]
+    increase: float
+
+    def __str__(self) -> str:
+        made = "; ".join(describe(node) for node in self.sources)
+        told = f"\n  it comes from {made}" if made else ""
+        return (
+            f"{self.name} is to blame: the rule '{self.rule}' made {describe(self.node)}, "
+            f"an increase of {self.increase:.3g}{told}"
+        )
+
+
+@dataclass
+class Check:
+    """What `f.check` found.
+
+    Attributes
+    ----------
+    measures
+        One for the source graph, each pass that changed the graph, and the run.
+    blame
+        Who made the first error that is larger than rounding explains, or None.
+    repairs
+        Values that were not finite and are replaced by their continuous limit.
+    not_finite
+        The first node of the source graph that makes a value that is not finite of finite
+        operands, or None.
+    notes
+        What could not be compared, and why.
+    """
+
+    measures: list[Measure] = field(default_factory=list)
+    blame: Blame | None = None
+    repairs: list[str] = field(default_factory=list)
+    not_finite: Node | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether rounding explains every error."""
+        return self.blame is None
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """The largest error of each pass by its name; that of "source" is the baseline."""
+        return {measure.name: measure.error for measure in self.measures}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the findings as JSON text."""
+        return json.dumps(
+            {
+                "ok": self.ok,
+                "measures": [vars(measure) for measure in self.measures],
+                "blame": None if self.blame is None else str(self.blame),
+                "repairs": self.repairs,
+                "not_finite": None if self.not_finite is None else describe(self.not_finite),
+                "notes": self.notes,
+            },
+            indent=indent,
+        )
+
+    def __str__(self) -> str:
+        width = max(len("pass"), *(len(m.name) for m in self.measures))
+        lines = [f"{'pass':<{width}}  {'error':>9}  {'allowed':>9}  where"]
+        for m in self.measures:
+            lines.append(f"{m.name:<{width}}  {m.error:9.2e}  {m.allowed:9.2e}  {m.where}".rstrip())
+        lines += [f"repair: {text}" for text in self.repairs]
+        if self.not_finite is not None:
+            lines.append(f"not finite from finite operands: {describe(self.not_finite)}")
+        lines += self.notes
+        lines.append("ok" if self.blame is None else str(self.blame))
+        return "\n".join(lines)
+
+
+def check(function: Any, *feeds: Any, **named: Any) -> Check:
+    """Compare every graph of the compile, and the run, with the source graph in float64.
+
+    Parameters
+    ----------
+    function : Function
+        Compiled, if it is not yet.
+    feeds, named
+        As for a call. Variables keep what they hold.
+
+    Returns
+    -------
+    Check
+        ``ok``, ``errors`` (pass -> largest error, relative to the largest magnitude of the
+        result), ``blame``, ``repairs``; it prints as a table.
+
+    Raises
+    ------
+    FeedError
+        As a call would.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(3,))
+    >>> f = mg.function([x], mg.sum(mg.exp(x)))
+    >>> f.check([1.0, 2.0, 3.0]).ok
+    True
+    """
+    return _Checker(function, bind(function, feeds, named)).run()
+
+
+class _Checker:
+    """One comparison in the making."""
+
+    def __init__(self, function: Any, feeds: Feeds) -> None:
+        self.function = function
+        self.feeds = feeds
+        self.trace: Trace = function.trace
+        self.source: Graph = function.source_graph
+        self.roots = _roots(self.source)
+        self.labels = _labels(self.source)
+        self.result = Check()
+        self.own = self._evaluate(self.source, {})
+        self.wide = evaluate_wide(
+            self.source, _fed(self.source, feeds.arrays), feeds.sizes, self.own
+        )
+        self.references = [self.wide[root] for root in self.roots]
+        self.dtypes = [root.dtype for root in self.roots]
+        self.baseline = [
+            difference(self.own[root], reference).error
+            for root, reference in zip(self.roots, self.references, strict=True)
+        ]
+        self.numerics: dict[str, Numerics] = {p.name: p.numerics for p in function.passes}
+
+    def _evaluate(self, graph: Graph, override: Mapping[Node, Any]) -> dict[Node, Any]:
+        fed = _fed(graph, self.feeds.arrays)
+        return evaluate(graph, fed, self.feeds.sizes, override=override)
+
+    def run(self) -> Check:
+        """Return the findings."""
+        self._first_not_finite()
+        before = [self.own[root] for root in self.roots]
+        self._measure(BASELINE, before, "exact")
+        standing: dict[Node, Node] = {node: node for node in self.source.nodes}
+        worst = 0
+        previous = list(self.baseline)
+        for name, old, new in self.function.report.steps():
+            if not isinstance(new, Graph) or new is old:
+                continue
+            worst = max(worst, _ORDER.index(self.numerics.get(name, "reassoc")))
+            standing = _stand_ins(self.trace, name, new, standing)
+            decided = {n: self.own[s] for n, s in standing.items() if is_decision(s)}
+            values = self._evaluate(new, decided)
+            now = [values[root] for root in _roots(new)]
+            errors, wrong = self._measure(name, now, _ORDER[worst])
+            self._note_repairs(name, before, now)
+            if wrong is not None and self.result.blame is None:
+                increase = errors[wrong] - previous[wrong]
+                self.result.blame = self._blame(name, new, values, standing, worst, wrong, increase)
+            before, previous = now, errors
+        self._check_run(before, previous, max(worst, _ORDER.index("reassoc")))
+        for text in self.function.report.repairs:
+            if text not in self.result.repairs:
+                self.result.repairs.append(text)
+        return self.result
+
+    def _check_run(self, before: Sequence[Any], previous: Sequence[float], worst: int) -> None:
+        now, refused = run_once(self.function, self.feeds)
+        if refused:
+            self.result.notes.append(f"the run was refused: {refused}")
+            return
+        errors, wrong = self._measure(RUN, now, _ORDER[worst])
+        self._note_repairs(RUN, before, now)
+        if wrong is not None and self.result.blame is None:
+            step = _writer(self.feeds.bound.plan, self.source, wrong)
+            if step is not None:
+                self.result.blame = Blame(
+                    RUN,
+                    step.kernel,
+                    step.node,
+                    tuple(self.trace.origins(step.node)),
+                    errors[wrong] - previous[wrong],
+                )
+
+    # ------------------------------------------------------------------ parts
+
+    def _allowed(self, i: int, numerics: Numerics) -> float:
+        if not is_float(self.dtypes[i]):
+            return _flips(self.roots[i], self.references[i])
+        row = tolerance(self.dtypes[i], numerics)
+        return _MARGIN * self.baseline[i] + row.relative + row.absolute
+
+    def _measure(
+        self, name: str, now: Sequence[Any], numerics: Numerics
+    ) -> tuple[list[float], int | None]:
+        """Add a measure; return the error of each result, and the first that is too large."""
+        errors = [
+            difference(value, reference).error
+            for value, reference in zip(now, self.references, strict=True)
+        ]
+        allowed = [self._allowed(i, numerics) for i in range(len(errors))]
+        if errors:
+            top = max(range(len(errors)), key=lambda i: errors[i])
+            where = self.labels[top] if errors[top] else ""
+            self.result.measures.append(Measure(name, errors[top], allowed[top], where))
+        else:
+            self.result.measures.append(Measure(name, 0.0, 0.0, ""))
+        wrong = [i for i, error in enumerate(errors) if error > allowed[i]]
+        return errors, wrong[0] if wrong and name != BASELINE else None
+
+    def _note_repairs(self, name: str, before: Sequence[Any], now: Sequence[Any]) -> None:
+        for label, old, new in zip(self.labels, before, now, strict=True):
+            lost = ~np.isfinite(widened(old).astype(np.float64))
+            count = int(np.count_nonzero(lost & np.isfinite(widened(new).astype(np.float64))))
+            if count:
+                self.result.repairs.append(f"{name}: {count} values of {label} are finite now")
+
+    def _first_not_finite(self) -> None:
+        for node in self.source.nodes:
+            if isinstance(node.type, tuple) or not is_float(node.dtype):
+                continue
+            if not _finite(self.own[node]) and all(_finite(self.own[i]) for i in node.inputs):
+                self.result.not_finite = (self.trace.sources.get(node) or [node])[0]
+                return
+
+    def _blame(
+        self,
+        name: str,
+        graph: Graph,
+        values: Mapping[Node, Any],
+        standing: Mapping[Node, Node],
+        worst: int,
+        wrong: int,
+        increase: float,
+    ) -> Blame:
+        """Return the first node of the graph whose value is not that of what it stands for."""
+        guilty = _roots(graph)[wrong]
+        for node in graph.nodes:
+            source = standing.get(node)
+            if source is None or isinstance(node.type, tuple) or not is_float(node.dtype):
+                continue
+            error = difference(values[node], self.wide[source]).error
+            base = difference(self.own[source], self.wide[source]).error
+            row = tolerance(node.dtype, _ORDER[worst])
+            if error > _MARGIN * base + row.relative + row.absolute:
+                guilty = node
+                break
+        return Blame(
+            name,
+            _rule_of(self.trace, name, guilty),
+            guilty,
+            tuple(self.trace.origins(guilty)),
+            increase,
+        )
+
+
+def difference(value: Any, reference: Any) -> Difference:
+    """Return how far a value is from its reference.
+
+    Examples
+    --------
+    >>> difference([1.0, 2.5], [1.0, 2.0])
+    Difference(error=0.25, finite=0)
+    >>> difference([1.0, 0.0], [1.0, float("nan")])
+    Difference(error=0.0, finite=1)
+    """
+    given, wanted = np.asarray(value), np.asarray(reference)
+    if wanted.dtype.kind in "iub":
+        count = int(np.count_nonzero(given != wanted))
+        return Difference(count / max(1, wanted.size), 0)
+    given, wanted = given.astype(np.float64), wanted.astype(np.float64)
+    finite = np.isfinite(wanted)
+    repaired = int(np.count_nonzero(~finite & np.isfinite(given)))
+    # An infinity where the reference has a NaN is the limit of the same expression, too.
+    lost = ~finite & ~np.isfinite(given) & (given != wanted) & ~np.isnan(wanted)
+    scale = float(np.max(np.abs(wanted), where=finite, initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(given - wanted) / scale
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    worst = float(np.max(apart, where=finite, initial=0.0))
+    return Difference(float("inf") if lost.any() else worst, repaired)
+
+
+def _flips(root: Node, reference: Any) -> float:
+    """Return the share of a result's elements that may differ, for ints and bools."""
+    exact = not any(
+        not isinstance(node.type, tuple) and is_float(node.dtype) for node in topological([root])
+    )
+    return 0.0 if exact else max(_FLIPS, 1.0 / max(1, np.size(reference)))
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_finite, value))
+    array = np.asarray(value)
+    return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())
+
+
+def _roots(graph: Graph) -> list[Node]:
+    return [*graph.outputs, *(value for _, value in graph.updates)]
+
+
+def _labels(graph: Graph) -> list[str]:
+    outputs = [f"output {i}" for i in range(len(graph.outputs))]
+    return [*outputs, *(f"variable '{variable.name}'" for variable, _ in graph.updates)]
+
+
+def _fed(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[Node, np.ndarray]:
+    return dict(zip(graph.inputs, arrays, strict=True))
+
+
+def _stand_ins(
+    trace: Trace, name: str, after: Graph, standing: Mapping[Node, Node]
+) -> dict[Node, Node]:
+    """Return which nodes after a pass have the value of which nodes of the source graph."""
+    present = set(after.nodes)
+    found = {node: source for node, source in standing.items() if node in present}
+    for node, source in standing.items():
+        for move in moves(trace, name, {node: False}):
+            if not move.inside and move.new in present and move.new.type == source.type:
+                found.setdefault(move.new, source)
+    return found
+
+
+def _rule_of(trace: Trace, name: str, node: Node) -> str:
+    """Return the rule of a pass that made a node, or else the nearest node below it."""
+    seen = {node}
+    pending = [node]
+    while pending:
+        here = pending.pop(0)
+        made = trace.made_by.get(here)
+        if made is not None and made[0] == name and made[1] != OPERANDS:
+            return made[1]
+        for operand in here.inputs:
+            if operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return OPERANDS
+
+
+def _writer(plan: Plan, source: Graph, root: int) -> Any:
+    """Return the last step that writes a result or a variable."""
+    if root < len(source.outputs):
+        wanted = plan.fetches[root].slot
+    else:
+        state = source.updates[root - len(source.outputs)][0].attrs["state"]
+        wanted = next((slot.index for slot in plan.slots if slot.owner is state), -1)
+    for step in reversed(plan.steps):
+        if any(value.slot == wanted for value in step.outputs):
+            return step
+    return None

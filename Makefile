@@ -14,10 +14,12 @@ PIP    := $(RUN) -m pip --disable-pip-version-check
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
-	@$(RUN) -m magmagraph.data mnist || { \
-	    echo "The small digits of scikit-learn will stand in for MNIST: installing it"; \
-	    $(RUN) -c "import sklearn" 2>/dev/null || $(PIP) install -e ".[digits]"; }
-	@$(RUN) -m magmagraph demo $(ARGS)
+	@$(RUN) -m magmagraph.data mnist; case $$? in \
+	0) $(RUN) -m magmagraph demo $(ARGS);; \
+	3) echo "The small digits of scikit-learn will stand in for MNIST"; \
+	   $(RUN) -c "import sklearn" 2>/dev/null || $(PIP) install -e ".[digits]" || exit 1; \
+	   $(RUN) -m magmagraph demo --offline $(ARGS);; \
+	*) exit 1;; esac
 
 test: lint
 	$(RUN) -m pytest -n 2 -m "not slow" $(ARGS)

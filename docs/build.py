@@ -1,16 +1,22 @@
-"""Write the pages that are made from the code: the tables of operations and of passes.
+"""Write what pages take from the code: tables of operations and passes, and what examples print.
 
 ``python docs/build.py`` writes them; a test holds them up to date.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
+import io
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+# Measured choices would differ from machine to machine, and with them what pages show.
+os.environ["MAGMAGRAPH_TUNING"] = "0"
 
 from magmagraph import passes
 from magmagraph.op import Composite, Kind, Op
@@ -22,7 +28,12 @@ NOTE = "<!-- Made by docs/build.py from the code: change it there, then run `mak
 
 def pages() -> dict[Path, str]:
     """Return the text of each generated page."""
-    return {HERE / "ops.md": operations(), HERE / "passes.md": pipeline()}
+    walk = HERE / "walkthrough.md"
+    return {
+        HERE / "ops.md": operations(),
+        HERE / "passes.md": pipeline(),
+        walk: with_output(walk),
+    }
 
 
 def operations() -> str:
@@ -71,27 +82,47 @@ def pipeline() -> str:
         ),
     ]
     for record in passes.default():
-        # The records import a pass when it first runs; its own function has the docstring.
+        # The records import a pass when it first runs; its file says what it does.
         module = importlib.import_module(record.function.__module__)
-        described = inspect.getdoc(getattr(module, record.function.__name__)) or ""
-        parts += [f"## {record.name}", _prose(described)]
+        parts += [f"## {record.name}", _prose(inspect.getdoc(module) or "")]
     return "\n\n".join(parts) + "\n"
+
+
+def with_output(path: Path) -> str:
+    """Return a page with what its blocks of Python print in the blocks of output after them."""
+    text = path.read_text(encoding="utf-8")
+    space: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+
+    def renew(match: re.Match[str]) -> str:
+        nonlocal printed
+        kind, code = match.groups()
+        if kind == "output":
+            return f"```output\n{printed}```"
+        line = text.count("\n", 0, match.start(2))
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile("\n" * line + code, path.name, "exec"), space)
+        printed = out.getvalue()
+        return match[0]
+
+    return re.sub(r"^```(python|output)\n(.*?)^```$", renew, text, flags=re.M | re.S)
 
 
 def _prose(docstring: str) -> str:
     """Return a docstring as Markdown: its indented blocks, which are graphs, stand as they are."""
-    # Parameters are the same for all passes.
-    text = re.split(r"\n\n(?:Parameters|Returns|Examples)\n---", docstring)[0]
     lines: list[str] = []
     fenced = False
-    for line in text.splitlines():
-        if line.startswith("    ") != fenced and line:
+    for line in docstring.splitlines():
+        if line and line.startswith("    ") != fenced:
             while lines and not lines[-1]:
                 lines.pop()
-            lines += ["```"] if fenced else ["", "```text"]
-            lines += [""] if fenced else []
+            lines += ["```", ""] if fenced else ["", "```text"]
             fenced = not fenced
-        lines.append(line.removeprefix("    ") if fenced else line.replace("``", "`"))
+        if fenced:
+            lines.append(line.removeprefix("    "))
+        else:
+            lines.append(re.sub(r":(class|func|mod):`", "`", line.replace("``", "`")))
+            lines[-1] = lines[-1].removesuffix("::") + ":" * line.endswith("::")
     while lines and not lines[-1]:
         lines.pop()
     return "\n".join([*lines, "```"] if fenced else lines)

@@ -10,6 +10,9 @@ from typing import Any
 
 from . import data, dtypes, init, optimizer, passes, random, schedule
 from ._version import __version__
+from .archive import (
+    load,
+)
 from .autodiff import (
     grad,
     value_and_grad,
@@ -217,6 +220,7 @@ from .ops.rounding import (
     isfinite,
     isinf,
     isnan,
+    rint,
     round,
     trunc,
 )
@@ -391,6 +395,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "load",
     "log",
     "log10",
     "log1p",
@@ -432,6 +437,7 @@ __all__ = [
     "remainder",
     "reshape",
     "right_shift",
+    "rint",
     "round",
     "rsqrt",
     "schedule",

@@ -305,6 +305,46 @@ class Function:
             for shapes, bound in self._bound.items()
         ]
 
+    @property
+    def passes(self) -> tuple[Any, ...]:
+        """The passes that it is compiled with, in order: a record each."""
+        from .passes import pipeline
+
+        chosen = self._settings["passes"]
+        skip = self._settings["skip"]
+        records = pipeline.DEFAULT if chosen is None else chosen
+        return tuple(record for record in records if record.name not in skip)
+
+    def explain(self, node: Node) -> Any:
+        """Return what became of a node, through every pass, down to the kernel."""
+        from .inspect.explain import explain
+
+        return explain(self, node)
+
+    def check(self, *feeds: Any, **named: Any) -> Any:
+        """Compare every pass and the run with the source graph in float64; commits nothing."""
+        from .inspect.check import check
+
+        return check(self, *feeds, **named)
+
+    def profile(self, *feeds: Any, **named: Any) -> Any:
+        """Return time, bytes and arithmetic of each step; commits nothing."""
+        from .inspect.profile import profile
+
+        return profile(self, *feeds, **named)
+
+    def ablate(self, *feeds: Any, **named: Any) -> Any:
+        """Return the time and memory that each optional pass gains; commits nothing."""
+        from .inspect.ablate import ablate
+
+        return ablate(self, *feeds, **named)
+
+    def save(self, path: Any) -> None:
+        """Write the function to an archive, which `mg.load` reads."""
+        from .archive import save
+
+        save(self, path)
+
     def __repr__(self) -> str:
         label = f" '{self.name}'" if self.name else ""
         names = ", ".join(node.name or "?" for node in self._inputs)

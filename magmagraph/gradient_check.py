@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff import sweep
+from .autodiff import sweep, zeros_of
 from .dtypes import is_float
 from .errors import GradientError, message
 from .graph import Graph, Node, freeze, topological
@@ -168,8 +168,6 @@ def check_gradients(
     if wrt is None:
         reached_pairs = [(t, g) for t, g in zip(labelled, reached, strict=True) if g is not None]
     else:
-        from .autodiff import zeros_of
-
         reached_pairs = [
             (t, zeros_of(t[1]) if g is None else g) for t, g in zip(labelled, reached, strict=True)
         ]

@@ -400,9 +400,7 @@ def orthogonal(gain: float = 1.0, seed: Seed = None) -> Initializer:
 
 def _matrix(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 2:
-        raise ShapeError(
-            message(f"init.{name}: shape {shape} is not a matrix's", need="2 axes")
-        )
+        raise ShapeError(message(f"init.{name}: shape {shape} is not a matrix's", need="2 axes"))
     return shape[0], shape[1]
 
 

@@ -6,8 +6,8 @@ simplify pass folds constants with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,25 @@ from .types import Type
 _ARITHMETIC = frozenset((Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION))
 
 
+class Body(NamedTuple):
+    """A body graph with the sizes of the dimensions in it, as array expressions get it."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+
+    def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
+        """Return the outputs for arrays in the order of the parameters."""
+        feeds = dict(zip(self.graph.inputs, arrays, strict=True))
+        values = evaluate(self.graph, feeds, self.sizes, xp=xp)
+        return [values[node] for node in self.graph.outputs]
+
+
 def bind_attribute(value: Any, sizes: Mapping[str, int]) -> Any:
     """Return an attribute with each `Dim` inside it replaced by its size."""
     if isinstance(value, Dim):
         return dims.evaluate(value, sizes)
+    if isinstance(value, Graph):
+        return Body(value, sizes)
     if isinstance(value, tuple):
         return tuple(bind_attribute(v, sizes) for v in value)
     return value

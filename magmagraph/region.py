@@ -116,7 +116,7 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
     inner: dict[Node, frozenset[int]] = {}
     below: dict[Node, frozenset[Node]] = {}
     for node in reading.nodes:
-        seen = frozenset[Node]().union(*(below[operand] for operand in node.inputs))
+        seen = frozenset[Node]().union(*(below.get(o, frozenset()) for o in node.inputs))
         axes = reading.of((node,))
         for fold in seen:
             if node in folds or folds[fold] & axes:
@@ -158,7 +158,7 @@ class _Builder:
                 raise Refused("a reduction across rows is reduced again", node)
             if late or node in self.cross:
                 self.epilogue.add(node)
-            phase = max((self.phase[operand] for operand in node.inputs), default=0)
+            phase = max((self.phase.get(operand, 0) for operand in node.inputs), default=0)
             row_fold = bool(reading.reduced.get(node)) and node not in self.cross
             self.phase[node] = phase + 1 if row_fold else phase
         self.folded = [node for node in reading.nodes if reading.reduced.get(node)]

@@ -17,7 +17,7 @@ import numpy as np
 from . import dims
 from .graph import Node
 from .interpret import bind_attributes
-from .region_axes import AxisClasses, ProbeSizes, Refused, concrete
+from .region_axes import PROBES, AxisClasses, ProbeSizes, Refused, concrete
 from .types import Extent
 
 
@@ -175,7 +175,7 @@ def read_track(node: Node, views: tuple[Node, ...], classes: Sequence[int | None
     """Return the order of memory that a read runs through."""
     if not views:
         return Track(classes)
-    probe = ProbeSizes(67)
+    probe = ProbeSizes(PROBES[0])
     try:
         _, strides = view_strides(views, node, probe)
     except (ValueError, TypeError, IndexError):
@@ -189,7 +189,7 @@ def is_unit(node: Node, views: tuple[Node, ...], axis: int | None) -> bool:
     """Return whether a step along an axis of what is read is a step of one element."""
     if axis is None:
         return False
-    _, strides = view_strides(views, node, ProbeSizes(67))
+    _, strides = view_strides(views, node, ProbeSizes(PROBES[0]))
     return strides[axis] == 1
 
 

@@ -41,19 +41,25 @@ class Moved(NamedTuple):
     whole: bool
 
 
-class ProbeSizes(dict[str, int]):
-    """A made-up size, above `base` and different from its neighbours, for any dimension."""
+def _primes(first: int, last: int) -> tuple[int, ...]:
+    return tuple(
+        n for n in range(first, last) if all(n % d for d in range(2, math.isqrt(n) + 1))
+    )
 
-    def __init__(self, base: int) -> None:
+
+class ProbeSizes(dict[str, int]):
+    """A made-up size for any dimension: a prime, so that no step of a slice divides it."""
+
+    def __init__(self, primes: Sequence[int]) -> None:
         super().__init__()
-        self.base = base
+        self.primes = primes
 
     def __missing__(self, name: str) -> int:
-        self[name] = size = self.base + zlib.crc32(name.encode()) % 64
+        self[name] = size = self.primes[zlib.crc32(name.encode()) % len(self.primes)]
         return size
 
 
-_PROBE_BASES = (67, 521)
+PROBES = (_primes(67, 400), _primes(521, 1000))
 _PROBE_BYTES = 1 << 30
 
 
@@ -68,8 +74,8 @@ def moved_axes(node: Node) -> tuple[Moved, ...] | None:
     Axes of extent 1 are given as repeated: no loop runs along them.
     """
     symbolic = any(isinstance(e, Dim) for n in (node, *node.inputs) for e in n.shape)
-    for base in _PROBE_BASES if symbolic else _PROBE_BASES[:1]:
-        found = _probe(node, ProbeSizes(base))
+    for primes in PROBES if symbolic else PROBES[:1]:
+        found = _probe(node, ProbeSizes(primes))
         if found is not None:
             return found
     return None

@@ -58,12 +58,24 @@ class Reading:
                 self.source[node] = node
             else:
                 self._counter(node)
+        self._keep_what_is_read()
         for node in self.nodes:
             self.classes.check(node)
         find = self.classes.find
         self.reduced = {
             node: frozenset(map(find, members)) for node, members in self._members.items()
         }
+
+    def _keep_what_is_read(self) -> None:
+        """Forget parameters and views that are only on the way to other views."""
+        source = self.source
+        read = {source[output] for output in self.body.outputs}
+        for node in self.nodes:
+            if source[node] is node and node not in self.parameter:
+                read.update(source[operand] for operand in node.inputs)
+        passed = {node for node in self.parameter if node not in read}
+        self.nodes = [node for node in self.nodes if source[node] not in passed]
+        self.parameter = {n: i for n, i in self.parameter.items() if n in read}
 
     def of(self, nodes: Iterable[Node]) -> frozenset[int]:
         """Return all classes of some nodes' shapes."""

@@ -8,7 +8,8 @@ on the host (`Schedule.at`). `plateau` alone is driven from outside: it reacts t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from .config import config
 from .errors import ConfigError, message
 from .graph import Node, freeze
 from .interpret import evaluate
-from .ops.comparison import less, minimum
+from .ops.comparison import less, maximum, minimum, where
 from .ops.convert import as_node, cast
 from .ops.elementwise import add, divide, floor_divide, multiply, power, subtract
-from .ops.leaf import Variable, variable
 from .ops.leaf import constant as _constant
 from .ops.math import cos
+from .plateau import Plateau
 
 __all__ = [
     "Plateau",
@@ -40,45 +41,32 @@ Rate = Callable[[Node], Any]
 
 
 class Schedule:
-    """A rate as a function of the step.
+    """A rate as a function of the step: the base of those that are made here.
 
-    Parameters
-    ----------
-    rule : callable
-        From the step (int64 scalar node, counting from 0) to the rate (float scalar node).
-    text : str
-        How it was made, for printing.
+    Subclasses have one method, ``rule``. They hold numbers only, so that they print, compare and
+    pickle.
 
     Examples
     --------
     >>> import magmagraph as mg
-    >>> halving = mg.schedule.Schedule(lambda step: 0.5 ** mg.cast(step, "float32"), "halving")
-    >>> halving.at(3)
+    >>> class Halving(mg.schedule.Schedule):
+    ...     def rule(self, step):
+    ...         return 0.5 ** mg.cast(step, "float32")
+    >>> Halving().at(3)
     0.125
     """
 
-    __slots__ = ("rule", "text")
-
-    def __init__(self, rule: Rate, text: str = "") -> None:
-        self.rule = rule
-        self.text = text
+    def rule(self, step: Node) -> Node:
+        """Return the rate, a float scalar node, at a step, an int64 scalar node from 0."""
+        raise NotImplementedError(f"{type(self).__name__} has no rule")
 
     def __call__(self, step: Node) -> Node:
-        """Return the rate as a node, of dtype `mg.config.float_dtype` or wider."""
+        """Return the rate as a node."""
         return as_node(self.rule(step))
 
     def at(self, step: int) -> float:
-        """Return the rate at a step as a number, without compiling anything.
-
-        Parameters
-        ----------
-        step : int
-            Counted from 0.
-        """
+        """Return the rate at a step, counted from 0, as a number; nothing is compiled."""
         return at(self, step)
-
-    def __repr__(self) -> str:
-        return f"<schedule {self.text}>"
 
 
 def at(rate: Rate, step: int) -> float:
@@ -105,6 +93,76 @@ def _positive(who: str, **values: float) -> None:
             raise ConfigError(message(f"{who}: {name}={value}", need=f"{name} > 0"))
 
 
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """See `constant`."""
+
+    rate: float
+
+    def rule(self, step: Node) -> Node:
+        """Return the rate at a step."""
+        return _constant(self.rate)
+
+
+@dataclass(frozen=True)
+class Step(Schedule):
+    """See `step`."""
+
+    rate: float
+    every: int
+    factor: float
+
+    def rule(self, step: Node) -> Node:
+        """Return the rate at a step."""
+        return multiply(power(self.factor, _real(floor_divide(step, self.every))), self.rate)
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """See `exponential`."""
+
+    rate: float
+    decay: float
+    every: float
+
+    def rule(self, step: Node) -> Node:
+        """Return the rate at a step."""
+        return multiply(power(self.decay, divide(_real(step), self.every)), self.rate)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """See `cosine`."""
+
+    rate: float
+    steps: int
+    final: float
+
+    def rule(self, step: Node) -> Node:
+        """Return the rate at a step."""
+        turn = multiply(_real(minimum(step, self.steps)), math.pi / self.steps)
+        half = multiply(add(cos(turn), 1.0), 0.5 * (self.rate - self.final))
+        return add(half, self.final)
+
+
+@dataclass(frozen=True)
+class Warmup(Schedule):
+    """See `warmup`."""
+
+    steps: int
+    then: Rate
+    start: float
+
+    def rule(self, step: Node) -> Node:
+        """Return the rate at a step."""
+        # Before its own beginning the following schedule is not asked: it may have no value there.
+        late = as_node(self.then(maximum(subtract(step, self.steps), 0)))
+        peak = as_node(self.then(_constant(0, dtype=np.int64)))
+        part = multiply(_real(minimum(step, self.steps)), 1.0 / self.steps)
+        rising = add(multiply(subtract(peak, self.start), part), self.start)
+        return where(less(step, self.steps), rising, late)
+
+
 def constant(rate: float) -> Schedule:
     """Keep one rate: ``rate(t) = rate``.
 
@@ -118,8 +176,7 @@ def constant(rate: float) -> Schedule:
     >>> mg.schedule.constant(0.5).at(100)
     0.5
     """
-    held = float(rate)
-    return Schedule(lambda step: _constant(held), f"constant({held:g})")
+    return Constant(float(rate))
 
 
 def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
@@ -146,12 +203,7 @@ def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
     (1.0, 0.5, 0.25)
     """
     _positive("step", every=every, factor=factor)
-    period = int(every)
-
-    def rule(count: Node) -> Node:
-        return multiply(power(float(factor), _real(floor_divide(count, period))), float(rate))
-
-    return Schedule(rule, f"step({rate:g}, every={every}, factor={factor:g})")
+    return Step(float(rate), int(every), float(factor))
 
 
 def exponential(rate: float, decay: float, every: float = 1) -> Schedule:
@@ -178,10 +230,7 @@ def exponential(rate: float, decay: float, every: float = 1) -> Schedule:
     """
     _positive("exponential", decay=decay, every=every)
 
-    def rule(count: Node) -> Node:
-        return multiply(power(float(decay), divide(_real(count), float(every))), float(rate))
-
-    return Schedule(rule, f"exponential({rate:g}, {decay:g}, every={every:g})")
+    return Exponential(float(rate), float(decay), float(every))
 
 
 def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:
@@ -212,12 +261,7 @@ def cosine(rate: float, steps: int, final: float = 0.0) -> Schedule:
     """
     _positive("cosine", steps=steps)
 
-    def rule(count: Node) -> Node:
-        turn = multiply(_real(minimum(count, int(steps))), math.pi / int(steps))
-        half = multiply(add(cos(turn), 1.0), 0.5 * (float(rate) - float(final)))
-        return add(half, float(final))
-
-    return Schedule(rule, f"cosine({rate:g}, steps={steps}, final={final:g})")
+    return Cosine(float(rate), int(steps), float(final))
 
 
 def warmup(steps: int, then: Rate | float, start: float = 0.0) -> Schedule:
@@ -246,100 +290,9 @@ def warmup(steps: int, then: Rate | float, start: float = 0.0) -> Schedule:
     >>> [rate.at(t) for t in (0, 1, 2, 4, 13, 14)]
     [0.0, 0.25, 0.5, 1.0, 1.0, 0.5]
     """
-    from .ops.comparison import where
-
     _positive("warmup", steps=steps)
     following: Rate = then if callable(then) else constant(then)
-
-    def rule(count: Node) -> Node:
-        late = as_node(following(subtract(count, int(steps))))
-        peak = as_node(following(_constant(0, dtype=np.int64)))
-        part = multiply(_real(minimum(count, int(steps))), 1.0 / int(steps))
-        rising = add(multiply(subtract(peak, float(start)), part), float(start))
-        return where(less(count, int(steps)), rising, late)
-
-    return Schedule(rule, f"warmup({steps}, {then!r}, start={start:g})")
-
-
-class Plateau:
-    """A rate that falls when a metric stops improving; made by `plateau`.
-
-    Attributes
-    ----------
-    variable
-        The rate's variable, which the optimizer reads.
-    best
-        The best metric so far, or None.
-    waited
-        Reports since the best one.
-    """
-
-    def __init__(
-        self,
-        rate: float,
-        factor: float,
-        patience: int,
-        mode: str,
-        threshold: float,
-        cooldown: int,
-        minimum: float,
-    ) -> None:
-        if mode not in ("min", "max"):
-            raise ConfigError(message(f"plateau: mode={mode!r}", need="'min' or 'max'"))
-        if not 0 < factor < 1:
-            raise ConfigError(message(f"plateau: factor={factor}", need="0 < factor < 1"))
-        self.variable: Variable = variable("learning_rate", init=float(rate))
-        self.factor, self.patience, self.mode = factor, patience, mode
-        self.threshold, self.cooldown, self.minimum = threshold, cooldown, minimum
-        self.best: float | None = None
-        self.waited = 0
-        self.resting = 0
-
-    @property
-    def rate(self) -> float:
-        """The present rate."""
-        return float(self.variable.value)
-
-    def report(self, metric: float) -> bool:
-        """Take note of a metric; return True where the rate was lowered for it."""
-        value = float(metric)
-        margin = self.threshold * abs(self.best) if self.best is not None else 0.0
-        better = self.best is None or (
-            value < self.best - margin if self.mode == "min" else value > self.best + margin
-        )
-        if better and not math.isnan(value):
-            self.best, self.waited = value, 0
-        else:
-            self.waited += 1
-        if self.resting > 0:
-            self.resting -= 1
-            self.waited = 0
-            return False
-        if self.waited <= self.patience:
-            return False
-        self.waited, self.resting = 0, self.cooldown
-        before = self.rate
-        self.variable.value = max(before * self.factor, self.minimum)
-        return self.rate < before
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what it remembers, for `load_state_dict`."""
-        return {
-            "rate": self.rate,
-            "best": self.best,
-            "waited": self.waited,
-            "resting": self.resting,
-        }
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.variable.value = float(saved["rate"])
-        self.best = saved["best"]
-        self.waited = int(saved["waited"])
-        self.resting = int(saved["resting"])
-
-    def __repr__(self) -> str:
-        return f"<schedule plateau, rate {self.rate:g}, best {self.best}>"
+    return Warmup(int(steps), following, float(start))
 
 
 def plateau(

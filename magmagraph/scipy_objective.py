@@ -9,6 +9,7 @@ import numpy as np
 
 from .autodiff import grad
 from .errors import GradientError, message
+from .function import function
 from .graph import Node
 from .nesting import leaves, like
 from .op import describe
@@ -27,8 +28,6 @@ class ScipyObjective:
     """
 
     def __init__(self, loss: Node, wrt: Any, feeds: Mapping[Node, Any] | None = None) -> None:
-        from .function import function
-
         members = leaves(wrt, "wrt")
         for label, member in members:
             if not isinstance(member, Variable):

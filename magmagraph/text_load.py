@@ -10,22 +10,21 @@ from __future__ import annotations
 import ast
 import json
 import re
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import dims
 from .dims import Constraint
-from .errors import GraphError, MagmagraphError, message
-from .graph import Graph, Interner, Key, Node
-from .op import Call, Effect, Op
+from .errors import GraphError, MagmagraphError
+from .graph import Graph, Key, Node
+from .op import Call, Op
 from .ops import TABLE
-from .ops.leaf import INPUT, PARAMETER, VARIABLE, Variable
+from .ops.leaf import INPUT, VARIABLE, Variable
 from .state import State
-from .text import DTYPES, decoded, default_inputs, digest, read_elements
+from .text import DTYPES, decoded, digest, read_elements
+from .text_rows import Row, Rows
 from .types import Extent, Type
 
 _NODE = re.compile(r"%(\d+) = (\w+)\(")
@@ -89,29 +88,7 @@ def load(
     return reader.graph(reader.rows(), "the text")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line, and the bodies that are written inside of it.
-
-    Attributes
-    ----------
-    number
-        Of its first line in the text, from 1.
-    text
-        The line; ``{0}``, ``{1}``, ... stand for bodies.
-    bodies
-        The rows of each body.
-    end
-        Number of its last line.
-    """
-
-    number: int
-    text: str
-    bodies: tuple[tuple[Row, ...], ...]
-    end: int
-
-
-class Reader:
+class Reader(Rows):
     """One text that is being read.
 
     Parameters
@@ -131,74 +108,18 @@ class Reader:
         data: Mapping[str, np.ndarray] | None = None,
         values: Sequence[np.ndarray] | None = None,
     ) -> None:
-        self.error = error
-        self.line = 1
-        self._lines = text.split("\n")
+        super().__init__(text, error)
         self._given = dict(data or {})
-        self._data: dict[str, tuple[int, str]] = {}
         self._values: Iterator[np.ndarray] | None = None if values is None else iter(values)
         self._anonymous: dict[str, Extent] = {}
         self._extents: dict[str, Extent] = {}
         self._types: dict[str, Type] = {}
 
-    def wrong(self, what: str, need: str | None = None, line: int | None = None) -> MagmagraphError:
-        """Make (not raise) an error about a line, the present one unless said."""
-        return self.error(message(f"line {self.line if line is None else line}: {what}", need))
-
-    # ------------------------------------------------------------------ rows
-
-    def rows(self) -> list[Row]:
-        """Return the rows of the text; lines of data are taken out."""
-        rows: list[Row] = []
-        at = 0
-        while at < len(self._lines):
-            row, at = self._row(at)
-            if row is not None:
-                rows.append(row)
-        return rows
-
-    def _row(self, at: int) -> tuple[Row | None, int]:
-        """Return the row that begins at a position, and the position after it."""
-        line = self._lines[at].strip()
-        number = at + 1
-        at += 1
-        if not line or line[0] == "#":
-            return None, at
-        if line.startswith("data "):
-            name, equals, content = line[5:].partition(" = ")
-            if not equals:
-                raise self.wrong(f"{line[:40]!r}", "data @digest = base64", number)
-            self._data[name] = (number, content)
-            return None, at
-        if line[0] == "}":
-            raise self.wrong("a body ends that did not begin", line=number)
-        bodies: list[tuple[Row, ...]] = []
-        pieces = [line]
-        while pieces[-1].endswith("{"):
-            inside: list[Row] = []
-            while True:
-                if at >= len(self._lines):
-                    raise self.wrong(
-                        f"the text ends inside the body that begins in line {number}",
-                        "a line that starts with }",
-                        len(self._lines),
-                    )
-                if self._lines[at].lstrip().startswith("}"):
-                    break
-                row, at = self._row(at)
-                if row is not None:
-                    inside.append(row)
-            pieces[-1] += str(len(bodies))
-            bodies.append(tuple(inside))
-            pieces.append(self._lines[at].strip())
-            at += 1
-        return Row(number, "".join(pieces), tuple(bodies), at), at
-
-    # ------------------------------------------------------------------ graphs
-
     def graph(self, rows: Sequence[Row], what: str) -> Graph:
         """Return the graph of the rows of a text or a body."""
-        return _GraphReader(self, rows).read(what)
+        from .text_graph import GraphReader  # it reads bodies with this class
+
+        return GraphReader(self, rows).read(what)
 
     # ------------------------------------------------------------------ parts of lines
 
@@ -243,41 +164,6 @@ class Reader:
             raise self.wrong(f"{text!r}", "a relation, as 'batch >= 1' or 'n == 2*m'")
         relation: Any = match[2]
         return Constraint(self.extent(match[1]), relation, self.extent(match[3]))
-
-    def split(self, text: str, start: int = 0, end: str = "") -> list[str]:
-        """Return the parts between commas that stand in no bracket and in no string.
-
-        With `end`, the list ends at that bracket, and its position is the last part.
-        """
-        if not end and not any(c in text for c in "([{'\""):
-            return [part.strip() for part in text.split(",") if part.strip()]
-        parts: list[str] = []
-        depth = 0
-        begin = at = start
-        while at < len(text):
-            c = text[at]
-            if c in "'\"":
-                at += 1
-                while at < len(text) and text[at] != c:
-                    at += 2 if text[at] == "\\" else 1
-            elif c in "([{":
-                depth += 1
-            elif c in ")]}":
-                if depth == 0 and c == end:
-                    break
-                depth -= 1
-            elif c == "," and depth == 0:
-                parts.append(text[begin:at].strip())
-                begin = at + 1
-            at += 1
-        if depth or (end and at >= len(text)):
-            raise self.wrong(
-                f"{text[start:][:60]!r} ends before a bracket is closed", end or "a closing bracket"
-            )
-        parts.append(text[begin:at].strip())
-        if parts[-1] == "":
-            parts.pop()
-        return [*parts, str(at)] if end else parts
 
     def value(self, text: str, row: Row | None = None, type_: Type | None = None) -> Any:
         """Return an attribute; `type_` is that of the constant whose elements it is."""
@@ -345,8 +231,8 @@ class Reader:
     def _long(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         if name in self._given:
             array = self._given[name]
-        elif name in self._data:
-            number, content = self._data[name]
+        elif name in self.data:
+            number, content = self.data[name]
             try:
                 array = decoded(content, dtype, shape)
             except ValueError as error:
@@ -363,7 +249,7 @@ class Reader:
             raise self.wrong(
                 f"the data {name} are damaged: their digest is {digest(array)}",
                 f"the elements of {dtype.name} {list(shape)} that were saved",
-                self._data[name][0] if name in self._data else None,
+                self.data[name][0] if name in self.data else None,
             )
         return np.array(array)
 
@@ -417,7 +303,9 @@ class Reader:
             )
         return State(value, name)
 
-    def make(self, op: Op, inputs: tuple[Node, ...], attrs: dict[str, Any], name: str | None) -> Node:
+    def make(
+        self, op: Op, inputs: tuple[Node, ...], attrs: dict[str, Any], name: str | None
+    ) -> Node:
         """Apply an operation by its record; what its rule says against it is an error."""
         call = Call(op, inputs)
         try:
@@ -440,176 +328,3 @@ def _keywords(op: Op) -> frozenset[str]:
         found = frozenset(code.co_varnames[:count] if code else ())
         _known_keywords[op] = found
     return found
-
-
-class _GraphReader:
-    """The rows of one graph that is being read."""
-
-    def __init__(self, reader: Reader, rows: Sequence[Row]) -> None:
-        self.reader = reader
-        self.rows = rows
-        self.nodes: dict[int, Node] = {}
-        self.interner = Interner()
-        self.inputs: list[Node] | None = None
-        self.outputs: list[Node] | None = None
-        self.updates: list[tuple[Node, Node]] = []
-        self.effects: list[Node] = []
-        self.scheduled = False
-
-    def read(self, what: str) -> Graph:
-        """Return the graph."""
-        reader = self.reader
-        last = 1
-        required = self._required()
-        words: dict[str, Callable[[str], None]] = {
-            "return": self._return,
-            "update": self._update,
-            "effect": self._effect,
-            "inputs": self._inputs,
-            "scheduled": self._schedule,
-            "require": lambda text: None,
-        }
-        for row in self.rows:
-            reader.line = row.number
-            last = row.end
-            if row.text[0] == "%":
-                self._node(row, required)
-                continue
-            word = row.text.partition(" ")[0]
-            if word not in words:
-                raise reader.wrong(
-                    f"{row.text[:60]!r}",
-                    "'%0 = operation(...) : type', or one of " + ", ".join(words),
-                )
-            words[word](row.text)
-        if self.outputs is None:
-            raise reader.wrong(f"{what} ends before it returns anything", "a return line", last)
-        nodes = tuple(self.nodes.values())
-        inputs = default_inputs(nodes) if self.inputs is None else self.inputs
-        if all(node.op is PARAMETER for node in inputs) and self.inputs is None:
-            inputs.sort(key=lambda node: int(node.attrs["index"]))
-        graph = Graph(
-            tuple(inputs),
-            tuple(self.outputs),
-            tuple(self.updates),
-            self.interner,
-            tuple(self.effects),
-            nodes if self.scheduled else None,
-        )
-        self._check_reached(graph)
-        return graph
-
-    def _required(self) -> dict[int, list[Constraint]]:
-        """Return the relations that the rows ask of each node."""
-        reader = self.reader
-        required: dict[int, list[Constraint]] = {}
-        for row in self.rows:
-            if row.text.startswith("require "):
-                reader.line = row.number
-                match = _REQUIRE.fullmatch(row.text)
-                if match is None:
-                    raise reader.wrong(f"{row.text!r}", "require batch >= 1 at %0")
-                required.setdefault(int(match[2]), []).append(reader.constraint(match[1]))
-        return required
-
-    def _check_reached(self, graph: Graph) -> None:
-        if self.scheduled or len(graph.nodes) == len(self.nodes):
-            return
-        reached = set(graph.nodes)
-        for row in self.rows:
-            match = _NODE.match(row.text)
-            if match is not None and self.nodes[int(match[1])] not in reached:
-                raise self.reader.wrong(
-                    f"nothing that is returned needs %{match[1]}",
-                    "a whole text: is its end cut off?",
-                    row.number,
-                )
-
-    # ------------------------------------------------------------------ rows
-
-    def _node(self, row: Row, required: Mapping[int, list[Constraint]]) -> None:
-        reader = self.reader
-        text = row.text
-        match = _NODE.match(text)
-        if match is None:
-            raise reader.wrong(f"{text[:60]!r}", "%0 = operation(...) : type")
-        number = int(match[1])
-        if number in self.nodes:
-            raise reader.wrong(f"%{number} is defined twice", "a new number")
-        op = reader.record(match[2])
-        *parts, end = reader.split(text, match.end(), ")")
-        rest = text[int(end) + 1 :]
-        shown, mark, name = rest.partition("  # ")
-        if not shown.startswith(" : "):
-            raise reader.wrong(f"{rest[:60]!r} after the operation", "' : ' and a type")
-        wanted = reader.types(shown[3:])
-        inputs: list[Node] = []
-        attrs: dict[str, Any] = {}
-        for part in parts:
-            operand = _OPERAND.fullmatch(part)
-            if operand is not None:
-                inputs.append(self._at(operand[1]))
-                continue
-            attribute = _ATTRIBUTE.fullmatch(part)
-            if attribute is None:
-                raise reader.wrong(f"{part[:60]!r}", "an operand as %0, or name=value")
-            array = wanted if not inputs and attribute[1] == "value" else None
-            attrs[attribute[1]] = reader.value(attribute[2], row, array)
-        named = reader.name(mark + name)
-        if inputs:
-            node = reader.make(op, tuple(inputs), attrs, named)
-        else:
-            node = reader.leaf(op, attrs, wanted, named)
-        if node.type != wanted:
-            raise reader.wrong(f"%{number} is {shown[3:]}", f"{node.type}, by the rule of {op.name}")
-        extra = [c for c in required.get(number, ()) if c not in node.constraints]
-        if extra:
-            node.constraints = (*node.constraints, *extra)
-        self.nodes[number] = self._member(node)
-
-    def _member(self, node: Node) -> Node:
-        member = self.interner.make(node, node.inputs)
-        owner = node.attrs.get("key", node.attrs.get("state"))
-        if owner is not None:
-            owner.node = weakref.ref(member)
-        return member
-
-    def _at(self, number: str) -> Node:
-        node = self.nodes.get(int(number))
-        if node is None:
-            raise self.reader.wrong(f"%{number} is not defined", "an operand of an earlier line")
-        return node
-
-    def _list(self, text: str) -> list[Node]:
-        nodes: list[Node] = []
-        for part in text.split(",") if text else ():
-            match = _OPERAND.fullmatch(part.strip())
-            if match is None:
-                raise self.reader.wrong(f"{text!r}", "nodes, as %0, %1")
-            nodes.append(self._at(match[1]))
-        return nodes
-
-    def _return(self, text: str) -> None:
-        if self.outputs is not None:
-            raise self.reader.wrong("a second return", "one return line")
-        self.outputs = self._list(text[len("return ") :])
-
-    def _inputs(self, text: str) -> None:
-        self.inputs = self._list(text[len("inputs ") :])
-
-    def _effect(self, text: str) -> None:
-        self.effects += self._list(text[len("effect ") :])
-
-    def _schedule(self, text: str) -> None:
-        self.scheduled = True
-
-    def _update(self, text: str) -> None:
-        match = _UPDATE.fullmatch(text)
-        if match is None:
-            raise self.reader.wrong(f"{text!r}", "update %0 = %1")
-        variable, value = self._at(match[1]), self._at(match[2])
-        if variable.op.effect is not Effect.STATE:
-            raise self.reader.wrong(f"%{match[1]} is no variable", "update variable = new value")
-        if variable.type != value.type:
-            raise self.reader.wrong(f"the new value is {value.type}", f"{variable.type}")
-        self.updates.append((variable, value))

@@ -20,10 +20,13 @@ from .graph import Key, Node
 from .ops.leaf import parameter
 from .plan import Place, Plan, Slot, Step, Value
 from .text import Writer, label
-from .text_load import Reader, Row
+from .text_load import Reader
+from .text_rows import Row
 from .types import Extent, Type
 
-_SLOT = re.compile(r"s(\d+) = (\w+)(?: (.*))? : (.+) bytes, steps (-?\d+) to (-?\d+)(?:, at (\d+))?")
+_SLOT = re.compile(
+    r"s(\d+) = (\w+)(?: (.*))? : (.+) bytes, steps (-?\d+) to (-?\d+)(?:, at (\d+))?"
+)
 _STEP = re.compile(r"step (\d+): (\w+) = (\w+)\(")
 _COSTS = re.compile(
     r"(?P<bytes>.+) bytes, (?P<flops>.+) flops(?:, workspace s(?P<workspace>\d+))?"

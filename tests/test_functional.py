@@ -84,9 +84,7 @@ def test_labels_of_every_integer_dtype_are_one_hot_rows(name: str) -> None:
     labels = mg.input("labels", ("n",), name)
     rows = mg.input("rows", ("n", 4), "float32")
     by_class = value(mg.cross_entropy(z, labels), {z: data, labels: classes.astype(name)})
-    by_row = value(
-        mg.cross_entropy(z, rows), {z: data, rows: np.eye(4, dtype=np.float32)[classes]}
-    )
+    by_row = value(mg.cross_entropy(z, rows), {z: data, rows: np.eye(4, dtype=np.float32)[classes]})
     assert_close(by_class, by_row)
 
 
@@ -242,9 +240,7 @@ def test_cross_entropy_and_its_gradient_share_their_exponentials() -> None:
     ("function", "exponentials", "sums"),
     [(mg.softmax, 1, 2), (mg.log_softmax, 1, 2), (mg.layer_norm, 0, 4), (mg.batch_norm, 0, 4)],
 )
-def test_gradients_reduce_no_more_than_needed(
-    function: Any, exponentials: int, sums: int
-) -> None:
+def test_gradients_reduce_no_more_than_needed(function: Any, exponentials: int, sums: int) -> None:
     x, weight = mg.input("x", ("n", 10)), mg.input("weight", ("n", 10))
     y = function(x)
     count = operations(y, mg.vjp(y, x, weight))

@@ -63,7 +63,9 @@ def test_record_is_complete(name: str) -> None:
             )
     function = record.function
     assert function is not None
-    assert function.__name__ == name.rpartition(".")[2]
+    assert function.__name__ == name
+    assert getattr(mg, name) is function
+    assert name in mg.__all__
     text = inspect.getdoc(function) or ""
     assert "Examples\n--------" in text
 
@@ -154,8 +156,11 @@ def test_named_dimension_gives_the_same(name: str, i: int) -> None:
             assert_agrees(value, wanted, record.numerics, magnitude(wanted))
 
 
+@pytest.mark.parametrize("compiler", ["auto", "off"])
 @pytest.mark.parametrize("name", PUBLIC)
-def test_planned_is_interpreted(name: str) -> None:
+def test_planned_is_interpreted(name: str, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With kernels from the C compiler, and with those of the fallback."""
+    monkeypatch.setattr(mg.config, "compiler", compiler)
     record = PUBLIC[name]
     assert record.samples is not None
     assert record.function is not None

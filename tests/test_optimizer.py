@@ -1,5 +1,6 @@
 """Optimizers against their formulas in NumPy, and everything around the rules."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -470,6 +471,19 @@ class TestStateDict:
         for _ in range(STEPS - 4):
             step()
         close(again, Rule(rule).run(), scale=1e4)
+
+    @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+    def test_optimizer_and_variables_copied_together(self, duplicate):
+        """The copy goes its own way from the same point."""
+        w = mg.var("w", init=np.float64(0.0))
+        optimizer = opt.SGD(mg.schedule.step(1.0, every=2, factor=0.5), momentum=0.5)
+        optimizer.step(-w, w)()
+        other, copied = duplicate((optimizer, w))
+        other.step(-copied, copied)()
+        assert (w.value, copied.value) == (1.0, 1.0 + 1.5)
+        optimizer.step(-w, w)()
+        assert w.value == copied.value
+        assert other.state_dict() == optimizer.state_dict()
 
     def test_names_are_the_same_in_each_run(self):
         names = []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from interpreted import value
+from interpreted import assert_close, value
 
 import magmagraph as mg
 from magmagraph.errors import DTypeError, ShapeError
@@ -91,11 +91,8 @@ void row64(uint64_t *out, uint32_t k0, uint32_t k1, int64_t step, uint64_t first
 """
     )
     target = folder / "philox.so"
-    subprocess.run(
-        [compiler, "-O3", "-fopenmp-simd", "-Wall", "-Werror", "-shared", "-fPIC", "-o", target]
-        + [source],
-        check=True,
-    )
+    flags = ["-O3", "-fopenmp-simd", "-Wall", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, "-o", target, source], check=True)
     return ctypes.CDLL(str(target))
 
 
@@ -318,7 +315,7 @@ def test_randint_of_computed_bounds() -> None:
     ("arguments", "error", "text"),
     [
         ((3, 3), ShapeError, r"random.randint: the range \[3, 3\) is empty"),
-        ((0, 300, "uint8"), ShapeError, r"random.randint: uint8 does not hold the range \[0, 300\)"),
+        ((0, 300, "uint8"), ShapeError, r"uint8 does not hold the range \[0, 300\)"),
         ((0, 3, "float32"), DTypeError, "random.randint: dtype=float32"),
         ((0.5, 3), DTypeError, "random.randint: a bound of dtype float32"),
     ],
@@ -356,6 +353,40 @@ def test_named_shapes() -> None:
     assert noise.shape == ("n", 3)
     found = value(noise + 0.0 * x, {x: np.zeros((4, 3), np.float32)})
     assert found.shape == (4, 3)
+
+
+EXACT = [
+    lambda: mg.random.uniform((37, 3), dtype="float64"),
+    lambda: mg.random.uniform((1001,)),
+    lambda: mg.random.bernoulli((9, 11), 0.3),
+    lambda: mg.random.randint((1001,), -5, 1000),
+    lambda: mg.random.permutation(50),
+]
+
+
+def test_functions_draw_the_same_as_the_interpreter() -> None:
+    """Bits and what comes from them exactly are equal; the others are to the tolerance table."""
+    exact = [make() for make in EXACT]
+    smooth = [mg.random.normal((333,)), mg.random.uniform((4, 5), -1.0, 3.0)]
+    function = mg.function([], exact + smooth)
+    for step in range(3):
+        found = function()
+        for node, array in zip(exact, found, strict=False):
+            np.testing.assert_array_equal(array, at_step(node, step))
+        for node, array in zip(smooth, found[len(exact) :], strict=True):
+            assert_close(array, at_step(node, step), "float32", scale=7.0)
+
+
+def test_a_shape_of_the_feeds() -> None:
+    x = mg.input("x", ("n", 3))
+    node = mg.random.bernoulli(x.shape, 0.5)
+    function = mg.function([x], mg.where(node, x, 0.0))
+    for step, rows in enumerate((2, 5)):
+        ones = np.ones((rows, 3), np.float32)
+        counter = mg.input("step", (), "int64")
+        graph = freeze([x, counter], [node], leaves={RANDOM_STEP: counter})
+        feeds = dict(zip(graph.inputs, (ones, np.int64(step)), strict=True))
+        np.testing.assert_array_equal(function(ones), evaluate(graph, feeds)[graph.outputs[0]])
 
 
 def test_functions_draw_anew_at_every_call() -> None:

@@ -40,7 +40,8 @@ SHARED = {
     "text",
     "types",
 }
-SEE_ALL_ROOMS = {"magmagraph/function.py", "magmagraph/cli"}
+# `__init__` only gives `mg.passes` its name.
+SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function.py", "magmagraph/cli"}
 
 # Libraries that only some files may import, wherever in the file the import stands.
 ONLY_IN = {
@@ -60,6 +61,7 @@ LONGEST = 450
 
 # A reason for each file that is longer.
 LONGER = {
+    "magmagraph/function.py": "the front door: what one compiled function is and does",
     "magmagraph/graph.py": "nodes, interner, graph and trace are defined by each other",
     "magmagraph/passes/fuse.py": "one search: what may join, why not, and what comes of it",
     "magmagraph/runtime/numpy/backend.py": "compiled and interpreted runs, kept side by side",
@@ -290,7 +292,7 @@ def snippets(text: str) -> Iterator[tuple[int, str, str | None]]:
     That is what a block of kind ``output`` holds, where one follows.
     """
     blocks = list(FENCE.finditer(text))
-    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, after in zip(blocks, [*blocks[1:], None], strict=False):
         if block[1] == "python":
             printed = after[2] if after is not None and after[1] == "output" else None
             yield text.count("\n", 0, block.start(2)) + 1, block[2], printed

@@ -1,5 +1,7 @@
 """Rates as functions of the step, against their formulas in NumPy."""
 
+import pickle
+
 import numpy as np
 import pytest
 from interpreted import assert_close, value
@@ -39,6 +41,13 @@ def test_is_a_scalar_node_of_the_step(name):
     node = schedule(step)
     assert (node.shape, node.dtype) == ((), np.float32)
     assert_close(value(node, {step: 7}), formula(7), "float32")
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_prints_and_pickles(name):
+    schedule, _ = FORMULAS[name]
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
+    assert repr(S.step(0.5, every=4, factor=0.25)) == "Step(rate=0.5, every=4, factor=0.25)"
 
 
 def test_own_function():

@@ -23,6 +23,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=_positive, default=5, help="passes over the images")
     parser.add_argument("--batch", type=_positive, default=100, help="images in a step")
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
+    parser.add_argument("--offline", action="store_true", help="download nothing")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order")
 
 
@@ -33,7 +34,7 @@ def run(chosen: argparse.Namespace) -> None:
     from .. import data
 
     console = Console(highlight=False)
-    digits = data.mnist()
+    digits = data.mnist(timeout=0) if chosen.offline else data.mnist()
     console.print(f"[bold]Data[/]     {digits.source}", soft_wrap=True)
     features = digits.x_train.shape[1]
     sizes = [features, *[HIDDEN] * chosen.layers, digits.classes]

@@ -1,6 +1,6 @@
 """``python -m magmagraph.data mnist``: have MNIST at hand, downloading it if need be.
 
-The exit status is 0 if the digits are there, 1 if they cannot be had.
+The exit status is 0 if the digits are there, 3 if they cannot be had.
 """
 
 import sys
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         print(mnist(substitute=False))
     except (DataError, OSError) as error:
         print(error, file=sys.stderr)
-        return 1
+        return 3
     return 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..graph import Graph, Node, Trace, topological
 from ..interpret import evaluate
 from ..op import describe
 from ..plan import Plan
+from .difference import difference, is_finite
 from .fate import OPERANDS, moves
 from .running import Feeds, bind, run_once
 from .wide import evaluate_wide, is_decision, widened
@@ -28,22 +29,6 @@ RUN = "run"
 _MARGIN = 4.0  # multiples of the baseline's own error that rounding in another order may reach
 _FLIPS = 0.01  # share of decisions that rounding may turn over at ties
 _ORDER: tuple[Numerics, ...] = ("exact", "stable", "reassoc", "half")
-
-
-class Difference(NamedTuple):
-    """How far a value is from its reference.
-
-    Attributes
-    ----------
-    error
-        The largest difference, relative to the largest magnitude of the reference; for ints and
-        bools the share of elements that differ.
-    finite
-        How many elements are finite where the reference is not.
-    """
-
-    error: float
-    finite: int
 
 
 @dataclass(frozen=True)
@@ -305,7 +290,7 @@ class _Checker:
         for node in self.source.nodes:
             if isinstance(node.type, tuple) or not is_float(node.dtype):
                 continue
-            if not _finite(self.own[node]) and all(_finite(self.own[i]) for i in node.inputs):
+            if not is_finite(self.own[node]) and all(is_finite(self.own[i]) for i in node.inputs):
                 self.result.not_finite = (self.trace.sources.get(node) or [node])[0]
                 return
 
@@ -340,46 +325,12 @@ class _Checker:
         )
 
 
-def difference(value: Any, reference: Any) -> Difference:
-    """Return how far a value is from its reference.
-
-    Examples
-    --------
-    >>> difference([1.0, 2.5], [1.0, 2.0])
-    Difference(error=0.25, finite=0)
-    >>> difference([1.0, 0.0], [1.0, float("nan")])
-    Difference(error=0.0, finite=1)
-    """
-    given, wanted = np.asarray(value), np.asarray(reference)
-    if wanted.dtype.kind in "iub":
-        count = int(np.count_nonzero(given != wanted))
-        return Difference(count / max(1, wanted.size), 0)
-    given, wanted = given.astype(np.float64), wanted.astype(np.float64)
-    finite = np.isfinite(wanted)
-    repaired = int(np.count_nonzero(~finite & np.isfinite(given)))
-    # An infinity where the reference has a NaN is the limit of the same expression, too.
-    lost = ~finite & ~np.isfinite(given) & (given != wanted) & ~np.isnan(wanted)
-    scale = float(np.max(np.abs(wanted), where=finite, initial=0.0)) or 1.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(given - wanted) / scale
-    apart = np.where(np.isnan(apart), np.inf, apart)
-    worst = float(np.max(apart, where=finite, initial=0.0))
-    return Difference(float("inf") if lost.any() else worst, repaired)
-
-
 def _flips(root: Node, reference: Any) -> float:
     """Return the share of a result's elements that may differ, for ints and bools."""
     exact = not any(
         not isinstance(node.type, tuple) and is_float(node.dtype) for node in topological([root])
     )
     return 0.0 if exact else max(_FLIPS, 1.0 / max(1, np.size(reference)))
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_finite, value))
-    array = np.asarray(value)
-    return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())
 
 
 def _roots(graph: Graph) -> list[Node]:

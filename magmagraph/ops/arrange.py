@@ -42,9 +42,7 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
                 need="ints, names and Dims",
                 mend="-1 for the one extent that follows from the others",
             )
-    open_ = [
-        i for i, e in enumerate(entries) if not isinstance(e, (str, Dim)) and e == -1
-    ]
+    open_ = [i for i, e in enumerate(entries) if not isinstance(e, (str, Dim)) and e == -1]
     if not open_:
         return dims.parse_shape(entries)
     if len(open_) > 1:

@@ -234,7 +234,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Node:
             message(
                 "where: x and y are missing, and how many positions hold is known only at the call",
                 need="where(condition, x, y)",
-                mend="mg.nonzero(condition, size=n) for positions",
+                mend="mg.where(condition, x, 0), which keeps every position",
             )
         )
     first, second = pair(x, y)

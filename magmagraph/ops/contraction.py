@@ -398,9 +398,7 @@ INNER = Composite(
     doc="Products summed over the last axes.",
     samples=lambda: [Sample((_BATCH, _LEFT)), Sample((_LEFT[0], _LEFT[1]))],
     bad_samples=lambda: [
-        BadSample(
-            (_LEFT, _RIGHT), ShapeError, "tensordot: extents of axes 1 and 1 differ: 3 and 4"
-        )
+        BadSample((_LEFT, _RIGHT), ShapeError, "tensordot: extents of axes 1 and 1 differ: 3 and 4")
     ],
     reference=np.inner,
     numerics="reassoc",

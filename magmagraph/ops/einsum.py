@@ -61,9 +61,7 @@ def _parse(call: Call, subscripts: str, ranks: Sequence[int]) -> tuple[list[Labe
         letters = sorted({label for label in seen if seen.count(label) == 1 and label[0] != "."})
         return labels, (*dots, *letters)
     result = tuple(
-        label
-        for piece in _pieces(call, output)
-        for label in (dots if piece == "..." else [piece])
+        label for piece in _pieces(call, output) for label in (dots if piece == "..." else [piece])
     )
     for label in result:
         if label not in seen:
@@ -71,9 +69,7 @@ def _parse(call: Call, subscripts: str, ranks: Sequence[int]) -> tuple[list[Labe
         if result.count(label) > 1:
             raise call.shape_error(f"the result has the label '{label}' twice", need="it once")
     if set(dots) - set(result):
-        raise call.shape_error(
-            "the axes of '...' are not in the result", mend="'->...' keeps them"
-        )
+        raise call.shape_error("the axes of '...' are not in the result", mend="'->...' keeps them")
     return labels, result
 
 

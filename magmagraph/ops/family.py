@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -123,14 +124,16 @@ def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
     return tuple(cast(node, np.int8) for node in nodes)
 
 
+_SPECIAL = {"cupy": "cupyx.scipy.special"}
+
+
 def special(name: str) -> Callable[..., Any]:
     """Return an array expression that calls a function of SciPy (or CuPy's copy of it)."""
 
     def evaluate(xp: Any, *operands: Any) -> Any:
-        if xp is np:
-            import scipy.special as functions
-        else:
-            import cupyx.scipy.special as functions
+        # By the operands and not by xp, which may be a stand-in for NumPy.
+        library = type(operands[0]).__module__.partition(".")[0]
+        functions = import_module(_SPECIAL.get(library, "scipy.special"))
         return getattr(functions, name)(*operands)
 
     return evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph import Graph
-from ..interpret import evaluate
+from ..interpret import Body
 from ..op import Call, Kind, Op
 from ..types import Type, TypeLike
 
@@ -35,22 +35,18 @@ def _fused_many_type(call: Call, *types: Type, bodies: tuple[Graph, ...]) -> Typ
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _run(xp: Any, body: Graph, arrays: tuple[Any, ...]) -> list[Any]:
-    values = evaluate(body, dict(zip(body.inputs, arrays, strict=True)), xp=xp)
-    return [values[node] for node in body.outputs]
-
-
-def _evaluate_fused(xp: Any, *arrays: Any, body: Graph) -> Any:
-    results = _run(xp, body, arrays)
+def _evaluate_fused(xp: Any, *arrays: Any, body: Body) -> Any:
+    results = body.run(arrays, xp)
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _evaluate_many(xp: Any, *arrays: Any, bodies: tuple[Graph, ...]) -> Any:
+def _evaluate_many(xp: Any, *arrays: Any, bodies: tuple[Body, ...]) -> Any:
     results: list[Any] = []
     at = 0
     for body in bodies:
-        results.extend(_run(xp, body, arrays[at : at + len(body.inputs)]))
-        at += len(body.inputs)
+        taken = len(body.graph.inputs)
+        results.extend(body.run(arrays[at : at + taken], xp))
+        at += taken
     return results[0] if len(results) == 1 else tuple(results)
 
 

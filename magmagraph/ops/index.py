@@ -262,9 +262,7 @@ def _scatter_type(
     return Type(values.dtype, (*values.shape[:axis], extent, *values.shape[after:]))
 
 
-def _scatter_add(
-    xp: Any, values: Any, indices: Any, *, axis: int, extent: int, mode: str
-) -> Any:
+def _scatter_add(xp: Any, values: Any, indices: Any, *, axis: int, extent: int, mode: str) -> Any:
     count = indices.ndim
     at = _settled(xp, indices, extent, mode).reshape(-1)
     lead = values.shape[:axis]

@@ -197,9 +197,7 @@ CONCATENATE = Op(
             ShapeError,
             "concatenate: extents of axis 1 differ: 3 and 2",
         ),
-        BadSample(
-            ([MATRIX, MATRIX[0]],), ShapeError, "concatenate: operands of 2 and 1 axes"
-        ),
+        BadSample(([MATRIX, MATRIX[0]],), ShapeError, "concatenate: operands of 2 and 1 axes"),
     ],
     reference=lambda arrays, axis=0: np.concatenate(arrays, axis),
     numerics="exact",

@@ -201,7 +201,7 @@ def _with_operands(
     if addend is not None:
         assert beta is not None
         operands += [addend, beta]
-    return op(*operands, scaled=alpha is not None, accumulate=addend is not None, **attrs)
+    return op(*operands, **attrs, scaled=alpha is not None, accumulate=addend is not None)
 
 
 RECORDS = (GEMM, GEMV_SUM)

@@ -109,10 +109,11 @@ def _edge(call: Call, extent: Extent, at: Any) -> Extent:
     """Return a position to cut at, from the front; as in a slice, an int one is clamped."""
     if not isinstance(at, (int, np.integer, Dim)):
         raise call.dtype_error(f"a position is {type(at).__name__}", need="ints and Dims")
-    position = extent + at if dims.upper(at) < 0 else at
+    place: Extent = at if isinstance(at, Dim) else int(at)
+    position = extent + place if dims.upper(place) < 0 else place
     if isinstance(position, Dim) or isinstance(extent, Dim):
         return position
-    return min(max(int(position), 0), extent)
+    return min(max(position, 0), extent)
 
 
 _MODES = ("constant", "edge", "reflect")
@@ -213,9 +214,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     return node
 
 
-def _constant_pad(
-    call: Call, node: Node, pairs: list[tuple[Extent, Extent]], value: Any
-) -> Node:
+def _constant_pad(call: Call, node: Node, pairs: list[tuple[Extent, Extent]], value: Any) -> Node:
     if isinstance(value, Node) or np.ndim(value):
         raise call.dtype_error(
             f"constant_values is {type(value).__name__}",
@@ -225,8 +224,7 @@ def _constant_pad(
     number = np.asarray(value).astype(node.dtype)
     starts = tuple(before for before, _ in pairs)
     shape = tuple(
-        before + extent + after
-        for extent, (before, after) in zip(node.shape, pairs, strict=True)
+        before + extent + after for extent, (before, after) in zip(node.shape, pairs, strict=True)
     )
     if shape == node.shape:
         return node

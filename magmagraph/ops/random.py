@@ -396,9 +396,7 @@ def randint(shape: Any, low: Any, high: Any = None, dtype: Any = np.int32) -> No
     first, last = (0, low) if high is None else (low, high)
     wanted = canonical(dtype)
     if not is_integer(wanted):
-        raise DTypeError(
-            message(f"random.randint: dtype={wanted.name}", need="an integer dtype")
-        )
+        raise DTypeError(message(f"random.randint: dtype={wanted.name}", need="an integer dtype"))
     extents = dims.parse_shape(shape)
     bounds = [int(b) if isinstance(b, (int, np.integer)) else b for b in (first, last)]
     static = all(isinstance(b, int) for b in bounds)

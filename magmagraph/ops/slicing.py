@@ -98,9 +98,7 @@ def _place_type(
     return Type(x.dtype, shape)
 
 
-def _place(
-    xp: Any, x: Any, *, starts: Any, steps: Any, shape: tuple[int, ...], value: Any
-) -> Any:
+def _place(xp: Any, x: Any, *, starts: Any, steps: Any, shape: tuple[int, ...], value: Any) -> Any:
     result = xp.full(shape, value, dtype=x.dtype)
     result[_windows(starts, steps, x.shape)] = x
     return result
@@ -164,9 +162,7 @@ def _sliced(call: Call, extent: Extent, key: builtins.slice) -> tuple[Extent, in
     return _first(extent, start, step, needs), step, count
 
 
-def _first(
-    extent: Extent, start: Extent | None, step: int, needs: list[dims.Constraint]
-) -> Extent:
+def _first(extent: Extent, start: Extent | None, step: int, needs: list[dims.Constraint]) -> Extent:
     """Return where a slice begins, from the front, given what its extent already requires."""
     highest = extent if step > 0 else extent - 1
     if start is None:
@@ -206,9 +202,7 @@ def _array_key(call: Call, entry: Any) -> Node | None:
             mend="mg.where(mask, x, 0) keeps the shape; mg.take(x, positions) for known positions",
         )
     if not is_integer(node.dtype):
-        raise call.dtype_error(
-            f"a subscript of dtype {node.dtype.name}", need="an integer dtype"
-        )
+        raise call.dtype_error(f"a subscript of dtype {node.dtype.name}", need="an integer dtype")
     return node
 
 
@@ -343,9 +337,7 @@ INDEX = Composite(
             "index: 5 is out of range for axis 1 of extent 3",
             {"key": (0, 5)},
         ),
-        BadSample(
-            (MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}
-        ),
+        BadSample((MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}),
         BadSample(
             (MATRIX,),
             ShapeError,

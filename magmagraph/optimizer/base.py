@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..autodiff import grad
 from ..config import config
 from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
+from ..function import Function, function
 from ..graph import Node
 from ..ops.comparison import equal, where
 from ..ops.convert import as_node, cast
@@ -22,9 +23,6 @@ from .memory import Memory
 from .minimize import MinimizeResult, minimize
 from .rate import Rate, RateLike
 from .state import VariableState
-
-if TYPE_CHECKING:
-    from ..function import Function
 
 __all__ = ["Optimizer"]
 
@@ -332,8 +330,6 @@ class Optimizer:
             if target in together:
                 raise UpdateError(message(f"variable '{target.name}' is updated twice"))
             together[target] = value
-        from ..function import function
-
         return function(list(inputs), outputs, updates=together, **options)
 
     def minimize(

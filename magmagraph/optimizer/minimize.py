@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError, DivergedError, message
+from ..function import function
 from ..graph import Node
 from ..ops.leaf import Variable
 
@@ -55,8 +56,6 @@ def minimize(
     callback: Callable[[int, float], Any] | None,
 ) -> MinimizeResult:
     """Run an optimizer; see `Optimizer.minimize`."""
-    from ..function import function
-
     if steps < 0:
         raise ConfigError(message(f"minimize: steps={steps}", need="steps >= 0"))
     if tol is not None and not tol >= 0:

@@ -6,8 +6,8 @@ Before::
     %1 = input() : float32[batch, 2]  # g
     %2 = variable() : float32[3, 2]  # W
     %3 = constant(value=0.5) : float32[]
-    %4 = gemm(%0, %1, transpose_a=True, transpose_b=False, scaled=False, accumulate=False) \
-: float32[3, 2]
+    %4 = gemm(%0, %1, transpose_a=True, transpose_b=False, scaled=False, accumulate=False)
+        : float32[3, 2]
     %5 = multiply(%4, %3) : float32[3, 2]
     %6 = subtract(%2, %5) : float32[3, 2]
     update %2 = %6
@@ -19,8 +19,8 @@ After::
     %2 = variable() : float32[3, 2]  # W
     %3 = constant(value=-0.5) : float32[]
     %4 = constant(value=1.0) : float32[]
-    %5 = gemm(%0, %1, %3, %2, %4, transpose_a=True, transpose_b=False, scaled=True, \
-accumulate=True) : float32[3, 2]
+    %5 = gemm(%0, %1, %3, %2, %4, transpose_a=True, transpose_b=False, 
+        scaled=True, accumulate=True) : float32[3, 2]
     update %2 = %5
 
 The gradient is then never stored: the memory pass can let the product write into the variable's own

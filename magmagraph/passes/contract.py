@@ -12,8 +12,8 @@ After::
 
     %0 = input() : float32[batch, 3]  # x
     %1 = input() : float32[batch, 2]  # g
-    %2 = gemm(%0, %1, transpose_a=True, transpose_b=False, scaled=False, accumulate=False) \
-: float32[3, 2]
+    %2 = gemm(%0, %1, transpose_a=True, transpose_b=False, scaled=False, accumulate=False)
+        : float32[3, 2]
     return %2
 
 A chain ``A @ B @ C`` is bracketed by its number of multiplications, under the hinted sizes of named

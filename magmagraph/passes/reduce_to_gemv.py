@@ -9,7 +9,7 @@ Before::
 After (forced, or where a measurement chose it)::
 
     %0 = input() : float32[batch, 10]  # g
-    %1 = gemv_sum(%0, accumulate=False, axis=0, scaled=False) : float32[10]
+    %1 = gemv_sum(%0, axis=0, scaled=False, accumulate=False) : float32[10]
     return %1
 
 A library's product reads a matrix at the speed of memory. A sum of what a fused region computes is

@@ -1,0 +1,179 @@
+"""`f.ablate(*feeds)`: the time and memory that each optional pass gains."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import MagmagraphError
+from .profile import table
+from .running import Feeds, bind, kept_variables
+
+WHOLE = "all passes"
+_SHORTEST = 1_000_000  # nanoseconds that one measurement takes at least, in as many runs
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The function without one pass.
+
+    Attributes
+    ----------
+    name
+        The pass that is left out; "all passes" for the function as it is.
+    nanoseconds
+        Of one call: the median of the rounds.
+    bytes
+        Of the arena that it plans.
+    steps
+        Kernel launches.
+    error
+        Why it could not be measured, empty where it was.
+    """
+
+    name: str
+    nanoseconds: float = 0.0
+    bytes: int = 0
+    steps: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Ablations:
+    """One measurement for each optional pass, the whole first. Prints as a table."""
+
+    rows: tuple[Ablation, ...]
+
+    @property
+    def whole(self) -> Ablation:
+        """The function as it is."""
+        return self.rows[0]
+
+    def __getitem__(self, name: str) -> Ablation:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        known = ", ".join(row.name for row in self.rows)
+        raise KeyError(f"no pass {name!r} was left out; there are {known}")
+
+    def __iter__(self) -> Iterator[Ablation]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the measurements as JSON text."""
+        return json.dumps([vars(row) for row in self.rows], indent=indent)
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("without", "us", "times", "kB", "times", "steps", "")]
+        base = self.whole
+        for row in self.rows:
+            if row.error:
+                rows.append((row.name, "", "", "", "", "", row.error))
+                continue
+            rows.append(
+                (
+                    "nothing" if row is base else row.name,
+                    f"{row.nanoseconds / 1e3:.1f}",
+                    f"{row.nanoseconds / max(1.0, base.nanoseconds):.2f}",
+                    f"{row.bytes / 1e3:.1f}",
+                    f"{row.bytes / base.bytes:.2f}" if base.bytes else "",
+                    str(row.steps),
+                    "",
+                )
+            )
+        return table(rows, left=(0, 6))
+
+    def __repr__(self) -> str:
+        return f"<ablation of {len(self.rows) - 1} passes>"
+
+
+def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablations:
+    """Measure the function with each optional pass left out, in turn.
+
+    The variants run one after the other in every round, so that what else the machine does
+    falls on all of them.
+
+    Parameters
+    ----------
+    function : Function
+        Compiled, if it is not yet.
+    feeds, named
+        As for a call. Variables keep what they hold.
+    rounds
+        How often each is measured; the median counts.
+
+    Returns
+    -------
+    Ablations
+
+    Raises
+    ------
+    FeedError
+        As a call would.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(1000,))
+    >>> measured = mg.function([x], mg.exp(x) * 2.0).ablate([1.0] * 1000, rounds=1)
+    >>> measured.whole.steps, measured["fuse"].steps
+    (1, 2)
+    """
+    variants: list[tuple[str, Any, Feeds]] = []
+    failed: list[Ablation] = []
+    skipped = function._settings["skip"]
+    optional = [record.name for record in function.passes if record.optional]
+    for name in (None, *optional):
+        variant = function if name is None else _without(function, (*skipped, name))
+        try:
+            bound = bind(variant, feeds, named)
+        except MagmagraphError as error:
+            if name is None:
+                raise
+            failed.append(Ablation(name, error=str(error).splitlines()[0]))
+            continue
+        variants.append((WHOLE if name is None else name, variant, bound))
+    times: list[list[float]] = [[] for _ in variants]
+    with kept_variables(function):
+        counts = [_count(bound) for _, _, bound in variants]
+    for _ in range(max(1, rounds)):
+        for taken, (_, _, bound), count in zip(times, variants, counts, strict=True):
+            with kept_variables(function):
+                began = time.perf_counter_ns()
+                for _ in range(count):
+                    bound.bound.run(bound.arrays)
+                taken.append((time.perf_counter_ns() - began) / count)
+    rows = [
+        Ablation(name, statistics.median(taken), _planned(bound), len(bound.bound.plan.steps))
+        for (name, _, bound), taken in zip(variants, times, strict=True)
+    ]
+    return Ablations((*rows, *failed))
+
+
+def _without(function: Any, skip: tuple[str, ...]) -> Any:
+    """Return the function compiled without some passes; it shares the variables."""
+    kind: Any = type(function)
+    variant = kind.__new__(kind)
+    state = function.__getstate__()
+    variant.__setstate__({**state, "settings": {**state["settings"], "skip": skip}})
+    return variant
+
+
+def _count(feeds: Feeds) -> int:
+    """Return how many runs make one measurement; the first run warms up."""
+    feeds.bound.run(feeds.arrays)
+    began = time.perf_counter_ns()
+    feeds.bound.run(feeds.arrays)
+    return max(1, _SHORTEST // max(1, time.perf_counter_ns() - began))
+
+
+def _planned(feeds: Feeds) -> int:
+    plan = feeds.bound.plan
+    return int(plan.arena or 0)

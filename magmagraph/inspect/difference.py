@@ -1,0 +1,58 @@
+"""How far values are from their references."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Difference(NamedTuple):
+    """How far a value is from its reference.
+
+    Attributes
+    ----------
+    error
+        The largest difference, relative to the largest magnitude of the reference; for ints and
+        bools the share of elements that differ.
+    finite
+        How many elements are finite where the reference is not.
+    """
+
+    error: float
+    finite: int
+
+
+def difference(value: Any, reference: Any) -> Difference:
+    """Return how far a value is from its reference.
+
+    Examples
+    --------
+    >>> difference([1.0, 2.5], [1.0, 2.0])
+    Difference(error=0.25, finite=0)
+    >>> difference([1.0, 0.0], [1.0, float("nan")])
+    Difference(error=0.0, finite=1)
+    """
+    given, wanted = np.asarray(value), np.asarray(reference)
+    if wanted.dtype.kind in "iub":
+        count = int(np.count_nonzero(given != wanted))
+        return Difference(count / max(1, wanted.size), 0)
+    given, wanted = given.astype(np.float64), wanted.astype(np.float64)
+    finite = np.isfinite(wanted)
+    repaired = int(np.count_nonzero(~finite & np.isfinite(given)))
+    # An infinity where the reference has a NaN is the limit of the same expression, too.
+    lost = ~finite & ~np.isfinite(given) & (given != wanted) & ~np.isnan(wanted)
+    scale = float(np.max(np.abs(wanted), where=finite, initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(given - wanted) / scale
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    worst = float(np.max(apart, where=finite, initial=0.0))
+    return Difference(float("inf") if lost.any() else worst, repaired)
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether all elements are finite; a tuple's members all have to be."""
+    if isinstance(value, tuple):
+        return all(map(is_finite, value))
+    array = np.asarray(value)
+    return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())

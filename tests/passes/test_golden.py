@@ -1,0 +1,116 @@
+"""Passes on graphs written as text: what they make of them, and why they leave some alone.
+
+Every file of tests/golden/<pass>/ has a title and the parts ``before``, ``after`` and ``report``
+(and ``options``, where some are set). ``MAGMAGRAPH_GOLDEN=write`` writes the last two anew: look at
+the difference before it is kept. The examples in the docstrings of the passes are held to the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from magmagraph.graph import Graph, Trace
+from magmagraph.passes import pipeline
+from magmagraph.passes.pipeline import DEFAULT, Options
+from magmagraph.passes.report import Record
+from magmagraph.text import dump
+from magmagraph.text_load import load
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+FILES = sorted(
+    file
+    for name in ("simplify", "contract", "accumulate", "reduce_to_gemv")
+    for file in (GOLDEN / name).glob("*.txt")
+)
+SHOWN = {  # module -> the pass that runs its example
+    "simplify": "simplify",
+    "constants": "simplify",
+    "stable": "simplify",
+    "cancel": "simplify",
+    "contract": "contract",
+    "accumulate": "accumulate",
+    "reduce_to_gemv": "reduce_to_gemv",
+}
+
+
+def applied(name: str, text: str, options: Options) -> tuple[str, Record]:
+    """Return the dump of a pass's result on a graph given as text, and its record."""
+    graph = load(text)
+    assert isinstance(graph, Graph)
+    (record,) = [r for r in DEFAULT if r.name == name]
+    after, report = pipeline.run(graph, Trace(), passes=[record], options=options)
+    return dump(after), report[name]
+
+
+def described(record: Record) -> str:
+    """Return a record's rules, refusals and repairs as lines."""
+    lines = [f"{rule} x{count}" for rule, count in record.hits.items()]
+    lines += [f"refused: {r.rule} for {r.node}: {r.reason}" for r in record.refusals]
+    lines += [f"repair: {text}" for text in record.repairs]
+    return "\n".join(lines) or "nothing"
+
+
+def parts(text: str) -> dict[str, str]:
+    """Return the parts of a golden file by name."""
+    title, *rest = re.split(r"^--- (\w+)\n", text, flags=re.MULTILINE)
+    found = {"title": title.strip()}
+    for name, body in zip(rest[::2], rest[1::2], strict=True):
+        found[name] = body.strip()
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")
+def test_golden_file(file: Path) -> None:
+    found = parts(file.read_text())
+    given = dict(line.split("=") for line in found.get("options", "").split() if line)
+    name = file.parent.name
+    after, record = applied(name, found["before"], Options.make(**given))
+    report = described(record)
+    if os.environ.get("MAGMAGRAPH_GOLDEN") == "write":
+        text = f"{found['title']}\n"
+        if "options" in found:
+            text += f"--- options\n{found['options']}\n"
+        text += f"--- before\n{found['before']}\n--- after\n{after}\n--- report\n{report}\n"
+        file.write_text(text)
+    else:
+        assert after == found["after"]
+        assert report == found["report"]
+    again, _ = applied(name, after, Options.make(**given))
+    assert again == after, "the pass changes its own result"
+
+
+@pytest.mark.parametrize("name", ["simplify", "contract", "accumulate", "reduce_to_gemv"])
+def test_every_pass_has_a_hit_and_a_refusal(name: str) -> None:
+    reports = [parts(f.read_text())["report"] for f in FILES if f.parent.name == name]
+    assert any(" x1" in report for report in reports)
+    assert any("refused: " in report for report in reports)
+
+
+def blocks(docstring: str) -> list[str]:
+    """Return the indented blocks of a docstring; a deeper line goes on with the one before it."""
+    found: list[list[str]] = []
+    for line in docstring.splitlines():
+        if line.startswith("        ") and found:
+            found[-1][-1] += " " + line.strip()
+        elif line.startswith("    "):
+            if not found or found[-1] == []:
+                found.append([])
+            found[-1].append(line.strip())
+        elif line.strip() and found and found[-1]:
+            found.append([])
+    return ["\n".join(block) for block in found if block]
+
+
+@pytest.mark.parametrize("module", SHOWN)
+def test_example_of_a_docstring(module: str) -> None:
+    found = importlib.import_module(f"magmagraph.passes.{module}")
+    before, after = blocks(found.__doc__ or "")
+    options = Options.make(reduce_to_gemv="always")
+    result, record = applied(SHOWN[module], before, options)
+    assert result == dump(load(after))
+    assert record.hits

@@ -1,0 +1,273 @@
+"""What the analysis of fused bodies finds: loops, passes, reads, bytes, and why not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import regions
+from regions import B, N, make_body, region_of
+
+import magmagraph as mg
+from magmagraph.region import MAX_NODES, MAX_OPERANDS, MAX_ROW_BYTES, Refusal, Region, analyze
+from magmagraph.region_axes import moved_axes
+from magmagraph.region_walk import Walk
+
+
+def region(operands: list[object], build: regions.Build) -> Region:
+    return region_of(make_body(operands, build))
+
+
+def reason(operands: list[object], build: regions.Build, **hints: int) -> str:
+    verdict = analyze(make_body(operands, build), hints)
+    assert isinstance(verdict, Refusal), verdict
+    return verdict.reason
+
+
+def extents(found: Region) -> list[object]:
+    return [loop.extent for loop in found.loops]
+
+
+def test_axes_behind_one_another_are_one_loop() -> None:
+    found = region([(B, N, 4), (B, N, 4)], lambda x, y: x + y)
+    assert extents(found) == [4 * B * N]
+    assert found.elementwise
+    assert found.strip
+    assert found.passes == 1
+
+
+def test_a_bias_keeps_its_axis_apart() -> None:
+    assert extents(region([(B, N, 4), (4,)], lambda x, b: x + b)) == [B * N, 4]
+    assert extents(region([(B, N, 4), (N, 1)], lambda x, b: x + b)) == [B, N, 4]
+
+
+def test_an_int_stands_for_a_dimension_that_meets_it() -> None:
+    found = region([(N,), (5,)], lambda x, y: x + y)
+    assert extents(found) == [5]
+
+
+def test_slices_split_loops_where_memory_has_gaps() -> None:
+    assert extents(region([(B, N)], lambda x: x[1:] * 2.0)) == [N * (B - 1)]
+    assert extents(region([(B, N)], lambda x: x[:, 1:] * 2.0)) == [B, N - 1]
+    assert extents(region([(B, N)], lambda x: x[::-1] * 2.0)) == [B, N]
+    assert extents(region([(B, N)], lambda x: x[::2, ::-3] * 2.0)) == [(B + 1) // 2, (N + 2) // 3]
+
+
+def test_reads_know_where_they_begin_and_how_they_step() -> None:
+    found = region([(B, N)], lambda x: mg.transpose(x)[::-2, 3:] * 2.0)
+    (access,) = found.accesses.values()
+    offset, steps = access.bind({"B": 10, "N": 7})
+    data = np.arange(70).reshape(10, 7)
+    view = data.T[::-2, 3:]
+    assert offset == view[0, 0]
+    assert [s * 8 for s in steps] == list(view.strides)
+    assert not access.unit
+
+
+def test_outputs_decide_the_order_of_loops() -> None:
+    found = region([(B, N)], lambda x: mg.transpose(x) + 1.0)
+    assert extents(found) == [N, B]
+    assert found.outputs[0].unit
+    assert not next(iter(found.accesses.values())).unit
+
+
+def test_softmax_is_three_passes_over_a_row_and_keeps_the_exponentials() -> None:
+    found = region([(B, N)], regions.softmax)
+    assert (found.passes, found.row, found.strip) == (3, {1}, False)
+    assert [node.op.name for node in found.saved] == ["exp"]
+    assert found.bytes == 8 * B * N
+    assert found.workspace(4) == 4 * 64 * ((8 * N + 63) // 64)
+    assert [fold.row for fold in found.folds] == [True, True]
+    assert found.in_place == {(0, 0)}
+
+
+def test_softmax_of_columns_takes_strips() -> None:
+    found = region([(B, N)], lambda x: regions.softmax(x, 0))
+    assert (found.passes, found.row, found.strip) == (3, {0}, True)
+
+
+def test_norms_compute_nothing_dear_twice() -> None:
+    found = region([(B, N), (N,), (N,)], regions.layer_norm)
+    assert (found.passes, found.saved) == (3, ())
+    assert found.workspace(8) == 0
+    assert found.bytes == 8 * B * N + 8 * N
+
+
+def test_layer_norm_gradient_folds_along_rows_and_across_them() -> None:
+    found = region([(B, N), (N,), (B, N)], regions.layer_norm_gradient)
+    assert found.row == {1}
+    cross = [fold for fold in found.folds if not fold.row]
+    assert [fold.kept for fold in cross] == [(1,), (1,)]
+    assert [output.epilogue for output in found.outputs] == [False, True, True]
+    assert found.bytes == 12 * B * N + 12 * N
+
+
+def test_batch_norm_over_images_is_rows_of_two_loops() -> None:
+    found = region([(B, 3, 4, 5), (3,)], regions.image_norm)
+    assert extents(found) == [B, 3, 20]
+    assert found.row == {0, 2}
+    assert found.outer == (1,)
+
+
+def test_cross_entropy_with_its_gradient_is_one_region() -> None:
+    case = next(c for c in regions.CASES if c.name == "cross entropy")
+    found = region_of(case.body())
+    assert found.row == {1}
+    assert [fold.row for fold in found.folds].count(False) == 1
+    assert found.bytes == 2 * 40 * B + 4 * B + 4
+
+
+def test_a_total_and_column_sums_go_across_rows() -> None:
+    total = region([(B, N)], lambda x: mg.sum(x))
+    assert (total.row, total.folds[0].kept, total.folds[0].row) == (frozenset(), (), False)
+    columns = region([(B, N), (N,)], lambda x, b: b - 0.1 * mg.sum(x, axis=0))
+    assert columns.outputs[0].epilogue
+    assert columns.workspace(2) == 2 * 64 * ((8 * N + 63) // 64)
+    assert (1, 0) in columns.in_place
+
+
+def test_wide_columns_need_no_lines_of_partial_sums() -> None:
+    found = region([(B, 4096)], lambda x: mg.sum(x, axis=0))
+    assert found.strip
+    assert found.row == {0}
+    assert found.workspace(8) == 0
+
+
+def test_row_sums_are_folds_of_rows() -> None:
+    found = region([(B, N)], lambda x: 2.0 * mg.sum(x, axis=1))
+    assert (found.row, found.passes) == ({1}, 1)
+    assert not found.outputs[0].epilogue
+
+
+def test_values_over_more_axes_than_the_sum_make_it_an_epilogue() -> None:
+    found = region([(B, N), (4, N)], lambda x, w: w - mg.sum(x, axis=0))
+    assert found.outputs[0].epilogue
+    assert [loop.extent for loop in found.loops[found.depth :]] == [4]
+
+
+def test_operands_read_in_two_ways_count_once() -> None:
+    found = region([(N, N)], lambda x: mg.exp(x) + x[::-1])
+    assert len(found.accesses) == 2
+    assert found.bytes == 8 * N * N
+
+
+def test_a_part_counts_as_a_part() -> None:
+    found = region([(B, N)], lambda x: mg.exp(x[:4]))
+    assert found.bytes == 2 * 4 * N * mg.dims.minimum(B, 4)
+
+
+def test_no_place_is_written_before_its_last_read() -> None:
+    twice = region([(B, N)], lambda x: (x + 1.0, x - mg.max(x, axis=1, keepdims=True)))
+    assert twice.in_place == {(0, 1)}  # the first is written while the row is read again
+    turned = region([(N, N)], lambda x: mg.transpose(x) + 1.0)
+    assert turned.in_place == frozenset()
+    shifted = region([(B, N)], lambda x: x + mg.flip(x, 1))
+    assert shifted.in_place == frozenset()
+    shared = region([(N,), (B, N)], lambda b, x: (x + b, b - mg.sum(x, axis=0)))
+    assert (0, 1) in shared.in_place
+    other = region([(N,), (B, N)], lambda b, x: (
+        b - mg.sum(x, axis=0), b + mg.sum(mg.square(x), axis=0)
+    ))
+    assert (0, 0) not in other.in_place
+    assert (0, 1) in other.in_place
+    narrower = region([(N,)], lambda x: mg.cast(x, "float16"))
+    assert narrower.in_place == frozenset()
+
+
+def test_reductions_of_one_element_are_none() -> None:
+    found = region([(B, 1)], lambda x: mg.sum(mg.exp(x), axis=1))
+    assert found.elementwise
+
+
+def test_walk_puts_row_values_between_passes() -> None:
+    walk = Walk(region([(B, N)], regions.softmax))
+    named = [[node.op.name for node in stage] for stage in walk.stages]
+    assert named == [[], ["max"], ["sum"]]
+    last = [node.op.name for node in walk.passes[2]]
+    assert last == ["exp", "sum", "divide"]
+
+
+@pytest.mark.parametrize(
+    ("operands", "build", "text"),
+    [
+        (
+            [(B, N)],
+            lambda x: x - mg.max(x, axis=0, keepdims=True) - mg.max(x, axis=1, keepdims=True),
+            "values inside it are reduced over different axes",
+        ),
+        ([(N, N)], lambda x: x + mg.transpose(x), "two axes of"),
+        (
+            [(B, N)],
+            lambda x: mg.reshape(mg.exp(x), (B * N,)),
+            "reshape of a computed value joins or splits axes",
+        ),
+        ([(B, N)], lambda x: mg.exp(x)[1:], "of a computed value picks some of its elements"),
+        ([(B, N)], lambda x: mg.concatenate([x, x]), "concatenate has no scalar expression"),
+        ([(B, N), (N, 4)], lambda x, y: x @ y, "matmul has no scalar expression"),
+        (
+            [(B, N), (N,)],
+            lambda x, w: x * regions.softmax(w),
+            "a reduction does not run over all of the region's axes",
+        ),
+        (
+            [(B, N), (N,)],
+            lambda x, w: (mg.exp(x + w), mg.exp(w)),
+            "an output has other axes than the rest of the region",
+        ),
+        (
+            [(B, N)],
+            lambda x: mg.sum(x, axis=0) / mg.sum(x),
+            "what is left of all rows is combined with single rows",
+        ),
+        (
+            [(N,)],
+            lambda x: x + mg.constant(np.arange(5, dtype=np.float32)),
+            "an array made by constant is an operand, not part of it",
+        ),
+    ],
+)
+def test_refusals(operands: list[object], build: regions.Build, text: str) -> None:
+    assert text in reason(operands, build)
+
+
+def test_rows_that_leave_the_cache_are_refused_for_expected_sizes() -> None:
+    body = make_body([(B, N)], regions.softmax)
+    assert isinstance(analyze(body, {"B": 4, "N": 1000}), Region)
+    assert isinstance(analyze(body), Region)
+    long = MAX_ROW_BYTES // 4
+    text = f"a row takes {12 * long} bytes, and is passed over 3 times"
+    assert reason([(B, N)], regions.softmax, N=long) == text
+    assert reason([(B, long)], regions.softmax) == text
+    one_pass = make_body([(B, N)], lambda x: mg.sum(x, axis=1))
+    assert isinstance(analyze(one_pass, {"B": 1, "N": 100 * long}), Region)
+
+
+def test_large_bodies_are_refused() -> None:
+    def deep(x: mg.Node) -> mg.Node:
+        for _ in range(MAX_NODES // 2 + 1):
+            x = mg.tanh(mg.sin(x))
+        return x
+
+    assert reason([(N,)], deep) == f"more than {MAX_NODES} nodes"
+
+    def wide(*leaves: mg.Node) -> mg.Node:
+        total = leaves[0]
+        for leaf in leaves[1:]:
+            total = total + leaf
+        return total
+
+    assert reason([(N,)] * MAX_OPERANDS, wide) == f"more than {MAX_OPERANDS} operands and results"
+    assert region([(N,)] * (MAX_OPERANDS - 1), wide).bytes == 4 * MAX_OPERANDS * N
+
+
+def test_layout_operations_are_read_off_their_views() -> None:
+    x = mg.var("x", shape=(B, N, 3))
+    assert [m.axis for m in moved_axes(mg.transpose(x, (2, 0, 1))) or ()] == [2, 0, 1]
+    sliced = moved_axes(x[:, ::-2])
+    assert sliced is not None
+    assert [(m.axis, m.step, m.whole) for m in sliced] == [
+        (0, 1, True), (1, -2, False), (2, 1, True)
+    ]
+    spread = moved_axes(mg.broadcast_to(x, (7, B, N, 3)))
+    assert spread is not None
+    assert spread[0].axis is None
+    assert moved_axes(mg.pad(x, 1)) is None

@@ -28,11 +28,11 @@ NOTE = "<!-- Made by docs/build.py from the code: change it there, then run `mak
 
 def pages() -> dict[Path, str]:
     """Return the text of each generated page."""
-    walk = HERE / "walkthrough.md"
+    written = [HERE.parent / "README.md", HERE / "guide.md", HERE / "walkthrough.md"]
     return {
         HERE / "ops.md": operations(),
         HERE / "passes.md": pipeline(),
-        walk: with_output(walk),
+        **{page: with_output(page) for page in written},
     }
 
 

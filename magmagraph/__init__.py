@@ -59,6 +59,7 @@ from .functional import (
     dropout,
     layer_norm,
     log_softmax,
+    running_statistics,
     softmax,
 )
 from .gradient_check import (
@@ -198,6 +199,9 @@ from .ops.math import (
     sqrt,
     tan,
     tanh,
+)
+from .ops.others import (
+    product_of_others,
 )
 from .ops.pieces import (
     flip,
@@ -429,6 +433,7 @@ __all__ = [
     "pow",
     "power",
     "prod",
+    "product_of_others",
     "random",
     "ravel",
     "rbf",
@@ -440,6 +445,7 @@ __all__ = [
     "rint",
     "round",
     "rsqrt",
+    "running_statistics",
     "schedule",
     "scipy_objective",
     "selu",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import dims
 from .config import config
 from .errors import DeviceError, FeedError, GraphError, UpdateError, message
 from .feeds import Signature, bind_sizes, conform
@@ -17,10 +18,7 @@ from .graph import Graph, Node, Trace, freeze, topological
 from .op import Kind, describe
 from .ops.convert import as_node
 from .ops.leaf import Variable, variable
-try:
-    from .ops.random import RANDOM_STEP
-except ImportError:
-    RANDOM_STEP = None  # TEMPORARY
+from .ops.random import RANDOM_STEP
 from .structure import Structure
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
@@ -132,6 +130,7 @@ class Function:
                     precision=settings["precision"],
                     deterministic=settings["deterministic"],
                     device=self.device,
+                    choose=_choose,
                     **settings["options"],
                 )
                 plan, self._report = pipeline.run(
@@ -413,6 +412,23 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
     array(12., dtype=float32)
     """
     return Function(inputs, outputs, updates, **options)
+
+
+def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int]) -> str:
+    """Return the fastest of some graphs: a pass asks, the runtime measures, once per machine."""
+    from .passes import pipeline, specialize
+    from .passes.buffers import UNKNOWN_EXTENT
+    from .runtime.execute import threads
+    from .runtime.trial import fastest
+
+    def planned(graph: Graph) -> Any:
+        options = pipeline.Options.make(hints=dict(hints), threads=threads(), tuning=False)
+        first = next(i for i, record in enumerate(pipeline.DEFAULT) if record.name == "fuse")
+        plan, _ = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[first:], options=options)
+        unknown = {name for slot in plan.slots for name in dims.names(slot.size)}
+        return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
+
+    return fastest(key, {name: lambda g=g: planned(g) for name, g in candidates.items()})
 
 
 def _device(device: str) -> str:

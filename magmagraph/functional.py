@@ -32,7 +32,6 @@ from .types import Extent
 
 __all__ = [
     "batch_norm",
-    "batch_norm_updates",
     "batch_statistics",
     "binary_cross_entropy",
     "cross_entropy",
@@ -40,6 +39,7 @@ __all__ = [
     "layer_norm",
     "log_softmax",
     "mse",
+    "running_statistics",
     "softmax",
 ]
 
@@ -312,7 +312,7 @@ def batch_norm(
         Of shape ``(C,)``; left out unless said.
     running_mean, running_var
         Of shape ``(C,)``: used in the place of the batch's own where `training` is False. See
-        `batch_norm_updates` for how to keep them.
+        `running_statistics` for how to keep them.
     training
         Whether the statistics are the batch's.
     eps
@@ -347,24 +347,24 @@ def batch_norm(
             raise call.shape_error(
                 "training=False without running statistics",
                 need="running_mean= and running_var=",
-                mend="variables that batch_norm_updates renews while training",
+                mend="variables that running_statistics renews while training",
             )
         centered = subtract(node, _along(call, "running_mean", running_mean, node, [axis]))
         var = _along(call, "running_var", running_var, node, [axis])
     return _like(_normalized(call, node, centered, var, scale, offset, [axis], eps), x)
 
 
-def batch_norm_updates(
-    x: Any, running_mean: Node, running_var: Node, *, momentum: float = 0.1, axis: int = 1
-) -> dict[Node, Node]:
-    """Return the updates of running statistics that go with `batch_norm` of `x`.
+def running_statistics(
+    x: Any, running_mean: Any, running_var: Any, *, momentum: float = 0.1, axis: int = 1
+) -> tuple[Node, Node]:
+    """Return what running statistics become after a batch that `batch_norm` normalizes.
 
     Parameters
     ----------
     x
-        What was normalized.
+        What is normalized.
     running_mean, running_var
-        Variables of shape ``(C,)``.
+        The statistics so far, of shape ``(C,)``: variables, as a rule.
     momentum
         Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
     axis
@@ -372,31 +372,41 @@ def batch_norm_updates(
 
     Returns
     -------
-    dict
-        ``{variable: new value}``, for ``mg.function(updates=...)``. The variance that enters is
-        the unbiased one.
+    mean, variance : Node
+        The new values, for ``updates=``. The batch's variance enters unbiased.
+
+    Raises
+    ------
+    ShapeError
+        If the statistics have another shape than the channels.
 
     Examples
     --------
     >>> import magmagraph as mg
     >>> mean, var = mg.var("mean", init=[0.0]), mg.var("var", init=[1.0])
-    >>> new = mg.batch_norm_updates(mg.constant([[1.0], [3.0]]), mean, var)
-    >>> new[mean].eval(), new[var].eval()
+    >>> new_mean, new_var = mg.running_statistics([[1.0], [3.0]], mean, var)
+    >>> mg.function([], [], updates={mean: new_mean, var: new_var})()
+    []
+    >>> mean.value, var.value
     (array([0.2], dtype=float32), array([1.1], dtype=float32))
     """
     node = wide(x)
-    axis, others = _other_axes(Call(BATCH_STATISTICS, (node,)), axis, node.ndim)
+    call = Call(RUNNING_STATISTICS, (node,))
+    axis, others = _other_axes(call, axis, node.ndim)
     batch_mean, _ = batch_statistics(node, axis)
     unbiased = variance(node, others, ddof=1)
-    return {
-        running_mean: _blend(running_mean, batch_mean, momentum),
-        running_var: _blend(running_var, unbiased, momentum),
-    }
+    return (
+        _blended(call, "running_mean", running_mean, batch_mean, momentum),
+        _blended(call, "running_var", running_var, unbiased, momentum),
+    )
 
 
-def _blend(old: Node, new: Node, momentum: float) -> Node:
-    mixed = add(multiply(old, 1.0 - momentum), multiply(new, momentum))
-    return cast(mixed, old.dtype)
+def _blended(call: Call, name: str, held: Any, batch: Node, momentum: float) -> Node:
+    old = as_node(held)
+    if old.ndim != 1:
+        raise call.shape_error(f"{name} has shape {old.shape}", need=f"shape {batch.shape}")
+    call.unify(old.shape[0], batch.shape[0], f"extents of {name} and of the channels")
+    return cast(add(multiply(old, 1.0 - momentum), multiply(batch, momentum)), old.dtype)
 
 
 # Records.
@@ -528,8 +538,28 @@ BATCH_NORM = Composite(
     reference=_batch_norm_reference,
     numerics="reassoc",
 )
+RUNNING_STATISTICS = Composite(
+    name="running_statistics",
+    kind=Kind.REDUCTION,
+    function=running_statistics,
+    doc="Running mean and variance after a batch.",
+    samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
+    bad_samples=lambda: [
+        BadSample(
+            (CUBE, _CHANNELS[:2], _CHANNELS),
+            ShapeError,
+            "running_statistics: extents of running_mean and of the channels differ: 2 and 3",
+        )
+    ],
+    reference=lambda x, mean, var, momentum: (
+        (1 - momentum) * mean + momentum * x.mean((0, 2)),
+        (1 - momentum) * var + momentum * x.var((0, 2), ddof=1),
+    ),
+    numerics="reassoc",
+)
 
 RECORDS = (
+    RUNNING_STATISTICS,
     SOFTMAX,
     LOG_SOFTMAX,
     DROPOUT,

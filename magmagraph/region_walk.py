@@ -133,7 +133,8 @@ class Walk:
         before: set[Node] = set()
         for nodes in self.passes:
             for node in reversed(nodes):
-                if node in before and costly(node) and not self.of_row(node):
+                along = region.depth - 1 in region.values[node].loops  # others cost next to nothing
+                if node in before and along and costly(node) and not self.of_row(node):
                     return node
             before.update(n for n in nodes if n not in region.accesses)
         return None

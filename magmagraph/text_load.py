@@ -21,7 +21,7 @@ from .errors import GraphError, MagmagraphError
 from .graph import Graph, Key, Node
 from .op import Call, Op
 from .ops import TABLE
-from .ops.leaf import INPUT, VARIABLE, Variable
+from .ops.leaf import INPUT, PARAMETER, VARIABLE, Variable
 from .state import State
 from .text import DTYPES, decoded, digest, read_elements
 from .text_rows import Row, Rows
@@ -148,6 +148,8 @@ class Reader(Rows):
             if match is None or match[1] not in DTYPES:
                 raise self.wrong(f"{text!r}", "a type, as float32[batch, 3]")
             extents = tuple(map(self.extent, self.split(match[2])))
+            if any(isinstance(extent, int) and extent < 0 for extent in extents):
+                raise self.wrong(f"{text!r}", "extents of at least 0")
             found = self._types[text] = Type(DTYPES[match[1]], extents)
         return found
 
@@ -218,13 +220,13 @@ class Reader(Rows):
             raise self.wrong(f"a constant of type {type_}", "a shape of ints")
         shape: tuple[int, ...] = type_.shape  # type: ignore[assignment]
         elided = _ELIDED.fullmatch(text)
-        try:
-            if elided is None:
+        if elided is not None:
+            array = self._long(elided[2], type_.dtype, shape)
+        else:
+            try:
                 array = read_elements(text, type_.dtype, shape)
-            else:
-                array = self._long(elided[2], type_.dtype, shape)
-        except (ValueError, KeyError, OverflowError):
-            raise self.wrong(f"{text[:60]!r}", f"elements of a constant {type_}") from None
+            except (ValueError, KeyError, OverflowError):
+                raise self.wrong(f"{text[:60]!r}", f"elements of a constant {type_}") from None
         array.flags.writeable = False
         return array
 
@@ -284,6 +286,8 @@ class Reader(Rows):
             wanted = _keywords(op)
             if op is INPUT:
                 attrs["key"] = Key(name or "")
+            if op is PARAMETER and type(attrs.get("index")) is not int:
+                raise self.wrong("a parameter without its number", "parameter(index=0)")
             for word, known in (("dtype", type_.dtype), ("shape", type_.shape)):
                 if word in wanted and word not in attrs:
                     attrs[word] = known

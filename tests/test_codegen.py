@@ -203,7 +203,7 @@ _SHAPES = ((B, N, 3), (N, 3), (3,), (B, 1, 1), (N, 1), (B, N, 1), ())
 def random_case(rng: np.random.Generator) -> Case:
     """Return a random body around one iteration space, with reductions of two kinds."""
     shapes = [_SHAPES[0], *(_SHAPES[i] for i in rng.integers(0, len(_SHAPES), 3))]
-    plan = rng.integers(0, 1 << 30, 40)
+    plan = rng.integers(0, 1 << 30, 80)
 
     def build(*leaves: mg.Node) -> list[mg.Node]:
         at = iter(plan)

@@ -184,6 +184,42 @@ class TestCheckpoint:
             assert_close(*values([loss, plain]), scale=10.0)
             loss, plain = mg.grad(loss, x), mg.grad(plain, x)
 
+    def test_saves_memory_once_compiled(self, rng):
+        """Eight blocks of three products keep eight values, not twenty-four."""
+        start = [rng.normal(size=(32, 32)) / 6 for _ in range(24)]
+        fed = rng.normal(size=(256, 32))
+        arenas, results = [], []
+        for wrap in (lambda f: f, mg.checkpoint):
+            x = mg.var("x", shape=("batch", 32), dtype="float64")
+            weights = [mg.var(f"w{i}", init=w) for i, w in enumerate(start)]
+            h = x
+            for i in range(0, 24, 3):
+
+                def block(h, three=tuple(weights[i : i + 3])):
+                    for w in three:
+                        h = mg.tanh(h @ w)
+                    return h
+
+                h = wrap(block)(h)
+            f = mg.function([x], mg.grad(mg.sum(h**2), weights))
+            results.append(f(fed))
+            arenas.append(f.plan.arena)
+        for left, right in zip(*results, strict=True):
+            assert_close(left, right, scale=100.0)
+        assert arenas[1] < 0.6 * arenas[0]
+
+    def test_draws_the_same_random_numbers(self):
+        x = mg.var("x", init=np.linspace(0.1, 1.0, 50))
+        noise = []
+
+        def block(h):
+            noise.append(mg.random.normal((50,)))
+            return mg.sin(h * mg.cast(noise[0], "float64"))
+
+        loss = mg.sum(mg.checkpoint(block)(x))
+        slope, drawn = mg.function([], [mg.grad(loss, x), noise[0]])()
+        assert_close(slope, np.cos(x.value * drawn) * drawn)
+
     def test_needs_something_to_recompute(self):
         x, y = scalar("x", 0.4), scalar("y", 0.4)
         with pytest.raises(mg.GradientError, match="depends on none of the inputs"):

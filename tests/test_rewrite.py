@@ -115,10 +115,10 @@ def test_what_a_replacement_adds_is_rewritten_too(a: Node) -> None:
 def test_a_refusal_is_recorded_once_with_its_reason(a: Node) -> None:
     rule = Rule("never", P.exp(x), lambda m: m.x, check=lambda m: "it is never right")
     record = Record("test")
-    graph = graph_of(mg.exp(a) + 0.0, mg.exp(a))
-    apply(graph, rule, ADD_ZERO, record=record)
+    refused = mg.exp(a)
+    apply(graph_of(refused + 0.0, refused), rule, ADD_ZERO, record=record)
     assert [(r.rule, r.reason) for r in record.refusals] == [("never", "it is never right")]
-    assert record.refusals[0].line.endswith(f"test_rewrite.py:{_line_of('graph = graph_of(mg.e')}")
+    assert record.refusals[0].line.endswith(f"test_rewrite.py:{_line_of('refused = mg.exp(a)')}")
 
 
 def _line_of(start: str) -> int:

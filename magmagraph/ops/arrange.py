@@ -87,7 +87,7 @@ def reshape(x: Any, shape: Any) -> Node:
     >>> mg.reshape(mg.constant([[1, 2, 3], [4, 5, 6]]), (3, -1)).eval()
     array([[1, 2],
            [3, 4],
-           [5, 6]])
+           [5, 6]], dtype=int32)
     >>> mg.reshape(mg.input("x", ("batch", 784)), (-1, 28, 28)).shape
     (batch, 28, 28)
     """
@@ -145,7 +145,7 @@ def ravel(x: Any) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.ravel(mg.constant([[1, 2], [3, 4]])).eval()
-    array([1, 2, 3, 4])
+    array([1, 2, 3, 4], dtype=int32)
     """
     return reshape(x, (-1,))
 

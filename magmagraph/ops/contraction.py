@@ -121,7 +121,7 @@ def matmul(a: Any, b: Any) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.matmul(mg.constant([[1, 2], [3, 4]]), mg.constant([10, 1])).eval()
-    array([12, 34])
+    array([12, 34], dtype=int32)
     >>> (mg.input("x", ("batch", 784)) @ mg.input("W", (784, 10))).shape
     (batch, 10)
     """
@@ -207,7 +207,7 @@ def dot(a: Any, b: Any) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.dot(mg.constant([1, 2, 3]), mg.constant([4, 5, 6])).eval()
-    array(32)
+    array(32, dtype=int32)
     """
     left, right = pair(a, b)
     if not left.ndim or not right.ndim:
@@ -239,7 +239,7 @@ def vdot(a: Any, b: Any) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.vdot(mg.constant([[1, 2], [3, 4]]), mg.constant([[1, 1], [0, 2]])).eval()
-    array(11)
+    array(11, dtype=int32)
     """
     left, right = pair(a, b)
     return matmul(ravel(left), ravel(right))
@@ -267,7 +267,7 @@ def inner(a: Any, b: Any) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.inner(mg.constant([[1, 2], [3, 4]]), mg.constant([10, 1])).eval()
-    array([12, 34])
+    array([12, 34], dtype=int32)
     """
     left, right = pair(a, b)
     if not left.ndim or not right.ndim:
@@ -293,7 +293,7 @@ def outer(a: Any, b: Any) -> Node:
     >>> import magmagraph as mg
     >>> mg.outer(mg.constant([1, 2]), mg.constant([1, 10])).eval()
     array([[ 1, 10],
-           [ 2, 20]])
+           [ 2, 20]], dtype=int32)
     """
     left, right = pair(a, b)
     return multiply(expand_dims(ravel(left), 1), expand_dims(ravel(right), 0))

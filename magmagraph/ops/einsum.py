@@ -256,9 +256,9 @@ def einsum(subscripts: str, *operands: Any) -> Node:
     >>> a = mg.constant([[1, 2], [3, 4]])
     >>> mg.einsum("ij,jk->ik", a, a).eval()
     array([[ 7, 10],
-           [15, 22]])
+           [15, 22]], dtype=int32)
     >>> mg.einsum("ii", a).eval()
-    array(5)
+    array(5, dtype=int32)
     >>> query, key = (mg.input(name, ("batch", "time", 8, 64)) for name in ("query", "key"))
     >>> mg.einsum("bthd,bThd->bhtT", query, mg.input("key", ("batch", "past", 8, 64))).shape
     (batch, 8, time, past)

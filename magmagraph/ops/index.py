@@ -191,7 +191,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "clip") -> N
     >>> mg.take(table, mg.constant([2, 0, -1]), axis=0).eval()
     array([[5, 6],
            [1, 2],
-           [5, 6]])
+           [5, 6]], dtype=int32)
     """
     node = as_node(x)
     where = as_node(indices)

@@ -57,7 +57,7 @@ def broadcast_to(x: Any, shape: Any) -> Node:
     >>> import magmagraph as mg
     >>> mg.broadcast_to(mg.constant([1, 2]), (2, 2)).eval()
     array([[1, 2],
-           [1, 2]])
+           [1, 2]], dtype=int32)
     """
     node = as_node(x)
     wanted = dims.parse_shape(shape)
@@ -228,7 +228,7 @@ def stack(arrays: Any, axis: int = 0) -> Node:
     >>> import magmagraph as mg
     >>> mg.stack([mg.constant([1, 2]), mg.constant([3, 4])], axis=1).eval()
     array([[1, 3],
-           [2, 4]])
+           [2, 4]], dtype=int32)
     """
     nodes = _members("stack", arrays)
     call = Call(STACK, nodes)

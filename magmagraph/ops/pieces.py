@@ -39,7 +39,7 @@ def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.flip(mg.constant([1, 2, 3])).eval()
-    array([3, 2, 1])
+    array([3, 2, 1], dtype=int32)
     """
     node = as_node(x)
     chosen = range(node.ndim) if axis is None else axes_of(Call(FLIP, (node,)), axis, node.ndim)
@@ -178,9 +178,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     --------
     >>> import magmagraph as mg
     >>> mg.pad(mg.constant([1, 2, 3]), (1, 2)).eval()
-    array([0, 1, 2, 3, 0, 0])
+    array([0, 1, 2, 3, 0, 0], dtype=int32)
     >>> mg.pad(mg.constant([1, 2, 3]), 2, mode="reflect").eval()
-    array([3, 2, 1, 2, 3, 2, 1])
+    array([3, 2, 1, 2, 3, 2, 1], dtype=int32)
     """
     node = as_node(x)
     call = Call(PAD, (node,))

@@ -144,6 +144,8 @@ RANDOM_BITS = Op(
     doc="Words of Philox4x32-10, from (seed, stream, part; step, element index).",
     rule=_bits_type,
     evaluate=_bits,
+    # The key words are a kernel's arguments, and `index` is the element's position in the array.
+    scalar=lambda dtype: f"$random{8 * dtype.itemsize}(key0, key1, a, index)",
     no_gradient="integer valued",
     numerics="exact",
 )

@@ -11,6 +11,7 @@ Before::
     %5 = multiply(%4, %3) : float32[3, 2]
     %6 = subtract(%2, %5) : float32[3, 2]
     update %2 = %6
+    return
 
 After::
 
@@ -19,9 +20,10 @@ After::
     %2 = variable() : float32[3, 2]  # W
     %3 = constant(value=-0.5) : float32[]
     %4 = constant(value=1.0) : float32[]
-    %5 = gemm(%0, %1, %3, %2, %4, transpose_a=True, transpose_b=False, 
+    %5 = gemm(%0, %1, %3, %2, %4, transpose_a=True, transpose_b=False,
         scaled=True, accumulate=True) : float32[3, 2]
     update %2 = %5
+    return
 
 The gradient is then never stored: the memory pass can let the product write into the variable's own
 buffer. Refused where something else reads the gradient (clipping, a norm, an output, a second
@@ -35,12 +37,14 @@ from __future__ import annotations
 
 from ..dtypes import is_float
 from ..graph import Graph, Node, Trace
+from ..op import Kind
 from ..ops.lowered import GEMM, gemm
-from .linear import Term, combination, one, read_counts, times
+from .linear import Term, combination, one, read_counts, substituted, times
 from .pattern import uniform
 from .pipeline import Options
 
 RULE = "accumulate into the variable"
+LOOKED_THROUGH = 24  # operations between a product and a sum, for the reason of a refusal
 
 
 def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
@@ -96,15 +100,26 @@ def _refuse_shared(
     for term in terms:
         inner = combination(term.node, reads, lambda node: node.op is GEMM) or []
         if any(part.node.op is GEMM for part in inner):
-            options.record.refuse(
-                RULE, value, f"the gradient is read {reads[term.node]} times, not only here"
-            )
-            return
-        if any(operand.op is GEMM for operand in term.node.inputs):
-            options.record.refuse(
-                RULE, value, f"'{term.node.op.name}' needs the product before it is added"
-            )
-            return
+            reason = f"the gradient is read {reads[term.node]} times, not only here"
+        elif _is_made_of_product(term.node):
+            reason = f"'{term.node.op.name}' needs the product before it is added"
+        else:
+            continue
+        options.record.refuse(RULE, value, reason)
+        return
+
+
+def _is_made_of_product(root: Node) -> bool:
+    """Return whether elementwise operations near a node read a product of its shape."""
+    stack, looked = [root], 0
+    while stack and looked < LOOKED_THROUGH:
+        node = stack.pop()
+        looked += 1
+        if node.op is GEMM:
+            return True
+        if node.op.kind is Kind.ELEMENTWISE:
+            stack += [operand for operand in node.inputs if operand.shape == root.shape]
+    return False
 
 
 def _accumulated(variable: Node, terms: list[Term], product: Term) -> Node:

@@ -70,9 +70,13 @@ def _is_telling(node: Node) -> bool:
 
 
 def _has_telling_divisor(root: Node, depth: int = 0) -> bool:
-    """Return whether a product has such a divisor, within a bounded look."""
+    """Return whether a product has such a divisor, within a bounded look.
+
+    An exponential beside a sigmoid counts as well: it may be the divisor of one written as such.
+    """
     stack = [root]
     looked = 0
+    seen: set[object] = set()
     while stack and looked < MOST_FACTORS:
         node = stack.pop()
         looked += 1
@@ -81,7 +85,11 @@ def _has_telling_divisor(root: Node, depth: int = 0) -> bool:
             if _is_telling(node.inputs[1]):
                 return True
             stack += node.inputs
-        elif op is PLACE or (op in _OPENED and op is not DIVIDE):
+        elif op is EXP or op is SIGMOID:
+            seen.add(op)
+            if len(seen) == 2:
+                return True
+        elif op is PLACE or op in _OPENED:
             stack += node.inputs
         elif op in (ADD, SUBTRACT) and depth < DEEPEST_SUM and any(
             _has_telling_divisor(operand, depth + 1) for operand in node.inputs
@@ -199,7 +207,15 @@ class Product:
         return None if above is None or below is None else (above, below)
 
     def _logistic(self) -> None:
-        """exp(x) / (1 + exp(x)) is sigmoid(x)."""
+        """exp(x) / (1 + exp(x)) is sigmoid(x), and so is exp(x) * sigmoid(-x)."""
+        for power in [node for node in self.above if node.op is EXP]:
+            for curve in [node for node in self.above if node.op is SIGMOID]:
+                if _are_opposite(power.inputs[0], curve.inputs[0]):
+                    made = self.match.intern(SIGMOID(power.inputs[0]))
+                    self.above[self.above.index(power)] = made
+                    self.above.remove(curve)
+                    self.changed = True
+                    break
         for node in list(self.below):
             core, moves = _core(node)
             power = _one_plus_exp(core)
@@ -293,6 +309,12 @@ def _core(node: Node) -> tuple[Node, list[Node]]:
         moves.append(node)
         node = node.inputs[0]
     return node, moves
+
+
+def _are_opposite(one: Node, other: Node) -> bool:
+    return (one.op is NEGATIVE and one.inputs[0] is other) or (
+        other.op is NEGATIVE and other.inputs[0] is one
+    )
 
 
 def _one_plus_exp(node: Node) -> Node | None:

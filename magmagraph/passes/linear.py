@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, topological
 from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..ops.leaf import CONSTANT, constant
 from .pattern import uniform
@@ -91,11 +91,33 @@ def _parts(node: Node, factor: Node | None) -> list[tuple[Node, Node | None]] | 
     return [(left, factor), (right, factor if op is ADD else negated(factor, node))]
 
 
+def substituted(graph: Graph, mapping: Mapping[Node, Node]) -> Graph:
+    """Return the graph with nodes replaced, also inside of what other replacements read.
+
+    Replacements are written in terms of the graph's own nodes.
+    """
+    if not mapping:
+        return graph
+    make = graph.interner.make
+    result: dict[Node, Node] = {}
+    for node in graph.nodes:
+        target = mapping.get(node, node)
+        for part in topological([target], stop=lambda n: n in result):
+            if part not in result:
+                result[part] = make(part, tuple(result[i] for i in part.inputs))
+        result[node] = result[target]
+    return graph.replace(
+        outputs=[result[n] for n in graph.outputs],
+        updates=[(variable, result[value]) for variable, value in graph.updates],
+        effects=[result[n] for n in graph.effects],
+    )
+
+
 def times(factor: Node | None, scalar: Node) -> Node:
     """Return the product of a factor and a scalar node."""
     if factor is None or uniform(factor) == 1:
         return scalar
-    return NEGATIVE(scalar) if uniform(factor) == -1 else MULTIPLY(factor, scalar)
+    return negated(scalar, scalar) if uniform(factor) == -1 else MULTIPLY(factor, scalar)
 
 
 def over(factor: Node | None, scalar: Node) -> Node:

@@ -79,6 +79,7 @@ class _Planner:
     def __init__(self, graph: Graph, guard: bool) -> None:
         self.graph = graph
         self.guard = guard
+        self.inputs = set(graph.inputs)
         self.steps = tuple(node for node in graph.nodes if is_step(node))
         self.position = {node: i for i, node in enumerate(self.steps)}
         self.result = Placement(self.steps)
@@ -110,8 +111,8 @@ class _Planner:
         if slot is None:
             if node.op.effect is Effect.STATE:
                 place, owner = Place.STATE, node.attrs["state"]
-            elif "key" in node.attrs:
-                place, owner = Place.FEED, node.attrs["key"]
+            elif node in self.inputs:
+                place, owner = Place.FEED, node.attrs.get("key", node)
             else:
                 place, owner = Place.CONSTANT, node
             slot = self._slot(place, node.type.bytes, owner, -1, len(self.steps))

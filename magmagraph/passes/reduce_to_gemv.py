@@ -30,7 +30,7 @@ from ..ops.leaf import parameter
 from ..ops.lowered import gemv_sum
 from ..ops.reduction import SUM
 from .buffers import hinted
-from .linear import Term, combination, one, read_counts
+from .linear import Term, combination, one, read_counts, substituted
 from .pattern import uniform
 from .pipeline import Options
 
@@ -51,14 +51,16 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
     if not chosen:
         return graph
     mapping: dict[Node, Node] = {}
+    taken: set[Node] = set()  # sums that a renewal has taken in
     reads = read_counts(graph)
     for variable, value in graph.updates:
         if is_float(value.dtype):
-            made = _renewal(variable, value, reads, chosen)
+            made = _renewal(variable, value, reads, chosen, taken)
             if made is not None:
                 mapping[value] = made
     for node in chosen:
-        mapping[node] = gemv_sum(node.inputs[0], node.attrs["axes"][0])
+        if node not in taken:
+            mapping[node] = gemv_sum(node.inputs[0], node.attrs["axes"][0])
     members = graph.interner.intern_all(list(mapping.values()))
     for node, member in zip(mapping, members, strict=True):
         mapping[node] = member
@@ -109,7 +111,11 @@ def _measured(node: Node, rows: int, columns: int, options: Options) -> str | No
 
 
 def _renewal(
-    variable: Node, value: Node, reads: dict[Node, int], chosen: dict[Node, None]
+    variable: Node,
+    value: Node,
+    reads: dict[Node, int],
+    chosen: dict[Node, None],
+    taken: set[Node],
 ) -> Node | None:
     """Return beta * variable + alpha * sum as one call, where the update has that form."""
     terms = combination(value, reads, lambda node: node in chosen)
@@ -120,6 +126,7 @@ def _renewal(
     if len(sums) != 1 or len(rest) != 1:
         return None
     node = sums[0].node
+    taken.add(node)
     alpha = sums[0].factor
     return gemv_sum(
         node.inputs[0],

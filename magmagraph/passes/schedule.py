@@ -10,7 +10,7 @@ readers of the old value are put before it if that makes no cycle. Values do not
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..graph import Graph, Node, Trace
@@ -164,20 +164,35 @@ def largest_live(case: Problem, order: Sequence[int]) -> int:
 
 def _depth_first(case: Problem, largest_first: bool) -> list[int]:
     """Return a postorder; operands with much memory below them first, or in program order."""
-    count = len(case.steps)
+    if not largest_first:
+        return _postorder(case, range(len(case.steps)), None)
     weight = list(case.makes)
-    users: list[int] = [0] * count
-    for step in range(count):
-        for b in case.before[step]:
+    for step in _program(case):
+        weight[step] = max([case.makes[step], *(weight[b] for b in case.before[step])])
+    return _postorder(case, range(len(case.steps)), weight)
+
+
+def _longest_first(case: Problem) -> list[int]:
+    """Return a postorder; results with short chains first, their operands with long ones first.
+
+    A backward pass in its natural order: gradients as soon as they can be, and what a checkpoint
+    computes again only when the cotangent is there that it meets.
+    """
+    length = [1] * len(case.steps)
+    for step in _program(case):
+        length[step] = 1 + max((length[b] for b in case.before[step]), default=0)
+    return _postorder(case, sorted(range(len(case.steps)), key=length.__getitem__), length)
+
+
+def _postorder(case: Problem, roots: Iterable[int], weight: Sequence[int] | None) -> list[int]:
+    """Return the steps below each root in turn; operands of most weight first, or as they are."""
+    users = [0] * len(case.steps)
+    for before in case.before:
+        for b in before:
             users[b] += 1
-    if largest_first:
-        order = _program(case)
-        for step in order:
-            below = [weight[b] for b in case.before[step]]
-            weight[step] = max([case.makes[step], *below])
-    done = [False] * count
+    done = [False] * len(case.steps)
     result: list[int] = []
-    for root in range(count):
+    for root in roots:
         if users[root] or done[root]:
             continue
         stack = [(root, False)]
@@ -191,10 +206,10 @@ def _depth_first(case: Problem, largest_first: bool) -> list[int]:
                 continue
             stack.append((step, True))
             below = [b for b in case.before[step] if not done[b]]
-            if largest_first:
-                below.sort(key=lambda b: weight[b])
-            else:
+            if weight is None:
                 below.reverse()
+            else:
+                below.sort(key=weight.__getitem__)
             stack.extend((b, False) for b in below)
     return result
 
@@ -323,6 +338,7 @@ def best_order(case: Problem) -> list[int]:
         _program(case),
         _depth_first(case, largest_first=True),
         _depth_first(case, largest_first=False),
+        _longest_first(case),
         _greedy(case),
     ]
     order = min(candidates, key=lambda o: largest_live(case, o))

@@ -254,12 +254,12 @@ class RowsCode:
 
     def _kept_lanes(self) -> set[Node]:
         """Return the values of a strip's columns that are used after their stage."""
-        kept = {node for nodes in self.walk.passes for node in nodes if self.walk.of_row(node)}
+        kept = {node for nodes in self.walk.passes for node in nodes}
         for index, nodes in enumerate(self.walk.stages):
-            for node in nodes:
-                kept.update(o for o in self.walk.operands(node) if self.phase(o) < index)
-            kept.update(n for n in self.walk.sinks(index, element=False) if self.phase(n) < index)
-        return kept
+            needed = [operand for node in nodes for operand in self.walk.operands(node)]
+            needed += self.walk.sinks(index, element=False)
+            kept.update(node for node in needed if self.phase(node) < index)
+        return {node for node in kept if self.walk.of_row(node)}
 
     def phase(self, node: Node) -> int:
         """Return the stage in which a row's value is computed."""

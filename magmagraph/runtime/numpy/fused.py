@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ...graph import Graph
 from .codegen import StepCode, assemble, step_code
-from .support import function_address, load_kernels
+from .products import PRODUCT_LEVEL, product_source
+from .support import function_address, load_kernels_together
 
 __all__ = ["Kernels", "kernel_key", "step_key"]
 
@@ -59,8 +62,16 @@ class Kernels:
     def __len__(self) -> int:
         return len(self._address)
 
-    def build(self, steps: Sequence[Bodies]) -> None:
+    def build(self, steps: Sequence[Bodies], products: Sequence[np.dtype] = ()) -> None:
         """Compile the kernels of steps that are not there yet, all in one source.
+
+        Parameters
+        ----------
+        steps
+            The bodies of each step.
+        products
+            dtypes of the matrix products that the plan needs beside them: where these are not
+            compiled yet, they are at the same time.
 
         Raises
         ------
@@ -75,7 +86,8 @@ class Kernels:
         if not new:
             return
         source = assemble(list(new.values()))
-        library = load_kernels(source)
+        levels = [None, *[PRODUCT_LEVEL] * len(products)]
+        library = load_kernels_together([source, *map(product_source, products)], levels)[0]
         self.sources.append(source)
         self._libraries.append(library)
         for key, code in new.items():

@@ -326,11 +326,10 @@ class _Run:
             np.copyto(out[_within(out, tile)], part, casting="unsafe")
 
 
-def _within(array: Array, tile: Slices) -> Slices:
-    """Return the part of a tile that an array has: all of an axis of extent 1."""
-    return tuple(
-        slice(None) if n == 1 else part for n, part in zip(array.shape, tile, strict=True)
-    )
+def _within(array: Array, tile: Slices) -> tuple[Any, ...]:
+    """Return the index of the part of a tile that an array has: all of an axis of extent 1."""
+    parts = (slice(None) if n == 1 else s for n, s in zip(array.shape, tile, strict=True))
+    return (..., *parts)  # the dots keep an array without axes an array
 
 
 def _narrow(dtype: np.dtype) -> bool:

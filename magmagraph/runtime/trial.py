@@ -1,0 +1,57 @@
+"""Measured choices: candidates are timed once per machine and key, and the winner is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ..plan import Place, Plan
+from .cache import default_choices
+from .execute import prepare
+
+REPEATS = 7
+SECONDS = 0.02  # about, that each candidate is run for
+
+
+def fastest(key: str, candidates: Mapping[str, Callable[[], Plan]]) -> str:
+    """Return the name of the fastest candidate, measured now unless it is known.
+
+    Parameters
+    ----------
+    key
+        What is decided, for which class of sizes and dtype.
+    candidates
+        Makers of bound plans that compute the same; called only where a trial is needed.
+    """
+    choices = default_choices()
+    known = choices.get(key)
+    if isinstance(known, str) and known in candidates:
+        return known
+    taken = {name: _seconds(make()) for name, make in candidates.items()}
+    winner = min(taken, key=lambda name: taken[name])
+    choices.set(key, winner)
+    return winner
+
+
+def _seconds(plan: Plan) -> float:
+    """Return the least seconds of a run."""
+    bound = prepare(plan).bind(plan)
+    types = {value.slot: value.type for step in plan.steps for value in step.inputs}
+    feeds = [
+        np.full(types[slot.index].concrete({}), 0.5, types[slot.index].dtype)
+        for slot in plan.slots
+        if slot.place is Place.FEED and slot.index in types
+    ]
+    bound.run(feeds)
+    began = time.perf_counter()
+    bound.run(feeds)
+    inner = max(1, int(SECONDS / REPEATS / max(time.perf_counter() - began, 1e-7)))
+    best = float("inf")
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for _ in range(inner):
+            bound.run(feeds)
+        best = min(best, (time.perf_counter() - began) / inner)
+    return best

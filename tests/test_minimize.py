@@ -1,0 +1,160 @@
+"""Minimizations, their divergence, and what is saved of an optimizer."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from reference_rules import RULES, STEPS, Rule, close, loss_of, variables
+
+import magmagraph as mg
+from magmagraph.dtypes import canonical, tolerance
+
+opt = mg.optimizer
+
+
+class TestStateDict:
+    @pytest.mark.parametrize("name", ["momentum", "Adam", "RMSProp, all options"])
+    def test_continues_where_it_stopped(self, name):
+        make, rule = RULES[name]
+        v = variables()
+        optimizer = make()
+        step = optimizer.step(loss_of(v), v)
+        for _ in range(4):
+            step()
+        saved = pickle.loads(pickle.dumps(optimizer.state_dict()))
+        again = {n: mg.var(n, init=held.value) for n, held in v.items()}
+        other = make()
+        other.load_state_dict(saved)
+        step = other.step(loss_of(again), again)
+        for _ in range(STEPS - 4):
+            step()
+        close(again, Rule(rule).run(), scale=1e4)
+
+    @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+    def test_optimizer_and_variables_copied_together(self, duplicate):
+        """The copy goes its own way from the same point."""
+        w = mg.var("w", init=np.float64(0.0))
+        optimizer = opt.SGD(mg.schedule.step(1.0, every=2, factor=0.5), momentum=0.5)
+        optimizer.step(-w, w)()
+        other, copied = duplicate((optimizer, w))
+        other.step(-copied, copied)()
+        assert (w.value, copied.value) == (1.0, 1.0 + 1.5)
+        optimizer.step(-w, w)()
+        assert w.value == copied.value
+        assert other.state_dict() == optimizer.state_dict()
+
+    def test_names_are_the_same_in_each_run(self):
+        names = []
+        for _ in range(2):
+            v = variables()
+            optimizer = opt.Adam(mg.schedule.constant(0.1))
+            optimizer.updates(loss_of(v), v)
+            names.append(list(optimizer.state_dict()))
+        assert names[0] == names[1]
+        assert set(names[0]) == {"learning_rate", "step", "w/m", "w/v", "b/m", "b/v"}
+
+
+class TestMinimize:
+    def test_parabola(self):
+        x = mg.var("x", init=5.0)
+        result = opt.GradientDescent(0.05).minimize(x**2 + mg.constant(-2.0), [x], steps=100)
+        right = 5 * 0.9**100
+        assert tolerance(canonical("float32"), "reassoc").close(x.value, right, right)
+        assert (result.steps, result.converged, len(result.history)) == (100, False, 101)
+        assert result.history[0] == 23.0
+        assert result.value == result.history[-1] == pytest.approx(-2.0)
+
+    def test_stops_at_the_tolerance(self):
+        x = mg.var("x", init=np.float64(5.0))
+        result = opt.SGD(0.05).minimize(x**2, x, steps=1000, tol=1e-6)
+        assert result.converged
+        assert result.steps < 200
+        assert abs(result.history[-2] - result.history[-3]) < 1e-6
+
+    def test_feeds(self):
+        x, y = mg.var("x", init=np.zeros(2)), mg.var("y", shape=("n",), dtype="float64")
+        opt.SGD(0.5).minimize(mg.sum((x - y) ** 2), x, feeds={y: np.array([1.0, 2.0])}, steps=1)
+        assert np.array_equal(x.value, [1.0, 2.0])
+
+    def test_no_steps(self):
+        x = mg.var("x", init=3.0)
+        result = opt.SGD(0.5).minimize(x**2, x, steps=0)
+        assert (result.value, result.steps, result.history) == (9.0, 0, (9.0,))
+
+    def test_callback_stops(self):
+        x, seen = mg.var("x", init=3.0), []
+
+        def stop(step, loss):
+            seen.append((step, loss))
+            return step == 2
+
+        assert opt.SGD(0.0).minimize(x**2, x, callback=stop).steps == 3
+        assert seen == [(0, 9.0), (1, 9.0), (2, 9.0)]
+
+    @pytest.mark.parametrize("rule", ["plain", "Adam"])
+    def test_divergence_leaves_the_last_good_point(self, rule):
+        """The loss is infinite from 2 on; the optimizer's own variables go back, too."""
+        x = mg.var("x", init=np.float64(0.0))
+        loss = -mg.where(x < 2.5, x, np.inf)
+        optimizer = opt.SGD(1.0) if rule == "plain" else opt.Adam(1.0)
+        with pytest.raises(mg.DivergedError) as caught:
+            optimizer.minimize(loss, x, steps=50)
+        name = type(optimizer).__name__
+        assert caught.value.step == 3
+        assert str(caught.value) == (
+            f"{name}: the loss is -inf at step 3; the variables hold the point of the last "
+            "finite loss\n  needed: finite losses\n"
+            "  mend: a smaller learning rate, or clip_norm="
+        )
+        assert x.value == pytest.approx(2.0)
+        if rule == "Adam":
+            assert optimizer.state["step"].value == 2
+
+    def test_divergence_in_the_last_step(self):
+        x = mg.var("x", init=np.float64(0.0))
+        with pytest.raises(mg.DivergedError) as caught:
+            opt.SGD(1.0).minimize(mg.where(x < 2.5, -x, np.nan), x, steps=3)
+        assert caught.value.step == 3
+        assert x.value == 2.0
+
+    def test_divergence_at_the_start(self):
+        x = mg.var("x", init=np.float64(-1.0))
+        with pytest.raises(mg.DivergedError) as caught:
+            opt.SGD(1.0).minimize(mg.log(x), x)
+        assert caught.value.step == 0
+        assert x.value == -1.0
+
+    def test_rosenbrock(self):
+        x = mg.var("x", init=np.array([-1.2, 1.0]))
+        a, b = mg.take(x, 0), mg.take(x, 1)
+        loss = (1.0 - a) ** 2 + 100.0 * (b - a**2) ** 2
+        opt.Adam(0.05).minimize(loss, x, steps=3000)
+        assert x.value == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+class TestScipy:
+    def test_minimizes(self):
+        scipy_optimize = pytest.importorskip("scipy.optimize")
+        v = {"w": mg.var("w", init=np.zeros((2, 2))), "b": mg.var("b", init=np.float64(1.0))}
+        target = np.array([[1.0, 2.0], [3.0, 4.0]])
+        loss = mg.sum((v["w"] - target) ** 2) + (v["b"] + 3.0) ** 2
+        fun, x0 = mg.scipy_objective(loss, v)
+        assert np.array_equal(x0, [0.0, 0.0, 0.0, 0.0, 1.0])
+        value, slope = fun(x0)
+        assert value == 30.0 + 16.0
+        assert np.array_equal(slope, [-2.0, -4.0, -6.0, -8.0, 8.0])
+        result = scipy_optimize.minimize(fun, x0, jac=True)
+        arrays = fun.unflatten(result.x)
+        assert np.allclose(arrays["w"], target, atol=1e-5)
+        fun.assign(result.x)
+        assert v["b"].value == pytest.approx(-3.0)
+
+    def test_feeds_and_errors(self):
+        w, x = mg.var("w", init=1.0), mg.var("x", shape=())
+        fun = mg.scipy_objective(w * x, [w], {x: 5.0})
+        assert fun(np.array([2.0])) == (10.0, np.array([5.0]))
+        with pytest.raises(mg.GradientError, match="the vector has shape"):
+            fun(np.zeros(3))
+        with pytest.raises(mg.GradientError, match=r"scipy_objective: wrt\[0\] is 'x'"):
+            mg.scipy_objective(w * x, [x])

@@ -70,6 +70,12 @@ from .graph import (
     Graph,
     Node,
 )
+from .inspect.networkx import (
+    to_networkx,
+)
+from .inspect.show import (
+    show,
+)
 from .losses import (
     binary_cross_entropy,
     cross_entropy,
@@ -449,6 +455,7 @@ __all__ = [
     "schedule",
     "scipy_objective",
     "selu",
+    "show",
     "sigmoid",
     "sign",
     "silu",
@@ -470,6 +477,7 @@ __all__ = [
     "tan",
     "tanh",
     "tensordot",
+    "to_networkx",
     "transpose",
     "trunc",
     "value_and_grad",

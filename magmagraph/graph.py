@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -290,8 +291,7 @@ class Interner:
             if _same(node.inputs, inputs):
                 result = node.type
             else:
-                again = node.op(*inputs, **attrs)
-                result, constraints = again.type, again.constraints
+                result, constraints = node.op.infer(inputs, attrs)
             member = type(node)(node.op, inputs, attrs, result, node.name, node.line, constraints)
             self._table[key] = member
             self._members.add(id(member))
@@ -335,9 +335,7 @@ class Interner:
 
 
 def _same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
-    if len(left) != len(right):
-        return False
-    return all(a is b for a, b in zip(left, right, strict=True))
+    return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
 class Trace:
@@ -515,11 +513,9 @@ class Graph:
             if node not in self.interner:
                 raise GraphError(f"{node!r} is not a member of the graph's interner")
             if node.op.kind is not Kind.LEAF:
-                again = node.op(*node.inputs, **node.attrs)
-                if again.type != node.type:
-                    raise GraphError(
-                        f"{node!r} has type {node.type}, but its rule gives {again.type}"
-                    )
+                result, _ = node.op.infer(node.inputs, node.attrs)
+                if result != node.type:
+                    raise GraphError(f"{node!r} has type {node.type}, but its rule gives {result}")
         if self.order is not None:
             for root in self.roots:
                 if root not in position:

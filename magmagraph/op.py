@@ -191,11 +191,16 @@ class Op:
 
     def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
         """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
+        result, constraints = self.infer(inputs, attrs)
+        return _NODE[0](self, inputs, attrs, result, name, caller_line(), constraints)
+
+    def infer(
+        self, inputs: tuple[Node, ...], attrs: Mapping[str, Any]
+    ) -> tuple[TypeLike, tuple[Constraint, ...]]:
+        """Run the shape rule: the type of the result, and what must hold at the call."""
         call = Call(self, inputs)
         result = self.rule(call, *[node.type for node in inputs], **attrs)
-        return _NODE[0](
-            self, inputs, attrs, result, name, caller_line(), tuple(call.constraints)
-        )
+        return result, tuple(call.constraints)
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"

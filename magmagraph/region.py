@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 
 from . import dims
 from .graph import Graph, Node, topological
@@ -38,8 +37,6 @@ from .region_access import (
 from .region_axes import Refused
 from .region_parts import Fold, Refusal, Region, Value, indexed
 from .region_reading import Reading
-from .region_walk import Walk, in_place
-from .types import Extent
 
 __all__ = ["Access", "Fold", "Loop", "Output", "Refusal", "Region", "Value", "analyze"]
 
@@ -104,10 +101,10 @@ def _analyze(body: Graph, hints: Mapping[str, int] | None) -> Region:
     choices = _row_choices(reading)
     for row in choices[:-1]:
         try:
-            return _Builder(reading, row).build(hints)
+            return _Builder(reading, row).build()
         except Refused:
             continue  # as a cross fold it may still do
-    return _Builder(reading, choices[-1]).build(hints)
+    return _Builder(reading, choices[-1]).build()
 
 
 def _row_choices(reading: Reading) -> list[frozenset[int]]:
@@ -184,7 +181,7 @@ class _Builder:
             if self.phase[node] and node not in self.epilogue:
                 raise Refused("what is left of all rows is combined with single rows", node)
 
-    def build(self, hints: Mapping[str, int] | None) -> Region:
+    def build(self) -> Region:
         """Return the region."""
         self._arrange()
         reading, position = self.reading, self.position
@@ -196,7 +193,6 @@ class _Builder:
                 reading.views[node],
                 axes_of_loops(reading.classes.of(node), self.loops),
                 self._unit(node, reading.views[node]),
-                dims.size(node.shape),
             )
             for node in reading.nodes
             if node in reading.parameter and reading.source[node] is node
@@ -234,13 +230,7 @@ class _Builder:
                 (*(f.phase for f in folds if f.element), *(o.phase for o in outputs if o.element)),
                 default=0,
             ),
-            saved=(),
-            in_place=frozenset(),
-            bytes=_bytes(accesses, outputs),
         )
-        walk = Walk(region)
-        region = replace(region, saved=walk.saved)
-        region = replace(region, in_place=in_place(region, walk))
         _check_row(region, hints)
         return region
 
@@ -319,35 +309,18 @@ class _Builder:
         )
 
 
-def _bytes(accesses: Mapping[Node, Access], outputs: tuple[Output, ...]) -> Extent:
-    """Return the compulsory traffic: what is read, each element once, and what is written."""
-    read: dict[int, Extent] = {}
-    whole: dict[int, Extent] = {}
-    for node, access in accesses.items():
-        root = access.views[0].inputs[0] if access.views else node
-        size = access.count * node.dtype.itemsize
-        whole[access.parameter] = root.type.bytes
-        known = read.get(access.parameter)
-        read[access.parameter] = size if known is None else known + size
-    total: Extent = 0
-    for parameter, size in read.items():
-        total += dims.minimum(size, whole[parameter])
-    for output in outputs:
-        total += output.node.type.bytes
-    return total
-
-
-def _check_row(region: Region, hints: Mapping[str, int] | None) -> None:
+def _row_refusal(region: Region, sizes: Mapping[str, int]) -> Refusal | None:
     """Refuse rows that are passed over several times and would not stay in the cache."""
     if region.passes == 1:
-        return
+        return None
     width = 8 * len(region.saved)
     for node in region.accesses:
         if region.values[node].loops & region.row:
             width += node.dtype.itemsize
     size = region.extent(region.row) * width * (STRIP if region.strip else 1)
-    known = hints or {}
-    if dims.names(size) <= known.keys():
-        size = dims.evaluate(size, known)
-        if size > MAX_ROW_BYTES:
-            raise Refused(f"a row takes {size} bytes, and is passed over {region.passes} times")
+    if not dims.names(size) <= sizes.keys():
+        return None
+    count = dims.evaluate(size, sizes)
+    if count <= MAX_ROW_BYTES:
+        return None
+    return Refusal(f"a row takes {count} bytes, and is passed over {region.passes} times")

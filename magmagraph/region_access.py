@@ -55,8 +55,6 @@ class Access:
         not move.
     unit
         True where an iteration of the innermost loop is a step of one element.
-    count
-        Number of different elements that are read.
     """
 
     parameter: int
@@ -64,7 +62,6 @@ class Access:
     views: tuple[Node, ...]
     axes: tuple[int | None, ...]
     unit: bool
-    count: Extent
 
     def bind(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return the first element's position and each loop's step, both in elements."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from . import dims
 from .graph import Graph, Node
 from .op import Op
 from .region_access import Access, Loop, Output
 from .types import Extent
+
+if TYPE_CHECKING:
+    from .region_walk import Walk
 
 PARTIAL_BYTES = 8
 SAVED_BYTES = 8
@@ -122,13 +127,6 @@ class Region:
         One write per output of the body.
     passes
         Number of passes over a row.
-    saved
-        Values that a kernel keeps in scratch memory between passes, since computing them again
-        is dear; at most one.
-    in_place
-        Pairs (parameter, output) where the output may be written over the parameter.
-    bytes
-        Bytes that the kernel must move: what is read and what is written, each once.
     """
 
     body: Graph
@@ -142,9 +140,43 @@ class Region:
     folds: tuple[Fold, ...]
     outputs: tuple[Output, ...]
     passes: int
-    saved: tuple[Node, ...]
-    in_place: frozenset[tuple[int, int]]
-    bytes: Extent
+
+    @functools.cached_property
+    def walk(self) -> Walk:
+        """The order in which a kernel does its work, pass by pass."""
+        from .region_walk import Walk
+
+        return Walk(self)
+
+    @property
+    def saved(self) -> tuple[Node, ...]:
+        """Values that a kernel keeps between passes, since computing them again is dear."""
+        return self.walk.saved
+
+    @functools.cached_property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """Pairs (parameter, output) where the output may be written over the parameter."""
+        from .region_walk import in_place
+
+        return in_place(self, self.walk)
+
+    @functools.cached_property
+    def bytes(self) -> Extent:
+        """Bytes that the kernel must move: what is read and what is written, each once."""
+        read: dict[int, Extent] = {}
+        whole: dict[int, Extent] = {}
+        for node, access in self.accesses.items():
+            root = access.views[0].inputs[0] if access.views else node
+            size = dims.size(node.shape) * node.dtype.itemsize
+            whole[access.parameter] = root.type.bytes
+            known = read.get(access.parameter)
+            read[access.parameter] = size if known is None else known + size
+        total: Extent = 0
+        for parameter, size in read.items():
+            total += dims.minimum(size, whole[parameter])
+        for output in self.outputs:
+            total += output.node.type.bytes
+        return total
 
     @property
     def outer(self) -> tuple[int, ...]:

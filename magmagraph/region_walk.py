@@ -67,7 +67,9 @@ class Walk:
         return self.region.values[node].source
 
     def operands(self, node: Node) -> list[Node]:
-        """Return the nodes that hold a node's operands."""
+        """Return the nodes that hold a node's operands; what is read from memory has none."""
+        if node in self.region.accesses:
+            return []
         return [self.source(operand) for operand in node.inputs]
 
     def of_row(self, node: Node) -> bool:
@@ -115,7 +117,7 @@ class Walk:
                 continue
             done.add(node)
             stack.append((node, True))
-            if node not in self.region.accesses and node not in ends:
+            if node not in ends:
                 stack += [(o, False) for o in reversed(self.operands(node)) if o not in done]
         return order
 

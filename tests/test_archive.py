@@ -20,6 +20,7 @@ from magmagraph.text_load import load as load_text
 def training_step(seed: int = 0) -> tuple[mg.Function, tuple[Any, ...]]:
     """Return a function with all that an archive holds, and feeds."""
     rng = np.random.default_rng(seed)
+    mg.random.seed(seed)
     x = mg.var("x", shape=("batch", 6))
     labels = mg.var("labels", shape=("batch",), dtype="int64")
     w = mg.var("W", init=rng.normal(size=(6, 4)).astype(np.float32))

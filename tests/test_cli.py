@@ -106,12 +106,13 @@ def test_demo_learns(monkeypatch, capsys, layers):
     from magmagraph.data import datasets
 
     digits = datasets._small_digits("for the test")
-    monkeypatch.setattr("magmagraph.data.mnist", lambda: digits)
-    chosen = ["demo", "--layers", str(layers), "--epochs", "3", "--batch", "20", "--rate", "0.2"]
+    monkeypatch.setattr("magmagraph.data.mnist", lambda timeout: digits)
+    chosen = ["demo", "--offline", "--layers", str(layers), "--epochs", "3", "--rate", "0.2"]
     assert cli.main(chosen) == 0
     text = capsys.readouterr().out
+    assert "network.py:" in text
     assert "64-" + "528-" * layers + "10, sigmoid units" in text
-    epochs = [line.split() for line in text.splitlines() if line.startswith("epoch")]
+    epochs = [line.split() for line in text.splitlines() if line.startswith("epoch ")]
     losses = [float(words[3]) for words in epochs]
     assert len(losses) == 3
     assert losses[2] < losses[1] < losses[0]

@@ -67,7 +67,6 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=line,
             description=line + ".",
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         )
         module.declare(command)
     return parser

@@ -230,9 +230,6 @@ class _Checker:
                 self.result.blame = self._blame(name, new, values, standing, worst, wrong, increase)
             before, previous = now, errors
         self._check_run(before, previous, max(worst, _ORDER.index("reassoc")))
-        for text in self.function.report.repairs:
-            if text not in self.result.repairs:
-                self.result.repairs.append(text)
         return self.result
 
     def _check_run(self, before: Sequence[Any], previous: Sequence[float], worst: int) -> None:
@@ -280,11 +277,16 @@ class _Checker:
         return errors, wrong[0] if wrong and name != BASELINE else None
 
     def _note_repairs(self, name: str, before: Sequence[Any], now: Sequence[Any]) -> None:
+        """List the values that are finite from here on, and the rules that say they do that."""
+        found: list[str] = []
         for label, old, new in zip(self.labels, before, now, strict=True):
             lost = ~np.isfinite(widened(old).astype(np.float64))
             count = int(np.count_nonzero(lost & np.isfinite(widened(new).astype(np.float64))))
             if count:
-                self.result.repairs.append(f"{name}: {count} values of {label} are finite now")
+                found.append(f"{name}: {count} values of {label} are finite now")
+        if found and name != RUN:
+            found += self.function.report[name].repairs
+        self.result.repairs += found
 
     def _first_not_finite(self) -> None:
         for node in self.source.nodes:

@@ -75,11 +75,11 @@ class Shown:
         elif suffix == ".dot":
             content = self.dot()
         else:
-            later = " yet" if suffix in _LATER else ""
+            form = f"pictures of the form {suffix!r}" if suffix else "files without a suffix"
+            what = f"{form} are not there yet" if suffix in _LATER else f"there are no {form}"
             raise GraphError(
                 message(
-                    f"{target.name}: there are no pictures of the form {suffix or 'of no suffix'!r}"
-                    f"{later}",
+                    f"{target.name}: {what}",
                     need=".txt or .dot",
                     mend=f"{target.stem}.dot, which Graphviz turns into a picture",
                 )

@@ -19,6 +19,7 @@ from ..op import BadSample, Call, Composite, Kind, Sample
 from ..types import Extent
 from .arrange import reshape, transpose
 from .comparison import equal, where
+from .contraction import MATMUL
 from .convert import cast, promoted
 from .elementwise import multiply
 from .index import IOTA
@@ -178,7 +179,6 @@ def _contract(left: Term, right: Term, needed: set[str], extents: dict[str, Exte
     rows = [label for label in left.labels if label not in shared]
     columns = [label for label in right.labels if label not in shared]
     if inner and rows and columns:
-        from .contraction import MATMUL
 
         def size(labels: Sequence[str]) -> Extent:
             return dims.size([extents[label] for label in labels])

@@ -15,7 +15,9 @@ from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
 from .arrange import expand_dims, ravel
+from .comparison import equal
 from .convert import as_node, cast
+from .elementwise import add, multiply
 
 __all__ = ["arange", "argsort", "one_hot", "take"]
 
@@ -89,8 +91,6 @@ def arange(
         large = [b for b in (low, high) if isinstance(b, int) and abs(b) > np.iinfo(INT32).max]
         wanted = INT64 if large else INT32
     positions = IOTA(shape=(count,), axis=0, dtype=wanted)
-    from .elementwise import add, multiply
-
     if step != 1:
         positions = multiply(positions, as_node(int(step), wanted))
     if isinstance(low, int) and low == 0:
@@ -296,8 +296,6 @@ SCATTER_ADD = Op(
 
 def is_class(indices: Node, classes: Extent, axis: int) -> Node:
     """Return, along a new axis, whether each index is that position: bool, made without memory."""
-    from .comparison import equal
-
     place = Call(ONE_HOT, (indices,)).axis(axis, indices.ndim + 1)
     small = indices.dtype.itemsize < 4 or indices.dtype == INT32
     wide = cast(indices, INT32 if small else INT64)

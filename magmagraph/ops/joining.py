@@ -16,6 +16,7 @@ from .arrange import expand_dims, ravel
 from .axes import MATRIX, shown
 from .convert import as_node, promoted
 from .family import one_dtype
+from .slicing import cut
 
 # Broadcast.
 
@@ -113,8 +114,6 @@ def _concatenate_type(call: Call, *operands: Type, axis: int) -> Type:
 
 
 def _concatenate_gradient(node: Node, cotangent: Node) -> tuple[Node, ...]:
-    from .slicing import cut
-
     axis = node.attrs["axis"]
     parts = []
     start: Extent = 0

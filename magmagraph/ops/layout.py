@@ -6,7 +6,6 @@ Six are records of their own (`reshape`, `transpose`, `broadcast_to`, `slice`, `
 
 from __future__ import annotations
 
-from . import arrange, joining, pieces, slicing
 from .arrange import (
     RESHAPE,
     TRANSPOSE,
@@ -44,5 +43,3 @@ __all__ = [
     "swapaxes",
     "transpose",
 ]
-
-RECORDS = (*arrange.RECORDS, *joining.RECORDS, *slicing.RECORDS, *pieces.RECORDS)

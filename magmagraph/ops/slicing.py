@@ -23,6 +23,7 @@ from ..types import Extent, Shape, Type
 from .arrange import moveaxis, reshape
 from .axes import CUBE, MATRIX
 from .convert import as_node
+from .index import take
 
 
 def _check_positions(
@@ -309,8 +310,6 @@ def index(x: Any, key: Any) -> Node:
 
 
 def _gathered(node: Node, axis: int, positions: Node, advanced: list[int]) -> Node:
-    from .index import take
-
     result = take(node, positions, axis)
     together = advanced[-1] - advanced[0] == len(advanced) - 1
     if together or not positions.ndim:

@@ -69,8 +69,8 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
         mapping[value] = made
         options.record.hit(RULE)
         trace.replace(value, made, "accumulate", RULE)
-    return graph.substitute(
-        mapping, lambda old, new: trace.replace(old, new, "accumulate", "operands")
+    return substituted(
+        graph, mapping, lambda old, new: trace.replace(old, new, "accumulate", "operands")
     )
 
 

@@ -91,10 +91,13 @@ def _parts(node: Node, factor: Node | None) -> list[tuple[Node, Node | None]] | 
     return [(left, factor), (right, factor if op is ADD else negated(factor, node))]
 
 
-def substituted(graph: Graph, mapping: Mapping[Node, Node]) -> Graph:
+def substituted(
+    graph: Graph, mapping: Mapping[Node, Node], remade: Callable[[Node, Node], None]
+) -> Graph:
     """Return the graph with nodes replaced, also inside of what other replacements read.
 
-    Replacements are written in terms of the graph's own nodes.
+    Replacements are written in terms of the graph's own nodes. ``remade(old, new)`` is called
+    for nodes, replacements among them, that read other operands now.
     """
     if not mapping:
         return graph
@@ -104,7 +107,9 @@ def substituted(graph: Graph, mapping: Mapping[Node, Node]) -> Graph:
         target = mapping.get(node, node)
         for part in topological([target], stop=lambda n: n in result):
             if part not in result:
-                result[part] = make(part, tuple(result[i] for i in part.inputs))
+                made = result[part] = make(part, tuple(result[i] for i in part.inputs))
+                if made is not part:
+                    remade(part, made)
         result[node] = result[target]
     return graph.replace(
         outputs=[result[n] for n in graph.outputs],

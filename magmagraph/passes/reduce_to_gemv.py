@@ -43,7 +43,7 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
     chosen: dict[Node, None] = {}
     for node in graph.nodes:
         if node.op is SUM and _fits(node):
-            reason = _reason(node, options)
+            reason = _reason(graph, node, options)
             if reason is None:
                 chosen[node] = None
             else:
@@ -66,8 +66,8 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
         mapping[node] = member
         options.record.hit(RULE)
         trace.replace(node, member, "reduce_to_gemv", RULE)
-    return graph.substitute(
-        mapping, lambda old, new: trace.replace(old, new, "reduce_to_gemv", "operands")
+    return substituted(
+        graph, mapping, lambda old, new: trace.replace(old, new, "reduce_to_gemv", "operands")
     )
 
 
@@ -76,7 +76,7 @@ def _fits(node: Node) -> bool:
     return source.ndim == 2 and len(node.attrs["axes"]) == 1 and is_float(source.dtype)
 
 
-def _reason(node: Node, options: Options) -> str | None:
+def _reason(graph: Graph, node: Node, options: Options) -> str | None:
     """Return why a sum stays one, or None."""
     if options.reduce_to_gemv == "always":
         return None
@@ -85,6 +85,8 @@ def _reason(node: Node, options: Options) -> str | None:
     source = node.inputs[0]
     if source.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.RANDOM, Kind.INDEX):
         return f"the region that computes '{source.op.name}' adds up while it writes"
+    if any(user.op.kind is Kind.ELEMENTWISE for user in graph.users[source]):
+        return f"a region that reads '{source.op.name}' anyway adds up while it reads"
     rows, columns = (hinted(e, options.hints) for e in source.shape)
     if options.tuning and options.choose is not None:
         return _measured(node, rows, columns, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..graph import Node
+from ..op import Op
 from ..ops.arrange import RESHAPE, TRANSPOSE, reshape, transpose
 from ..ops.joining import BROADCAST_TO
 from ..ops.reduction import SUM
@@ -67,6 +68,32 @@ def undone(layout: Node, operand: Node) -> Node | None:
     return None
 
 
+def operand_below(node: Node) -> Node:
+    """Return what stands below all moves of a node."""
+    while node.op in MOVES:
+        node = node.inputs[0]
+    return node
+
+
+def operand_of(node: Node, op: Op) -> Node | None:
+    """Return the first operand of a moved ``op(a, ...)`` moved alike: f(move) for move(f).
+
+    None where another operation stands below the moves, or where the operand broadcasts.
+    """
+    moves: list[Node] = []
+    while node.op in MOVES:
+        moves.append(node)
+        node = node.inputs[0]
+    if node.op is not op or node.inputs[0].shape != node.shape:
+        return None
+    operand = node.inputs[0]
+    for move in reversed(moves):
+        made = move.op(operand, **move.attrs)
+        simpler = moved(made)
+        operand = made if simpler is None else simpler
+    return operand
+
+
 def restored_shape(total: Node) -> Shape:
     """Return the shape of a sum with its axes back as extents 1."""
     source, axes = total.inputs[0], total.attrs["axes"]
@@ -86,4 +113,4 @@ def sum_of(divisor: Node, source: Node) -> Node | None:
     return None
 
 
-__all__ = ["INVERTIBLE", "MOVES", "restored_shape", "sum_of", "through", "undone"]
+__all__ = ["INVERTIBLE", "MOVES", "operand_below", "operand_of", "restored_shape", "sum_of", "through", "undone"]

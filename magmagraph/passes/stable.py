@@ -37,10 +37,18 @@ from ..ops.reduction import MAX, SUM
 from ..ops.rounding import isfinite
 from .pattern import P, wildcards
 from .rewrite import Match, Rule
-from .shapes import INVERTIBLE, MOVES, restored_shape, sum_of, undone
+from .shapes import (
+    INVERTIBLE,
+    MOVES,
+    operand_below,
+    operand_of,
+    restored_shape,
+    sum_of,
+    undone,
+)
 from .signs import is_positive
 
-x, y = wildcards("x y")
+(x,) = wildcards("x")
 
 
 # Scores shifted by their maximum.
@@ -102,11 +110,13 @@ def _log_softmax(match: Match) -> Node | None:
 
 def _logsumexp(match: Match) -> Node | None:
     total = match.root.inputs[0]
-    power = total.inputs[0]
+    power = operand_of(total.inputs[0], EXP)
     axes = total.attrs["axes"]
-    if power.op is not EXP or is_shifted(power.inputs[0]) or not axes:
+    if power is None or not axes:
         return None
-    scores = power.inputs[0]
+    scores = match.intern(power)
+    if is_shifted(scores):
+        return None
     safe = shifted(scores, axes)
     return ADD(LOG(SUM(EXP(safe), axes=axes)), reshape(safe.inputs[1], match.root.shape))
 
@@ -116,22 +126,32 @@ def _logsumexp(match: Match) -> Node | None:
 
 def _finite_at_zero(match: Match) -> Node | None:
     """x log(x) is 0 at 0: the logarithm is taken of 1 there."""
-    if not is_float(match.x.dtype):
-        return None
-    match.repair("0 * log(0) is 0, the continuous limit")
-    return MULTIPLY(match.x, LOG(where(equal(match.x, 0), 1, match.x)))
+    for one, other in (match.root.inputs, match.root.inputs[::-1]):
+        value = operand_of(one, LOG)
+        if value is None or not is_float(value.dtype) or match.intern(value) is not other:
+            continue
+        match.repair("0 * log(0) is 0, the continuous limit")
+        return MULTIPLY(other, LOG(where(equal(other, 0), 1, other)))
+    return None
 
 
 def _looks_like_zero_guard(node: Node) -> bool:
-    return any(
-        one.op is LOG and one.inputs[0] is other
-        for one, other in (node.inputs, node.inputs[::-1])
-    )
+    return any(operand_below(operand).op is LOG for operand in node.inputs)
 
 
 def _hypot(match: Match) -> Node | None:
-    made = HYPOT(match.x, match.y)
+    first, second = (_root_of_square(operand) for operand in match.root.inputs[0].inputs)
+    if first is None or second is None:
+        return None
+    made = HYPOT(first, second)
     return made if made.type == match.root.type else None
+
+
+def _root_of_square(node: Node) -> Node | None:
+    """Return the moved ``a`` where a node is a moved ``a * a``."""
+    source = operand_below(node)
+    is_square = source.op is MULTIPLY and source.inputs[0] is source.inputs[1]
+    return operand_of(node, MULTIPLY) if is_square else None
 
 
 def _log1p(match: Match) -> Node | None:
@@ -259,7 +279,7 @@ RULES: tuple[Rule, ...] = (
     Rule("log1p", P.log(1 + x), _log1p),
     Rule("expm1", P.exp(x) - 1, _expm1),
     Rule("expm1", P.exp(x) + -1, _expm1),
-    Rule("x log(x) at 0", P.multiply(x, P.log(x)), _finite_at_zero, looks=_looks_like_zero_guard),
-    Rule("hypot", P.sqrt(x * x + y * y), _hypot),
+    Rule("x log(x) at 0", (MULTIPLY,), _finite_at_zero, looks=_looks_like_zero_guard),
+    Rule("hypot", (SQRT,), _hypot, looks=lambda node: node.inputs[0].op is ADD),
 )
 

@@ -14,10 +14,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ...errors import PlanError, message
-from ...graph import Graph
+from ...graph import Graph, Node
+from ...op import Kind
+from ...ops.leaf import PARAMETER
 from ...region import Refusal, Region, analyze
+from ...types import Extent
 from . import philox
 from .binding import SHARE, Binding
 from .codegen_rows import RowsCode
@@ -48,7 +52,6 @@ class BodyCode:
     key: str
 
 
-@lru_cache(maxsize=8192)
 def region_of(body: Graph) -> Region:
     """Return the region of a body that a pass has found to be one."""
     region = analyze(body)
@@ -60,6 +63,46 @@ def region_of(body: Graph) -> Region:
 @lru_cache(maxsize=8192)
 def body_code(body: Graph) -> BodyCode:
     """Return the C of one body."""
+    signature = plain_signature(body)
+    if signature is None:
+        return _write(body)
+    known = _plain.get(signature)
+    if known is None:
+        known = _plain[signature] = _write(body)
+        if len(_plain) > _PLAIN_LIMIT:
+            _plain.pop(next(iter(_plain)))
+    return known
+
+
+_plain: dict[tuple[Any, ...], BodyCode] = {}
+_PLAIN_LIMIT = 1024
+
+
+def plain_signature(body: Graph) -> tuple[Any, ...] | None:
+    """Return what alone the C of an elementwise body depends on; None for other bodies.
+
+    An optimizer has the same body for each of some hundred tensors: it is written once.
+    """
+    extents: dict[Extent, int] = {1: 0}
+    number: dict[Node, int] = {}
+    rows: list[Any] = []
+    for node in (*body.inputs, *body.nodes):
+        if node in number:
+            continue
+        number[node] = len(number)
+        shape = tuple(extents.setdefault(extent, len(extents)) for extent in node.shape)
+        if node.op is PARAMETER:
+            rows.append((node.dtype, shape))
+        elif node.op.kind is Kind.ELEMENTWISE:
+            rows.append((node.op, node.dtype, shape, *(number[i] for i in node.inputs)))
+        elif "value" in node.attrs and not node.ndim:
+            rows.append((node.dtype, node.attrs["value"].tobytes()))
+        else:
+            return None
+    return (len(body.inputs), *rows, *(number[node] for node in body.outputs))
+
+
+def _write(body: Graph) -> BodyCode:
     code = RowsCode(region_of(body), _PLACEHOLDER)
     text = "\n".join((*code.declarations, code.text))
     return BodyCode(region_of(body), code, hashlib.sha256(text.encode()).hexdigest()[:16])
@@ -78,6 +121,8 @@ class StepCode:
         Steps of the same key run the same kernel, whatever their sizes.
     name
         The kernel's name.
+    size
+        Characters of its functions, which tell what compiling them will cost.
     """
 
     def __init__(self, bodies: tuple[Graph, ...]) -> None:
@@ -86,6 +131,7 @@ class StepCode:
         text = " ".join(code.key for code in self.codes)
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.name = f"fused_{self.key}"
+        self.size = sum(len(code.code.text) for code in {c.key: c for c in self.codes}.values())
 
     def driver(self) -> str:
         """Return the kernel and the function that does one thread's chunks."""

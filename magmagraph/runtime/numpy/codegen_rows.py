@@ -21,7 +21,6 @@ from ...op import Kind
 from ...region import Fold, Output, Region
 from ...region_access import is_unit
 from ...region_parts import MAX_STRIP, indexed
-from ...region_walk import Walk
 from . import philox
 from .binding import Binding
 from .codegen_scalar import (
@@ -73,7 +72,7 @@ class RowsCode:
 
     def __init__(self, region: Region, name: str) -> None:
         self.region = region
-        self.walk = Walk(region)
+        self.walk = region.walk
         self.name = name
         self.numbers: list[Number] = []
         self.declarations: dict[str, None] = {}
@@ -415,8 +414,9 @@ class Nest:
         parts = self.parts
         if not self.blocked:
             return [*parts.before, *head, *_loop(i, "0", limit, inside), *parts.after]
-        stop = f"const int64_t stop = {limit} - block < {BLOCK} ? {limit} : block + {BLOCK};"
-        block = [stop, *parts.before, *head, *_loop(i, "block", "stop", inside), *parts.after]
+        count = f"const int64_t count = {limit} - block < {BLOCK} ? {limit} - block : {BLOCK};"
+        inside = [f"const int64_t {i} = block + j;", *inside]
+        block = [count, *parts.before, *head, *_loop("j", "0", "count", inside), *parts.after]
         return [
             f"for (int64_t block = 0; block < {limit}; block += {BLOCK}) {{",
             *_indent(block),

@@ -28,7 +28,7 @@ _compilers = os.environ.get("MAGMAGRAPH_CC", "").split()[:1] or ["cc", "gcc", "c
 _no_compiler = not any(map(shutil.which, _compilers))
 if _no_compiler:
     collect_ignore += [
-        f"magmagraph/runtime/numpy/{name}.py" for name in ("compiler", "products", "support")
+        f"magmagraph/runtime/numpy/{name}.py" for name in ("compiler", "fused", "products", "support")
     ]
 if not _installed("mpi4py"):
     collect_ignore += [f"magmagraph/runtime/comm/{name}.py" for name in ("mpi", "nccl")]
@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _no_compiler:
         # That the fallback is taken is then no surprise, and not an error.
         config.addinivalue_line("filterwarnings", "ignore::magmagraph.errors.FallbackWarning")
+        os.environ.setdefault("MAGMAGRAPH_COMPILER", "off")
     if "MAGMAGRAPH_CACHE_DIR" not in os.environ:
         _cache = tempfile.TemporaryDirectory(prefix="magmagraph-tests-")
         os.environ["MAGMAGRAPH_CACHE_DIR"] = _cache.name

@@ -34,7 +34,7 @@ parameters = [W1, b1, W2, b2]
 step = mg.optimizer.Adam(1e-3).step(loss, parameters, inputs=[x, labels], outputs=[loss])
 classify = mg.function([x], mg.argmax(logits, axis=-1))
 
-rows = mg.data.batches(digits.x_train, digits.y_train, size=100, seed=0)
+rows = mg.batches(digits.x_train, digits.y_train, size=100, seed=0)
 for epoch in range(1, arguments.epochs + 1):
     losses = [float(step(*batch)[0]) for batch in rows]
     accuracy = (classify(digits.x_test) == digits.y_test).mean()

@@ -6,13 +6,11 @@ Build a graph with `var` and the functions below, whose names are NumPy's where 
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from . import data, dtypes, init, optimizer, passes, random, schedule
+from . import dtypes, init, optimizer, passes, random, schedule
 from ._version import __version__
-from .archive import (
-    load,
-)
 from .autodiff import (
     grad,
     value_and_grad,
@@ -260,7 +258,29 @@ from .scipy_objective import (
     scipy_objective,
 )
 
+if TYPE_CHECKING:
+    from . import data
+    from .archive import load
+    from .data import batches
+
 _register(_COMPOSITES)
+
+# Public names whose modules are imported when first asked for: files and archives bring in the
+# standard library's decompressors, which a program that only computes never needs.
+_LATER = {"batches": "data", "data": "data", "load": "archive"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_LATER[name]}")
+    value = module if name == _LATER[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 abs = absolute
@@ -341,6 +361,7 @@ __all__ = [
     "argsort",
     "batch_norm",
     "batch_statistics",
+    "batches",
     "binary_cross_entropy",
     "bitwise_and",
     "bitwise_not",

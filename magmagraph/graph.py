@@ -256,6 +256,21 @@ def attribute_key(value: Any) -> Any:
     return ("object", id(value))  # states, keys, body graphs: their own identity
 
 
+def structure(body: Graph) -> tuple[Any, ...]:
+    """Return a hashable key that equal body graphs share: operations, attributes, types, edges."""
+    number = {node: i for i, node in enumerate(body.nodes)}
+    lines = tuple(
+        (
+            node.op,
+            tuple([number[i] for i in node.inputs]),
+            tuple([(k, attribute_key(v)) for k, v in node.attrs.items()]),
+            node.type,
+        )
+        for node in body.nodes
+    )
+    return (lines, tuple([number[n] for n in body.outputs]))
+
+
 class Interner:
     """Makes the nodes of graphs: equal pure expressions are one node.
 

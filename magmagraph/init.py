@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Initializer = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-Seed = int | Sequence[int] | np.random.SeedSequence | None
+Seed: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | None"
 
 
 def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

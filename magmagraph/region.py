@@ -20,7 +20,7 @@ takes a strip of the innermost axis at a time, and a "row" is that strip of colu
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from . import dims
 from .graph import Graph, Node, topological
@@ -44,6 +44,7 @@ MAX_NODES = 96
 MAX_OPERANDS = 32
 MAX_ROW_BYTES = 1 << 20
 WIDE_ROW = 2048
+NARROW_ROW = 32
 STRIP = 16
 
 
@@ -68,31 +69,30 @@ def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Ref
     >>> import magmagraph as mg
     >>> from magmagraph.graph import freeze
     >>> from magmagraph.ops.leaf import parameter
-    >>> from magmagraph.types import Type
-    >>> x = parameter(0, Type(np.dtype(np.float32), (8, 10)))
+    >>> x = parameter(0, mg.var("x", shape=(8, 10)).type)
     >>> region = analyze(freeze([x], [mg.exp(x) / mg.sum(mg.exp(x), axis=1, keepdims=True)]))
     >>> region.row, region.passes, region.bytes
     (frozenset({1}), 2, 640)
     >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (80,))])).reason
     'reshape of a computed value joins or splits axes'
     """
-    return _verdict(body, hints) if hints else _known(body)
-
-
-def _verdict(body: Graph, hints: Mapping[str, int] | None) -> Region | Refusal:
-    try:
-        return _analyze(body, hints)
-    except Refused as refused:
-        return Refusal(refused.reason, refused.node)
+    verdict = _known(body)
+    if hints and isinstance(verdict, Region):
+        return _row_refusal(verdict, hints) or verdict
+    return verdict
 
 
 @functools.lru_cache(maxsize=8192)
 def _known(body: Graph) -> Region | Refusal:
-    """Return the analysis without hints, which several passes and the code generators ask for."""
-    return _verdict(body, None)
+    """Return what holds for all sizes, which several passes and the code generators ask for."""
+    try:
+        region = _analyze(body)
+    except Refused as refused:
+        return Refusal(refused.reason, refused.node)
+    return _row_refusal(region, {}) or region
 
 
-def _analyze(body: Graph, hints: Mapping[str, int] | None) -> Region:
+def _analyze(body: Graph) -> Region:
     if len(body.inputs) + len(body.outputs) > MAX_OPERANDS:
         raise Refused(f"more than {MAX_OPERANDS} operands and results")
     reading = Reading(body)
@@ -211,7 +211,7 @@ class _Builder:
             for i, node in enumerate(reading.body.outputs)
         )
         row = frozenset(position[c] for c in self.row)
-        region = Region(
+        return Region(
             body=reading.body,
             loops=self.loops,
             depth=self.depth,
@@ -231,8 +231,6 @@ class _Builder:
                 default=0,
             ),
         )
-        _check_row(region, hints)
-        return region
 
     def _arrange(self) -> None:
         """Order the classes, and join those that lie behind one another everywhere."""
@@ -246,6 +244,8 @@ class _Builder:
         if set(order) != self.space:
             raise Refused("no value runs over all of the region's axes")
         main = len(order)
+        if self._narrow(order):
+            order.sort(key=lambda c: c not in self.row)  # rows side by side in a strip
         for node in (*self.late, *reading.parameter):
             order += [c for c in of(node) if c is not None and c not in order]
         tracks = [read_track(n, reading.views[n], of(n)) for n in reading.parameter]
@@ -259,6 +259,13 @@ class _Builder:
         self.loops = join_loops(order, tracks, groups, reading.classes)
         self.position = {c: i for i, loop in enumerate(self.loops) for c in loop.classes}
         self.depth = len({self.position[c] for c in order[:main]})
+
+    def _narrow(self, order: Sequence[int]) -> bool:
+        """Return whether rows are too short for a vector loop along them."""
+        if not self.row or order[-1] not in self.row or len(self.row) == len(order):
+            return False
+        count = dims.size(tuple(self.reading.classes.extent(c) for c in self.row))
+        return isinstance(count, int) and count <= NARROW_ROW
 
     def _unit(self, node: Node, views: tuple[Node, ...]) -> bool:
         """Return whether the innermost loop of the iteration space steps by one element."""

@@ -89,7 +89,7 @@ def write_node(node: Node, shown: int = PRINTED) -> str:
     >>> print(mg.sum(x * x))
     %0 = input() : float32[3]  # x
     %1 = multiply(%0, %0) : float32[3]
-    %2 = sum(%1, axis=(0,), keepdims=False) : float32[]
+    %2 = sum(%1, axes=(0,)) : float32[]
     """
     order = topological([node])
     number = {n: i for i, n in enumerate(order)}
@@ -110,6 +110,30 @@ def constants(graph: Graph) -> dict[str, np.ndarray]:
     writer = Writer()
     writer.graph(graph)
     return writer.data
+
+
+class Code:
+    """What stands in a loaded graph for an attribute that is code, which a text only names.
+
+    Graphs with one run: only the gradient of a custom gradient needs its code.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise GraphError(
+            message(
+                f"{self.name} is code, which the text of a graph only names",
+                mend="take gradients before a graph is written",
+            )
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise `GraphError`: the code is not here."""
+        return self.__getattr__("call")
 
 
 class Writer:
@@ -226,7 +250,7 @@ class Writer:
             if leaf is not None and leaf.type == Type(array.dtype, array.shape):
                 return self._elements(array)
             return f"array({self.type(Type(array.dtype, array.shape))}, {self._elements(array)})"
-        return f"<{value!r}>"
+        return f"<{value.name if isinstance(value, Code) else type(value).__name__}>"
 
     def _elements(self, array: np.ndarray) -> str:
         if array.size <= SHOWN:

@@ -23,7 +23,7 @@ from .op import Call, Op
 from .ops import TABLE
 from .ops.leaf import INPUT, PARAMETER, VARIABLE, Variable
 from .state import State
-from .text import DTYPES, decoded, digest, read_elements
+from .text import DTYPES, Code, decoded, digest, read_elements
 from .text_rows import Row, Rows
 from .types import Extent, Type
 
@@ -34,6 +34,7 @@ _NUMBER = re.compile(r"-?\d+")
 _FLOAT = re.compile(r"-?(\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)")
 _TYPE = re.compile(r"(\w+)\[(.*)\]")
 _ELIDED = re.compile(r"\[.*\.\.\. (\d+) values (@\w+)\]")
+_CODE = re.compile(r"<\w+>")
 _CONSTRAINT = re.compile(r"(.+) (==|>=) (.+)")
 _REQUIRE = re.compile(r"require (.+) at %(\d+)")
 _UPDATE = re.compile(r"update %(\d+) = %(\d+)")
@@ -195,6 +196,8 @@ class Reader(Rows):
             return tuple([self.value(part, row) for part in parts])
         if _TYPE.fullmatch(text):
             return self.type(text)
+        if _CODE.fullmatch(text):
+            return Code(text[1:-1])
         return self.extent(text)
 
     def _string(self, text: str) -> str:

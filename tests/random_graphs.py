@@ -186,7 +186,8 @@ def _product(build: Builder) -> Node:
 
 
 _MAKERS: tuple[Maker, ...] = (
-    _unary, _unary, _unary, _binary, _binary, _binary, _reduced, _normalized, _moved, _cut, _product,
+    *(_unary, _unary, _unary, _binary, _binary, _binary),
+    *(_reduced, _normalized, _moved, _cut, _product),
 )
 
 

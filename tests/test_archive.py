@@ -216,7 +216,7 @@ REFUSED: list[tuple[Callable[[dict[str, bytes]], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize("change, expected", REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+@pytest.mark.parametrize(("change", "expected"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
 def test_what_is_no_archive_is_refused(saved: Any, change: Any, expected: str) -> None:
     path = saved[2]
     rewritten(path, change)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import magmagraph
 from magmagraph import cli
 from magmagraph.cli import info
 from magmagraph.errors import DataError
@@ -33,8 +34,6 @@ def test_misuse_ends_with_2_and_says_how_it_is_used(arguments, capsys):
 
 
 def test_version_is_that_of_the_package(capsys):
-    import magmagraph
-
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"magmagraph {magmagraph.__version__}\n"
 
@@ -66,10 +65,14 @@ def test_info_tells_what_slows_and_what_is_missing(monkeypatch):
 
 
 def test_info_tells_that_there_is_no_compiler(monkeypatch):
+    monkeypatch.setattr(magmagraph.config, "compiler", "auto")
     monkeypatch.setenv("MAGMAGRAPH_CC", "no-such-compiler")
     facts = {fact.name: fact for fact in info.facts()}
     assert facts["C compiler"].value == "none: kernels run in NumPy, slower"
     assert "no-such-compiler" in facts["C compiler"].advice
+    monkeypatch.setattr(magmagraph.config, "compiler", "off")
+    facts = {fact.name: fact for fact in info.facts()}
+    assert facts["C compiler"].value == "switched off: kernels run in NumPy"
 
 
 def test_info_tells_of_settings_that_cannot_be_used(monkeypatch):

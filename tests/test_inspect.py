@@ -40,7 +40,7 @@ def step(dtype: str = "float32", **options: Any) -> tuple[mg.Function, dict[str,
 
 
 def test_networkx_has_every_node_and_operand() -> None:
-    function, nodes, _ = step()
+    function, _nodes, _ = step()
     graph = mg.to_networkx(function.source_graph)
     assert isinstance(graph, networkx.MultiDiGraph)
     assert networkx.is_directed_acyclic_graph(graph)
@@ -105,7 +105,7 @@ def test_show_of_nodes_functions_plans_and_records() -> None:
 
 
 def test_dot_text_names_every_node_and_line() -> None:
-    function, nodes, _ = step()
+    function, _nodes, _ = step()
     shown = mg.show(function.source_graph)
     dot = shown.dot()
     assert dot.startswith("digraph magmagraph {")
@@ -229,7 +229,7 @@ def test_check_of_a_sound_function() -> None:
     before = nodes["W"].value
     found = function.check(batch)
     assert found.ok, str(found)
-    assert list(found.errors)[0] == "source"
+    assert next(iter(found.errors)) == "source"
     assert list(found.errors)[-1] == "run"
     assert 0 < found.errors["source"] < 1e-5
     assert found.repairs == []

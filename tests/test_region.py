@@ -111,7 +111,8 @@ def test_batch_norm_over_images_is_rows_of_two_loops() -> None:
 def test_cross_entropy_with_its_gradient_is_one_region() -> None:
     case = next(c for c in regions.CASES if c.name == "cross entropy")
     found = region_of(case.body())
-    assert found.row == {1}
+    assert extents(found) == [10, B]  # rows of ten stand side by side in strips
+    assert (found.row, found.strip) == ({0}, True)
     assert [fold.row for fold in found.folds].count(False) == 1
     assert found.bytes == 2 * 40 * B + 4 * B + 4
 

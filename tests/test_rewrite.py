@@ -143,7 +143,7 @@ def test_rules_that_lead_back_are_found(a: Node) -> None:
 
 def test_a_rule_that_grows_without_end_uses_up_the_budget(a: Node) -> None:
     rule = Rule("grow", P.negative(x), lambda m: NEGATIVE(ADD(m.x, m.x)))
-    with pytest.raises(PassError, match="the budget of rewrites is used up, last by the rule 'grow'"):
+    with pytest.raises(PassError, match="the budget of rewrites is used up, .* rule 'grow'"):
         apply(graph_of(-a), rule)
 
 
@@ -262,7 +262,7 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
         ),
     ],
 )
-def test_what_a_function_asks_of_its_pipeline_is_checked(given: dict[str, object], text: str) -> None:
+def test_a_pipeline_that_cannot_be_had_is_refused(given: dict[str, object], text: str) -> None:
     a = mg.input("a", (3,))
     with pytest.raises(PassError) as caught:
         mg.function([a], a + 1.0, **given)
@@ -286,8 +286,9 @@ def test_a_pass_that_fails_is_named_with_what_it_received(a: Node) -> None:
         raise ZeroDivisionError("no reason")
 
     record = Pass("broken", broken, True, "exact", "a test")
+    passes = [*pipeline.DEFAULT[:2], record]
     with pytest.raises(PassError) as caught:
-        pipeline.run(graph_of(mg.exp(a), inputs=(a,)), Trace(), passes=[*pipeline.DEFAULT[:2], record])
+        pipeline.run(graph_of(mg.exp(a), inputs=(a,)), Trace(), passes=passes)
     assert str(caught.value).splitlines() == [
         "the pass 'broken' failed: ZeroDivisionError: no reason",
         "  mend: skip=('broken',) leaves it out, if it is optional",

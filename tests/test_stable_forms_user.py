@@ -16,7 +16,9 @@ import magmagraph as mg
 from magmagraph.dtypes import tolerance
 
 FLOAT32 = np.dtype(np.float32)
-TINY = float(np.finfo(np.float32).tiny)  # below it float32 has fewer digits
+# Where the terms are so small, the absolute part of the tolerance is the smallest normal number:
+# what lies below it may be flushed to 0.
+TINY = float(np.finfo(np.float32).tiny) / tolerance(FLOAT32, "stable").absolute
 Form = Callable[[mg.Node], mg.Node]
 
 ROWS = np.array(

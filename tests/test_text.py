@@ -88,7 +88,7 @@ def test_random_programs_come_back_after_every_pass(number: int) -> None:
         same_text(after)
 
 
-@pytest.mark.parametrize("name, i", list(samples()))
+@pytest.mark.parametrize(("name", "i"), list(samples()))
 def test_every_operation_comes_back(name: str, i: int) -> None:
     record, sample = sample_of(name, i)
     operands, feeds = leaves(sample.inputs)
@@ -176,7 +176,7 @@ def test_long_constants_may_stand_beside_the_text() -> None:
     assert dump(load(text, data=constants(graph))) == dump(graph)
 
 
-@pytest.mark.parametrize("name", ["plain", "two words", ' "quoted', "# mark", "new\nline", "{", "é"])
+@pytest.mark.parametrize("name", ["x", "two words", ' "quoted', "# mark", "new\nline", "{", "é"])
 def test_names_come_back(name: str) -> None:
     graph = freeze([x := mg.input(name, shape=(2,))], [x + 1.0])
     assert same_text(graph).inputs[0].name == name
@@ -193,6 +193,18 @@ def test_requirements_are_written_and_read() -> None:
     graph = freeze([x, y], [x + y])
     assert "require n == ?0 at %2" in dump(graph) or "require ?0 == n at %2" in dump(graph)
     assert len(same_text(graph).constraints) == 1
+
+
+def test_code_in_attributes_is_named() -> None:
+    x = mg.input("x", shape=(3,))
+    rule = mg.custom_gradient(lambda x: (mg.exp(x), lambda ct: ct * 2.0))
+    graph = freeze([x], [rule(x), mg.checkpoint(mg.sin)(x)])
+    again = same_text(graph)
+    value = np.float32([1.0, 2.0, 3.0])
+    made = interpret.evaluate(again, {again.inputs[0]: value})
+    np.testing.assert_array_equal(made[again.outputs[0]], np.exp(value))
+    with pytest.raises(GraphError, match="is code, which the text of a graph only names"):
+        mg.grad(mg.sum(again.outputs[0]), again.inputs[0])
 
 
 def test_dims_named_like_dtypes_are_told_apart() -> None:
@@ -293,7 +305,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize("text, expected", DAMAGE, ids=[str(i) for i in range(len(DAMAGE))])
+@pytest.mark.parametrize(("text", "expected"), DAMAGE, ids=[str(i) for i in range(len(DAMAGE))])
 def test_damaged_text_is_refused_by_line(text: str, expected: str) -> None:
     with pytest.raises(GraphError) as raised:
         load(text)
@@ -333,10 +345,16 @@ def test_damage_of_any_kind_never_escapes_as_another_error(rng: np.random.Genera
         for _ in range(150):
             at, count = int(rng.integers(len(text))), int(rng.integers(1, 6))
             piece = "".join(rng.choice(list("%(){}[],=: 0a'\"\n"), int(rng.integers(0, 3))))
-            try:
-                load(text[:at] + piece + text[at + count :])
-            except MagmagraphError as error:
-                assert str(error).startswith("line "), error
+            message = _refusal(text[:at] + piece + text[at + count :])
+            assert message.startswith("line "), message
+
+
+def _refusal(text: str) -> str:
+    try:
+        load(text)
+    except MagmagraphError as error:
+        return str(error)
+    return "line for line a graph: the damage fell on a name, a number or white space"
 
 
 PLAN_DAMAGE = [
@@ -358,7 +376,7 @@ PLAN_DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize("text, expected", PLAN_DAMAGE, ids=[str(i) for i in range(5)])
+@pytest.mark.parametrize(("text", "expected"), PLAN_DAMAGE, ids=[str(i) for i in range(5)])
 def test_damaged_plans_are_refused_by_line(text: str, expected: str) -> None:
     with pytest.raises(PlanError) as raised:
         load(text)

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..data.files import replace_file
 from ..errors import GraphError, message
 from ..graph import Graph, Node
 from ..op import Effect, Kind
@@ -84,6 +83,8 @@ class Shown:
                     mend=f"{target.stem}.dot, which Graphviz turns into a picture",
                 )
             )
+        from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
+
         with replace_file(target) as file:
             file.write_text(content + "\n", encoding="utf-8")
 

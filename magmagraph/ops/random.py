@@ -8,7 +8,7 @@ equal on every backend and number of threads.
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import threading
 from typing import Any
 
@@ -92,7 +92,7 @@ def seed(value: int | None = None) -> None:
     True
     """
     if value is None:
-        value = secrets.randbits(64)
+        value = int.from_bytes(os.urandom(8), "little")
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise DTypeError(message(f"random.seed: {value!r} is not an int", need="an int, or None"))
     if not 0 <= value < 2**64:

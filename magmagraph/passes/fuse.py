@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..graph import Graph, Interner, Node, Trace
+from ..graph import Graph, Interner, Node, Trace, structure
 from ..op import Kind
 from ..ops.control import ITEM
 from ..ops.fused import FUSED, FUSED_MANY
@@ -71,6 +71,7 @@ class _Fuser:
         self.roots = set(graph.roots)
         self.cluster_of: dict[Node, _Cluster] = {}
         self.analysed = 0
+        self.verdicts: dict[object, str | None] = {}
         self.bodies: dict[_Cluster, tuple[Graph, list[Node], list[Node]]] = {}
         self._moves: dict[Node, bool] = {}
         self.free = self._free_scalars()
@@ -212,8 +213,15 @@ class _Fuser:
             return "the budget of analyses is used up"
         self.analysed += count
         body, _, _ = self._body([*left.nodes, *right.nodes])
-        verdict = analyze(body, self.hints)
-        return None if isinstance(verdict, Region) else verdict.reason
+        return self._no_region(body)
+
+    def _no_region(self, body: Graph) -> str | None:
+        """Return why a body is no region; equal structures are analyzed once."""
+        key = structure(body)
+        if key not in self.verdicts:
+            verdict = analyze(body, self.hints)
+            self.verdicts[key] = None if isinstance(verdict, Region) else verdict.reason
+        return self.verdicts[key]
 
     def _recomputed(self, left: _Cluster, right: _Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""
@@ -310,7 +318,7 @@ class _Fuser:
                 cluster.externals.discard(external)
                 cluster.externals.add(base)
                 body, _, _ = self._body([*cluster.nodes, *cluster.again], cluster)
-                if isinstance(analyze(body, self.hints), Region):
+                if self._no_region(body) is None:
                     cluster.plain = False
                     self.record.hit("compute again")
                 else:

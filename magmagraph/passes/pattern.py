@@ -8,7 +8,7 @@ operands of a commutative operation match in either order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -177,7 +177,7 @@ def _operands(
 class _Operations:
     """Gives every operation of the table by its name: applied to patterns, it is a pattern."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Pattern]:
         record = TABLE.get(name)
         if not isinstance(record, Op):
             raise AttributeError(f"there is no operation {name!r} to make a pattern of")

@@ -326,7 +326,8 @@ def _wrapped(name: str, done: Sequence[str], graph: Graph, error: Exception) -> 
     lines = dump(graph, data=False).splitlines()
     if len(lines) > 200:
         lines = [*lines[:100], f"... {len(lines) - 200} more ...", *lines[-100:]]
-    reason = str(error) if isinstance(error, MagmagraphError) else f"{type(error).__name__}: {error}"
+    own = isinstance(error, MagmagraphError)
+    reason = str(error) if own else f"{type(error).__name__}: {error}"
     return PassError(
         message(
             f"the pass {name!r} failed: {reason}",

@@ -1,8 +1,8 @@
 """Local rewriting: rules, and the driver that applies them until none applies.
 
-The driver walks a graph once from the leaves, brings each node to its normal form, and enters what a
-replacement adds. It repeats such sweeps until one changes nothing, so that a pass made of rules is
-idempotent: applied to its own result, it returns that very graph.
+The driver walks a graph once from the leaves, brings each node to its normal form, and enters what
+a replacement adds. It repeats such sweeps until one changes nothing, so that a pass made of rules
+is idempotent: applied to its own result, it returns that very graph.
 """
 
 from __future__ import annotations

@@ -25,6 +25,10 @@ def through(layout: Node, operand: Node) -> Node | None:
         return layout
     if operand.shape == ():
         return operand
+    if operand.ndim < source.ndim and layout.op is not RESHAPE:
+        operand = reshape(operand, (*(1,) * (source.ndim - operand.ndim), *operand.shape))
+    if operand.ndim < source.ndim and layout.op is not RESHAPE:
+        operand = padded(operand, source.ndim)
     if operand.shape == source.shape:
         made = layout.op(operand, **layout.attrs)
     elif operand.ndim != source.ndim:
@@ -35,10 +39,22 @@ def through(layout: Node, operand: Node) -> Node | None:
         made = _sliced(layout, source, operand)
     else:
         return None
-    if not made.inputs or made.op not in (*MOVES, BROADCAST_TO):
-        return made
-    simpler = moved(made)
-    return made if simpler is None else simpler
+    return settled(made)
+
+
+def padded(node: Node, ndim: int) -> Node:
+    """Return a node with leading axes of extent 1, as broadcasting adds them."""
+    return reshape(node, (*(1 for _ in range(ndim - node.ndim)), *node.shape))
+
+
+def settled(node: Node) -> Node:
+    """Return a node whose outermost moves are joined into as few as can be."""
+    while node.op in MOVES or node.op is BROADCAST_TO:
+        simpler = moved(node)
+        if simpler is None:
+            break
+        node = simpler
+    return node
 
 
 def _sliced(layout: Node, source: Node, operand: Node) -> Node:
@@ -60,8 +76,9 @@ def undone(layout: Node, operand: Node) -> Node | None:
     if operand.shape == ():
         return operand
     source = layout.inputs[0]
-    if layout.op is TRANSPOSE and operand.ndim == layout.ndim:
+    if layout.op is TRANSPOSE:
         axes: tuple[int, ...] = layout.attrs["axes"]
+        operand = padded(operand, layout.ndim)
         return transpose(operand, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
     if operand.shape == layout.shape:
         return reshape(operand, source.shape)
@@ -111,6 +128,3 @@ def sum_of(divisor: Node, source: Node) -> Node | None:
     ):
         return total
     return None
-
-
-__all__ = ["INVERTIBLE", "MOVES", "operand_below", "operand_of", "restored_shape", "sum_of", "through", "undone"]

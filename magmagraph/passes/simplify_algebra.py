@@ -21,7 +21,6 @@ from ..ops.elementwise import (
     DIVIDE,
     MULTIPLY,
     NEGATIVE,
-    POWER,
     add,
     multiply,
     negative,
@@ -263,7 +262,7 @@ RULES: tuple[Rule, ...] = (
     Rule("add twice", P.add(P.add(x, k), q), _added_twice),
     Rule("double", x + x, lambda m: MULTIPLY(m.x, like(2, m.x)) if not is_bool(m.x.dtype)
          else m.x),
-    Rule("negative of a negative", -(-x), lambda m: m.x),
+    Rule("negative of a negative", P.negative(-x), lambda m: m.x),
     Rule("negative of a difference", -(x - y), _negated_difference),
     # Products and quotients.
     Rule("multiply by 1", x * 1, _kept(lambda m: m.x)),

@@ -27,6 +27,8 @@ def moved(node: Node) -> Node | None:
     if op is RESHAPE:
         if source.op is BROADCAST_TO and all(is_one(e) for e in source.inputs[0].shape):
             return spread(reshape(source.inputs[0], ()), node.shape)
+        if source.op is BROADCAST_TO:
+            return _reshaped_repeats(node, source)
         return reshape(source.inputs[0], node.shape) if source.op is RESHAPE else None
     if op is TRANSPOSE:
         return _transposed(node, source)
@@ -34,6 +36,12 @@ def moved(node: Node) -> Node | None:
         return _broadcast(node, source)
     if op is SLICE and source.op is SLICE:
         return _sliced_twice(node, source)
+    if op is SLICE and source.op is BROADCAST_TO:
+        return _sliced_repeats(node, source)
+    if op is PLACE and source.shape == node.shape and set(node.attrs["steps"]) <= {1, -1}:
+        # Nothing is left around the piece: its axes are reversed, or not.
+        starts, steps = node.attrs["starts"], node.attrs["steps"]
+        return SLICE(source, starts=starts, steps=steps, shape=node.shape)
     if op is SLICE and source.op is PLACE:
         same = all(node.attrs[k] == source.attrs[k] for k in ("starts", "steps"))
         return source.inputs[0] if same and source.inputs[0].shape == node.shape else None
@@ -48,7 +56,7 @@ def _keeps_order(node: Node) -> bool:
         axes: tuple[int, ...] = node.attrs["axes"]
         return axes == tuple(sorted(axes))
     if node.op in (SLICE, PLACE):
-        return all(type(s) is int and s == 0 for s in node.attrs["starts"]) and set(
+        return all(_is_zero(s) for s in node.attrs["starts"]) and set(
             node.attrs["steps"]
         ) <= {1}
     return node.op in (RESHAPE, BROADCAST_TO)
@@ -88,6 +96,37 @@ def _broadcast(node: Node, source: Node) -> Node | None:
         ):
             return spread(inner, node.shape)
     return None
+
+
+def _reshaped_repeats(node: Node, source: Node) -> Node | None:
+    """Equal elements are equal however the axes along which they repeat are arranged."""
+    inner = source.inputs[0]
+    full = (*(1 for _ in range(source.ndim - inner.ndim)), *inner.shape)
+    kept = 0
+    for before, after in zip(source.shape, node.shape, strict=False):
+        if before != after:
+            break
+        kept += 1
+    if not all(is_one(e) for e in full[kept:]):
+        return None
+    ones = (1 for _ in range(node.ndim - kept))
+    return spread(reshape(inner, (*full[:kept], *ones)), node.shape)
+
+
+def _sliced_repeats(node: Node, source: Node) -> Node | None:
+    """A piece of equal elements is fewer of them."""
+    inner = source.inputs[0]
+    lead = source.ndim - inner.ndim
+    starts, steps = node.attrs["starts"], node.attrs["steps"]
+    for axis, extent_ in enumerate(inner.shape):
+        whole = steps[lead + axis] == 1 and node.shape[lead + axis] == source.shape[lead + axis]
+        if not is_one(extent_) and not (whole and _is_zero(starts[lead + axis])):
+            return None
+    return spread(inner, node.shape)
+
+
+def _is_zero(extent_: Extent) -> bool:
+    return type(extent_) is int and extent_ == 0
 
 
 def _sliced_twice(node: Node, source: Node) -> Node:
@@ -191,7 +230,36 @@ def _sum(match: Match) -> Node | None:
         shape = tuple(e for e in inner.shape if not is_one(e))
         if shape != source.shape:
             return SUM(reshape(inner, shape), axes=tuple(range(len(shape))))
+    if source.op is RESHAPE:
+        return _sum_of_reshaped(source, axes)
+    if source.op is SLICE:
+        return _sum_of_reversed(source, axes)
     return None
+
+
+def _sum_of_reshaped(source: Node, axes: tuple[int, ...]) -> Node | None:
+    """A sum over all axes behind the first ones does not see how those are arranged."""
+    inner = source.inputs[0]
+    kept = source.ndim - len(axes)
+    if axes != tuple(range(kept, source.ndim)) or not 0 < kept < inner.ndim:
+        return None
+    if inner.shape[:kept] != source.shape[:kept]:
+        return None
+    return SUM(inner, axes=tuple(range(kept, inner.ndim)))
+
+
+def _sum_of_reversed(source: Node, axes: tuple[int, ...]) -> Node | None:
+    """A sum does not see that its axes are reversed."""
+    inner = source.inputs[0]
+    starts, steps = list(source.attrs["starts"]), list(source.attrs["steps"])
+    turned = [a for a in axes if steps[a] == -1 and inner.shape[a] == source.shape[a]]
+    if not turned:
+        return None
+    for a in turned:
+        starts[a], steps[a] = 0, 1
+    straight = SLICE(inner, starts=tuple(starts), steps=tuple(steps), shape=source.shape)
+    simpler = moved(straight)
+    return SUM(straight if simpler is None else simpler, axes=axes)
 
 
 def _joined(inner: Node, outer: tuple[int, ...]) -> tuple[int, ...]:
@@ -206,23 +274,16 @@ def _sum_of_repeated(node: Node, source: Node, axes: tuple[int, ...]) -> Node | 
     inner = source.inputs[0]
     lead = source.ndim - inner.ndim
     repeated = tuple(
-        a for a in axes if a < lead or (is_one(inner.shape[a - lead]) and not is_one(source.shape[a]))
+        a
+        for a in axes
+        if a < lead or (is_one(inner.shape[a - lead]) and not is_one(source.shape[a]))
     )
     if not repeated:
         return None
-    kept = tuple(
-        inner.shape[a - lead] if a >= lead else source.shape[a]
-        for a in range(source.ndim)
-        if a not in repeated
-    )
-    # What is left of the source: its repeated axes are gone, others may still be repeated.
+    # The repeated axes that are summed go; others may still be repeated.
     shape = tuple(e for a, e in enumerate(source.shape) if a not in repeated)
-    squeezed = tuple(
-        inner.shape[a - lead] for a in range(source.ndim) if a not in repeated and a >= lead
-    )
-    value = spread(reshape(inner, squeezed), shape) if kept != shape or len(squeezed) != len(
-        shape
-    ) else reshape(inner, squeezed)
+    squeezed = tuple(e for a, e in enumerate(inner.shape) if a + lead not in repeated)
+    value = spread(reshape(inner, squeezed), shape)
     rest = tuple(
         position
         for position, a in enumerate(a for a in range(source.ndim) if a not in repeated)

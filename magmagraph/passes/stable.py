@@ -43,6 +43,7 @@ from .shapes import (
     operand_below,
     operand_of,
     restored_shape,
+    settled,
     sum_of,
     undone,
 )
@@ -125,7 +126,7 @@ def _logsumexp(match: Match) -> Node | None:
 
 
 def _finite_at_zero(match: Match) -> Node | None:
-    """x log(x) is 0 at 0: the logarithm is taken of 1 there."""
+    """Give 0 for x log(x) at 0: the logarithm is taken of 1 there."""
     for one, other in (match.root.inputs, match.root.inputs[::-1]):
         value = operand_of(one, LOG)
         if value is None or not is_float(value.dtype) or match.intern(value) is not other:
@@ -152,6 +153,14 @@ def _root_of_square(node: Node) -> Node | None:
     source = operand_below(node)
     is_square = source.op is MULTIPLY and source.inputs[0] is source.inputs[1]
     return operand_of(node, MULTIPLY) if is_square else None
+
+
+def _opposite_sigmoid(match: Match) -> Node | None:
+    """1 - sigmoid(x) is sigmoid(-x), which keeps its digits where the sigmoid rounds to 1."""
+    curve = match.root.inputs[1]
+    if match.x.type != match.root.type or match.reads(curve) > 1:
+        return None  # a sigmoid that others read is at hand: a second one costs more
+    return SIGMOID(NEGATIVE(match.x))
 
 
 def _log1p(match: Match) -> Node | None:
@@ -182,7 +191,7 @@ def _lift(match: Match) -> Node | None:
     """f(move(a)) is move(f(a)): so the forms are found whatever moves stand between."""
     node = match.root
     at = next(
-        (i for i, operand in enumerate(node.inputs) if operand.op in MOVES and _wanted(node, operand)),
+        (i for i, o in enumerate(node.inputs) if o.op in MOVES and _wanted(node, o)),
         None,
     )
     if at is None:
@@ -219,9 +228,15 @@ def _below(node: Node, move: Node, operand: Node) -> Node | None:
             return operand.inputs[0]
     if node.op is not DIVIDE or move.op not in INVERTIBLE:
         return None
-    if operand.op in MOVES and is_special(operand.inputs[0]):
-        return None  # two moves that differ: neither is the better one
-    return undone(move, operand)
+    inner = undone(move, operand)
+    if inner is None or not (
+        is_special(operand) or (operand.op in MOVES and is_special(operand.inputs[0]))
+    ):
+        return inner
+    # Both sides are parts of a form. Neither order of moves is the better one, and they would be
+    # exchanged for ever, unless the form is complete: a softmax.
+    inner = settled(inner)
+    return inner if sum_of(inner, move.inputs[0]) is not None else None
 
 
 def _looks_movable(node: Node) -> bool:
@@ -276,6 +291,7 @@ RULES: tuple[Rule, ...] = (
          if m.x.type == m.root.type else None),
     Rule("sigmoid", P.exp(x) / (1 + P.exp(x)), lambda m: SIGMOID(m.x)
          if m.x.type == m.root.type else None),
+    Rule("1 - sigmoid", 1 - P.sigmoid(x), _opposite_sigmoid),
     Rule("log1p", P.log(1 + x), _log1p),
     Rule("expm1", P.exp(x) - 1, _expm1),
     Rule("expm1", P.exp(x) + -1, _expm1),

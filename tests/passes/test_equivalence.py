@@ -12,7 +12,8 @@ from magmagraph.interpret import evaluate
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT, Options, Pass
 
-GRAPH_PASSES = [record for record in DEFAULT if record.name not in ("memory", "lower", "specialize")]
+TO_PLAN = ("memory", "lower", "specialize")
+GRAPH_PASSES = [record for record in DEFAULT if record.name not in TO_PLAN]
 SEEDS = range(30)
 
 
@@ -22,7 +23,9 @@ def ahead_of(name: str) -> list[Pass]:
     return list(DEFAULT[: names.index(name)])
 
 
-def prepared(seed: int, name: str, options: Options) -> tuple[Graph, Graph, Trace, list[np.ndarray]]:
+def prepared(
+    seed: int, name: str, options: Options
+) -> tuple[Graph, Graph, Trace, list[np.ndarray]]:
     """Return a random source graph, and the graph that a pass receives."""
     program = random_program(seed)
     source, trace = program.freeze()

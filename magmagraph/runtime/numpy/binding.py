@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ... import dims
+from ...graph import Node
 from ...interpret import bind_attributes
 from ...ops.philox import stream_key
 from ...region import Region
@@ -16,15 +17,29 @@ from ...region_axes import concrete
 from ...region_parts import MAX_STRIP, PARTIAL_BYTES, SAVED_BYTES, indexed
 from ...region_walk import costly
 
-BLOCK = 4096
-CACHE_BYTES = 1 << 18
-CROSS_WIDTH = 64
-MIN_STRIP = 16
+__all__ = ["SHARE", "Binding", "crosses"]
+
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
+WHOLE = 4096  # elements of the innermost loop in one item, where nothing asks for fewer
+CROSSED = 64  # as many where columns are read, so that lines of the cache are used whole
+MIN_STRIP = 16
+STRIP_BYTES = 1 << 18  # of a strip that is passed over several times
+
+
+def crosses(region: Region) -> bool:
+    """Return whether a read steps by more than one element where the innermost loop does."""
+    if region.row or region.depth < 2:
+        return False
+    inner = region.depth - 1
+    return any(
+        access.axes[inner] is not None and not access.unit for access in region.accesses.values()
+    )
 
 
 class Binding:
     """The numbers of one region for one set of sizes.
+
+    Methods that return an int are what generated code asks for by name (`RowsCode.numbers`).
 
     Attributes
     ----------
@@ -35,25 +50,18 @@ class Binding:
     items
         Rows, or strips of rows, that the outer loops and strips make together.
     work
-        Units of work of one item; a unit is about an addition.
-    kept, line_bytes, lines
-        For each fold: elements of its result, bytes of a line of partial results, and where the
-        first line (and that of positions) begins in the workspace.
-    saved, saved_bytes
-        Where each saved value's first row begins, and bytes of a row.
+        Units of work of one item.
     workspace
-        Bytes taken in all.
+        Bytes of scratch memory.
     """
 
     def __init__(self, region: Region, sizes: Mapping[str, int], threads: int) -> None:
         self.region = region
         self.sizes = sizes
         self.threads = max(1, threads)
-        self.extents = tuple(
-            e if isinstance(e := loop.extent, int) else dims.evaluate(e, sizes)
-            for loop in region.loops
-        )
-        self._accesses: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.extents = tuple(dims.evaluate(loop.extent, sizes) for loop in region.loops)
+        self._reads: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._nodes: list[Node] = list(region.values)
         outer = [i for i in region.outer if not (region.strip and i == region.depth - 1)]
         rows = math.prod(self.extents[i] for i in outer)
         inside = math.prod(self.extents[i] for i in region.row)
@@ -62,27 +70,22 @@ class Binding:
             count = self.extents[region.depth - 1]
             self.width = self._width(count, rows, inside)
             self.strips = -(-count // self.width)
-            inside *= self.width
+            inside *= min(count, self.width)
         self.items = rows * self.strips
         self.work = max(1, inside * self._effort())
         self._place()
 
     def _width(self, count: int, rows: int, inside: int) -> int:
         """Return how much of the innermost loop is one item."""
-        from .codegen_rows import crosses
-
         region = self.region
         if not region.row:
-            if crosses(region):
-                return CROSS_WIDTH
-            # A single long row is shared out in blocks.
-            return BLOCK
+            return CROSSED if crosses(region) else WHOLE
         size = 8 * len(region.saved) + sum(
             node.dtype.itemsize
             for node in region.accesses
             if region.values[node].loops & region.row
         )
-        fitting = CACHE_BYTES // max(1, inside * size)
+        fitting = STRIP_BYTES // max(1, inside * size)
         shared = count * rows // (2 * self.threads)
         width = max(MIN_STRIP, min(fitting, shared, MAX_STRIP))
         return width // MIN_STRIP * MIN_STRIP
@@ -90,68 +93,81 @@ class Binding:
     def _effort(self) -> int:
         """Return units of work per element."""
         region = self.region
-        nodes = [n for n in region.values if n.inputs and region.values[n].source is n]
+        nodes = [n for n in self._nodes if n.inputs and region.values[n].source is n]
         calls = sum(8 for n in nodes if costly(n))
         return region.passes + (len(nodes) + calls) // 4
 
     def _place(self) -> None:
-        region, threads = self.region, self.threads
-        at = 0
-        self.kept: list[int] = []
-        self.line_bytes: list[int] = []
-        self.lines: list[tuple[int, int]] = []
-        for fold in region.folds:
-            kept = math.prod(self.extents[i] for i in fold.kept)
-            line = -(-kept * PARTIAL_BYTES // 64) * 64
-            self.kept.append(kept)
-            self.line_bytes.append(line)
-            first = second = at
-            if not fold.row:
-                at += threads * line
-                if indexed(fold.node.op):
-                    second = at
-                    at += threads * line
-            self.lines.append((first, second))
-        row = math.prod(self.extents[i] for i in region.row)
-        self.saved_bytes = -(-row * region.saved_width * SAVED_BYTES // 64) * 64
-        self.saved: list[int] = []
+        """Lay out the workspace: a line per thread for each cross fold and each saved value."""
+        region, at = self.region, 0
+        self._lines: list[list[int]] = []
+        self._saved: list[int] = []
+        for position, fold in enumerate(region.folds):
+            pieces = 0 if fold.row else 2 if indexed(fold.node.op) else 1
+            size = self.threads * self.line_size(position)
+            self._lines.append([at + piece * size for piece in range(pieces)])
+            at += pieces * size
         for _ in region.saved:
-            self.saved.append(at)
-            at += threads * self.saved_bytes
+            self._saved.append(at)
+            at += self.threads * self.saved_size()
         self.workspace = at
 
     def shift(self, start: int) -> None:
         """Move everything in the workspace: several bodies share one."""
-        self.lines = [(first + start, second + start) for first, second in self.lines]
-        self.saved = [place + start for place in self.saved]
+        self._lines = [[place + start for place in places] for places in self._lines]
+        self._saved = [place + start for place in self._saved]
 
-    def access(self, position: int) -> tuple[int, tuple[int, ...]]:
+    def read(self, position: int) -> tuple[int, tuple[int, ...]]:
         """Return the first element and each loop's step of a read, by its place in the region."""
-        found = self._accesses.get(position)
+        found = self._reads.get(position)
         if found is None:
             access = list(self.region.accesses.values())[position]
-            found = self._accesses[position] = access.bind(self.sizes)
+            found = self._reads[position] = access.bind(self.sizes)
         return found
 
-    def output(self, position: int) -> tuple[int, ...]:
-        """Return the steps of a write."""
-        return self.region.outputs[position].bind(self.sizes)
+    # ---- What generated code asks for
 
-    def scalar(self, position: int) -> int:
-        """Return a number that sizes determine, such as an extent, by its place in the region."""
-        node = list(self.region.values)[position]
-        return int(node.op.evaluate(np, **bind_attributes(node.attrs, self.sizes)))
+    def number(self, what: str, where: tuple[int, ...]) -> int:
+        """Return the number that a method of this name gives."""
+        result = getattr(self, what)(*where)
+        assert isinstance(result, int)
+        return result
 
-    def counter_step(self, position: int, loop: int) -> int:
-        """Return how much a step along a loop adds to an element's number."""
-        node = list(self.region.values)[position]
-        axis = self.region.counters[node][loop]
-        return 0 if axis is None else contiguous_strides(concrete(node.shape, self.sizes))[axis]
+    def extent(self, loop: int) -> int:
+        """Return the iterations of a loop."""
+        return self.extents[loop]
 
-    def random_key(self, position: int) -> tuple[int, int]:
-        """Return the two words that tell a random stream from others."""
-        attrs = list(self.region.values)[position].attrs
-        return stream_key(attrs["seed"], attrs["stream"], attrs["part"])
+    def strip_width(self) -> int:
+        """Return the elements of a strip."""
+        return self.width
+
+    def strip_count(self) -> int:
+        """Return the number of strips."""
+        return self.strips
+
+    def read_place(self, position: int) -> int:
+        """Return the first element of a read."""
+        return self.read(position)[0]
+
+    def read_step(self, position: int, loop: int) -> int:
+        """Return a loop's step in a read."""
+        return self.read(position)[1][loop]
+
+    def write_step(self, position: int, loop: int) -> int:
+        """Return a loop's step in a result."""
+        return self.region.outputs[position].bind(self.sizes)[loop]
+
+    def line_place(self, fold: int, piece: int) -> int:
+        """Return where in the workspace the lines of a fold (or of its positions) begin."""
+        return self._lines[fold][piece]
+
+    def line_length(self, fold: int) -> int:
+        """Return the elements of a fold's result."""
+        return math.prod(self.extents[i] for i in self.region.folds[fold].kept)
+
+    def line_size(self, fold: int) -> int:
+        """Return the bytes of a line of partial results."""
+        return -(-self.line_length(fold) * PARTIAL_BYTES // 64) * 64
 
     def kept_step(self, fold: int, loop: int) -> int:
         """Return how far apart in a line neighbours along a kept loop lie."""
@@ -163,8 +179,33 @@ class Binding:
         reduced = self.region.folds[fold].reduced
         return math.prod(self.extents[i] for i in reduced[reduced.index(loop) + 1 :])
 
+    def saved_place(self, position: int) -> int:
+        """Return where in the workspace the rows of a saved value begin."""
+        return self._saved[position]
+
+    def saved_size(self) -> int:
+        """Return the bytes of a saved row."""
+        row = math.prod(self.extents[i] for i in self.region.row)
+        return -(-row * self.region.saved_width * SAVED_BYTES // 64) * 64
+
     def saved_step(self, loop: int) -> int:
         """Return how far apart in a saved row neighbours along one of its loops lie."""
         row = sorted(self.region.row)
         after = math.prod(self.extents[i] for i in row[row.index(loop) + 1 :])
         return after * self.region.saved_width
+
+    def scalar(self, position: int) -> int:
+        """Return a number that sizes determine, such as an extent, by its place in the region."""
+        node = self._nodes[position]
+        return int(node.op.evaluate(np, **bind_attributes(node.attrs, self.sizes)))
+
+    def counter_step(self, position: int, loop: int) -> int:
+        """Return how much a step along a loop adds to an element's number."""
+        node = self._nodes[position]
+        axis = self.region.counters[node][loop]
+        return 0 if axis is None else contiguous_strides(concrete(node.shape, self.sizes))[axis]
+
+    def random_key(self, position: int, word: int) -> int:
+        """Return one of the two words that tell a random stream from others."""
+        attrs = self._nodes[position].attrs
+        return stream_key(attrs["seed"], attrs["stream"], attrs["part"])[word]

@@ -236,7 +236,7 @@ void {self.name}(void **arguments)
         for code, binding in zip(self.codes, bindings, strict=True):
             binding.shift(base)
             result += [binding.items, binding.work]
-            result += [number(binding) for number in code.code.numbers]
+            result += [binding.number(what, where) for what, where in code.code.numbers]
             base += binding.workspace
         return result
 
@@ -257,7 +257,7 @@ def assemble(steps: Sequence[StepCode]) -> str:
     >>> from magmagraph.ops.leaf import parameter
     >>> x = parameter(0, mg.constant([1.0, 2.0]).type)
     >>> source = assemble([step_code((freeze([x], [x * x + 1.0]),))])
-    >>> "multiply_2 + 1.0f" in source
+    >>> "multiply_1 + 1.0f" in source
     True
     """
     bodies: dict[str, BodyCode] = {}

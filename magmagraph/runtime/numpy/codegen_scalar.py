@@ -143,13 +143,13 @@ def literal(value: np.generic, dtype: np.dtype) -> str:
     if dtype.kind == "b":
         return str(int(value))
     if dtype.kind in "iu":
-        number = int(value)
+        whole = int(value)
         bits = 8 * dtype.itemsize
-        if dtype.kind == "i" and number == -(2 ** (bits - 1)):
+        if dtype.kind == "i" and whole == -(2 ** (bits - 1)):
             return f"INT{bits}_MIN"
-        return f"{'U' if dtype.kind == 'u' else ''}INT{bits}_C({number})"
+        return f"{'U' if dtype.kind == 'u' else ''}INT{bits}_C({whole})"
     wide = dtype.itemsize == 8
-    number = np.float64(value) if wide else np.float32(value)
+    number: np.floating = np.float64(value) if wide else np.float32(value)
     if np.isnan(number):
         return "(double)NAN" if wide else "NAN"
     if np.isinf(number):

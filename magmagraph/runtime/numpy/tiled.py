@@ -123,7 +123,7 @@ class _Run:
         self.numpy = _Reusing()
         self.fixed: dict[Node, Array] = {}
         for position, (node, access) in enumerate(region.accesses.items()):
-            offset, steps = self.binding.access(position)
+            offset, steps = self.binding.read(position)
             flat = arrays[access.parameter].reshape(-1)
             self.fixed[node] = self._along_loops(flat, access.axes, steps, offset)
         for node in region.values:
@@ -131,7 +131,7 @@ class _Run:
                 self.fixed[node] = self._single(node)
         self.outs = [
             self._along_loops(
-                outs[o.position].reshape(-1), o.axes, self.binding.output(o.position), 0
+                outs[o.position].reshape(-1), o.axes, o.bind(sizes), 0
             )
             for o in region.outputs
         ]

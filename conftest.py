@@ -28,7 +28,8 @@ _compilers = os.environ.get("MAGMAGRAPH_CC", "").split()[:1] or ["cc", "gcc", "c
 _no_compiler = not any(map(shutil.which, _compilers))
 if _no_compiler:
     collect_ignore += [
-        f"magmagraph/runtime/numpy/{name}.py" for name in ("compiler", "fused", "products", "support")
+        f"magmagraph/runtime/numpy/{name}.py"
+        for name in ("compiler", "fused", "products", "support")
     ]
 if not _installed("mpi4py"):
     collect_ignore += [f"magmagraph/runtime/comm/{name}.py" for name in ("mpi", "nccl")]

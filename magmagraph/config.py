@@ -19,7 +19,7 @@ def _float_dtype() -> np.dtype:
     return canonical(os.environ.get("MAGMAGRAPH_FLOAT_DTYPE", "float32"))
 
 
-@dataclass
+@dataclass(slots=True)  # a setting that does not exist cannot be set
 class Config:
     """Every setting of the package; `docs/environment.md` lists the variables.
 

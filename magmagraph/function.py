@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -428,7 +429,7 @@ def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int])
         unknown = {name for slot in plan.slots for name in dims.names(slot.size)}
         return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
 
-    return fastest(key, {name: lambda g=g: planned(g) for name, g in candidates.items()})
+    return fastest(key, {name: partial(planned, graph) for name, graph in candidates.items()})
 
 
 def _device(device: str) -> str:

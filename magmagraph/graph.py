@@ -133,7 +133,8 @@ class Node(Operators):
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._no_value(
-            "np.asarray()", "node.eval() for the value, or a function of magmagraph in NumPy's place"
+            "np.asarray()",
+            "node.eval() for the value, or a function of magmagraph in NumPy's place",
         )
 
     def __repr__(self) -> str:

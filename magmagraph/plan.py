@@ -136,3 +136,12 @@ class Plan:
     choices: Mapping[str, str] = field(default_factory=dict)
     guard: bool = False
     threads: int = 1
+
+    def __str__(self) -> str:
+        from .inspect.plan_table import plan_table
+
+        return plan_table(self)
+
+    def __repr__(self) -> str:
+        sizes = "" if self.sizes is None else "".join(f", {k}={v}" for k, v in self.sizes.items())
+        return f"<plan of {len(self.steps)} steps{sizes}>"

@@ -59,12 +59,25 @@ class Reading:
             else:
                 self._counter(node)
         self._keep_what_is_read()
+        if not self._members:
+            self._align_strangers()
         for node in self.nodes:
             self.classes.check(node)
         find = self.classes.find
         self.reduced = {
             node: frozenset(map(find, members)) for node, members in self._members.items()
         }
+
+    def _align_strangers(self) -> None:
+        """Let results of one shape that have nothing to do with each other share their axes."""
+        classes, outputs = self.classes, self.body.outputs
+        for output in outputs[1:]:
+            if output.shape == outputs[0].shape:
+                first, other = classes.of(outputs[0]), classes.of(output)
+                if not {c for c in first if c is not None} & {c for c in other if c is not None}:
+                    for left, right in zip(first, other, strict=True):
+                        if left is not None and right is not None:
+                            classes.unite(left, right)
 
     def _keep_what_is_read(self) -> None:
         """Forget parameters and views that are only on the way to other views."""

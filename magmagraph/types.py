@@ -28,8 +28,8 @@ class Type:
     shape: Final[Shape]
 
     def __init__(self, dtype: np.dtype, shape: Shape) -> None:
-        self.dtype = dtype  # type: ignore[misc]
-        self.shape = shape  # type: ignore[misc]
+        self.dtype = dtype
+        self.shape = shape
         self._hash = hash((dtype, shape))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import collections
 import importlib.util
 import itertools
 import statistics
@@ -74,7 +73,7 @@ def train(
     (first,) = step(*next(iter(rows)))
     passed = time.perf_counter() - begin
     console.print(f"[bold]Compiled[/]  in {passed:.2f} s, to {len(step.plan.steps)} kernel calls\n")
-    _show(step.report, console)
+    console.print(str(step.report), markup=False, highlight=False, soft_wrap=True)
     console.print(f"\nfirst step  loss {float(first):.4f}")
     rows.epoch = 0
     bar = Progress(
@@ -101,13 +100,6 @@ def train(
                 f"epoch {epoch:<5} loss {statistics.fmean(losses):.4f}   "
                 f"test accuracy {accuracy:.2%}   {1e3 * statistics.median(times):.3f} ms a step"
             )
-
-
-def _show(report: Any, console: Console) -> None:
-    """Print a report; a line that recurs, for layers that are alike, once with its count."""
-    for line, count in collections.Counter(str(report).splitlines()).items():
-        times = f"  ({count} times)" if count > 1 else ""
-        console.print(line + times, markup=False, soft_wrap=True)
 
 
 def _network() -> Any:

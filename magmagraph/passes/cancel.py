@@ -16,11 +16,10 @@ After::
 
     %0 = input() : float32[n]  # x
     %1 = input() : float32[n]  # w
-    %2 = constant(value=1.0) : float32[]
-    %3 = sigmoid(%0) : float32[n]
-    %4 = subtract(%2, %3) : float32[n]
-    %5 = multiply(%1, %4) : float32[n]
-    return %5
+    %2 = negative(%0) : float32[n]
+    %3 = sigmoid(%2) : float32[n]
+    %4 = multiply(%1, %3) : float32[n]
+    return %4
 
 A product is read as a list of factors above and below the line. Factors that are positive by what
 made them (exponentials, their sums, sigmoids, softmax) cancel; ``exp(x)`` over its sum is softmax

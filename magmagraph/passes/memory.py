@@ -334,11 +334,13 @@ class Memory:
     def __str__(self) -> str:
         rows: Sequence[tuple[str, Extent]] = (
             ("arena", self.arena),
+            ("  workspaces in it", self.workspaces),
             ("feeds", self.feeds),
             ("results", self.results),
             ("variables", self.variables),
             ("constants", self.constants),
             ("total", self.total),
         )
-        return "\n".join(f"{name:<10} {size:>14} bytes" for name, size in rows)
+        width = max(len(str(size)) for _, size in rows)
+        return "\n".join(f"{name:<18}  {size!s:>{width}} bytes" for name, size in rows)
 

@@ -107,8 +107,8 @@ class Number(Pattern):
         self.value = value
 
     def possible(self, node: Node) -> bool:
-        """Return whether the node is a constant."""
-        return node.op is CONSTANT
+        """Return whether the node is this number."""
+        return node.op is CONSTANT and uniform(node) == self.value
 
     def match(self, node: Node, bound: Bindings) -> Iterator[Bindings]:
         """Compare the constant's elements with the number."""
@@ -130,6 +130,14 @@ class Application(Pattern):
         self.op = op
         self.operands = operands
         self.attrs = attrs
+
+    @property
+    def operand_operations(self) -> tuple[Op, ...]:
+        """The operations that the operands must have, where the pattern says."""
+        found = [p.op for p in self.operands if isinstance(p, Application)]
+        if any(isinstance(p, (Number, AnyConstant)) for p in self.operands):
+            found.append(CONSTANT)
+        return tuple(found)
 
     def possible(self, node: Node) -> bool:
         """Return whether the operations of the node and of its operands fit."""
@@ -228,10 +236,14 @@ def uniform(node: Node) -> float | None:
     value: np.ndarray = node.attrs["value"]
     if value.size == 0 or value.dtype == bool:
         return None
-    first = value.reshape(-1)[0]
-    if value.ndim and not bool((value == first).all()):
-        return None
-    number = first.item()
+    if value.ndim:
+        first, last = value.flat[0], value.flat[-1]
+        # Most arrays that are not uniform differ in their ends already.
+        if first != last or not bool((value == first).all()):
+            return None
+        number = first.item()
+    else:
+        number = value.item()
     return number if isinstance(number, int) else float(number)
 
 

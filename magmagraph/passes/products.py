@@ -6,6 +6,8 @@ Factors that are positive by what made them cancel; ``exp(x)`` over its sum is s
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from ..graph import Node
 from ..op import Kind
 from ..ops.activation import SIGMOID
@@ -26,7 +28,9 @@ from .stable import is_shifted, softmax, softmax_of
 MOST_FACTORS = 24
 DEEPEST_SUM = 4
 
-OPENED = frozenset((MULTIPLY, DIVIDE, NEGATIVE, BROADCAST_TO, *MOVES))
+LOOKED_THROUGH = frozenset(
+    (MULTIPLY, DIVIDE, NEGATIVE, ADD, SUBTRACT, PLACE, BROADCAST_TO, *MOVES)
+)
 
 
 # Which products are worth a look.
@@ -41,33 +45,47 @@ def _is_telling(node: Node) -> bool:
     return node.op is HYPOT or is_positive(node)
 
 
-def has_telling_divisor(root: Node, depth: int = 0) -> bool:
-    """Return whether a product has such a divisor, within a bounded look.
+# For a product: how many operations above the nearest divisor that tells, the nearest exponential,
+# the nearest sigmoid. Found from the operands' own, so that long chains cost no more than short ones.
+_Distances = tuple[int, int, int]
+_FAR = 1 << 20
+_distances: WeakKeyDictionary[Node, _Distances] = WeakKeyDictionary()
+
+
+def has_telling_divisor(root: Node) -> bool:
+    """Return whether a product, or a sum of products, has such a divisor near by.
 
     An exponential beside a sigmoid counts as well: it may be the divisor of one written as such.
     """
+    divisor, power, curve = _distances_of(root)
+    return divisor < MOST_FACTORS or max(power, curve) < MOST_FACTORS
+
+
+def _distances_of(root: Node) -> _Distances:
+    known = _distances.get(root)
+    if known is not None:
+        return known
     stack = [root]
-    looked = 0
-    seen: set[object] = set()
-    while stack and looked < MOST_FACTORS:
-        node = stack.pop()
-        looked += 1
+    while stack:
+        node = stack[-1]
         op = node.op
-        if op is DIVIDE:
-            if _is_telling(node.inputs[1]):
-                return True
-            stack += node.inputs
-        elif op is EXP or op is SIGMOID:
-            seen.add(op)
-            if len(seen) == 2:
-                return True
-        elif op is PLACE or op in OPENED:
-            stack += node.inputs
-        elif op in (ADD, SUBTRACT) and depth < DEEPEST_SUM and any(
-            has_telling_divisor(operand, depth + 1) for operand in node.inputs
-        ):
-            return True
-    return False
+        if op not in LOOKED_THROUGH:
+            found = (_FAR, 0 if op is EXP else _FAR, 0 if op is SIGMOID else _FAR)
+        else:
+            below = [_distances.get(operand) for operand in node.inputs]
+            missing = [i for i, d in zip(node.inputs, below, strict=True) if d is None]
+            if missing:
+                stack += missing
+                continue
+            # Sums are opened a few deep only, products to some length.
+            step = MOST_FACTORS // DEEPEST_SUM if op is ADD or op is SUBTRACT else 1
+            near = [min(part) + step for part in zip(*(d for d in below if d), strict=True)]
+            if op is DIVIDE and _is_telling(node.inputs[1]):
+                near[0] = 0
+            found = (near[0], near[1], near[2])
+        _distances[node] = found
+        stack.pop()
+    return _distances[root]
 
 
 # Products as factors above and below the line.

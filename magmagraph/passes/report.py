@@ -7,11 +7,15 @@ graph before and after every pass, so that a compile can be stepped through.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Graph, Node
+
+WIDTH = 100  # characters of a line of a printed report
+_KEPT = "\u00a0"  # a space at which no line is broken
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,44 @@ def label(node: Node) -> str:
     return f"{node.op.name}{name} : {node.type}"
 
 
+def _counts(record: Record) -> str:
+    """Return what a pass received and what it made of it."""
+    if record.skipped:
+        return "skipped"
+    if record.graphs is None and not record.before:
+        return ""  # no pass: the kernels, which the runtime makes
+    if record.graphs is not None and not isinstance(record.graphs[1], Graph):
+        return f"{record.before} -> {record.after} steps"
+    same = record.before == record.after
+    return str(record.before) if same else f"{record.before} -> {record.after}"
+
+
+def _grouped(refusals: list[Refusal]) -> dict[tuple[str, str], list[str]]:
+    """Return for each rule and reason the places, each once with its count."""
+    groups: dict[tuple[str, str], dict[str, int]] = {}
+    for refusal in refusals:
+        where = f", made at {refusal.line}" if refusal.line else ""
+        places = groups.setdefault((refusal.rule, refusal.reason), {})
+        place = refusal.node + where
+        places[place] = places.get(place, 0) + 1
+    return {
+        key: [f"{place} (x{count})" if count > 1 else place for place, count in places.items()]
+        for key, places in groups.items()
+    }
+
+
+def _wrapped(text: str, head: str, indent: int) -> str:
+    """Return text behind a head, in lines of at most `WIDTH` characters where words allow."""
+    return textwrap.fill(
+        text,
+        max(WIDTH, indent + 40),
+        initial_indent=head,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_KEPT, " ")
+
+
 class Report:
     """One record per pass, in the order in which they ran.
 
@@ -185,33 +227,30 @@ class Report:
     def _rows(self) -> list[tuple[str, str, str, str]]:
         rows = []
         for record in self.records:
-            details = [f"{rule} x{count}" for rule, count in record.hits.items()]
+            details = [
+                f"{rule}{_KEPT}x{count}" if count > 1 else rule
+                for rule, count in record.hits.items()
+            ]
             if record.refusals:
                 details.append(f"{len(record.refusals)} refused")
             if record.repairs:
                 details.append(f"{len(record.repairs)} repairs")
-            counts = "skipped" if record.skipped else f"{record.before} -> {record.after}"
-            rows.append(
-                (record.name, f"{record.milliseconds:.1f}", counts, ", ".join(details))
-            )
+            told = "; ".join([", ".join(details), *record.notes] if details else record.notes)
+            rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), told))
         return rows
 
     def __str__(self) -> str:
-        head = ("pass", "ms", "nodes", "rules")
-        rows = [head, *self._rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [
-            f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip()
-            for a, b, c, d in rows
-        ]
+        rows = [("pass", "ms", "nodes", "rules"), *self._rows()]
+        name, time, nodes = (max(len(row[i]) for row in rows) for i in range(3))
+        lines = []
+        for row in rows:
+            head = f"{row[0]:<{name}}  {row[1]:>{time}}  {row[2]:<{nodes}}  "
+            lines.append(_wrapped(row[3], head, len(head)) if row[3] else head.rstrip())
         for record in self.records:
-            for refusal in record.refusals:
-                where = f" at {refusal.line}" if refusal.line else ""
-                lines.append(
-                    f"{record.name}: {refusal.rule} refused for {refusal.node}{where}: "
-                    f"{refusal.reason}"
-                )
-            lines += [f"{record.name}: {text}" for text in (*record.notes, *record.repairs)]
+            for (rule, reason), places in _grouped(record.refusals).items():
+                lines.append(_wrapped(f"{record.name}: {rule} refused: {reason}", "", 4))
+                lines += [f"    {place}" for place in places]
+            lines += [_wrapped(f"{record.name}: repair, {text}", "", 4) for text in record.repairs]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -224,5 +263,5 @@ class Report:
         for name in ("pass", "ms", "nodes", "rules"):
             table.add_column(name, justify="right" if name in ("ms", "nodes") else "left")
         for row in self._rows():
-            table.add_row(*row)
+            table.add_row(*(cell.replace(_KEPT, " ") for cell in row))
         return table

@@ -7,6 +7,7 @@ is idempotent: applied to its own result, it returns that very graph.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,12 @@ class Rule:
     replacement: Replacement
     check: Check | None = None
     looks: Callable[[Node], bool] | None = None
+
+    @functools.cached_property
+    def needed(self) -> frozenset[Op]:
+        """The operations that the operands of a match have for certain."""
+        found = self.pattern.operand_operations if isinstance(self.pattern, Application) else ()
+        return frozenset(found)
 
     def possible(self, node: Node) -> bool:
         """Return False where a look at the node and its operands rules the rule out."""
@@ -288,7 +295,10 @@ class Rewriter:
         self.normal[done] = done
 
     def _apply(self, node: Node) -> Node | None:
+        present = {operand.op for operand in node.inputs}
         for rule in self.rules.get(node.op, ()):
+            if not rule.needed <= present:
+                continue
             result = self._try(rule, node)
             if result is not None:
                 return result

@@ -26,8 +26,6 @@ def through(layout: Node, operand: Node) -> Node | None:
     if operand.shape == ():
         return operand
     if operand.ndim < source.ndim and layout.op is not RESHAPE:
-        operand = reshape(operand, (*(1,) * (source.ndim - operand.ndim), *operand.shape))
-    if operand.ndim < source.ndim and layout.op is not RESHAPE:
         operand = padded(operand, source.ndim)
     if operand.shape == source.shape:
         made = layout.op(operand, **layout.attrs)

@@ -75,7 +75,7 @@ def live_peak(slots: Sequence[Slot]) -> int:
     """Return the bytes of the largest set of slots alive at once (sizes rounded to 64)."""
     change: dict[int, int] = {}
     for slot in slots:
-        size = _rounded(int(slot.size))  # type: ignore[arg-type]
+        size = _rounded(int(slot.size))
         change[slot.first] = change.get(slot.first, 0) + size
         change[slot.last + 1] = change.get(slot.last + 1, 0) - size
     alive = peak = 0
@@ -122,7 +122,7 @@ def _best_fit(slots: Sequence[Slot], order: Sequence[int]) -> tuple[list[int], i
     total = 0
     for i in order:
         slot = slots[i]
-        size = _rounded(int(slot.size))  # type: ignore[arg-type]
+        size = _rounded(int(slot.size))
         meets = sorted(
             (offset, end)
             for offset, end, first, last in placed
@@ -153,9 +153,9 @@ def _sweep(slots: Sequence[Slot]) -> tuple[list[int], int]:
     for i in births:
         while dead < len(deaths) and slots[deaths[dead]].last < slots[i].first:
             j = deaths[dead]
-            _release(free, offsets[j], _rounded(int(slots[j].size)))  # type: ignore[arg-type]
+            _release(free, offsets[j], _rounded(int(slots[j].size)))
             dead += 1
-        size = _rounded(int(slots[i].size))  # type: ignore[arg-type]
+        size = _rounded(int(slots[i].size))
         fit = min(
             (k for k in range(len(free)) if free[k][1] >= size),
             key=lambda k: free[k][1],

@@ -514,7 +514,7 @@ def _shape(type_: Type) -> tuple[int, ...]:
 
 
 def _bytes(type_: Type) -> int:
-    return int(type_.bytes)  # type: ignore[arg-type]
+    return int(type_.bytes)
 
 
 _ones_lock = threading.Lock()

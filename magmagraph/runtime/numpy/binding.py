@@ -21,7 +21,7 @@ __all__ = ["SHARE", "Binding", "crosses"]
 
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
 WHOLE = 4096  # elements of the innermost loop in one item, where nothing asks for fewer
-CROSSED = 64  # as many where columns are read, so that lines of the cache are used whole
+CROSSED = 16  # as many where columns are read, so that lines stay until used whole
 MIN_STRIP = 16
 STRIP_BYTES = 1 << 18  # of a strip that is passed over several times
 

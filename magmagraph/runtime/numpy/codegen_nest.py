@@ -18,6 +18,7 @@ from ...region import Fold, Output
 from ...region_access import is_unit
 from ...region_parts import MAX_STRIP, indexed
 from . import philox
+from .binding import crosses
 from .codegen_scalar import (
     apply_scalar,
     combine_expression,
@@ -368,7 +369,13 @@ class Nest:
         number = f"{code.of(fold.node)}_here"
         after = self.blocks[-1].after
         after.append(f"const int64_t {number} = {' + '.join(terms)};")
-        after += replace_if_better(fold.node, fold.operand.dtype, target, at, element, number)
+        in_order = list(fold.reduced) == sorted(fold.reduced) and not crosses(self.region)
+        if in_order:  # a later element must be better, not as good
+            better = combine_expression(fold.node, fold.operand.dtype, target, element)
+            after.append(f"if ({better}) {{ {target} = {element}; {at} = {number}; }}")
+        else:
+            dtype = fold.operand.dtype
+            after += replace_if_better(fold.node, dtype, target, at, element, number)
         if not self.loops or self.inner in fold.reduced:
             self.scalar_only = True
 

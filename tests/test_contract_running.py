@@ -1,0 +1,308 @@
+"""The public face, promise by promise: compiling and running functions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph.dtypes import tolerance
+
+FLOAT32 = np.dtype(np.float32)
+BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def agree(actual: Any, expected: Any) -> None:
+    """Compare in the tolerance of float32."""
+    assert tolerance(FLOAT32, "reassoc").close(actual, expected), (actual, expected)
+
+
+def step() -> tuple[mg.Function, mg.Node, mg.Node, mg.Node]:
+    """Return a training step ``f``, its inputs and its variable: the second snippet."""
+    x = mg.var("x", shape=("batch", 3))
+    t = mg.var("t", shape=("batch",))
+    W = mg.var("W", init=np.array([1.0, -1.0, 0.5], np.float32))
+    y = x @ W
+    loss = mg.mean((y - t) ** 2)
+    g = mg.grad(loss, W)
+    f = mg.function([x, t], [y, loss], updates={W: W - 0.1 * g})
+    return f, x, t, W
+
+
+def test_the_second_snippet() -> None:
+    """eval, function with updates, and the three ways to feed."""
+    f, x, t, W = step()
+    w = W.value.astype(np.float64)
+    target = np.array([1.0, 2.0])
+    y = mg.sigmoid(x)
+    agree(y.eval({x: BATCH}), 1 / (1 + np.exp(-BATCH.astype(np.float64))))
+    for call in (
+        lambda: f(BATCH, target),
+        lambda: f({x: BATCH, t: target}),
+        lambda: f(x=BATCH, t=target),
+        lambda: f(BATCH, t=target),
+    ):
+        out, loss = call()
+        error = BATCH @ w - target
+        agree(out, BATCH @ w)
+        agree(loss, (error**2).mean())
+        w = w - 0.1 * BATCH.T @ error
+        agree(W.value, w)
+        assert type(out) is np.ndarray and type(loss) is np.ndarray
+
+
+def test_structures_of_outputs() -> None:
+    """A node, lists, nested dicts, None and [] come back in their form."""
+    x = mg.var("x", shape=(3,))
+    v = mg.var("v", init=0.0)
+    assert mg.function([x], x + 1)([1, 2, 3]).shape == (3,)
+    result = mg.function([x], {"a": [x, x * 2], "b": {"c": mg.sum(x)}})([1.0, 2.0, 3.0])
+    assert set(result) == {"a", "b"} and isinstance(result["a"], list)
+    agree(result["a"][1], [2, 4, 6])
+    agree(result["b"]["c"], 6)
+    assert mg.function([x], None, updates={v: v + mg.sum(x)})([1, 2, 3]) is None
+    assert mg.function([x], [], updates={v: v + mg.sum(x)})([1, 2, 3]) == []
+    assert v.value == 12
+
+
+def test_results_are_the_callers() -> None:
+    """A later call never overwrites them; out= writes into the caller's."""
+    f, _, _, _ = step()
+    first, _ = f(BATCH, np.ones(2))
+    kept = first.copy()
+    f(BATCH + 1, np.ones(2))
+    np.testing.assert_array_equal(first, kept)
+    into = [np.empty(2, np.float32), np.empty((), np.float32)]
+    expected, loss = f.source_graph and mg.function(f.inputs, [f.inputs[0][:, 0], mg.sum(f.inputs[1])])(
+        BATCH, np.ones(2)
+    )
+    g = mg.function(f.inputs, [f.inputs[0][:, 0], mg.sum(f.inputs[1])])
+    result = g(BATCH, np.ones(2), out=into)
+    assert result[0] is into[0] and result[1] is into[1]
+    agree(into[0], expected)
+    agree(into[1], loss)
+
+
+def test_updates_land_together() -> None:
+    """All see the values from before; a call that fails changes none."""
+    x = mg.var("x", shape=())
+    a, b = mg.var("a", init=1.0), mg.var("b", init=2.0)
+    f = mg.function([x], a + b, updates={a: b * x, b: a + mg.log(x)}, nan="raise")
+    assert f(1.0) == 3 and (a.value, b.value) == (2, 1)
+    with pytest.raises(mg.NonFiniteError), np.errstate(all="ignore"):
+        f(-1.0)
+    assert (a.value, b.value) == (2, 1)
+
+
+def test_feeds_of_many_kinds() -> None:
+    """Lists, numbers, foreign byte orders, strides, read-only arrays and DLPack."""
+    x = mg.var("x", shape=(3,))
+    f = mg.function([x], x * 2)
+    frozen = np.array([1.0, 2.0, 3.0], np.float32)
+    frozen.flags.writeable = False
+
+    class Exchanged:
+        """An array of another library, as DLPack hands it over."""
+
+        def __dlpack__(self, **_: Any) -> Any:
+            return np.array([1.0, 2.0, 3.0], np.float32).__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    for feed in (
+        [1.0, 2.0, 3.0], (1.0, 2.0, 3.0), np.array([1.0, 2.0, 3.0]), frozen,
+        np.array([1.0, 2.0, 3.0], ">f4"), np.array([3.0, 2.0, 1.0], np.float32)[::-1], Exchanged(),
+    ):
+        agree(f(feed), [2, 4, 6])
+    np.testing.assert_array_equal(frozen, [1, 2, 3])
+
+
+def test_devices_and_precisions() -> None:
+    """The CPU is there; what is not there is said so."""
+    x = mg.var("x", shape=(3,))
+    for device in ("auto", "cpu"):
+        assert mg.function([x], x + 1, device=device)([1, 2, 3]).sum() == 9
+    with pytest.raises(mg.DeviceError, match="'tpu'"):
+        mg.function([x], x + 1, device="tpu")
+    for precision in ("float32", "tf32", "float16", "bfloat16"):
+        assert mg.function([x], x + 1, precision=precision)([1, 2, 3]).dtype == FLOAT32
+    with pytest.raises(ValueError, match="float8"):
+        mg.function([x], x + 1, precision="float8")
+
+
+@pytest.mark.parametrize(
+    "name", [record.name for record in mg.passes.default() if record.optional]
+)
+def test_optional_passes_can_be_skipped(name: str) -> None:
+    """Without any one of them the values are the same."""
+    f, x, t, W = step()
+    expected, loss = f(BATCH, np.ones(2))
+    after = W.value
+    W.value = np.array([1.0, -1.0, 0.5])
+    y = x @ W
+    new = mg.function(
+        [x, t], [y, mg.mean((y - t) ** 2)],
+        updates={W: W - 0.1 * mg.grad(mg.mean((y - t) ** 2), W)}, skip=(name,),
+    )
+    assert name not in [record.name for record in new.passes]
+    for value, right in zip(new(BATCH, np.ones(2)), (expected, loss), strict=True):
+        agree(value, right)
+    agree(W.value, after)
+
+
+def test_required_and_replaced_passes() -> None:
+    """specialize, schedule, memory and lower stay; passes= replaces the pipeline."""
+    x = mg.var("x", shape=(3,))
+    for name in ("specialize", "schedule", "memory", "lower"):
+        with pytest.raises(mg.PassError, match=name):
+            mg.function([x], x + 1, skip=(name,))
+    with pytest.raises(mg.PassError, match="polish"):
+        mg.function([x], x + 1, skip=("polish",))
+    default = mg.passes.default()
+    assert isinstance(default, tuple)
+    short = tuple(record for record in default if record.name != "fuse")
+    agree(mg.function([x], mg.exp(x) * 2 + 1, passes=short)([0, 0, 0]), [3, 3, 3])
+
+
+def test_new_sizes_specialize() -> None:
+    """They reuse the kernels, and are listed with the dimension that caused them."""
+    f, _, _, _ = step()
+    f(BATCH, np.ones(2))
+    f(np.ones((5, 3)), np.ones(5))
+    f(BATCH, np.ones(2))
+    assert len(f.specializations) == 2
+    sizes = [sizes for sizes, _ in f.specializations]
+    assert {"batch": 2} in sizes and {"batch": 5} in sizes
+    assert any("batch" in cause for _, cause in f.specializations)
+
+
+def test_what_a_function_shows() -> None:
+    """Graphs, plan, steps with bytes, report and memory, before anything ran."""
+    x = mg.var("x", shape=(4, 3))
+    f = mg.function([x], mg.softmax(x), name="soft")
+    assert isinstance(f.graph, mg.Graph) and isinstance(f.source_graph, mg.Graph)
+    (only,) = f.plan.steps
+    assert only.bytes == 2 * 4 * 3 * 4
+    assert "simplify" in str(f.report) and "fuse" in str(f.report)
+    assert f.memory.feeds == f.memory.results == 48
+    assert f.memory.total >= 96
+    assert "soft" in repr(f)
+
+
+def test_saving_and_loading(tmp_path: Path) -> None:
+    """An archive without pickle keeps graph, variables and values; damage is noticed."""
+    f, _, _, W = step()
+    f(BATCH, np.ones(2))
+    path = tmp_path / "step.mgz"
+    f.save(path)
+    held = W.value
+    loaded = mg.load(path)
+    for value, expected in zip(loaded(BATCH, np.ones(2)), f(BATCH, np.ones(2)), strict=True):
+        agree(value, expected)
+    loaded(BATCH, np.ones(2))
+    agree(W.value, f.source_graph and W.value)
+    assert not np.array_equal(held, W.value)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+    with pytest.raises(mg.PlanError):
+        mg.load(path)
+    path.write_bytes(bytes(content[: len(content) // 3]))
+    with pytest.raises(mg.PlanError):
+        mg.load(path)
+
+
+def test_running_many_batches() -> None:
+    """f.run over batches or n times; stacked, or only the last; a partial batch at the end."""
+    f, _, _, W = step()
+    start = W.value
+    X, Y = np.random.default_rng(0).normal(size=(10, 3)), np.arange(10.0)
+    losses = []
+    for begin in range(0, 10, 4):
+        losses.append(f(X[begin : begin + 4], Y[begin : begin + 4])[1])
+    after = W.value
+    W.value = start
+    _, last = f.run(mg.batches(X, Y, size=4, shuffle=False), keep="last")
+    agree(last, losses[-1])
+    agree(W.value, after)
+    W.value = start
+    outputs, stacked = f.run(3, (X[:4], Y[:4]))
+    assert outputs.shape == (3, 4) and stacked.shape == (3,)
+    assert stacked[0] > stacked[1] > stacked[2]
+    assert len(mg.batches(X, Y, size=4, drop_last=True)) == 2
+    seen = np.concatenate([y for _, y in mg.batches(X, Y, size=4, shuffle=True, seed=0)])
+    np.testing.assert_array_equal(np.sort(seen), Y)
+    mg.synchronize()
+
+
+def test_threads_share_a_function() -> None:
+    """Calls from several threads land one by one."""
+    v = mg.var("v", init=np.zeros(1000))
+    f = mg.function([], v[0] * 1.0, updates={v: v + 1.0})
+    seen: list[float] = []
+    threads = [
+        threading.Thread(target=lambda: seen.extend(float(f()) for _ in range(50)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(200)) and (v.value == 200).all()
+
+
+def test_copies_and_pickles() -> None:
+    """Nodes and functions pickle and deep-copy; a copy's variables are its own."""
+    f, x, _, W = step()
+    for twin in (pickle.loads(pickle.dumps(f)), copy.deepcopy(f)):
+        before = W.value
+        first, loss = twin(BATCH, np.ones(2))
+        agree(first, BATCH @ before)
+        np.testing.assert_array_equal(W.value, before)
+        assert twin(BATCH, np.ones(2))[1] < loss
+    y = mg.exp(x) * 2
+    for node in (pickle.loads(pickle.dumps(y)), copy.deepcopy(y)):
+        agree(node.eval(x=BATCH), 2 * np.exp(BATCH.astype(np.float64)))
+
+
+def test_settings() -> None:
+    """mg.config holds the settings; a changed float dtype is the dtype of numbers from then on."""
+    kept = mg.config.float_dtype
+    try:
+        mg.config.float_dtype = np.dtype(np.float64)
+        assert mg.constant(1.0).dtype == np.float64
+    finally:
+        mg.config.float_dtype = kept
+
+
+# Seeing.
+
+
+def test_looking_at_things(tmp_path: Path) -> None:
+    """print, mg.show, mg.to_networkx, explain and check."""
+    import networkx
+
+    f, x, t, W = step()
+    y = x @ W
+    assert "matmul" in str(y)
+    for thing in (y, [y, x], f, f.report.records[0]):
+        shown = mg.show(thing)
+        assert isinstance(shown.text(), str) and shown.dot().startswith("digraph")
+    mg.show(f).save(tmp_path / "f.dot")
+    mg.show(f).save(tmp_path / "f.txt")
+    assert (tmp_path / "f.dot").read_text().startswith("digraph")
+    graph = mg.to_networkx(f)
+    assert isinstance(graph, networkx.MultiDiGraph) and len(graph) >= len(f.source_graph.nodes)
+    assert networkx.is_directed_acyclic_graph(mg.to_networkx(y))
+    assert "fuse" in str(f.explain(y)) or "gemv" in str(f.explain(y)) or "gemm" in str(f.explain(y))
+    before = W.value
+    text = str(f.check(BATCH, np.ones(2)))
+    assert "simplify" in text and "fuse" in text
+    np.testing.assert_array_equal(W.value, before)

@@ -45,6 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if "MAGMAGRAPH_CACHE_DIR" not in os.environ:
         _cache = tempfile.TemporaryDirectory(prefix="magmagraph-tests-")
         os.environ["MAGMAGRAPH_CACHE_DIR"] = _cache.name
+    workers = getattr(config.option, "numprocesses", None)
+    if workers:
+        # Threads that wait for each other across busy cores would take most of the time. Tests
+        # of threads set their number themselves.
+        share = max(1, (os.cpu_count() or 1) // int(workers))
+        os.environ.setdefault("MAGMAGRAPH_THREADS", str(share))
     os.environ.setdefault("MAGMAGRAPH_VERIFY", "1")
     # Trials would make plans, and with them the tests, depend on the hour.
     os.environ.setdefault("MAGMAGRAPH_TUNING", "0")

@@ -49,6 +49,7 @@ from .errors import (
 from .function import (
     Function,
     function,
+    synchronize,
 )
 from .functional import RECORDS as _COMPOSITES
 from .functional import (
@@ -494,6 +495,7 @@ __all__ = [
     "subtract",
     "sum",
     "swapaxes",
+    "synchronize",
     "take",
     "tan",
     "tanh",

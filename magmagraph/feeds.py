@@ -129,6 +129,8 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise FeedError(message(f"{_label(node)} cannot be made an array: {error}")) from None
     wanted = node.dtype
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype != wanted:
         weak = not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "dtype")
         try:
@@ -166,7 +168,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
             )
         )
     if not array.flags.c_contiguous or not array.flags.aligned:
-        array = np.ascontiguousarray(array).reshape(array.shape)
+        array = np.array(array, order="C")
     return array
 
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from . import dims
+from .arguments import check_inputs, check_leaves, check_updates, random_step, resolved_device
 from .config import config
-from .errors import DeviceError, FeedError, GraphError, UpdateError, message
+from .errors import DeviceError, message
 from .feeds import Signature, bind_sizes, conform
-from .graph import Graph, Node, Trace, freeze, topological
-from .op import Kind, describe
+from .graph import Graph, Node, Trace, freeze
 from .ops.convert import as_node
-from .ops.leaf import Variable, variable
 from .ops.random import RANDOM_STEP
 from .structure import Structure
 
@@ -48,28 +47,34 @@ class Function:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.device = _device(device)
+        self.device = resolved_device(device)
         if precision not in PRECISIONS:
             raise ValueError(
                 message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
             )
         if nan not in ("allow", "raise"):
             raise ValueError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
-        self._inputs = _check_inputs(inputs)
+        if distribute is not None:
+            raise DeviceError(
+                message(
+                    "distribute= is given, and this version runs in one process only",
+                    mend="distribute=None",
+                )
+            )
+        self._inputs = check_inputs(inputs)
         self._structure = Structure(outputs)
         nodes = [as_node(leaf) for leaf in self._structure.leaves]
-        pairs = _check_updates(updates)
-        step = _random_step(nodes, pairs)
+        pairs = check_updates(updates)
+        step = random_step(nodes, pairs)
         if step is not None:
             pairs.append((step, step + np.int64(1)))
-        _check_leaves(self._inputs, nodes, pairs)
+        check_leaves(self._inputs, nodes, pairs)
         self._user_outputs = nodes
         self._user_updates = pairs
         self._settings: dict[str, Any] = {
             "precision": precision,
             "passes": None if passes is None else tuple(passes),
             "skip": tuple(skip),
-            "distribute": distribute,
             "nan": nan,
             "deterministic": deterministic,
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
@@ -85,13 +90,14 @@ class Function:
     def _freeze(self) -> None:
         self.trace = Trace()
         #: The graph as it was frozen, before any pass.
-        self.source_graph: Graph = freeze(
-            self._inputs,
-            self._user_outputs,
-            self._user_updates,
-            trace=self.trace,
-            leaves={} if self._random is None else {RANDOM_STEP: self._random},
-        )
+        with collection_paused():
+            self.source_graph: Graph = freeze(
+                self._inputs,
+                self._user_outputs,
+                self._user_updates,
+                trace=self.trace,
+                leaves={} if self._random is None else {RANDOM_STEP: self._random},
+            )
         self._start()
 
     def _start(self) -> None:
@@ -117,7 +123,7 @@ class Function:
         hints
             Likely sizes of named dimensions, which cost rules use; the first call gives its own.
         """
-        with self._lock:
+        with self._lock, collection_paused():
             if self._compiled is None:
                 from .passes import pipeline
                 from .runtime.execute import prepare, threads
@@ -290,6 +296,32 @@ class Function:
         self.compile()
         return self._compiled.plan
 
+    def source(self, step: int) -> str:
+        """Return the generated C of a fused step of the plan.
+
+        The functions stand alone: what shares the work out to threads is left off. Extents and
+        strides are arguments, so that one source serves all sizes.
+
+        Parameters
+        ----------
+        step
+            Its number in `plan`.
+
+        Raises
+        ------
+        PlanError
+            The step is a library's, or a copy.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> "expf" in mg.function([x], mg.exp(x) + 1.0).source(0)
+        True
+        """
+        self.compile()
+        return str(self._compiled.source(step))
+
     @property
     def memory(self) -> Any:
         """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs."""
@@ -415,6 +447,27 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
     return Function(inputs, outputs, updates, **options)
 
 
+def synchronize(device: str = "auto") -> None:
+    """Wait until a device has done all that was asked of it; a CPU's calls return done.
+
+    Parameters
+    ----------
+    device
+        As for `function`.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.synchronize("cpu")
+    """
+    _device(device)
+
+
 def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int]) -> str:
     """Return the fastest of some graphs: a pass asks, the runtime measures, once per machine."""
     from .passes import pipeline, specialize
@@ -430,143 +483,3 @@ def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int])
         return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
 
     return fastest(key, {name: partial(planned, graph) for name, graph in candidates.items()})
-
-
-def _device(device: str) -> str:
-    wanted = config.device if device == "auto" else device
-    if wanted in ("auto", "cpu"):
-        return "cpu"
-    family, _, number = str(wanted).partition(":")
-    if family == "cuda" and (not number or number.isdigit()):
-        raise DeviceError(
-            message(
-                f"device={device!r}: this version has no CUDA runtime", mend="device='cpu'"
-            )
-        )
-    raise DeviceError(
-        message(f"there is no device {device!r}", need="'auto', 'cpu', 'cuda' or 'cuda:1'")
-    )
-
-
-def _check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
-    if isinstance(inputs, Node):
-        raise GraphError(message("inputs is one node", need="a list of inputs", mend="[x]"))
-    seen: set[Node] = set()
-    for node in inputs:
-        if not isinstance(node, Node) or "key" not in node.attrs:
-            what = describe(node) if isinstance(node, Node) else repr(node)
-            raise GraphError(
-                message(
-                    f"{what} is listed in inputs and is not an input",
-                    need="nodes made by mg.input(...), or mg.var(...) without init",
-                )
-            )
-        if node in seen:
-            raise GraphError(message(f"input '{node.name}' is listed twice in inputs"))
-        seen.add(node)
-    return tuple(inputs)
-
-
-def _check_updates(updates: Any) -> list[tuple[Node, Node]]:
-    if updates is None:
-        return []
-    pairs = list(updates.items()) if isinstance(updates, Mapping) else list(updates)
-    seen: set[Node] = set()
-    checked: list[tuple[Node, Node]] = []
-    for target, new in pairs:
-        if not isinstance(target, Variable):
-            what = describe(target) if isinstance(target, Node) else repr(target)
-            raise UpdateError(
-                message(
-                    f"{what} is updated and is not a variable",
-                    need="a variable, made by mg.variable(...) or mg.var(..., init=...)",
-                )
-            )
-        if target in seen:
-            raise UpdateError(message(f"variable '{target.name}' is updated twice"))
-        seen.add(target)
-        value = as_node(new, target.dtype)
-        if value.dtype != target.dtype:
-            raise UpdateError(
-                message(
-                    f"the update of variable '{target.name}' ({target.type}) is {value.type}",
-                    need=f"dtype {target.dtype.name}",
-                    mend=f"mg.cast(value, '{target.dtype.name}')",
-                )
-            )
-        if value.shape != target.shape:
-            raise UpdateError(
-                message(
-                    f"the update of variable '{target.name}' ({target.type}) is {value.type}",
-                    need=f"shape {target.shape}",
-                )
-            )
-        checked.append((target, value))
-    return checked
-
-
-def _check_leaves(
-    inputs: Sequence[Node], outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
-) -> None:
-    known = set(inputs)
-    for node in topological([*outputs, *(value for _, value in updates)]):
-        if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in known:
-            raise GraphError(
-                message(
-                    f"the graph needs the input {describe(node)}, which is not listed in inputs",
-                    mend=f"mg.function([..., {node.name}], ...)",
-                )
-            )
-
-
-def _random_step(
-    outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
-) -> Variable | None:
-    """Return a step counter of the function's own where anything in it is random."""
-    roots = [*outputs, *(value for _, value in updates)]
-    if any(node.op is RANDOM_STEP for node in topological(roots)):
-        return variable("random_step", init=np.int64(0))
-    return None
-
-
-_EVALUATORS = 64
-_evaluators: OrderedDict[Node, Function] = OrderedDict()  # the most recently evaluated nodes
-_evaluators_lock = threading.Lock()
-
-
-def _eval(self: Node, feeds: Mapping[Any, Any] | None = None, /, **named: Any) -> Any:
-    """Return the node's value, compiled at the first call.
-
-    Parameters
-    ----------
-    feeds, named
-        Values of the inputs it needs, ``{x: array}`` or by name.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> x = mg.var("x", shape=(2,))
-    >>> (x + 1.0).eval({x: [1.0, 2.0]})
-    array([2., 3.], dtype=float32)
-    """
-    with _evaluators_lock:
-        compiled = _evaluators.get(self)
-        if compiled is not None:
-            _evaluators.move_to_end(self)
-    if compiled is None:
-        inputs = [n for n in topological([self]) if n.op.kind is Kind.LEAF and "key" in n.attrs]
-        compiled = Function(inputs, self)
-        with _evaluators_lock:
-            _evaluators[self] = compiled
-            while len(_evaluators) > _EVALUATORS:
-                _evaluators.popitem(last=False)
-    if feeds is None:
-        return compiled(**named)
-    if not isinstance(feeds, Mapping):
-        raise FeedError(
-            message(f"eval is given {type(feeds).__name__}", need="a dict from inputs to arrays")
-        )
-    return compiled(dict(feeds), **named)
-
-
-Node.eval = _eval  # type: ignore[attr-defined]

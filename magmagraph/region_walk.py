@@ -171,14 +171,21 @@ def in_place(region: Region, walk: Walk) -> frozenset[tuple[int, int]]:
     readers: dict[int, list[Node]] = {}
     for node, access in region.accesses.items():
         readers.setdefault(access.parameter, []).append(node)
+    last_pass = {n: i for i, nodes in enumerate(walk.passes) for n in nodes}
+    last_stage = {n: i for i, nodes in enumerate(walk.stages) for n in nodes}
     pairs: set[tuple[int, int]] = set()
+
+    def read_before(node: Node, output: Output) -> bool:
+        last = last_pass.get(node, -1), last_stage.get(node, -1)
+        return _read_before(walk, node, output, *last)
+
     for output in region.outputs:
         mine = _order(region, output.axes)
         for parameter, nodes in readers.items():
             same = all(
                 tracks[n] == mine and n.dtype == output.node.dtype for n in nodes
             ) and region.body.inputs[parameter].type.size == output.node.type.size
-            if same and all(_read_before(walk, n, output) for n in nodes):
+            if same and all(read_before(n, output) for n in nodes):
                 pairs.add((parameter, output.position))
     return frozenset(pairs)
 
@@ -196,8 +203,10 @@ def _place(region: Region, node: Node) -> tuple[int, ...] | None:
     return _order(region, access.axes)
 
 
-def _read_before(walk: Walk, node: Node, output: Output) -> bool:
-    """Return whether a read is over, element by element, when the output is written."""
+def _read_before(
+    walk: Walk, node: Node, output: Output, last_pass: int, last_stage: int
+) -> bool:
+    """Return whether a read, last done where it is said, is over when the output is written."""
     region = walk.region
     if output.epilogue:
         for other in region.outputs:
@@ -211,8 +220,6 @@ def _read_before(walk: Walk, node: Node, output: Output) -> bool:
             folds = {fold.node for fold in region.folds}
             if node in walk.reach([walk.source(other.node)], folds):
                 return False
-    last_pass = max((i for i, nodes in enumerate(walk.passes) if node in nodes), default=-1)
-    last_stage = max((i for i, nodes in enumerate(walk.stages) if node in nodes), default=-1)
     if output.element:
         # A row's own value that is written over would be another row's input only if loops differ.
         return last_pass <= output.phase and last_stage <= output.phase

@@ -15,6 +15,7 @@ from magmagraph.dtypes import canonical, is_float, tolerance
 from magmagraph.graph import Graph, Node, freeze
 from magmagraph.interpret import evaluate
 from magmagraph.ops.leaf import parameter
+from magmagraph.ops.random import RANDOM_BITS
 from magmagraph.region import Region, analyze
 from magmagraph.runtime.numpy import tiled
 from magmagraph.runtime.numpy.fused import Kernels
@@ -224,6 +225,15 @@ def _labels(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
     return rng.integers(0, 10, shape) if dtype.kind == "i" else rng.standard_normal(shape)
 
 
+def random_words(step: Node, shape: tuple[Any, ...], dtype: str = "uint32") -> Node:
+    return RANDOM_BITS(step, seed=3, stream=1, part=0, shape=shape, dtype=np.dtype(dtype))
+
+
+def dropped(x: Node, step: Node) -> Node:
+    words = random_words(step, x.shape)
+    return mg.where(mg.less(words, mg.constant(1 << 31, dtype="uint32")), x, 0.0)
+
+
 def adam(w: Node, g: Node, m: Node, v: Node, rate: Node) -> tuple[Node, Node, Node]:
     m2 = 0.9 * m + 0.1 * g
     v2 = 0.999 * v + 0.001 * mg.square(g)
@@ -353,6 +363,16 @@ CASES = [
         make=_special,
     ),
     Case("adam", ((N,), (N,), (N,), (N,), ()), adam, "stable"),
+    Case("random words", (((), "int64"),), lambda step: random_words(step, (B, N)), "exact"),
+    Case(
+        "random words of 64 bits",
+        (((), "int64"),),
+        lambda step: mg.transpose(random_words(step, (B, 3, N), "uint64"), (2, 0, 1)),
+        "exact",
+    ),
+    Case("dropout", ((B, N), ((), "int64")), dropped, "exact"),
+    Case("dropout of probabilities", ((B, N), ((), "int64")), lambda x, s: dropped(softmax(x), s)),
+    Case("dropout of columns", ((B, N), ((), "int64")), lambda x, s: softmax(dropped(x, s), 0)),
 ]
 
 

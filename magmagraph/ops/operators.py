@@ -5,7 +5,7 @@ They stand here and not in `graph.py` because they need the operations, which ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from ..errors import ShapeError, message
@@ -19,6 +19,25 @@ class Operators:
     """What a node can do beside being one; for type checkers a base of `Node`."""
 
     __slots__ = ()
+
+    def eval(self, feeds: Mapping[Any, Any] | None = None, /, **named: Any) -> Any:
+        """Return the node's value, compiled at the first call.
+
+        Parameters
+        ----------
+        feeds, named
+            Values of the inputs it needs, ``{x: array}`` or by name.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=(2,))
+        >>> (x + 1.0).eval({x: [1.0, 2.0]})
+        array([2., 3.], dtype=float32)
+        """
+        from ..evaluation import evaluate_node
+
+        return evaluate_node(self, feeds, named)
 
     # Arithmetic.
 

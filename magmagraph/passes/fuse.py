@@ -98,7 +98,7 @@ class _Fuser:
             return False
         if "value" in node.attrs:
             return bool(node.attrs["value"].size == 1)
-        return node.op.scalar is not None and node.op.kind in (Kind.INDEX, Kind.LEAF) or (
+        return (node.op.scalar is not None and node.op.kind in (Kind.INDEX, Kind.LEAF)) or (
             "dim" in node.attrs
         )
 

@@ -30,3 +30,6 @@ class Prepared(Protocol):
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
+
+    def source(self, step: int) -> str:
+        """Return the C of a fused step, whether or not it was compiled."""

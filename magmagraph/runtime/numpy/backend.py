@@ -12,12 +12,13 @@ import numpy as np
 from ... import dims
 from ...config import config
 from ...dims import Dim
-from ...errors import CompilerUnavailable, FallbackWarning, NonFiniteError, message
+from ...errors import CompilerUnavailable, FallbackWarning, NonFiniteError, PlanError, message
 from ...graph import Graph
 from ...interpret import apply
 from ...plan import Place, Plan, Step, Value
 from ...types import Type
 from . import fused
+from .codegen import step_code
 from .interrupts import deferred
 from .products import batched_gemm_step, copy_step, gemm_step, gemv_step
 from .results import ResultPool
@@ -80,6 +81,19 @@ class NumpyPrepared:
         if self.kernels is None:
             return f"{total} fused steps in NumPy tiles"
         return f"{len(self.compiled)} of {total} fused steps as compiled kernels"
+
+    def source(self, step: int) -> str:
+        """Return the C of a fused step, whether or not it was compiled."""
+        chosen = self.plan.steps[step]
+        if chosen.kernel != "fused":
+            raise PlanError(
+                message(
+                    f"step {step} is of the family {chosen.kernel}, for which no C is generated",
+                    need="a fused step",
+                    mend="print(f.plan) lists the steps",
+                )
+            )
+        return step_code(bodies_of(chosen)).text()
 
     def bind(self, plan: Plan) -> NumpyBound:
         """Bind a specialized plan: addresses, cells and views are made once."""

@@ -17,10 +17,10 @@ from ...region_axes import concrete
 from ...region_parts import MAX_STRIP, PARTIAL_BYTES, SAVED_BYTES, indexed
 from ...region_walk import costly
 
-__all__ = ["SHARE", "Binding", "crosses"]
+__all__ = ["BLOCK", "SHARE", "Binding", "crosses"]
 
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
-WHOLE = 4096  # elements of the innermost loop in one item, where nothing asks for fewer
+BLOCK = 4096  # elements of the innermost loop that are one item; floats that are one float's sum
 CROSSED = 16  # as many where columns are read, so that lines stay until used whole
 MIN_STRIP = 16
 STRIP_BYTES = 1 << 18  # of a strip that is passed over several times
@@ -79,7 +79,7 @@ class Binding:
         """Return how much of the innermost loop is one item."""
         region = self.region
         if not region.row:
-            return CROSSED if crosses(region) else WHOLE
+            return CROSSED if crosses(region) else BLOCK
         size = 8 * len(region.saved) + sum(
             node.dtype.itemsize
             for node in region.accesses

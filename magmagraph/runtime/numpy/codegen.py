@@ -133,6 +133,12 @@ class StepCode:
         self.name = f"fused_{self.key}"
         self.size = sum(len(code.code.text) for code in {c.key: c for c in self.codes}.values())
 
+    def text(self) -> str:
+        """Return the functions alone, for people: a structure that occurs twice stands once."""
+        bodies = {code.key: code for code in self.codes}
+        texts = (f"{describe(code)}\n{code.code.text.strip()}" for code in bodies.values())
+        return "\n\n".join(texts)
+
     def driver(self) -> str:
         """Return the kernel and the function that does one thread's chunks."""
         inputs = [len(body.inputs) for body in self.bodies]
@@ -294,6 +300,8 @@ def describe(code: BodyCode) -> str:
             what += "".join(f", {view.op.name}" for view in access.views if not view.op.alias)
         elif value.source is not node:
             what = f"{node.op.name} of {names[value.source]}"
+        elif "value" in node.attrs and not node.ndim:
+            what = str(node.attrs["value"])
         else:
             what = f"{node.op.name}({', '.join(names[i] for i in node.inputs)})"
         loops = ", ".join(f"i{loop}" for loop in sorted(value.loops))

@@ -18,7 +18,7 @@ from ...region import Fold, Output
 from ...region_access import is_unit
 from ...region_parts import MAX_STRIP, indexed
 from . import philox
-from .binding import crosses
+from .binding import BLOCK, crosses
 from .codegen_scalar import (
     apply_scalar,
     combine_expression,
@@ -34,10 +34,7 @@ from .scalar import computing_type
 if TYPE_CHECKING:
     from .codegen_rows import RowsCode
 
-__all__ = ["BLOCK", "Nest"]
-
-BLOCK = 4096  # floats that are added up before the sum goes into a double
-
+__all__ = ["Nest"]
 
 @dataclass
 class Block:
@@ -214,22 +211,35 @@ class Nest:
 
     def _counted(self, node: Node) -> str:
         """Return a function of an element's position."""
-        code, place = self.code, list(self.region.values).index(node)
         if node.op.kind is Kind.RANDOM:
-            terms = []
-            for loop in sorted(self.region.values[node].loops):
-                step = code.number(
-                    f"{code.of(node)}_step{loop}", "counter_step", place, loop
-                )
-                terms.append(times(code.index(loop), step))
-            keys = [
-                code.number(f"{code.of(node)}_key{i}", "random_key", place, i)
-                for i in range(2)
-            ]
-            step = self.value(node.inputs[0])
-            return philox.element(node.dtype, (keys[0], keys[1]), step, " + ".join(terms) or "0")
+            return self._random(node)
         loops = self.region.values[node].loops
-        return apply_scalar(node, [code.index(loop) for loop in loops] or ["0"])
+        return apply_scalar(node, [self.code.index(loop) for loop in loops] or ["0"])
+
+    def _random(self, node: Node) -> str:
+        """Return random bits: of one element, or out of a run that is drawn before the loop."""
+        code, place, name = self.code, list(self.region.values).index(node), self.code.of(node)
+        loops, axes = self.region.values[node].loops, self.region.counters[node]
+        run = bool(loops) and code.strips and self.inner == code.vector and self.inner in loops
+        run = run and is_unit(node, (), axes[self.inner])
+        terms = []
+        for loop in sorted(loops):
+            if run and loop == self.inner:
+                terms.append("first")
+                continue
+            step = code.number(f"{name}_step{loop}", "counter_step", place, loop)
+            terms.append(times(code.index(loop), step))
+        number = " + ".join(terms) or "0"
+        keys = [code.number(f"{name}_key{i}", "random_key", place, i) for i in range(2)]
+        step = self.value(node.inputs[0])
+        if not run:
+            return philox.element(node.dtype, (keys[0], keys[1]), step, number)
+        bits, width = 8 * node.dtype.itemsize, MAX_STRIP if self.region.row else BLOCK
+        self.blocks[len(self.loops) - 1].before += [
+            f"uint{bits}_t {name}_row[{width}];",
+            f"mg_random{bits}_row({name}_row, {keys[0]}, {keys[1]}, {step}, {number}, wide);",
+        ]
+        return f"{name}_row[i{self.inner}]"
 
     def _saved(self, node: Node) -> str:
         """Return the place of a saved element."""

@@ -1,0 +1,117 @@
+"""What `mg.function` is given: checked when it is built, with the text that names the mend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .config import config
+from .errors import DeviceError, GraphError, UpdateError, message
+from .graph import Node, topological
+from .op import Kind, describe
+from .ops.convert import as_node
+from .ops.leaf import Variable, variable
+from .ops.random import RANDOM_STEP
+
+
+def resolved_device(device: str) -> str:
+    """Return "cpu" for what this machine and version can run, or raise `DeviceError`."""
+    wanted = config.device if device == "auto" else device
+    if wanted in ("auto", "cpu"):
+        return "cpu"
+    family, _, number = str(wanted).partition(":")
+    if family == "cuda" and (not number or number.isdigit()):
+        raise DeviceError(
+            message(
+                f"device={device!r}: this version has no CUDA runtime", mend="device='cpu'"
+            )
+        )
+    raise DeviceError(
+        message(f"there is no device {device!r}", need="'auto', 'cpu', 'cuda' or 'cuda:1'")
+    )
+
+
+def check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the inputs as a tuple, or raise `GraphError`: no input, or listed twice."""
+    if isinstance(inputs, Node):
+        raise GraphError(message("inputs is one node", need="a list of inputs", mend="[x]"))
+    seen: set[Node] = set()
+    for node in inputs:
+        if not isinstance(node, Node) or "key" not in node.attrs:
+            what = describe(node) if isinstance(node, Node) else repr(node)
+            raise GraphError(
+                message(
+                    f"{what} is listed in inputs and is not an input",
+                    need="nodes made by mg.input(...), or mg.var(...) without init",
+                )
+            )
+        if node in seen:
+            raise GraphError(message(f"input '{node.name}' is listed twice in inputs"))
+        seen.add(node)
+    return tuple(inputs)
+
+
+def check_updates(updates: Any) -> list[tuple[Node, Node]]:
+    """Return updates as pairs, or raise `UpdateError`: no variable, twice, or another type."""
+    if updates is None:
+        return []
+    pairs = list(updates.items()) if isinstance(updates, Mapping) else list(updates)
+    seen: set[Node] = set()
+    checked: list[tuple[Node, Node]] = []
+    for target, new in pairs:
+        if not isinstance(target, Variable):
+            what = describe(target) if isinstance(target, Node) else repr(target)
+            raise UpdateError(
+                message(
+                    f"{what} is updated and is not a variable",
+                    need="a variable, made by mg.variable(...) or mg.var(..., init=...)",
+                )
+            )
+        if target in seen:
+            raise UpdateError(message(f"variable '{target.name}' is updated twice"))
+        seen.add(target)
+        value = as_node(new, target.dtype)
+        if value.dtype != target.dtype:
+            raise UpdateError(
+                message(
+                    f"the update of variable '{target.name}' ({target.type}) is {value.type}",
+                    need=f"dtype {target.dtype.name}",
+                    mend=f"mg.cast(value, '{target.dtype.name}')",
+                )
+            )
+        if value.shape != target.shape:
+            raise UpdateError(
+                message(
+                    f"the update of variable '{target.name}' ({target.type}) is {value.type}",
+                    need=f"shape {target.shape}",
+                )
+            )
+        checked.append((target, value))
+    return checked
+
+
+def check_leaves(
+    inputs: Sequence[Node], outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
+) -> None:
+    """Raise `GraphError` where the graph needs an input that is not listed."""
+    known = set(inputs)
+    for node in topological([*outputs, *(value for _, value in updates)]):
+        if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in known:
+            raise GraphError(
+                message(
+                    f"the graph needs the input {describe(node)}, which is not listed in inputs",
+                    mend=f"mg.function([..., {node.name}], ...)",
+                )
+            )
+
+
+def random_step(
+    outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]]
+) -> Variable | None:
+    """Return a step counter of the function's own where anything in it is random."""
+    roots = [*outputs, *(value for _, value in updates)]
+    if any(node.op is RANDOM_STEP for node in topological(roots)):
+        return variable("random_step", init=np.int64(0))
+    return None

@@ -1,0 +1,231 @@
+"""Nodes: what users hold.
+
+A `Node` is immutable and made by calling an `Op`. Nodes are equal by identity, and each keeps the
+user's line that made it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from .dims import Constraint
+from .errors import message
+from .op import _NODE, Line, Op
+from .types import Extent, Shape, TypeLike
+
+if TYPE_CHECKING:
+    from .ops.operators import Operators
+else:  # ops/operators.py hangs them on Node, once the operations are there
+    Operators = object
+
+
+class Node(Operators):
+    """A value of a symbolic graph: an operation applied to other nodes.
+
+    Attributes
+    ----------
+    op, inputs, attrs
+        The operation record, its operands, its keyword arguments (not to be changed).
+    type
+        A `Type`, or a tuple of them for operations with several results.
+    name, line
+        The user's name for it, and the user's source line that made it.
+    constraints
+        Equalities between extents that can be checked at the call only.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "constraints", "inputs", "line", "name", "op", "type")
+
+    __array_ufunc__ = None  # ndarray * node asks the node
+    __array_priority__ = 1000
+
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: Mapping[str, Any]
+    type: Any  # TypeLike; Any keeps rules readable: most operations have one result
+    name: str | None
+    line: Line | None
+    constraints: tuple[Constraint, ...]
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Mapping[str, Any],
+        type: TypeLike,
+        name: str | None = None,
+        line: Line | None = None,
+        constraints: tuple[Constraint, ...] = (),
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.type = type
+        self.name = name
+        self.line = line
+        self.constraints = constraints
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+        return self.type.dtype  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> Shape:
+        """The extents: ints, and `Dim` where named or anonymous."""
+        return self.type.shape  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> Extent:
+        """Number of elements."""
+        return self.type.size  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Node):
+            return self is other
+        raise TypeError(
+            message(
+                "== between nodes is identity (nodes are dictionary keys) and is not defined "
+                f"against {type(other).__name__}",
+                mend="mg.equal(a, b) compares values",
+            )
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    __hash__ = object.__hash__
+
+    def _no_value(self, what: str, mend: str) -> NoReturn:
+        raise TypeError(
+            message(f"{what} of a node has no meaning: nothing has run yet", mend=mend)
+        )
+
+    def __bool__(self) -> bool:
+        self._no_value("the truth value", "mg.where(condition, a, b), or node.eval() for the value")
+
+    def __float__(self) -> float:
+        self._no_value("float()", "node.eval() for the value")
+
+    def __int__(self) -> int:
+        self._no_value("int()", "node.eval() for the value")
+
+    def __index__(self) -> int:
+        self._no_value("an index made", "mg.take(x, node), or node.eval() for the value")
+
+    def __complex__(self) -> complex:
+        self._no_value("complex()", "node.eval() for the value")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._no_value(
+            "np.asarray()",
+            "node.eval() for the value, or a function of magmagraph in NumPy's place",
+        )
+
+    def __repr__(self) -> str:
+        label = f"'{self.name}' " if self.name else ""
+        return f"<{self.op.name} {label}{self.type!r}>"
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_unflatten, (_flatten(self),))
+
+
+_NODE.append(Node)
+
+
+class Key:
+    """The identity of an input leaf, kept through pickling and freezing."""
+
+    __slots__ = ("__weakref__", "name", "node", "serial")
+    _serials = itertools.count()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.serial = next(Key._serials)
+        self.node: weakref.ref[Node] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Key, (self.name,))
+
+
+def topological(
+    roots: Iterable[Node], stop: Callable[[Node], bool] | None = None
+) -> list[Node]:
+    """Return every node that the roots need, operands first, each once; no recursion.
+
+    Nodes for which `stop` is true are listed but not entered.
+    """
+    order: list[Node] = []
+    done: set[int] = set()
+    stack: list[Node | None] = []
+    pending: list[Node] = []
+    for root in roots:
+        if id(root) in done:
+            continue
+        stack.append(root)
+        while stack:
+            node = stack.pop()
+            if node is None:
+                finished = pending.pop()
+                if id(finished) not in done:
+                    done.add(id(finished))
+                    order.append(finished)
+                continue
+            if id(node) in done:
+                continue
+            if not node.inputs or (stop is not None and stop(node)):
+                done.add(id(node))
+                order.append(node)
+                continue
+            stack.append(None)
+            pending.append(node)
+            for operand in reversed(node.inputs):
+                if id(operand) not in done:
+                    stack.append(operand)
+    return order
+
+
+def _flatten(root: Node) -> list[tuple[Any, ...]]:
+    """Return the nodes below `root` as records that hold indexes, for pickling."""
+    order = topological([root])
+    number = {id(node): i for i, node in enumerate(order)}
+    return [
+        (
+            type(node),
+            node.op,
+            tuple(number[id(i)] for i in node.inputs),
+            dict(node.attrs),
+            node.type,
+            node.name,
+            node.line,
+            node.constraints,
+        )
+        for node in order
+    ]
+
+
+def _unflatten(records: list[tuple[Any, ...]]) -> Node:
+    nodes: list[Node] = []
+    for kind, op, inputs, attrs, type_, name, line, constraints in records:
+        owner = attrs.get("key", attrs.get("state"))
+        known = owner.node() if owner is not None and owner.node is not None else None
+        if known is None:
+            operands = tuple(nodes[i] for i in inputs)
+            known = kind(op, operands, attrs, type_, name, line, constraints)
+            if owner is not None:
+                owner.node = weakref.ref(known)
+        nodes.append(known)
+    return nodes[-1]

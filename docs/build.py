@@ -11,6 +11,7 @@ import inspect
 import io
 import os
 import re
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ NOTE = "<!-- Made by docs/build.py from the code: change it there, then run `mak
 
 
 def pages() -> dict[Path, str]:
-    """Return the text of each generated page."""
-    written = [HERE.parent / "README.md", HERE / "guide.md", HERE / "walkthrough.md"]
-    return {
-        HERE / "ops.md": operations(),
-        HERE / "passes.md": pipeline(),
-        **{page: with_output(page) for page in written},
-    }
+    """Return the text of each page that the code has a part in, as it should be."""
+    made = {HERE / "ops.md": operations, HERE / "passes.md": pipeline}
+    found = {page: page_of() for page, page_of in made.items()}
+    return found | {page: with_output(page) for page in written() if page not in made}
+
+
+def written() -> list[Path]:
+    """Return the pages that show Python."""
+    root = HERE.parent
+    every = [root / "README.md", root / "CONTRIBUTING.md", *sorted(HERE.rglob("*.md"))]
+    return [page for page in every if "```python\n" in page.read_text(encoding="utf-8")]
 
 
 def operations() -> str:
@@ -99,11 +104,12 @@ def with_output(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     set_threads(1)  # workspaces are planned for the threads of the machine
     try:
-        # Pages show line numbers of their own, which move when shown output grows.
-        for _ in range(4):
-            before, text = text, _renewed(path, text)
-            if text == before:
-                break
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            # Pages show line numbers of their own, which move when shown output grows.
+            for _ in range(4):
+                before, text = text, _renewed(path, text)
+                if text == before:
+                    break
     finally:
         set_threads(None)
     return text
@@ -139,7 +145,7 @@ def unmeasured(text: str) -> str:
     """
     text = re.sub(r"(?:variable '\w+'|output \d+)$", "", text, flags=re.M)
     text = re.sub(r"\d+(?:\.\d+(?:e[-+]\d+)?|%)", "#", text)
-    return re.sub(r" +", " ", text)
+    return re.sub(r" +$", "", re.sub(r" +", " ", text), flags=re.M)
 
 
 def _prose(docstring: str) -> str:

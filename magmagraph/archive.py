@@ -35,7 +35,7 @@ _SOURCE = "source.txt"
 _SETTINGS = "settings.json"
 _KEPT = ("optimized.txt", "plan.txt", "report.json")  # to read and compare; not needed to run
 _PLAIN_SETTINGS = (
-    "precision", "skip", "distribute", "nan", "deterministic", "compile_budget", "options",
+    "precision", "skip", "nan", "deterministic", "compile_budget", "options",
 )
 _STAMP = (1980, 1, 1, 0, 0, 0)  # equal functions make equal files
 

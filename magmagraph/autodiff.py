@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .collection import collection_paused
 from .dtypes import is_float
 from .errors import GradientError, ShapeError, message
 from .graph import Node, topological
@@ -182,6 +183,13 @@ def sweep(
     Cotangents have the shapes and dtypes of their outputs. Where a target is computed from
     another one, the other's cotangent includes that path, unless targets are `free` of each other.
     """
+    with collection_paused():
+        return _sweep(outputs, cotangents, targets, free)
+
+
+def _sweep(
+    outputs: Sequence[Node], cotangents: Sequence[Node], targets: Labelled, free: bool
+) -> list[Node | None]:
     wanted = {id(target) for _, target in targets}
     order = topological(outputs, stop=(lambda node: id(node) in wanted) if free else None)
     carries = set(wanted)  # nodes through which a gradient can reach a target

@@ -12,6 +12,7 @@ from .dims import Constraint
 from .dtypes import can_feed, canonical, is_float
 from .errors import DTypeError, FeedError, message
 from .graph import Node
+from .types import Type
 
 
 def _label(node: Node) -> str:
@@ -164,7 +165,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
         raise FeedError(
             message(
                 f"{_label(node)} is fed an array of shape {array.shape}",
-                need=f"{len(node.shape)} axes, shape ({', '.join(map(str, node.shape))})",
+                need=f"{len(node.shape)} axes, shape {node.shape}",
             )
         )
     if not array.flags.c_contiguous or not array.flags.aligned:
@@ -185,13 +186,14 @@ def bind_sizes(
         A shape does not fit its input, two inputs disagree on a dimension, or a constraint of
         the graph does not hold; the text names the input, or the node and its line.
     """
-    solved = dims.solve([node.shape for node in inputs], list(shapes))
+    names = [_label(node) for node in inputs]
+    solved = dims.solve([node.shape for node in inputs], list(shapes), names)
     if isinstance(solved, dims.BindingFailure):
         node = inputs[solved.index]
         raise FeedError(
             message(
                 f"{_label(node)} is fed an array of shape {shapes[solved.index]}: {solved}",
-                need=f"shape ({', '.join(map(str, node.shape))})",
+                need=f"shape {node.shape}",
             )
         )
     sizes = dict(solved)
@@ -206,3 +208,24 @@ def bind_sizes(
                 )
             )
     return sizes
+
+
+def check_targets(targets: Sequence[Any], types: Sequence[Type]) -> None:
+    """Raise unless results of these types can be written into the arrays of ``out=``.
+
+    Raises
+    ------
+    FeedError
+        One is no array, cannot be written, or has another shape or another kind of dtype.
+    """
+    for position, (target, type_) in enumerate(zip(targets, types, strict=True)):
+        place = f"out[{position}]"
+        need = f"a NumPy array of shape {type_.shape} and dtype {type_.dtype.name}"
+        if not isinstance(target, np.ndarray):
+            raise FeedError(message(f"{place} is a {type(target).__name__}", need=need))
+        if target.shape != type_.shape:
+            raise FeedError(message(f"{place} has shape {target.shape}", need=need))
+        if not np.can_cast(type_.dtype, target.dtype, "same_kind"):
+            raise FeedError(message(f"{place} has dtype {target.dtype.name}", need=need))
+        if not target.flags.writeable:
+            raise FeedError(message(f"{place} is read-only", need=need))

@@ -13,9 +13,10 @@ import numpy as np
 
 from . import dims
 from .arguments import check_inputs, check_leaves, check_updates, random_step, resolved_device
+from .collection import collection_paused
 from .config import config
 from .errors import DeviceError, message
-from .feeds import Signature, bind_sizes, conform
+from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
 from .ops.convert import as_node
 from .ops.random import RANDOM_STEP
@@ -137,6 +138,7 @@ class Function:
                     precision=settings["precision"],
                     deterministic=settings["deterministic"],
                     device=self.device,
+                    compile_budget=settings["compile_budget"],
                     choose=_choose,
                     **settings["options"],
                 )
@@ -164,7 +166,8 @@ class Function:
             self.compile(sizes)
             from .passes import specialize
 
-            bound = self._compiled.bind(specialize.specialize(self._compiled.plan, sizes))
+            with collection_paused():
+                bound = self._compiled.bind(specialize.specialize(self._compiled.plan, sizes))
             self._causes[shapes] = self._cause(sizes)
             self._bound[shapes] = bound
             while len(self._bound) > max(1, config.specializations):
@@ -227,6 +230,8 @@ class Function:
             ]
             bound = self._specialize(tuple(array.shape for array in arrays))
             targets = None if out is None else self._structure.match(out)
+            if targets is not None:  # before anything runs: a refused call changes no variable
+                check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
             return self._structure.build(bound.run(arrays, targets))
 
     def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
@@ -239,7 +244,8 @@ class Function:
         feeds
             With a number of calls: the feeds of each.
         keep
-            ``"all"`` stacks each output over the steps; ``"last"`` returns the last.
+            ``"all"`` stacks each output over the steps, or lists them where their shapes differ
+            (rows of a last, partial batch); ``"last"`` returns the last.
         """
         if keep not in ("all", "last"):
             raise ValueError(message(f"keep={keep!r}", need="'all' or 'last'"))
@@ -261,7 +267,13 @@ class Function:
                 stacked.append(Structure(result).leaves)
         if keep == "last" or result is None:
             return result
-        return self._structure.build([np.stack(column) for column in zip(*stacked, strict=True)])
+        # With a last, partial batch the steps of an output of rows do not stack: a list then.
+        return self._structure.build(
+            [
+                np.stack(column) if len({part.shape for part in column}) == 1 else list(column)
+                for column in zip(*stacked, strict=True)
+            ]
+        )
 
     # ------------------------------------------------------------------ seeing
 
@@ -465,7 +477,7 @@ def synchronize(device: str = "auto") -> None:
     >>> import magmagraph as mg
     >>> mg.synchronize("cpu")
     """
-    _device(device)
+    resolved_device(device)
 
 
 def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int]) -> str:

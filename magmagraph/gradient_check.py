@@ -150,7 +150,10 @@ def check_gradients(
         starts = [n for n in topological([output]) if n.op.kind is Kind.LEAF and _owned(n)]
         chosen = starts if wrt is None else [node for _, node in leaves(wrt, "wrt")]
     else:
-        arrays = [np.asarray(a) for a in (point if isinstance(point, tuple) else (point,))]
+        # A list of numbers is one array, a list that holds arrays is a sequence of them.
+        listed = isinstance(point, list) and any(isinstance(a, np.ndarray) for a in point)
+        several = isinstance(point, tuple) or listed
+        arrays = [np.asarray(a) for a in (point if several else (point,))]
         chosen = [
             input(f"argument {i}", a.shape, FLOAT64 if a.dtype.kind == "f" else a.dtype)
             for i, a in enumerate(arrays)

@@ -107,6 +107,11 @@ class Graph:
         return (*self.effects, *self.outputs, *(value for _, value in self.updates))
 
     @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """What passes found out about it, by topic; kept as long as the graph lives."""
+        return {}
+
+    @functools.cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node once, operands first (the schedule where there is one)."""
         if self.order is not None:

@@ -128,6 +128,9 @@ class Op:
         ``evaluate(xp, *arrays, **attrs)``: the array expression, ``xp`` being numpy or cupy.
         Extents in attrs are concrete ints by then. Float16 and bfloat16 operands of arithmetic
         kinds arrive as float32; the caller casts the result to the node's dtype.
+    into
+        ``into(xp, target, *arrays, **attrs)``: the same value, written into an array. Without it
+        what `evaluate` makes is copied: a second array for as long.
     scalar
         C expression over operands ``a, b, c, d`` for generated kernels, or a function from the
         operand dtype to one. ``$name(...)`` is a math function resolved to the dtype's variant
@@ -169,6 +172,7 @@ class Op:
     evaluate: Callable[..., Any]
     doc: str = ""
     effect: Effect = Effect.PURE
+    into: Callable[..., object] | None = None
     scalar: ScalarRule | None = None
     reduction: Reduction | None = None
     gradient: Callable[[Node, Node], Sequence[Node | None]] | None = None
@@ -200,6 +204,10 @@ class Op:
         """Run the shape rule: the type of the result, and what must hold at the call."""
         call = Call(self, inputs)
         result = self.rule(call, *[node.type for node in inputs], **attrs)
+        for node in inputs:
+            if node.type == result:
+                result = node.type  # one object for all: large graphs hold few types
+                break
         return result, tuple(call.constraints)
 
     def __repr__(self) -> str:
@@ -330,6 +338,7 @@ class Line:
 
 _PACKAGE = __name__.rpartition(".")[0]
 _PREFIX = _PACKAGE + "."
+_lines: dict[tuple[str, int], Line] = {}  # each line once, however many nodes it makes
 
 
 def caller_line() -> Line | None:
@@ -338,6 +347,8 @@ def caller_line() -> Line | None:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module != _PACKAGE and not module.startswith(_PREFIX):
-            return Line(frame.f_code.co_filename, frame.f_lineno)
+            place = (frame.f_code.co_filename, frame.f_lineno)
+            known = _lines.get(place)
+            return known if known is not None else _lines.setdefault(place, Line(*place))
         frame = frame.f_back  # type: ignore[assignment]
     return None

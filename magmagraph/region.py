@@ -14,12 +14,12 @@ over the kept axes at the end: the column sums of a bias gradient, and the bias 
 them.
 
 Where the innermost loop is not reduced, but ``R`` is (batch norm over the batch), the kernel
-takes a strip of the innermost axis at a time, and a "row" is that strip of columns.
+takes a strip of the innermost axis at a time, and a "row" is that strip of columns. Rows that are
+too short for a vector loop (ten classes) are put side by side in strips, too.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
 from . import dims
@@ -82,9 +82,15 @@ def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Ref
     return verdict
 
 
-@functools.lru_cache(maxsize=8192)
 def _known(body: Graph) -> Region | Refusal:
     """Return what holds for all sizes, which several passes and the code generators ask for."""
+    verdict = body.facts.get("region")
+    if verdict is None:
+        verdict = body.facts["region"] = _judged(body)
+    return verdict
+
+
+def _judged(body: Graph) -> Region | Refusal:
     try:
         region = _analyze(body)
     except Refused as refused:

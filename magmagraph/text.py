@@ -103,6 +103,7 @@ def write_node(node: Node, shown: int = PRINTED) -> str:
 
 
 Node.__str__ = write_node  # type: ignore[assignment]
+Graph.__str__ = lambda self: dump(self)  # type: ignore[method-assign]
 
 
 def constants(graph: Graph) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import dims
+from .collection import collection_paused
 from .dims import Constraint
 from .errors import GraphError, MagmagraphError
 from .graph import Graph, Key, Node
@@ -85,8 +86,9 @@ def load(
         from .text_plan import load_plan
 
         return load_plan(text, data=data, values=values)
-    reader = Reader(text, GraphError, data, values)
-    return reader.graph(reader.rows(), "the text")
+    with collection_paused():
+        reader = Reader(text, GraphError, data, values)
+        return reader.graph(reader.rows(), "the text")
 
 
 class Reader(Rows):

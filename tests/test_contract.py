@@ -278,7 +278,8 @@ def test_promotion() -> None:
             assert (nodes[other] * nodes[name]).dtype == nodes[name].dtype
     assert (nodes["bfloat16"] + nodes["float16"]).dtype == FLOAT32
     assert (nodes["float32"] + nodes["float64"]).dtype == np.float64
-    assert (nodes["int8"] + 1).dtype == np.int8 and (nodes["int8"] + nodes["int64"]).dtype == np.int64
+    assert (nodes["int8"] + 1).dtype == np.int8
+    assert (nodes["int8"] + nodes["int64"]).dtype == np.int64
     assert (nodes["int8"] * 2.0).dtype == FLOAT32
 
 
@@ -385,7 +386,8 @@ def draws(seed: int) -> list[list[np.ndarray]]:
     mg.random.seed(seed)
     nodes = [
         mg.random.normal((3, 4), mean=1.0, std=2.0), mg.random.uniform((12,)),
-        mg.random.bernoulli((12,), 0.5), mg.random.randint((12,), 0, 1000), mg.random.permutation(12),
+        mg.random.bernoulli((12,), 0.5), mg.random.randint((12,), 0, 1000),
+        mg.random.permutation(12),
     ]
     f = mg.function([], nodes)
     return [f() for _ in range(3)]

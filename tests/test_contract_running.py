@@ -86,6 +86,23 @@ def test_results_are_the_callers() -> None:
     agree(into[1], 2)
 
 
+@pytest.mark.parametrize(
+    ("out", "text"),
+    [
+        (np.empty((3, 3), np.float32), "shape"),
+        (np.empty((2, 3), np.int32), "int32"),
+        ([[0.0] * 3] * 2, "form"),
+    ],
+)
+def test_out_is_checked_before_anything_runs(out: Any, text: str) -> None:
+    """A refused call leaves the variables as they were."""
+    x, v = mg.var("x", shape=("batch", 3)), mg.var("v", init=1.0)
+    f = mg.function([x], [x * v], updates={v: v + 1.0})
+    with pytest.raises(mg.FeedError, match=text):
+        f(BATCH, out=[out])
+    assert v.value == 1
+
+
 def test_updates_land_together() -> None:
     """All see the values from before; a call that fails changes none."""
     x = mg.var("x", shape=())
@@ -190,6 +207,8 @@ def test_what_a_function_shows() -> None:
     assert f.memory.feeds == f.memory.results == 48
     assert f.memory.total >= 96
     assert "soft" in repr(f)
+    assert "softmax" not in str(f.graph) and "fused" in str(f.graph)
+    assert str(f.source_graph).splitlines()[-1].startswith("return %")
 
 
 def test_saving_and_loading(tmp_path: Path) -> None:
@@ -232,6 +251,8 @@ def test_running_many_batches() -> None:
     outputs, stacked = f.run(3, (X[:4], Y[:4]))
     assert outputs.shape == (3, 4) and stacked.shape == (3,)
     assert stacked[0] > stacked[1] > stacked[2]
+    ragged, loss = f.run(mg.batches(X, Y, size=4, shuffle=False))
+    assert [len(part) for part in ragged] == [4, 4, 2] and loss.shape == (3,)
     assert len(mg.batches(X, Y, size=4, drop_last=True)) == 2
     seen = np.concatenate([y for _, y in mg.batches(X, Y, size=4, shuffle=True, seed=0)])
     np.testing.assert_array_equal(np.sort(seen), Y)
@@ -285,8 +306,10 @@ def test_looking_at_things(tmp_path: Path) -> None:
     """print, mg.show, mg.to_networkx, explain and check."""
     import networkx
 
-    f, x, t, W = step()
+    _, x, t, W = step()
     y = x @ W
+    loss = mg.mean((y - t) ** 2)
+    f = mg.function([x, t], [y, loss], updates={W: W - 0.1 * mg.grad(loss, W)})
     assert "matmul" in str(y)
     for thing in (y, [y, x], f, f.report.records[0]):
         shown = mg.show(thing)

@@ -12,18 +12,24 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-# Less than the defaults, where these take long.
-ARGUMENTS = {"digits.py": ["--epochs", "1", "--hidden", "32"]}
+# Less than the defaults, where these take long; and what else there is to run.
+ARGUMENTS = {
+    "digits.py": [["--epochs", "1", "--hidden", "32"]],
+    "classifier.py": [["digits", "--epochs", "10"], ["iris", "--epochs", "10"]],
+}
+RUNS = [(path, given) for path in EXAMPLES for given in ARGUMENTS.get(path.name, [[]])]
 
 
 def test_arguments_are_those_of_examples():
     assert set(ARGUMENTS) <= {path.name for path in EXAMPLES}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(path, tmp_path):
+@pytest.mark.parametrize(
+    ("path", "given"), RUNS, ids=[" ".join([path.name, *given[:1]]) for path, given in RUNS]
+)
+def test_example_runs(path, given, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(path), *ARGUMENTS.get(path.name, [])],
+        [sys.executable, "-W", "error", str(path), *given],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -1,11 +1,13 @@
 """Memory of ten named graphs: what is planned against the least that the order needs.
 
-``f.plan.largest_live`` is the largest set of arena slots alive in one step; no layout can take less.
+``f.plan.largest_live`` is the largest set of arena slots alive in one step: no layout takes less.
 ``f.memory`` is compared with the arrays and the block that the runtime holds.
 """
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 
 import magmagraph as mg
 
+OBJECTS = 16 << 10  # bytes of Python's own objects in a call
 N = 64  # rows of every graph
 Graph = tuple[list[mg.Node], list[mg.Node], dict[mg.Node, mg.Node]]
 
@@ -44,7 +47,7 @@ def mlp_step() -> Graph:
     x, labels = mg.var("x", shape=("batch", 100)), mg.var("k", shape=("batch",), dtype="int32")
     sizes = [100, 80, 60, 40, 10]
     parameters, y = [], x
-    for i, (m, n) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (m, n) in enumerate(itertools.pairwise(sizes)):
         W, b = weight(f"W{i}", m, n), mg.var(f"b{i}", init=np.zeros(n, np.float32))
         y = y @ W + b
         y = mg.sigmoid(y) if n != 10 else y
@@ -97,17 +100,12 @@ def softmax_regression() -> Graph:
 
 
 def matmul_tree() -> Graph:
-    """Products of products: sixteen leaves of several sizes."""
+    """Products of products: sixteen leaves, joined pair by pair."""
     x = mg.var("x", shape=("batch", 32))
-    level = [mg.tanh(x @ weight(f"L{i}", 32, 32 + 8 * (i % 4))) for i in range(16)]
+    level = [mg.tanh(x @ weight(f"L{i}", 32, 32)) for i in range(16)]
+    level = [a.T @ b for a, b in zip(level[::2], level[1::2], strict=True)]
     while len(level) > 1:
-        level = [
-            mg.tanh(a.T @ b).T if len(level) == 16 else mg.tanh(a @ mg.sum(b, axis=0))
-            for a, b in zip(level[::2], level[1::2], strict=True)
-        ] if len(level) == 16 else [mg.concatenate([a, b], axis=1) for a, b in
-                                    zip(level[::2], level[1::2], strict=True)] if (
-            all(a.shape[0] == b.shape[0] for a, b in zip(level[::2], level[1::2], strict=True))
-        ) else [mg.sum(level[0]) + sum(mg.sum(n) for n in level[1:])]
+        level = [a @ b for a, b in zip(level[::2], level[1::2], strict=True)]
     return [x], level, {}
 
 
@@ -174,9 +172,25 @@ def test_memory_is_what_is_taken(make: Callable[[], Graph]) -> None:
     held = {node for node in f.graph.nodes if isinstance(node, mg.Variable)}
     held |= {variable for variable, _ in f.graph.updates}
     assert memory.variables == sum(node.value.nbytes for node in held)
-    assert memory.arena == f.plan.arena
-    assert memory.workspaces >= 0
+    assert memory.arena == f.plan.arena == f._last._arena.nbytes
+    assert 0 <= memory.workspaces
     assert memory.total == (
         memory.arena + memory.feeds + memory.results + memory.variables + memory.constants
     )
-    assert f._last.held == memory.arena
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+def test_a_call_takes_no_more(make: Callable[[], Graph]) -> None:
+    """Beside the planned block a call allocates its results and next to nothing else."""
+    f, feeds = compiled(make)
+    for _ in range(3):
+        results = f(*feeds)
+    size = sum(np.asarray(result).nbytes for result in results)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        results = f(*feeds)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak <= size + OBJECTS

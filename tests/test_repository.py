@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import os
 import re
 import subprocess
@@ -280,43 +279,6 @@ def test_the_gate_runs_the_tests():
 
 # ------------------------------------------------------------------- what is written about it
 
-PAGES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    if path.is_file()
-)
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def snippets(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the first line's number and the text of each block of Python."""
-    for match in FENCE.finditer(text):
-        if match[1] == "python":
-            yield text.count("\n", 0, match.start(2)) + 1, match[2]
-
-
-def test_snippets_are_found_with_their_lines():
-    text = "a\n```python\nx = 1\n```\n```\nplain\n```\n```python\ny = x\nz = y\n```\n"
-    assert list(snippets(text)) == [(3, "x = 1\n"), (9, "y = x\nz = y\n")]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_snippets_run(page, tmp_path, monkeypatch):
-    """The blocks of a page run one after the other, as a reader would type them."""
-    monkeypatch.chdir(tmp_path)
-    space: dict[str, object] = {"__name__": "__main__"}
-    for line, code in snippets((ROOT / page).read_text(encoding="utf-8")):
-        # Empty lines in front, so that a traceback shows the line of the page.
-        exec(compile("\n" * (line - 1) + code, str(ROOT / page), "exec"), space)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
-    text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
-    targets = [t for t in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in t]
-    base = (ROOT / page).parent
-    assert [target for target in targets if not (base / target).exists()] == []
-
 
 def environment_names() -> set[str]:
     """Return the environment variables that the package reads: all its own, and foreign ones."""
@@ -341,18 +303,3 @@ def test_environment_page_lists_each_variable_and_no_other():
     text = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([A-Z0-9_]+)`", text, re.MULTILINE))
     assert listed == environment_names()
-
-
-def test_generated_pages_are_up_to_date(monkeypatch):
-    monkeypatch.setenv("MAGMAGRAPH_TUNING", "0")  # which the script sets
-    spec = importlib.util.spec_from_file_location("build", ROOT / "docs" / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    stale = [
-        path.relative_to(ROOT).as_posix()
-        for path, text in build.pages().items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ]
-    assert stale == [], "run `make docs`"

@@ -275,3 +275,15 @@ def test_binary_cross_entropy_by_hand() -> None:
     value, gradient = f(LINE.astype(np.float32), target)
     agree(value, np.logaddexp(0.0, LINE) - target * LINE)
     agree(gradient, np.exp(-np.logaddexp(0.0, -LINE)) - target)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_log_softmax_of_other_dtypes(dtype: str) -> None:
+    """The value is finite also where the softmax itself underflows in the dtype."""
+    x = mg.var("x", shape=("rows", 4), dtype=dtype)
+    fed = ROWS.astype(x.dtype)
+    exact = fed.astype(np.float64)
+    value = mg.log(mg.softmax(x)).eval({x: fed})
+    expected = log_softmax(exact)
+    assert value.dtype == x.dtype
+    assert tolerance(x.dtype, "stable").close(value, expected, np.abs(exact).max())

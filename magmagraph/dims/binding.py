@@ -147,7 +147,9 @@ class BindingFailure:
 
 
 def solve(
-    shapes: Sequence[tuple[Extent, ...]], actual: Sequence[tuple[int, ...]]
+    shapes: Sequence[tuple[Extent, ...]],
+    actual: Sequence[tuple[int, ...]],
+    names: Sequence[str] | None = None,
 ) -> dict[str, int] | BindingFailure:
     """Derive the sizes of dimensions from actual shapes.
 
@@ -160,6 +162,8 @@ def solve(
         The symbolic ones.
     actual : sequence of tuples of int
         As many.
+    names : sequence of str, optional
+        What failures call the shapes' owners: "input 0" and so on otherwise.
 
     Returns
     -------
@@ -196,7 +200,8 @@ def solve(
                 compound.append((index, axis, extent, size))
             elif sizes.setdefault(extent.name, size) != size:
                 first, where = origin[extent.name]
-                place = "" if first == index else f" of input {first}"
+                owner = f"input {first}" if names is None else names[first]
+                place = "" if first == index else f" of {owner}"
                 return BindingFailure(
                     index,
                     axis,

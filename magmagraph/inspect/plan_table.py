@@ -31,7 +31,6 @@ def plan_table(plan: Plan) -> str:
     step  kernel  bytes  FLOPs  computes
        0  gemm      104     48  s3 = x @ W
        1  fused      64      8  result 0 = tanh of s3
-    -- commit: the steps below cannot fail, and only they write variables
     <BLANKLINE>
     slot  bytes  offset  alive
     s3       32       0  steps 0 to 1
@@ -45,7 +44,8 @@ def plan_table(plan: Plan) -> str:
     head, *lines = table(rows, left=(1, 4)).splitlines()
     indent = head.index(rows[0][-1])
     lines = [head, *(_folded(line, indent) for line in lines)]
-    lines.insert(1 + plan.commit, _COMMIT)
+    if plan.commit < len(plan.steps):
+        lines.insert(1 + plan.commit, _COMMIT)
     if plan.sizes:
         lines.insert(0, ", ".join(f"{name} = {size}" for name, size in plan.sizes.items()))
     slots = list(_slots(plan))
@@ -79,7 +79,7 @@ def _computes(step: Step, plan: Plan) -> str:
         more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
         formula = ", ".join(inside[:_SHOWN]) + more
         if reads:
-            formula += " of " + ", ".join(reads)
+            formula += " of " + ", ".join(dict.fromkeys(reads))
     taken = {value.slot for value in step.inputs}
     shared = [_name(value, plan) for value in step.outputs if value.slot in taken]
     text = f"{', '.join(writes)} = {formula}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +117,8 @@ class Profile:
         )
 
     def __str__(self) -> str:
-        head = ("step", "kernel", "us", "share", "MB", "GB/s", "GFLOP/s", "operations", "lines")
+        unit, size = ("MB", 1e6) if self.bytes >= 1e6 else ("kB", 1e3)
+        head = ("step", "kernel", "us", "share", unit, "GB/s", "GFLOP/s", "operations", "lines")
         whole = max(1, self.nanoseconds)
         rows: list[tuple[str, ...]] = [head]
         for step in self.steps:
@@ -127,15 +128,15 @@ class Profile:
                     step.kernel,
                     f"{step.nanoseconds / 1e3:.1f}",
                     f"{step.nanoseconds / whole:.0%}",
-                    f"{step.bytes / 1e6:.3f}",
+                    f"{step.bytes / size:.3f}",
                     f"{step.gigabytes_per_second:.1f}",
                     f"{step.gigaflops:.1f}",
                     _short(step.operations),
-                    _short([line.rpartition("/")[2] for line in step.lines]),
+                    _short(_by_file(step.lines)),
                 )
             )
         rows.append(
-            ("all", "", f"{self.nanoseconds / 1e3:.1f}", "", f"{self.bytes / 1e6:.3f}",
+            ("all", "", f"{self.nanoseconds / 1e3:.1f}", "", f"{self.bytes / size:.3f}",
              f"{self.bytes / whole:.1f}", f"{self.flops / whole:.1f}", "", "")
         )
         return table(rows, left=(1, 7, 8))
@@ -155,6 +156,19 @@ def table(rows: list[tuple[str, ...]], left: tuple[int, ...]) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def _by_file(lines: Iterable[str]) -> list[str]:
+    """Return lines as texts, each file named once: ``net.py:3``, ``5``, ``other.py:7``."""
+    numbers: dict[str, list[int]] = {}
+    for line in lines:
+        file, _, number = line.rpartition("/")[2].rpartition(":")
+        numbers.setdefault(file, []).append(int(number))
+    return [
+        f"{file}:{number}" if first else str(number)
+        for file, found in numbers.items()
+        for first, number in zip([True] + [False] * len(found), sorted(found), strict=False)
+    ]
 
 
 def _short(parts: Any) -> str:

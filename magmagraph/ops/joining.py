@@ -184,6 +184,7 @@ CONCATENATE = Op(
     doc="Arrays joined along an axis that they have.",
     rule=_concatenate_type,
     evaluate=lambda xp, *operands, axis: xp.concatenate(operands, axis=axis),
+    into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
     gradient=_concatenate_gradient,
     function=concatenate,
     samples=lambda: [

@@ -30,7 +30,9 @@ from typing import Any
 
 from ..dtypes import is_float
 from ..graph import Graph, Node, Trace
+from ..op import Kind
 from ..ops.contraction import MATMUL
+from ..ops.elementwise import MULTIPLY
 from ..ops.layout import BROADCAST_TO, TRANSPOSE, reshape
 from ..ops.lowered import GEMM, gemm
 from ..ops.reduction import SUM
@@ -215,6 +217,29 @@ def _transposed_product(match: Match) -> Node | None:
     return GEMM(b, a, *rest, **attrs)
 
 
+def _scaled_factor(match: Match) -> Node | None:
+    """A scalar factor of a matrix that is in memory anyway is the product's alpha."""
+    node = match.root
+    if node.attrs["scaled"] or node.attrs["accumulate"]:
+        return None
+    for position in (0, 1):
+        factor = node.inputs[position]
+        if factor.op is not MULTIPLY or match.reads(factor) > 1:
+            continue
+        for matrix, scale in (factor.inputs, factor.inputs[::-1]):
+            # What a region computes, it scales at no cost.
+            free = matrix.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)
+            if scale.shape == () and matrix.type == factor.type and not free:
+                factors = list(node.inputs)
+                factors[position] = matrix
+                return GEMM(*factors, scale, **{**node.attrs, "scaled": True})
+    return None
+
+
+def _looks_scaled(node: Node) -> bool:
+    return any(operand.op is MULTIPLY for operand in node.inputs)
+
+
 def _summed_batch(match: Match) -> Node | None:
     """The sum over a batch of AᵀB is one product over the rows of all of them."""
     node = match.root
@@ -266,6 +291,7 @@ _LOWER = rules_by_operation(
     [
         Rule("product to gemm", (MATMUL,), _lower, _integers),
         Rule("transpose to flag", (GEMM,), _flags),
+        Rule("scale to alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),
         Rule("transposed product", (TRANSPOSE,), _transposed_product),
         Rule("sum of a batch of products", (SUM,), _summed_batch),
     ]

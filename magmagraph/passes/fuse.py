@@ -33,7 +33,8 @@ from ..region_walk import costly
 from .pipeline import Options
 
 PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
-ANALYSIS_BUDGET = 3_000_000  # nodes analysed in one compile; above, only plain merges are tried
+ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; above, only plain
+# merges are tried. Counted, not timed: equal graphs give equal plans.
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
 
@@ -71,6 +72,7 @@ class _Fuser:
         self.roots = set(graph.roots)
         self.cluster_of: dict[Node, _Cluster] = {}
         self.analysed = 0
+        self.analyses = ANALYSES_A_SECOND * options.compile_budget
         self.verdicts: dict[object, str | None] = {}
         self.bodies: dict[_Cluster, tuple[Graph, list[Node], list[Node]]] = {}
         self._moves: dict[Node, bool] = {}
@@ -209,7 +211,7 @@ class _Fuser:
             return "another step lies between the two"
         if plain:
             return None
-        if self.analysed > ANALYSIS_BUDGET:
+        if self.analysed > self.analyses:
             return "the budget of analyses is used up"
         self.analysed += count
         body, _, _ = self._body([*left.nodes, *right.nodes])

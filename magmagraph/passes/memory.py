@@ -20,6 +20,9 @@ from ..plan import Place, Slot
 from ..types import Extent
 from .buffers import Buffer, buffer_of, is_leaf, is_step, operands, types_of
 from .kernels import can_fail, in_place_pairs
+from .report import Record
+
+IN_PLACE = "renew a variable in place"
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,15 @@ def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
     if graph.placement is not None:
         return graph
     guard = getattr(options, "nan", "allow") == "raise"
-    return graph.replace(order=graph.nodes, placement=_Planner(graph, guard).place())
+    placement = _Planner(graph, guard).place()
+    record: Record | None = getattr(options, "record", None)
+    if record is not None:
+        renewed = sum(buffer_of(value)[0] is not variable for variable, value in graph.updates)
+        if renewed > len(placement.copied):
+            record.hit(IN_PLACE, renewed - len(placement.copied))
+        for variable, reason in placement.copied:
+            record.refuse(IN_PLACE, variable, reason)
+    return graph.replace(order=graph.nodes, placement=placement)
 
 
 class _Planner:
@@ -333,8 +344,7 @@ class Memory:
 
     def __str__(self) -> str:
         rows: Sequence[tuple[str, Extent]] = (
-            ("arena", self.arena),
-            ("  workspaces in it", self.workspaces),
+            ("arena", self.arena),  # workspaces lie in it
             ("feeds", self.feeds),
             ("results", self.results),
             ("variables", self.variables),
@@ -342,5 +352,5 @@ class Memory:
             ("total", self.total),
         )
         width = max(len(str(size)) for _, size in rows)
-        return "\n".join(f"{name:<18}  {size!s:>{width}} bytes" for name, size in rows)
+        return "\n".join(f"{name:<9}  {size!s:>{width}} bytes" for name, size in rows)
 

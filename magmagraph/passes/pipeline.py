@@ -37,6 +37,9 @@ class Options:
         "allow" or "raise".
     precision, deterministic, device
         As given to `mg.function`.
+    compile_budget
+        Seconds for the whole compile. Passes count their work against it instead of looking at
+        the clock, so that equal graphs still compile to equal plans.
     record
         The record of the running pass: where it notes hits, refusals, repairs.
     """
@@ -50,6 +53,7 @@ class Options:
     precision: str = "float32"
     deterministic: bool = False
     device: str = "cpu"
+    compile_budget: float = 60.0
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
 
     @classmethod

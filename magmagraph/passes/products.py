@@ -46,7 +46,7 @@ def _is_telling(node: Node) -> bool:
 
 
 # For a product: how many operations above the nearest divisor that tells, the nearest exponential,
-# the nearest sigmoid. Found from the operands' own, so that long chains cost no more than short ones.
+# the nearest sigmoid. Found from the operands' own: long chains cost no more than short ones.
 _Distances = tuple[int, int, int]
 _FAR = 1 << 20
 _distances: WeakKeyDictionary[Node, _Distances] = WeakKeyDictionary()

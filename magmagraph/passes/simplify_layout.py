@@ -45,8 +45,8 @@ def moved(node: Node) -> Node | None:
     if op is SLICE and source.op is PLACE:
         same = all(node.attrs[k] == source.attrs[k] for k in ("starts", "steps"))
         return source.inputs[0] if same and source.inputs[0].shape == node.shape else None
-    if op is CONCATENATE and len(node.inputs) == 1:
-        return source
+    if op is CONCATENATE:
+        return source if len(node.inputs) == 1 else _joined_pieces(node)
     return None
 
 
@@ -127,6 +127,31 @@ def _sliced_repeats(node: Node, source: Node) -> Node | None:
 
 def _is_zero(extent_: Extent) -> bool:
     return type(extent_) is int and extent_ == 0
+
+
+def _joined_pieces(node: Node) -> Node | None:
+    """Pieces of one array that follow each other are one piece, or the array."""
+    axis: int = node.attrs["axis"]
+    first = node.inputs[0]
+    if first.op is not SLICE:
+        return None
+    source = first.inputs[0]
+    at = first.attrs["starts"][axis]
+    for piece in node.inputs:
+        if piece.op is not SLICE or piece.inputs[0] is not source:
+            return None
+        starts, steps = piece.attrs["starts"], piece.attrs["steps"]
+        if starts[axis] != at or steps[axis] != 1 or steps != first.attrs["steps"]:
+            return None
+        if any(a != b for i, (a, b) in enumerate(zip(starts, first.attrs["starts"], strict=True))
+               if i != axis):
+            return None
+        at = at + piece.shape[axis]
+    whole = SLICE(
+        source, starts=first.attrs["starts"], steps=first.attrs["steps"], shape=node.shape
+    )
+    simpler = moved(whole)
+    return whole if simpler is None else simpler
 
 
 def _sliced_twice(node: Node, source: Node) -> Node:

@@ -30,6 +30,7 @@ from ..op import Kind
 from ..ops.activation import SIGMOID, SOFTPLUS
 from ..ops.arrange import reshape
 from ..ops.comparison import equal, where
+from ..ops.convert import CAST
 from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..ops.leaf import CONSTANT
 from ..ops.math import EXP, EXPM1, HYPOT, LOG, LOG1P, SQRT
@@ -153,6 +154,15 @@ def _root_of_square(node: Node) -> Node | None:
     source = operand_below(node)
     is_square = source.op is MULTIPLY and source.inputs[0] is source.inputs[1]
     return operand_of(node, MULTIPLY) if is_square else None
+
+
+def _log_of_narrowed(match: Match) -> Node | None:
+    """log(narrow(x)) is narrow(log(x)): what underflows in a type may have a logarithm in it."""
+    narrow = match.root.inputs[0]
+    wide = narrow.inputs[0]
+    if not is_float(wide.dtype) or wide.dtype.itemsize <= narrow.dtype.itemsize:
+        return None
+    return CAST(LOG(wide), **narrow.attrs) if is_special(wide) else None
 
 
 def _opposite_sigmoid(match: Match) -> Node | None:
@@ -291,6 +301,8 @@ RULES: tuple[Rule, ...] = (
          if m.x.type == m.root.type else None),
     Rule("sigmoid", P.exp(x) / (1 + P.exp(x)), lambda m: SIGMOID(m.x)
          if m.x.type == m.root.type else None),
+    Rule("log before narrowing", (LOG,), _log_of_narrowed,
+         looks=lambda node: node.inputs[0].op is CAST),
     Rule("1 - sigmoid", 1 - P.sigmoid(x), _opposite_sigmoid),
     Rule("log1p", P.log(1 + x), _log1p),
     Rule("expm1", P.exp(x) - 1, _expm1),

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...graph import Node
 from ...op import Kind
 from ...region import Fold, Output
@@ -23,10 +21,12 @@ from .codegen_scalar import (
     apply_scalar,
     combine_expression,
     identity_expression,
+    is_floating,
     literal,
     load,
     storage_type,
     store,
+    widened,
 )
 from .codegen_text import for_loop, indent, replace_if_better, times
 from .scalar import computing_type
@@ -149,7 +149,7 @@ class Nest:
         elif node in code.walk.saved and value.phase < self.number and not self.stage:
             expression = self._saved(node)
         elif node in region.accesses:
-            expression = load(self._read(node, depth), node.dtype)
+            expression = load(self._read(node), node.dtype)
         elif code.walk.of_row(node) and not self.stage and not code.finishing:
             raise AssertionError(f"{node!r} is not computed in a stage")
         elif node.op.reduction is not None:
@@ -253,7 +253,7 @@ class Nest:
     # ---- Memory
 
     def _place(
-        self, base: str, type_: str, steps: dict[int, str], offset: str, depth: int, const: str
+        self, base: str, type_: str, steps: dict[int, str], offset: str = "", const: str = ""
     ) -> str:
         """Return the C place of an element; its row's address is computed outside the loop."""
         code = self.code
@@ -275,7 +275,7 @@ class Nest:
         target.append(f"{const}{type_} *{name} = {base}{' + ' + address if address else ''};")
         return f"{name}[{times(f'i{inner}', steps[inner])}]"
 
-    def _read(self, node: Node, depth: int) -> str:
+    def _read(self, node: Node) -> str:
         code = self.code
         access = self.region.accesses[node]
         position = list(self.region.accesses).index(node)
@@ -287,14 +287,12 @@ class Nest:
             if is_unit(node, access.views, axis):
                 steps[loop] = ""
             else:
-                steps[loop] = code.number(
-                    f"{key}_step{loop}", "read_step", position, loop
-                )
+                steps[loop] = code.number(f"{key}_step{loop}", "read_step", position, loop)
         offset = ""
         if access.views and not all(view.op.alias for view in access.views):
             offset = code.number(f"{key}_offset", "read_place", position)
         base = f"in{access.parameter}"
-        return self._place(base, storage_type(node.dtype), steps, offset, depth, "const ")
+        return self._place(base, storage_type(node.dtype), steps, offset, "const ")
 
     def _write(self, output: Output) -> None:
         code = self.code
@@ -306,11 +304,10 @@ class Nest:
                 steps[loop] = ""
             else:
                 position = output.position
-                steps[loop] = code.number(
-                    f"out{position}_step{loop}", "write_step", position, loop
-                )
+                name = f"out{position}_step{loop}"
+                steps[loop] = code.number(name, "write_step", position, loop)
         kind = storage_type(output.node.dtype)
-        place = self._place(f"out{output.position}", kind, steps, "", len(self.loops), "")
+        place = self._place(f"out{output.position}", kind, steps)
         written = store(self.value(output.node), output.node.dtype)
         self.blocks[-1].after.append(f"{place} = {written};")
 
@@ -331,7 +328,7 @@ class Nest:
         if indexed(fold.node.op):
             self._fold_position(fold, element, target, at)
         elif not vector:
-            seen = f"{widened(dtype, fold)}{element}"
+            seen = f"{widened(dtype, fold.operand.dtype)}{element}"
             update = combine_expression(fold.node, dtype, target, seen)
             self.blocks[-1].after.append(f"{target} = {update};")
         else:
@@ -360,7 +357,7 @@ class Nest:
             ] = None
             self.clauses.append(f"reduction({known}: {part})")
         wide = code.accumulator(fold)
-        whole = combine_expression(fold.node, wide, target, f"{widened(wide, fold)}{part}")
+        whole = combine_expression(fold.node, wide, target, f"{widened(wide, dtype)}{part}")
         self.parts.after.append(f"{target} = {whole};")
         if reduction.blocked and is_floating(dtype) and not code.strips:
             self.blocked = True
@@ -371,10 +368,8 @@ class Nest:
         for loop in fold.reduced:
             position = next(i for i, f in enumerate(self.region.folds) if f is fold)
             last = loop == fold.reduced[-1]
-            step = "" if last else code.number(
-                f"{code.of(fold.node)}_count{loop}",
-                "index_step", position, loop,
-            )
+            name = f"{code.of(fold.node)}_count{loop}"
+            step = "" if last else code.number(name, "index_step", position, loop)
             terms.append(times(code.index(loop), step))
         number = f"{code.of(fold.node)}_here"
         after = self.blocks[-1].after
@@ -395,20 +390,7 @@ class Nest:
         terms = []
         for loop in fold.kept:
             last = loop == fold.kept[-1]
-            step = "" if last else self.code.number(
-                f"{self.code.of(fold.node)}_step{loop}",
-                "kept_step", position, loop,
-            )
+            name = f"{self.code.of(fold.node)}_step{loop}"
+            step = "" if last else self.code.number(name, "kept_step", position, loop)
             terms.append(times(self.code.index(loop), step))
         return " + ".join(terms) or "0"
-
-
-def widened(dtype: np.dtype, fold: Fold) -> str:
-    """Return the cast of an element to the type that it is accumulated in, if one is needed."""
-    wanted = computing_type(dtype)
-    return "" if wanted == computing_type(fold.operand.dtype) else f"({wanted})"
-
-
-def is_floating(dtype: np.dtype) -> bool:
-    """Return whether elements are floats of any width."""
-    return dtype.kind not in "iub"

@@ -18,8 +18,8 @@ from ...graph import Node
 from ...region import Fold, Output, Region
 from ...region_parts import MAX_STRIP, indexed
 from .binding import crosses
-from .codegen_nest import Nest, is_floating
-from .codegen_scalar import combine_expression, identity_expression, storage_type
+from .codegen_nest import Nest
+from .codegen_scalar import combine_expression, identity_expression, is_floating, storage_type
 from .codegen_text import advance, guarded, indent, replace_if_better
 from .scalar import computing_type
 

@@ -15,11 +15,13 @@ __all__ = [
     "combine_expression",
     "convert",
     "identity_expression",
+    "is_floating",
     "literal",
     "load",
     "round_trip",
     "storage_type",
     "store",
+    "widened",
 ]
 
 # Conversions of 16-bit floats, without branches so that loops around them vectorize. A float16
@@ -80,6 +82,16 @@ def storage_type(dtype: np.dtype) -> str:
     if dtype.kind not in "iub" and dtype.itemsize == 2:
         return "uint16_t"
     return computing_type(dtype)
+
+
+def is_floating(dtype: np.dtype) -> bool:
+    """Return whether elements are floats of any width."""
+    return dtype.kind not in "iub"
+
+
+def widened(wide: np.dtype, dtype: np.dtype) -> str:
+    """Return the cast of an element to the dtype that it is accumulated in, if one is needed."""
+    return "" if computing_type(wide) == computing_type(dtype) else f"({computing_type(wide)})"
 
 
 def _narrow(dtype: np.dtype) -> str:

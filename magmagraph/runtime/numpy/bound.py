@@ -1,0 +1,326 @@
+"""A plan bound to sizes: memory laid out, steps made one call where they are compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import dims
+from ...errors import NonFiniteError, message
+from ...interpret import apply, bind_attributes
+from ...plan import Place, Plan, Step, Value
+from .cells import StepCells, bodies_of, shape_of
+from .interrupts import deferred
+from .results import ResultPool
+from .support import Program, address_of, aligned_empty
+
+if TYPE_CHECKING:
+    from .backend import NumpyPrepared
+
+
+class _Block:
+    """Steps that follow one another and are all compiled: one call."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, list[int]]] = []
+        self.dynamic: list[tuple[int, int, int]] = []  # (step, cell, slot)
+        self.numbers: list[int] = []  # positions of its steps in the plan
+
+class NumpyBound:
+    """A plan bound to sizes."""
+
+    def __init__(self, prepared: NumpyPrepared, plan: Plan) -> None:
+        self.plan = plan
+        self.prepared = prepared
+        self.sizes: Mapping[str, int] = plan.sizes or {}
+        self._keep: list[Any] = [prepared.kernels]
+        self._arena = aligned_empty(max(1, plan.arena or 0))
+        self._base: list[np.ndarray | None] = []
+        self._address: list[int] = []
+        self._feeds: list[int] = []
+        for slot in plan.slots:
+            held = self._memory_of(slot)
+            self._base.append(held)
+            self._address.append(0 if held is None else address_of(held))
+            if slot.place is Place.FEED:
+                self._feeds.append(slot.index)
+        self._results = [fetch.slot for fetch in plan.fetches]
+        self._pools = [
+            ResultPool(tuple(map(int, fetch.type.shape)), fetch.type.dtype)
+            for fetch in plan.fetches
+        ]
+        self._states = [slot.owner for slot in plan.slots if slot.place is Place.STATE]
+        self._written = self._written_states()
+        self._dynamic: dict[int, np.ndarray] = {}
+        self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
+        self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
+        before, after = self._segments()
+        self._before = before
+        self._after = after
+        self._python = any(not isinstance(s, _Compiled) for s in (*before, *after))
+        self._risky = any(not isinstance(s, _Compiled) for s in after)
+        single = [*before, *after]
+        self._whole: Callable[[], int] | None = None
+        if len(single) == 1 and not self._python and not plan.guard:
+            self._whole = single[0].run
+
+    # ------------------------------------------------------------------ binding
+
+    def _memory_of(self, slot: Any) -> np.ndarray | None:
+        """Return the bytes of a slot, or None where they come with the call."""
+        if slot.place is Place.ARENA:
+            start = slot.offset
+            return self._arena[start : start + slot.size]
+        if slot.place is Place.STATE:
+            data: np.ndarray = slot.owner.data
+            return data
+        if slot.place is Place.CONSTANT:
+            attrs = slot.owner.attrs
+            value = attrs.get("value")
+            if value is None:
+                value = np.asarray(dims.evaluate(attrs["dim"], self.sizes), dtype=np.int64)
+            held = np.ascontiguousarray(value).reshape(np.shape(value))
+            self._keep.append(held)
+            return held
+        return None
+
+    def _written_states(self) -> list[Any]:
+        found: dict[int, Any] = {}
+        for step in self.plan.steps:
+            for value in step.outputs:
+                slot = self.plan.slots[value.slot]
+                if slot.place is Place.STATE:
+                    found[value.slot] = slot.owner
+        return list(found.values())
+
+    def _segments(self) -> tuple[list[Any], list[Any]]:
+        """Return the segments before and after the commit point."""
+        parts: tuple[list[Any], list[Any]] = ([], [])
+        made = StepCells(self.plan, self.prepared, self._address, self._keep)
+        for part, numbers in (
+            (parts[0], range(self.plan.commit)),
+            (parts[1], range(self.plan.commit, len(self.plan.steps))),
+        ):
+            block: _Block | None = None
+            for number in numbers:
+                step = self.plan.steps[number]
+                cells = made.of(step, number)
+                if cells is None:
+                    block = None
+                    part.append(_Interpreted(self._python_step(step), number))
+                    continue
+                if block is None:
+                    block = _Block()
+                    part.append(block)
+                function, values, dynamic = cells
+                for cell, slot in dynamic:
+                    block.dynamic.append((len(block.steps), cell, slot))
+                block.steps.append((function, values))
+                block.numbers.append(number)
+        # Where nothing can fail, all steps are one call.
+        if len(parts[0]) == 1 and len(parts[1]) == 1 and not self.plan.guard:
+            first, second = parts[0][0], parts[1][0]
+            if isinstance(first, _Block) and isinstance(second, _Block):
+                shift = len(first.steps)
+                second.dynamic = [
+                    *first.dynamic, *((s + shift, c, slot) for s, c, slot in second.dynamic)
+                ]
+                second.steps = [*first.steps, *second.steps]
+                second.numbers = [*first.numbers, *second.numbers]
+                parts[0].clear()
+        before, after = (
+            [self._compile(s) if isinstance(s, _Block) else s for s in part] for part in parts
+        )
+        return before, after
+
+    def _compile(self, block: _Block) -> _Compiled:
+        program = Program(block.steps, keep=self._keep)
+        feeds = {slot: i for i, slot in enumerate(self._feeds)}
+        results = {slot: i for i, slot in enumerate(self._results)}
+        for step, cell, slot in block.dynamic:
+            place = (program.cells, program.slot(step, cell))
+            if slot in feeds:
+                self._feed_cells[feeds[slot]].append(place)
+            else:
+                self._result_cells[results[slot]].append(place)
+        return _Compiled(program, block.numbers)
+
+    # ------------------------------------------------------------------ steps in Python
+
+    def _view(self, value: Value) -> np.ndarray:
+        """Return the array of a value now (feeds and results change from call to call)."""
+        held = self._base[value.slot]
+        shape = shape_of(value.type)
+        if held is None:
+            return self._dynamic[value.slot].reshape(shape)
+        return held.view(value.type.dtype).reshape(shape)
+
+    def _python_step(self, step: Step) -> Callable[[], None]:
+        sizes = self.sizes
+        if step.kernel == "copy":
+
+            def copy() -> None:
+                np.copyto(self._view(step.outputs[0]), self._view(step.inputs[0]))
+
+            return copy
+        if step.kernel == "fused":
+            from . import tiled
+
+            bodies = bodies_of(step)
+
+            def run_bodies() -> None:
+                operands = [self._view(v) for v in step.inputs]
+                results = [self._view(v) for v in step.outputs]
+                at = to = 0
+                for body in bodies:
+                    taken, made = len(body.inputs), len(body.outputs)
+                    tiled.run(body, operands[at : at + taken], results[to : to + made], sizes)
+                    at, to = at + taken, to + made
+
+            return run_bodies
+
+        into = step.node.op.into
+        if into is not None:
+            attrs = bind_attributes(step.node.attrs, dict(sizes))
+
+            def write() -> None:
+                into(np, self._view(step.outputs[0]), *map(self._view, step.inputs), **attrs)
+
+            return write
+
+        def evaluate() -> None:
+            made = apply(step.node, [self._view(v) for v in step.inputs], dict(sizes))
+            several = made if isinstance(made, tuple) else (made,)
+            for target, array in zip(step.outputs, several, strict=True):
+                np.copyto(self._view(target), array)
+
+        return evaluate
+
+    # ------------------------------------------------------------------ running
+
+    def run(self, feeds: Sequence[np.ndarray], out: Sequence[Any] | None = None) -> list[Any]:
+        """Run every step once; results are the caller's."""
+        for places, array in zip(self._feed_cells, feeds, strict=True):
+            if places:
+                address = address_of(array)
+                for cells, position in places:
+                    cells[position] = address
+        results: list[np.ndarray] = []
+        for places, pool in zip(self._result_cells, self._pools, strict=True):
+            array, address = pool.take()
+            results.append(array)
+            for cells, position in places:
+                cells[position] = address
+        if self._whole is not None:
+            self._whole()
+        else:
+            self._run_segments(feeds, results)
+        for state in self._written:
+            state.version += 1
+        if out is not None:
+            for target, array in zip(out, results, strict=True):
+                np.copyto(target, array, casting="same_kind")
+            return list(out)
+        return results
+
+    def _run_segments(self, feeds: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        if self._python or self.plan.guard:
+            self._dynamic.update(zip(self._feeds, feeds, strict=True))
+            self._dynamic.update(zip(self._results, results, strict=True))
+        try:
+            for segment in self._before:
+                segment.run()
+            if self.plan.guard:
+                self._check_finite()
+            if not self._risky:
+                for segment in self._after:
+                    segment.run()
+                return
+            with deferred():
+                kept = [(state, state.data.copy()) for state in self._written]
+                try:
+                    for segment in self._after:
+                        segment.run()
+                except BaseException:
+                    for state, value in kept:
+                        state.data[...] = value
+                    raise
+        finally:
+            self._dynamic.clear()
+
+    def _check_finite(self) -> None:
+        """Raise unless every result and every new value is finite; nothing is written yet."""
+        late = self.plan.steps[self.plan.commit :]
+        for step in late:
+            target = self.plan.slots[step.outputs[0].slot]
+            what = (
+                f"the new value of variable '{target.owner.name}'"
+                if target.place is Place.STATE
+                else f"output {target.owner}"
+            )
+            _raise_unless_finite(self._view(step.inputs[0]), what)
+        written = {step.outputs[0].slot for step in late}
+        for i, fetch in enumerate(self.plan.fetches):
+            if fetch.slot not in written:
+                _raise_unless_finite(self._view(fetch), f"output {i}")
+
+    def run_timed(self, feeds: Sequence[np.ndarray]) -> list[int]:
+        """Run once, put every variable back, and return the nanoseconds of each step."""
+        kept = [(state, state.data.copy()) for state in self._written]
+        taken = [0] * len(self.plan.steps)
+        try:
+            self.run(feeds)
+            for state, value in kept:
+                state.data[...] = value
+            self._dynamic.update(zip(self._feeds, feeds, strict=True))
+            results = [pool.take()[0] for pool in self._pools]
+            self._dynamic.update(zip(self._results, results, strict=True))
+            for places, array in zip(self._result_cells, results, strict=True):
+                for cells, position in places:
+                    cells[position] = address_of(array)
+            for segment in (*self._before, *self._after):
+                segment.time(taken)
+        finally:
+            self._dynamic.clear()
+            for state, value in kept:
+                state.data[...] = value
+        return taken
+
+class _Compiled:
+    """A segment that is one call into C."""
+
+    def __init__(self, program: Program, numbers: list[int]) -> None:
+        self.program = program
+        self.run = program.run
+        self.numbers = numbers
+
+    def time(self, taken: list[int]) -> None:
+        for number, nanoseconds in zip(self.numbers, self.program.run_timed(), strict=True):
+            taken[number] = nanoseconds
+
+
+class _Interpreted:
+    """A step that runs in Python."""
+
+    def __init__(self, run: Callable[[], None], number: int) -> None:
+        self.run = run
+        self.number = number
+
+    def time(self, taken: list[int]) -> None:
+        began = time.perf_counter_ns()
+        self.run()
+        taken[self.number] = time.perf_counter_ns() - began
+
+def _raise_unless_finite(array: np.ndarray, what: str) -> None:
+    if array.dtype.kind not in "iub" and not np.isfinite(array.astype(np.float64)).all():
+        bad = int(np.count_nonzero(~np.isfinite(array.astype(np.float64))))
+        raise NonFiniteError(
+            message(
+                f"{what} holds {bad} values that are not finite, and nan='raise' is set",
+                need="finite values; no variable was changed",
+                mend="f.check(...) finds the first node that made one",
+            )
+        )

@@ -1,0 +1,184 @@
+"""The cells of a step: which compiled function runs it, on which addresses and numbers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...dims import Dim
+from ...graph import Graph
+from ...plan import Place, Plan, Step, Value
+from ...types import Type
+from .products import batched_gemm_step, copy_step, gemm_step, gemv_step
+from .support import address_of
+
+if TYPE_CHECKING:
+    from .backend import NumpyPrepared
+
+
+def bodies_of(step: Step) -> tuple[Graph, ...]:
+    """Return the body graphs of a fused step."""
+    attrs = step.node.attrs
+    return tuple(attrs["bodies"]) if "bodies" in attrs else (attrs["body"],)
+
+
+class StepCells:
+    """Makes the cells of a plan's steps.
+
+    Parameters
+    ----------
+    plan
+        A specialized plan.
+    prepared
+        Its kernels.
+    address
+        The address of each slot, 0 for those that come with the call.
+    keep
+        Takes what must live as long as the cells.
+    """
+
+    def __init__(
+        self, plan: Plan, prepared: NumpyPrepared, address: Sequence[int], keep: list[Any]
+    ) -> None:
+        self.plan = plan
+        self.sizes: Mapping[str, int] = plan.sizes or {}
+        self._kernels = prepared.kernels
+        self._compiled = prepared.compiled
+        self._address = address
+        self._keep = keep
+
+    def of(
+        self, step: Step, number: int
+    ) -> tuple[int, list[int], list[tuple[int, int]]] | None:
+        """Return function, cells and dynamic cells of a step, or None: it runs in Python."""
+        if step.kernel == "array" or self._kernels is None:
+            return None
+        if step.kernel == "fused":
+            if number not in self._compiled:
+                return None
+            bodies = bodies_of(step)
+            function, tail = self._kernels.bind(
+                bodies, self.sizes, self.plan.threads
+            )
+            values = [*step.inputs, *step.outputs]
+            cells = [self._address[v.slot] for v in values]
+            cells.append(0 if step.workspace is None else self._address[step.workspace])
+            positions = {i: v.slot for i, v in enumerate(values)}
+            cells.extend(tail)
+            return function, cells, self._dynamic_cells(positions)
+        if step.kernel == "copy":
+            source, target = step.inputs[0], step.outputs[0]
+            function, cells = copy_step(
+                self._address[target.slot], self._address[source.slot], bytes_of(source.type)
+            )
+            return function, cells, self._dynamic_cells({0: target.slot, 1: source.slot})
+        if step.kernel == "gemm":
+            return self._gemm(step)
+        if step.kernel == "gemv":
+            return self._gemv(step)
+        raise ValueError(f"there is no kernel family {step.kernel!r}")
+
+    def _dynamic_cells(self, slots: Mapping[int, int]) -> list[tuple[int, int]]:
+        moving = (Place.FEED, Place.RESULT)
+        return [
+            (cell, slot) for cell, slot in slots.items() if self.plan.slots[slot].place in moving
+        ]
+
+    def _operands(self, step: Step, first: int) -> tuple[Value | None, Value | None, Value | None]:
+        """Return alpha, C and beta of a product whose matrices are the `first` operands."""
+        rest = list(step.inputs[first:])
+        alpha = rest.pop(0) if step.node.attrs["scaled"] else None
+        c, beta = rest if step.node.attrs["accumulate"] else (None, None)
+        return alpha, c, beta
+
+    def _at(self, value: Value | None) -> int:
+        return 0 if value is None else self._address[value.slot]
+
+    def _gemm(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+        a, b = step.inputs[:2]
+        alpha, c, beta = self._operands(step, 2)
+        out = step.outputs[0]
+        attrs = step.node.attrs
+        *batch, m, n = shape_of(out.type)
+        k = shape_of(a.type)[-2 if attrs["transpose_a"] else -1]
+        options: dict[str, Any] = {
+            "c": self._at(c),
+            "alpha": self._at(alpha),
+            "beta": self._at(beta),
+            "transpose_a": attrs["transpose_a"],
+            "transpose_b": attrs["transpose_b"],
+        }
+        addresses = (self._at(out), self._at(a), self._at(b))
+        count = int(np.prod(batch, dtype=np.int64))
+        if not batch:
+            made = gemm_step(out.type.dtype, *addresses, m, n, k, **options)
+        else:
+            made = batched_gemm_step(
+                out.type.dtype,
+                *addresses,
+                m,
+                n,
+                k,
+                count,
+                stride_out=m * n,
+                stride_a=m * k if len(a.type.shape) > 2 else 0,
+                stride_b=k * n if len(b.type.shape) > 2 else 0,
+                stride_c=m * n if c is not None and len(c.type.shape) > 2 else 0,
+                **options,
+            )
+        values = (out, a, b, c, alpha, beta)
+        slots = {i: v.slot for i, v in enumerate(values) if v is not None}
+        # A scalar of one is a null cell only where there is no operand for it.
+        return (*made, self._dynamic_cells(slots))
+
+    def _gemv(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+        x = step.inputs[0]
+        alpha, y, beta = self._operands(step, 1)
+        out = step.outputs[0]
+        m, n = shape_of(x.type)
+        columns = step.node.attrs["axis"] == 0
+        ones = _ones(m if columns else n, out.type.dtype)
+        self._keep.append(ones)
+        made = gemv_step(
+            out.type.dtype,
+            self._at(out),
+            self._at(x),
+            address_of(ones),
+            m,
+            n,
+            y=self._at(y),
+            alpha=self._at(alpha),
+            beta=self._at(beta),
+            transpose=columns,
+        )
+        slots = {0: out.slot, 1: x.slot}
+        for cell, value in ((3, y), (4, alpha), (5, beta)):
+            if value is not None:
+                slots[cell] = value.slot
+        return (*made, self._dynamic_cells(slots))
+
+
+def shape_of(type_: Type) -> tuple[int, ...]:
+    """Return the extents of a bound type."""
+    assert not any(isinstance(extent, Dim) for extent in type_.shape)
+    return type_.shape  # type: ignore[return-value]
+
+
+def bytes_of(type_: Type) -> int:
+    """Return the bytes of a bound type."""
+    return int(type_.bytes)
+
+_ones_lock = threading.Lock()
+_ones_held: dict[np.dtype, np.ndarray] = {}
+
+
+def _ones(count: int, dtype: np.dtype) -> np.ndarray:
+    """Return at least `count` ones, shared by all plans."""
+    with _ones_lock:
+        held = _ones_held.get(dtype)
+        if held is None or held.size < count:
+            held = _ones_held[dtype] = np.ones(max(count, 1024), dtype)
+        return held

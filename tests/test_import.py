@@ -1,0 +1,63 @@
+"""What `import magmagraph` brings in: the package itself, NumPy, and nothing heavy.
+
+benchmarks/compile_time.py measures how long it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import magmagraph as mg
+
+CODE = """
+import json, sys
+import numpy
+before = set(sys.modules)
+import magmagraph
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+# Found at the first use of what needs them: files, kernels, pictures, optimizers of others.
+LATE = (
+    "scipy", "cupy", "mpi4py", "networkx", "optuna", "rich", "numpy.random", "csv", "gzip",
+    "zipfile", "urllib.request", "subprocess", "tempfile", "ctypes", "inspect",
+    "magmagraph.archive", "magmagraph.cli", "magmagraph.data", "magmagraph.runtime",
+    "magmagraph.text_load", "magmagraph.text_plan", "magmagraph.region",
+)  # fmt: skip
+
+
+def imported() -> list[str]:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    names: list[str] = json.loads(done.stdout)
+    return names
+
+
+def test_the_import_is_light() -> None:
+    names = imported()
+    assert "magmagraph.ops.elementwise" in names
+    found = [n for n in names if any(n == late or n.startswith(late + ".") for late in LATE)]
+    assert not found
+    passes = {n for n in names if n.startswith("magmagraph.passes.")}
+    assert passes == {"magmagraph.passes.pipeline", "magmagraph.passes.report"}
+    others = {n.partition(".")[0] for n in names} - sys.stdlib_module_names
+    assert others - {"numpy"} == {"magmagraph", "ml_dtypes"}
+
+
+def test_names_that_are_imported_late_are_public_all_the_same() -> None:
+    code = (
+        "import magmagraph as mg, sys; assert 'magmagraph.archive' not in sys.modules; "
+        "assert {'load', 'data'} <= set(dir(mg)) & set(mg.__all__); "
+        "mg.load, mg.data.mnist; from magmagraph import *; load, data.batches"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_name_that_is_not_there_has_pythons_own_error() -> None:
+    try:
+        mg.nothing_of_that_name  # noqa: B018
+    except AttributeError as error:
+        assert str(error) == "module 'magmagraph' has no attribute 'nothing_of_that_name'"
+    else:
+        raise AssertionError("no error")

@@ -25,7 +25,10 @@ def main() -> None:
     }
     results = {name: common.timed(case) for name, case in cases.items()}
     common.table(
-        [(name, f"{r['median'] * 1e6:.2f}", f"{r['least'] * 1e6:.2f}") for name, r in results.items()],
+        [
+            (name, f"{r['median'] * 1e6:.2f}", f"{r['least'] * 1e6:.2f}")
+            for name, r in results.items()
+        ],
         ("call", "median us", "least us"),
     )
     print(common.write("call_overhead", results, cleared=cleared))

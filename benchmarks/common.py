@@ -66,7 +66,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def timed(function: Callable[[], Any], *, repeats: int = 7, seconds: float = 0.2) -> dict[str, float]:
+def timed(
+    function: Callable[[], Any], *, repeats: int = 7, seconds: float = 0.2
+) -> dict[str, float]:
     """Return the median, least and largest seconds of a call, over batches of calls."""
     function()
     began = time.perf_counter()

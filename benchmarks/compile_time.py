@@ -21,7 +21,8 @@ first = time.perf_counter() - began
 began = time.perf_counter()
 step(*networks.batch_of(60))
 other = time.perf_counter() - began
-print(json.dumps({{"first": first, "new_size": other, "report": json.loads(step.report.to_json())}}))
+report = json.loads(step.report.to_json())
+print(json.dumps({{"first": first, "new_size": other, "report": report}}))
 """
 
 IMPORT = """
@@ -69,7 +70,8 @@ def main() -> None:
     imports = [common.in_child(IMPORT) for _ in range(7)]
     results["import"] = imports
     common.table(rows, ("training step", "first call ms", "new batch size ms"))
-    print(f"import: {statistics.median(s['magmagraph'] for s in imports) * 1e3:.1f} ms more than numpy")
+    more = statistics.median(s["magmagraph"] for s in imports)
+    print(f"import: {more * 1e3:.1f} ms more than numpy")
     print(common.write("compile_time", results, cleared=cleared))
 
 

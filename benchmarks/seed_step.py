@@ -5,29 +5,32 @@ The products alone through BLAS are what the kernels and the updates add to.
 
 from __future__ import annotations
 
+import functools
+import itertools
+
 import common
 
 
 def main() -> None:
     cleared = common.clean_environment()
-    import numpy as np
-
     import networks
+    import numpy as np
 
     results: dict[str, object] = {}
     rows = []
     for layers in (1, 2, 4, 8):
         step, _, _ = networks.training_step(layers)
-        feeds = networks.batch_of(100)
-        step(*feeds)
+        run = functools.partial(step, *networks.batch_of(100))
+        run()
         rng = np.random.default_rng(0)
         sizes = [784, *[networks.WIDTH] * layers, 10]
         products = []
-        for k, n in zip(sizes[:-1], sizes[1:], strict=True):
+        for k, n in itertools.pairwise(sizes):
             a = rng.random((100, k), dtype=np.float32)
             b = rng.random((k, n), dtype=np.float32)
             d = rng.random((100, n), dtype=np.float32)
-            products += [(a, b, np.empty((100, n), np.float32)), (a.T, d, np.empty((k, n), np.float32))]
+            products.append((a, b, np.empty((100, n), np.float32)))
+            products.append((a.T, d, np.empty((k, n), np.float32)))
             if k != 784:
                 products.append((d, b.T, np.empty((100, k), np.float32)))
 
@@ -35,7 +38,7 @@ def main() -> None:
             for a, b, out in products:
                 np.matmul(a, b, out=out)
 
-        whole = common.timed(lambda: step(*feeds), repeats=15, seconds=2.0)
+        whole = common.timed(run, repeats=15, seconds=2.0)
         floor = common.timed(multiply, repeats=15, seconds=2.0)
         results[f"L={layers}"] = {
             "step": whole, "products": floor, "kernel_calls": len(step.plan.steps),

@@ -218,7 +218,8 @@ class Function:
                         type(value) is np.ndarray
                         and value.dtype is dtype
                         and value.shape == shape
-                        and value.flags.carray
+                        and value.flags.c_contiguous
+                        and value.flags.aligned
                     ):
                         break
                 else:

@@ -171,7 +171,7 @@ def test_nodes_do_not_pass_for_values() -> None:
     assert (x == x) is True
     assert (x != y) is True
     with pytest.raises(TypeError, match=r"mg\.equal"):
-        x == 3.0  # noqa: B015
+        x == 3.0
     with pytest.raises(TypeError, match=r"mg\.where"):
         bool(x)
     with pytest.raises(TypeError, match="eval"):

@@ -66,6 +66,17 @@ def test_memory_prints_formulas_and_sizes(train: Any) -> None:
     ]
 
 
+def test_the_report_says_which_updates_are_copied_and_why(train: Any) -> None:
+    record = train.report["memory"]
+    assert record.hits == {"renew a variable in place": 2}
+    assert record.refusals == []
+    v = mg.var("v", init=np.zeros(3, np.float32))
+    new = v + 1.0
+    (refusal,) = mg.function([], new, updates={v: new}).report["memory"].refusals
+    assert refusal.node == "variable 'v' : float32[3]"
+    assert refusal.reason == "its new value is also returned"
+
+
 def test_the_source_of_a_kernel_is_that_of_its_operations(train: Any) -> None:
     families = [step.kernel for step in train.plan.steps]
     source = train.source(families.index("fused"))

@@ -56,7 +56,9 @@ STOP_GRADIENT = Op(
     alias=True,
     no_gradient="taken as a constant by definition",
     function=stop_gradient,
-    samples=lambda: [Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")],
+    samples=lambda: [
+        Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")
+    ],
     reference=lambda x: x,
 )
 

@@ -59,7 +59,7 @@ def smallest_peak(case: Problem) -> int:
                 total += case.sizes[b] if needed else 0
         return total
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def best(done: int) -> int:
         if done == (1 << count) - 1:
             return 0

@@ -1,0 +1,340 @@
+"""Clusters: sets of operations that will be one kernel, grown greedily in program order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..graph import Graph, Interner, Node, structure
+from ..op import Kind
+from ..ops.leaf import parameter
+from ..region import MAX_NODES, MAX_OPERANDS, Region, analyze
+from ..region_walk import costly
+from .fusible import Fusible, without_ones
+from .pipeline import Options
+
+PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
+ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; above, only plain
+# merges are tried. Counted, not timed: equal graphs give equal plans.
+CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
+
+
+
+class Cluster:
+    """Operations that will be one kernel."""
+
+    __slots__ = ("again", "externals", "first", "last", "nodes", "plain")
+
+    def __init__(self, node: Node, position: int, plain: bool, externals: set[Node]) -> None:
+        self.nodes = [node]
+        self.again: set[Node] = set()  # nodes of other clusters that this one computes again
+        self.first = self.last = position
+        self.plain = plain  # elementwise operations of one shape, which always make a region
+        self.externals = externals
+
+
+class Clusters(Fusible):
+    """The clusters of a graph.
+
+    Attributes
+    ----------
+    hints, record
+        From the options of the pass.
+    cluster_of
+        The cluster that computes a node.
+    """
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        super().__init__(graph)
+        self.hints = options.hints
+        self.record = options.record
+        self.cluster_of: dict[Node, Cluster] = {}
+        self.analysed = 0
+        self.analyses = ANALYSES_A_SECOND * options.compile_budget
+        self.verdicts: dict[object, str | None] = {}
+
+    # ------------------------------------------------------------------ joining
+
+    def join_producers(self) -> None:
+        """Join every operation with the clusters that make its operands."""
+        for node in self.graph.nodes:
+            if node not in self.core or node in self.free or self._is_generator(node):
+                continue
+            bases = [self._base(operand) for operand in node.inputs]
+            externals = {b for b in bases if b not in self.free and not self._is_generator(b)}
+            plain = node.op.kind is Kind.ELEMENTWISE and not node.op.reduction
+            own = Cluster(node, self.position[node], plain, externals)
+            self.cluster_of[node] = own
+            found = dict.fromkeys(self.cluster_of[b] for b in bases if b in self.cluster_of)
+            for other in sorted(found, key=lambda c: -c.last):
+                mine = self.cluster_of[node]
+                if other is not mine:
+                    self._try(other, mine, node, bases)
+
+    def _try(
+        self, left: Cluster, right: Cluster, at: Node, bases: Sequence[Node] = ()
+    ) -> bool:
+        """Join two clusters if that is right; note the reason where it is not."""
+        reason = self._refusal(left, right, bases)
+        if reason is not None:
+            if reason:
+                self.record.refuse("join", at, reason)
+            return False
+        small, large = sorted((left, right), key=lambda c: len(c.nodes))
+        large.nodes += small.nodes
+        large.plain = left.plain and right.plain and _one_shape(left, right)
+        large.first = min(left.first, right.first)
+        large.last = max(left.last, right.last)
+        for node in small.nodes:
+            self.cluster_of[node] = large
+        large.externals = {
+            e for e in left.externals | right.externals if self.cluster_of.get(e) is not large
+        }
+        self.record.hit("join")
+        return True
+
+    def _refusal(
+        self, left: Cluster, right: Cluster, bases: Sequence[Node] = ()
+    ) -> str | None:
+        """Return why two clusters cannot be joined; empty where it is not worth a word."""
+        count = len(left.nodes) + len(right.nodes)
+        if count > MAX_NODES:
+            return f"the region would have more than {MAX_NODES} operations"
+        if len(left.externals | right.externals) > MAX_OPERANDS:
+            return f"the region would read more than {MAX_OPERANDS} arrays"
+        plain = left.plain and right.plain and _one_shape(left, right)
+        wasted = "" if plain else self._recomputed(left, right)
+        if wasted:
+            return wasted
+        if self._path(left, right) or self._path(right, left):
+            return "another step lies between the two"
+        if plain:
+            return None
+        if self.analysed > self.analyses:
+            return "the budget of analyses is used up"
+        self.analysed += count
+        body, _, _ = self._body([*left.nodes, *right.nodes])
+        return self._no_region(body)
+
+    def _no_region(self, body: Graph) -> str | None:
+        """Return why a body is no region; equal structures are analyzed once."""
+        key = structure(body)
+        if key not in self.verdicts:
+            verdict = analyze(body, self.hints)
+            self.verdicts[key] = None if isinstance(verdict, Region) else verdict.reason
+        return self.verdicts[key]
+
+    def _recomputed(self, left: Cluster, right: Cluster) -> str:
+        """Return a reason where joining would compute a small value for every large element."""
+        for small, large in ((left, right), (right, left)):
+            if any(node.op.reduction is not None for node in small.nodes):
+                continue
+            made = [n for n in small.nodes if any(self._reads(m, n) for m in large.nodes)]
+            for node in made:
+                own = [e for e in node.shape if e != 1]
+                if not own:
+                    continue
+                for reader in large.nodes:
+                    if not self._reads(reader, node):
+                        continue
+                    wide = [e for e in reader.shape if e != 1]
+                    if reader.op.reduction is None and own != wide[: len(own)]:
+                        return "a smaller value would be computed again for every row"
+        return ""
+
+    def _reads(self, reader: Node, node: Node) -> bool:
+        return any(self._base(operand) is node for operand in reader.inputs)
+
+    def _unit(self, node: Node) -> Cluster | Node:
+        return self.cluster_of.get(node, node)
+
+    def _path(self, source: Cluster, target: Cluster) -> bool:
+        """Return whether a path leads from `source` to `target` through something else."""
+        seen: set[int] = {id(target)}
+        stack: list[Node] = [
+            e for e in target.externals if self.cluster_of.get(e) not in (source, target)
+        ]
+        looked = 0
+        while stack:
+            node = stack.pop()
+            unit = self._unit(node)
+            if id(unit) in seen:
+                continue
+            seen.add(id(unit))
+            if unit is source:
+                return True
+            looked += 1
+            if looked > PATH_BUDGET:
+                return True
+            if isinstance(unit, Cluster):
+                if unit.last >= source.first:
+                    stack.extend(unit.externals)
+            elif self.position[node] > source.first:
+                stack.extend(self._base(i) for i in node.inputs)
+        return False
+
+    def join_siblings(self) -> None:
+        """Join clusters that read the same array and do not depend on each other."""
+        readers: dict[Node, dict[Cluster, None]] = {}
+        for node in self.graph.nodes:
+            cluster = self.cluster_of.get(node)
+            if cluster is not None:
+                for external in cluster.externals:
+                    readers.setdefault(external, {})[cluster] = None
+        for shared, several in readers.items():
+            if len(several) < 2 or len(several) > 64 or not shared.shape:
+                continue
+            alive: list[Cluster] = []
+            for cluster in several:
+                now = self.cluster_of[cluster.nodes[0]]
+                if now in alive:
+                    continue
+                for other in alive:
+                    if self._alike(other, now) and self._try(other, now, now.nodes[0]):
+                        alive[alive.index(other)] = self.cluster_of[now.nodes[0]]
+                        break
+                else:
+                    alive.append(now)
+
+    def recompute_cheap(self) -> None:
+        """Let readers compute cheap values again from what is in memory anyway.
+
+        A derivative such as ``s * (1 - s)`` belongs where it is used: its producer would write it
+        beside ``s``, and its reader would read it in place of ``s``.
+        """
+        clusters = dict.fromkeys(self.cluster_of[n] for n in self.core if n in self.cluster_of)
+        for cluster in clusters:
+            for external in sorted(cluster.externals, key=self.position.__getitem__):
+                maker = self.cluster_of.get(external)
+                if maker is None or maker is cluster or external in self.roots:
+                    continue
+                chain = self._cheap_chain(external, maker, cluster)
+                if chain is None:
+                    continue
+                nodes, base = chain
+                if len(cluster.nodes) + len(cluster.again) + len(nodes) > MAX_NODES // 2:
+                    continue
+                before = set(cluster.again), set(cluster.externals)
+                cluster.again |= nodes
+                cluster.externals.discard(external)
+                cluster.externals.add(base)
+                body, _, _ = self._body([*cluster.nodes, *cluster.again], cluster)
+                if self._no_region(body) is None:
+                    cluster.plain = False
+                    self.record.hit("compute again")
+                else:
+                    cluster.again, cluster.externals = before
+
+    def _cheap_chain(
+        self, value: Node, maker: Cluster, reader: Cluster
+    ) -> tuple[set[Node], Node] | None:
+        """Return the cheap operations that make `value` of one array in memory, and that array."""
+        nodes: set[Node] = set()
+        bases: set[Node] = set()
+        stack = [value]
+        while stack:
+            node = stack.pop()
+            if node in nodes or node in self.free or self._is_generator(node):
+                continue
+            if node is not value and (
+                node in reader.externals or (node in self.cluster_of and self._in_memory(node))
+            ):
+                bases.add(node)
+                continue
+            if (
+                self.cluster_of.get(node) is not maker
+                or node.op.kind is not Kind.ELEMENTWISE
+                or costly(node)
+                or node.shape != value.shape
+                or len(nodes) >= CHEAP_CHAIN
+            ):
+                return None
+            nodes.add(node)
+            stack.extend(node.inputs)
+        return (nodes, bases.pop()) if len(bases) == 1 else None
+
+    def _in_memory(self, node: Node) -> bool:
+        """Return whether a step that is no region, or the caller, needs the value in memory."""
+        return node in self.roots or any(
+            user not in self.core and user not in self.free for user in self._users(node)
+        )
+
+    def _alike(self, left: Cluster, right: Cluster) -> bool:
+        """Return whether two clusters run over the same iteration space."""
+        return _widest(left) == _widest(right)
+
+    # ------------------------------------------------------------------ bodies
+
+    def _is_output(self, node: Node, members: set[Node]) -> bool:
+        if node in self.roots:
+            return True
+        for user in self._users(node):
+            reader = self.cluster_of.get(user)
+            if user not in members and (reader is None or node not in reader.again):
+                return True
+        return False
+
+    def _body(
+        self,
+        nodes: Iterable[Node],
+        cluster: Cluster | None = None,
+        *,
+        outputs: Sequence[Node] | None = None,
+    ) -> tuple[Graph, list[Node], list[Node]]:
+        """Return the body graph of some nodes, the operands that it takes, and its outputs."""
+        members = sorted(nodes, key=self.position.__getitem__)
+        inside = set(members)
+        interner = Interner()
+        made: dict[Node, Node] = {}
+        taken: list[Node] = []
+
+        def resolve(root: Node) -> Node:
+            stack = [root]
+            while stack:
+                node = stack[-1]
+                if node in made:
+                    stack.pop()
+                    continue
+                through = (
+                    node in inside
+                    or node in self.free
+                    or self._is_generator(node)
+                    or (node not in self.core and self._is_move(node))
+                )
+                if not through:
+                    leaf = parameter(len(taken), node.type)
+                    made[node] = interner.make(leaf, ())
+                    taken.append(node)
+                    stack.pop()
+                    continue
+                missing = [i for i in node.inputs if i not in made]
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                made[node] = interner.make(node, tuple(made[i] for i in node.inputs))
+                stack.pop()
+            return made[root]
+
+        for node in members:
+            resolve(node)
+        if outputs is None:
+            again = cluster.again if cluster is not None else ()
+            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
+        results = tuple(made[n] for n in outputs)
+        parameters = tuple(made[n] for n in taken)
+        return Graph(parameters, results, (), interner), taken, list(outputs)
+
+
+def _one_shape(left: Cluster, right: Cluster) -> bool:
+    return bool(left.nodes[0].shape == right.nodes[0].shape)
+
+
+def _widest(cluster: Cluster) -> list[Any]:
+    """Return the extents of the largest value that a cluster touches."""
+    best: list[Any] = []
+    for node in cluster.nodes:
+        for value in (node, *node.inputs):
+            extents = without_ones(value)
+            if len(extents) > len(best):
+                best = extents
+    return best

@@ -6,6 +6,7 @@ user's line that made it.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from .collection import collection_paused
 from .dims import Constraint
 from .errors import message
 from .op import _NODE, Line, Op
@@ -142,6 +144,14 @@ class Node(Operators):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_unflatten, (_flatten(self),))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
+        records = _flatten(self)
+        for i, record in enumerate(records):
+            attrs = record[3]
+            if "key" in attrs or "state" in attrs:  # all others hold nothing that changes
+                records[i] = (*record[:3], copy.deepcopy(attrs, memo), *record[4:])
+        return _unflatten(records)
+
 
 _NODE.append(Node)
 
@@ -218,6 +228,11 @@ def _flatten(root: Node) -> list[tuple[Any, ...]]:
 
 
 def _unflatten(records: list[tuple[Any, ...]]) -> Node:
+    with collection_paused():
+        return _joined(records)
+
+
+def _joined(records: list[tuple[Any, ...]]) -> Node:
     nodes: list[Node] = []
     for kind, op, inputs, attrs, type_, name, line, constraints in records:
         owner = attrs.get("key", attrs.get("state"))

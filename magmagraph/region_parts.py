@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .region_walk import Walk
 
 PARTIAL_BYTES = 8
-SAVED_BYTES = 8
 MAX_STRIP = 256
+SAVED_STRIP = 64  # where a value is kept for every element of a strip
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,22 @@ class Region:
                 total += threads * padded(self.extent(fold.kept) * PARTIAL_BYTES)
                 if indexed(fold.node.op):
                     total += threads * padded(self.extent(fold.kept) * PARTIAL_BYTES)
-        for _ in self.saved:
-            total += threads * padded(self.extent(self.row) * self.saved_width * SAVED_BYTES)
+        for node in self.saved:
+            row = self.extent(self.row) * self.saved_width
+            total += threads * padded(row * saved_itemsize(node))
         return total
 
     @property
     def saved_width(self) -> int:
         """Elements of the innermost axis that a strip has at most (1: rows, not strips)."""
-        return MAX_STRIP if self.strip else 1
+        if not self.strip:
+            return 1
+        return SAVED_STRIP if self.saved else MAX_STRIP
+
+
+def saved_itemsize(node: Node) -> int:
+    """Return the bytes of an element of a saved value: it is kept in its computing type."""
+    return max(4, node.dtype.itemsize)
 
 
 def padded(size: Extent) -> Extent:

@@ -190,6 +190,15 @@ def in_place(region: Region, walk: Walk) -> frozenset[tuple[int, int]]:
     return frozenset(pairs)
 
 
+def late_groups(region: Region) -> list[list[Output]]:
+    """Return the outputs of the epilogue, those of the same loops together: one nest each."""
+    groups: dict[frozenset[int], list[Output]] = {}
+    for output in region.outputs:
+        if output.epilogue:
+            groups.setdefault(region.values[output.node].shape_loops, []).append(output)
+    return list(groups.values())
+
+
 def _order(region: Region, axes: tuple[int | None, ...]) -> tuple[int, ...]:
     """Return the loops that a contiguous array runs along, outermost first."""
     placed = [(axis, loop) for loop, axis in enumerate(axes) if axis is not None]
@@ -209,12 +218,11 @@ def _read_before(
     """Return whether a read, last done where it is said, is over when the output is written."""
     region = walk.region
     if output.epilogue:
-        for other in region.outputs:
-            if other.epilogue and other.position > output.position:
-                folds = {fold.node for fold in region.folds}
-                if node in walk.reach([walk.source(other.node)], folds):
-                    return False
-        return True
+        folds = {fold.node for fold in region.folds}
+        groups = late_groups(region)
+        mine = next(i for i, group in enumerate(groups) if output in group)
+        later = [walk.source(other.node) for group in groups[mine + 1 :] for other in group]
+        return node not in walk.reach(later, folds)
     for other in region.outputs:
         if other.epilogue:
             folds = {fold.node for fold in region.folds}

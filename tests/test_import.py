@@ -9,6 +9,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import magmagraph as mg
 
 CODE = """
@@ -55,9 +57,5 @@ def test_names_that_are_imported_late_are_public_all_the_same() -> None:
 
 
 def test_a_name_that_is_not_there_has_pythons_own_error() -> None:
-    try:
-        mg.nothing_of_that_name  # noqa: B018
-    except AttributeError as error:
-        assert str(error) == "module 'magmagraph' has no attribute 'nothing_of_that_name'"
-    else:
-        raise AssertionError("no error")
+    with pytest.raises(AttributeError, match=r"^module 'magmagraph' has no attribute 'nothing'$"):
+        _ = mg.nothing

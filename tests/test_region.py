@@ -168,8 +168,7 @@ def test_no_place_is_written_before_its_last_read() -> None:
     other = region([(N,), (B, N)], lambda b, x: (
         b - mg.sum(x, axis=0), b + mg.sum(mg.square(x), axis=0)
     ))
-    assert (0, 0) not in other.in_place
-    assert (0, 1) in other.in_place
+    assert {(0, 0), (0, 1)} <= other.in_place  # one nest reads before it writes either
     narrower = region([(N,)], lambda x: mg.cast(x, "float16"))
     assert narrower.in_place == frozenset()
 

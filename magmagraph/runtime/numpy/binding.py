@@ -14,7 +14,7 @@ from ...ops.philox import stream_key
 from ...region import Region
 from ...region_access import contiguous_strides
 from ...region_axes import concrete
-from ...region_parts import MAX_STRIP, PARTIAL_BYTES, SAVED_BYTES, indexed
+from ...region_parts import PARTIAL_BYTES, indexed, saved_itemsize
 from ...region_walk import costly
 
 __all__ = ["BLOCK", "SHARE", "Binding", "crosses"]
@@ -87,7 +87,7 @@ class Binding:
         )
         fitting = STRIP_BYTES // max(1, inside * size)
         shared = count * rows // (2 * self.threads)
-        width = max(MIN_STRIP, min(fitting, shared, MAX_STRIP))
+        width = max(MIN_STRIP, min(fitting, shared, region.saved_width))
         return width // MIN_STRIP * MIN_STRIP
 
     def _effort(self) -> int:
@@ -186,7 +186,8 @@ class Binding:
     def saved_size(self) -> int:
         """Return the bytes of a saved row."""
         row = math.prod(self.extents[i] for i in self.region.row)
-        return -(-row * self.region.saved_width * SAVED_BYTES // 64) * 64
+        size = saved_itemsize(self.region.saved[0])
+        return -(-row * self.region.saved_width * size // 64) * 64
 
     def saved_step(self, loop: int) -> int:
         """Return how far apart in a saved row neighbours along one of its loops lie."""

@@ -11,12 +11,14 @@ elements, and the blocks in double: errors are like those of pairwise summation.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from ...graph import Node
 from ...region import Fold, Output, Region
 from ...region_parts import MAX_STRIP, indexed
+from ...region_walk import late_groups
 from .binding import crosses
 from .codegen_nest import Nest
 from .codegen_scalar import combine_expression, identity_expression, is_floating, storage_type
@@ -287,9 +289,8 @@ class RowsCode:
         for position, fold in enumerate(self.region.folds):
             if not fold.row:
                 body += self._join_lines(position, fold)
-        for output in self.region.outputs:
-            if output.epilogue:
-                body += self._write_late(output)
+        for outputs in late_groups(self.region):
+            body += self._write_late(outputs)
         self.finishing = False
         return self._function("finish", [*self.top, *body], "int64_t chunks")
 
@@ -320,11 +321,12 @@ class RowsCode:
             "}",
         ]
 
-    def _write_late(self, output: Output) -> list[str]:
-        loops = sorted(self.region.values[output.node].shape_loops)
+    def _write_late(self, outputs: Sequence[Output]) -> list[str]:
+        """Return one nest for outputs of the same loops: all is read before any is written."""
+        loops = sorted(self.region.values[outputs[0].node].shape_loops)
         folds = [fold.node for fold in self.region.folds]
-        nodes = self.walk.reach([self.walk.source(output.node)], folds)
-        return Nest(self, loops, nodes, [], [output]).lines()
+        nodes = self.walk.reach([self.walk.source(o.node) for o in outputs], folds)
+        return Nest(self, loops, nodes, [], outputs).lines()
 
 
 def _names(region: Region) -> dict[Node, str]:

@@ -75,7 +75,7 @@ def test_softmax_is_three_passes_over_a_row_and_keeps_the_exponentials() -> None
     assert (found.passes, found.row, found.strip) == (3, {1}, False)
     assert [node.op.name for node in found.saved] == ["exp"]
     assert found.bytes == 8 * B * N
-    assert found.workspace(4) == 4 * 64 * ((8 * N + 63) // 64)
+    assert found.workspace(4) == 4 * 64 * ((4 * N + 63) // 64)
     assert [fold.row for fold in found.folds] == [True, True]
     assert found.in_place == {(0, 0)}
 

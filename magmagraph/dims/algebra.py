@@ -38,7 +38,8 @@ class Dim:
 
     ``Dim("batch")`` is the dimension of that name, the same object every time. Arithmetic
     (``+ - * // %``, with ints on either side) gives a Dim, or an int where the result is
-    constant.
+    constant. With floats and arrays, and in true divisions, it stands for the scalar node
+    ``mg.extent(dim)``, and the result is a node.
 
     Parameters
     ----------
@@ -108,23 +109,37 @@ class Dim:
 
     def __add__(self, other: Extent) -> Extent:
         terms = operand_terms(other)
-        return NotImplemented if terms is None else build(add(self._terms, terms))
+        if terms is None:
+            return _node("add", self, other)
+        return build(add(self._terms, terms))
 
     __radd__ = __add__
 
     def __sub__(self, other: Extent) -> Extent:
         terms = operand_terms(other)
-        return NotImplemented if terms is None else build(add(self._terms, terms, -1))
+        if terms is None:
+            return _node("subtract", self, other)
+        return build(add(self._terms, terms, -1))
 
     def __rsub__(self, other: int) -> Extent:
         terms = operand_terms(other)
-        return NotImplemented if terms is None else build(add(terms, self._terms, -1))
+        if terms is None:
+            return _node("subtract", other, self)
+        return build(add(terms, self._terms, -1))
 
     def __mul__(self, other: Extent) -> Extent:
         terms = operand_terms(other)
-        return NotImplemented if terms is None else build(multiply(self._terms, terms))
+        if terms is None:
+            return _node("multiply", self, other)
+        return build(multiply(self._terms, terms))
 
     __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return _node("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _node("divide", other, self)
 
     def __neg__(self) -> Extent:
         return build({monomial: -count for monomial, count in self._terms})
@@ -133,19 +148,23 @@ class Dim:
         return self
 
     def __floordiv__(self, other: Extent) -> Extent:
-        return NotImplemented if operand_terms(other) is None else _quotient(self, other)
+        if operand_terms(other) is None:
+            return _node("floor_divide", self, other)
+        return _quotient(self, other)
 
     def __rfloordiv__(self, other: int) -> Extent:
-        return NotImplemented if operand_terms(other) is None else _quotient(other, self)
+        if operand_terms(other) is None:
+            return _node("floor_divide", other, self)
+        return _quotient(other, self)
 
     def __mod__(self, other: Extent) -> Extent:
         if operand_terms(other) is None:
-            return NotImplemented
+            return _node("remainder", self, other)
         return self - _quotient(self, other) * other
 
     def __rmod__(self, other: int) -> Extent:
         if operand_terms(other) is None:
-            return NotImplemented
+            return _node("remainder", other, self)
         return other - _quotient(other, self) * self
 
     def __lt__(self, other: Extent) -> bool:
@@ -256,6 +275,16 @@ def _quotient(numerator: Extent, divisor: Extent) -> Extent:
     from .division import floor_div  # which is written in terms of this class
 
     return floor_div(numerator, divisor)
+
+
+def _node(name: str, left: Any, right: Any) -> Any:
+    """Apply an operation of nodes to an extent and what is not one (or does not divide evenly)."""
+    for value in (left, right):
+        if not isinstance(value, (Dim, int, float, np.ndarray, np.generic)):
+            return NotImplemented  # a node, say, which knows what to do with extents
+    from ..ops import elementwise  # nodes are typed by shapes of extents: this module is below
+
+    return getattr(elementwise, name)(left, right)
 
 
 def _no_number(dim: Dim) -> TypeError:

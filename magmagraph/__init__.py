@@ -281,7 +281,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    dunder = [name for name in globals() if name.startswith("__")]
+    return sorted({*__all__, *dunder})
 
 
 abs = absolute

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ._version import __version__
+from .collection import collection_paused
 from .data.files import replace_file
 from .dtypes import canonical
 from .errors import FallbackWarning, MagmagraphError, PlanError, message
@@ -107,7 +108,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     name = Path(path).name
     members, manifest = _checked(name, Path(path).read_bytes())
     try:
-        function = _function(members)
+        with collection_paused():
+            function = _function(members)
     except MagmagraphError as error:
         raise PlanError(message(f"{name} does not hold a function: {error}")) from error
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from . import dims
 from .config import config
 from .errors import DeviceError, GraphError, UpdateError, message
 from .graph import Node, topological
 from .op import Kind, describe
 from .ops.convert import as_node
+from .ops.joining import BROADCAST_TO
 from .ops.leaf import Variable, variable
 from .ops.random import RANDOM_STEP
+from .types import Shape
 
 
 def resolved_device(device: str) -> str:
@@ -81,6 +84,9 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
                     mend=f"mg.cast(value, '{target.dtype.name}')",
                 )
             )
+        if value.shape != target.shape and _may_be(value.shape, target.shape):
+            # Sizes that only the call knows: this node holds what must be true of them.
+            value = BROADCAST_TO(value, shape=target.shape, name=f"the update of {target.name}")
         if value.shape != target.shape:
             raise UpdateError(
                 message(
@@ -90,6 +96,13 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
             )
         checked.append((target, value))
     return checked
+
+
+def _may_be(shape: Shape, wanted: Shape) -> bool:
+    """Whether extents may turn out to be those wanted; an axis of 1 is not stretched here."""
+    return len(shape) == len(wanted) and all(
+        dims.require(extent, "==", size, []) for extent, size in zip(shape, wanted, strict=True)
+    )
 
 
 def check_leaves(

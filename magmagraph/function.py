@@ -127,8 +127,9 @@ class Function:
         with self._lock, collection_paused():
             if self._compiled is None:
                 from .passes import pipeline
-                from .runtime.execute import prepare, threads
+                from .runtime.execute import begin, prepare, threads
 
+                begin(self.device)
                 began = time.perf_counter()
                 settings = self._settings
                 options = pipeline.Options.make(
@@ -246,7 +247,9 @@ class Function:
             With a number of calls: the feeds of each.
         keep
             ``"all"`` stacks each output over the steps, or lists them where their shapes differ
-            (rows of a last, partial batch); ``"last"`` returns the last.
+            (rows of a last, partial batch); ``"last"`` returns the last. Without any step a
+            stack has no rows (and is an empty list where an extent is known only at a call), and
+            the last is None.
         """
         if keep not in ("all", "last"):
             raise ValueError(message(f"keep={keep!r}", need="'all' or 'last'"))
@@ -266,8 +269,10 @@ class Function:
                 result = self(batch)
             if keep == "all":
                 stacked.append(Structure(result).leaves)
-        if keep == "last" or result is None:
+        if keep == "last":
             return result
+        if not stacked:
+            return self._structure.build(self._stacks_of_none(feeds))
         # With a last, partial batch the steps of an output of rows do not stack: a list then.
         return self._structure.build(
             [
@@ -275,6 +280,22 @@ class Function:
                 for column in zip(*stacked, strict=True)
             ]
         )
+
+    def _stacks_of_none(self, feeds: Any) -> list[Any]:
+        """Return what `run` stacks for each output where it takes no step."""
+        sizes: dict[str, int] = {}
+        if feeds is not None:
+            given = feeds if isinstance(feeds, tuple) else (feeds,)
+            values = self._signature.arrange(given, {})
+            arrays = map(partial(conform, strict=self.strict_feeds), values, self._inputs)
+            shapes = [array.shape for array in arrays]
+            sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        return [
+            np.empty((0, *(dims.evaluate(e, sizes) for e in node.shape)), node.dtype)
+            if all(dims.names(e) <= sizes.keys() for e in node.shape)
+            else []
+            for node in self._user_outputs
+        ]
 
     # ------------------------------------------------------------------ seeing
 

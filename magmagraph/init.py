@@ -34,6 +34,11 @@ __all__ = [
     "zeros",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Initializer = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 Seed: TypeAlias = "int | Sequence[int] | np.random.SeedSequence | None"
 

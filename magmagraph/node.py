@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -43,7 +44,6 @@ class Node(Operators):
 
     __slots__ = ("__weakref__", "attrs", "constraints", "inputs", "line", "name", "op", "type")
 
-    __array_ufunc__ = None  # ndarray * node asks the node
     __array_priority__ = 1000
 
     op: Op
@@ -134,6 +134,34 @@ class Node(Operators):
             "node.eval() for the value, or a function of magmagraph in NumPy's place",
         )
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Answer NumPy's operators, which an array on the left asks; refuse its functions."""
+        name = ufunc.__name__
+        if options.get("out") is not None:
+            raise TypeError(
+                message(
+                    f"np.{name}() would write a node's value into an array: nothing has run yet",
+                    mend="array = array + node, say, which makes a node, not array += node",
+                )
+            )
+        if name not in _OPERATORS or method != "__call__" or options:
+            raise _no_function(f"np.{name}", name)
+        if name in ("equal", "not_equal"):
+            return self.__eq__(next((v for v in inputs if not isinstance(v, Node)), inputs[0]))
+        package = sys.modules[__package__]
+        if name == "divmod":
+            return package.floor_divide(*inputs), package.remainder(*inputs)
+        return getattr(package, name)(*inputs)
+
+    def __array_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """Answer what NumPy's functions ask of a shape; refuse the others."""
+        name = function.__name__
+        if function in (np.shape, np.ndim, np.size) and len(arguments) == 1 and not named:
+            return getattr(arguments[0], name)
+        raise _no_function(f"{function.__module__.replace('numpy', 'np')}.{name}", name)
+
     def __repr__(self) -> str:
         label = f"'{self.name}' " if self.name else ""
         return f"<{self.op.name} {label}{self.type!r}>"
@@ -142,18 +170,35 @@ class Node(Operators):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_unflatten, (_flatten(self),))
+        return (_unflatten, _flatten(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Node:
-        records = _flatten(self)
-        for i, record in enumerate(records):
-            attrs = record[3]
-            if "key" in attrs or "state" in attrs:  # all others hold nothing that changes
-                records[i] = (*record[:3], copy.deepcopy(attrs, memo), *record[4:])
-        return _unflatten(records)
+        kinds, ops, counts, operands, attrs, *rest = _flatten(self)
+        for i, held in enumerate(attrs):
+            if held is not None and ("key" in held or "state" in held):
+                attrs[i] = copy.deepcopy(held, memo)  # all others hold nothing that changes
+        return _unflatten(kinds, ops, counts, operands, attrs, *rest)
 
 
 _NODE.append(Node)
+
+_OPERATORS = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "divmod", "power"),
+        *("matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+    )
+)
+
+
+def _no_function(called: str, name: str) -> TypeError:
+    """Say that a function of NumPy computes with values, and what to call in its place."""
+    mend = "node.eval() for the value"
+    if callable(getattr(sys.modules[__package__], name, None)):
+        mend = f"mg.{name}(), which makes a node, or {mend}"
+    return TypeError(
+        message(f"{called}() computes with values, and a node has none: nothing has run", mend=mend)
+    )
 
 
 class Key:
@@ -208,38 +253,48 @@ def topological(
     return order
 
 
-def _flatten(root: Node) -> list[tuple[Any, ...]]:
-    """Return the nodes below `root` as records that hold indexes, for pickling."""
+_Columns = tuple[list[Any], ...]
+
+
+def _flatten(root: Node) -> _Columns:
+    """Return the nodes below `root` as columns, for pickling: operands are numbers of nodes.
+
+    Columns, because a record for each node would be one more object for each.
+    """
     order = topological([root])
     number = {id(node): i for i, node in enumerate(order)}
-    return [
-        (
-            type(node),
-            node.op,
-            tuple(number[id(i)] for i in node.inputs),
-            dict(node.attrs),
-            node.type,
-            node.name,
-            node.line,
-            node.constraints,
-        )
-        for node in order
-    ]
+    return (
+        [type(node) for node in order],
+        [node.op for node in order],
+        [len(node.inputs) for node in order],
+        [number[id(operand)] for node in order for operand in node.inputs],
+        [node.attrs or None for node in order],
+        [node.type for node in order],
+        [node.name for node in order],
+        [node.line for node in order],
+        [node.constraints for node in order],
+    )
 
 
-def _unflatten(records: list[tuple[Any, ...]]) -> Node:
+def _unflatten(*columns: list[Any]) -> Node:
     with collection_paused():
-        return _joined(records)
+        return _joined(*columns)
 
 
-def _joined(records: list[tuple[Any, ...]]) -> Node:
+def _joined(
+    kinds: list[type[Node]], ops: list[Op], counts: list[int], operands: list[int], *rest: list[Any]
+) -> Node:
     nodes: list[Node] = []
-    for kind, op, inputs, attrs, type_, name, line, constraints in records:
+    taken = iter(operands)
+    for kind, op, count, held, type_, name, line, constraints in zip(
+        kinds, ops, counts, *rest, strict=True
+    ):
+        inputs = tuple([nodes[next(taken)] for _ in range(count)])
+        attrs = {} if held is None else dict(held)
         owner = attrs.get("key", attrs.get("state"))
         known = owner.node() if owner is not None and owner.node is not None else None
         if known is None:
-            operands = tuple(nodes[i] for i in inputs)
-            known = kind(op, operands, attrs, type_, name, line, constraints)
+            known = kind(op, inputs, attrs, type_, name, line, constraints)
             if owner is not None:
                 owner.node = weakref.ref(known)
         nodes.append(known)

@@ -37,6 +37,11 @@ __all__ = [
     "warmup",
 ]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 Rate = Callable[[Node], Any]
 
 

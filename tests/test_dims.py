@@ -228,8 +228,8 @@ def test_no_number_before_the_call() -> None:
         with pytest.raises(TypeError, match="known"):
             convert(n)
     assert bool(n + 1)
-    with pytest.raises(TypeError):
-        n + 2.5  # type: ignore[operator]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        n + "2.5"  # type: ignore[operator]
     with pytest.raises(ShapeError, match="'a b' is not a name"):
         Dim("a b")
 

@@ -61,12 +61,12 @@ def interface(request, monkeypatch):
     if found is None and request.param != "none":
         pytest.skip("there is no such BLAS here")
     monkeypatch.setattr(products, "find_blas", lambda: found)
-    products._library.cache_clear()
+    products.product_library.cache_clear()
     yield request.param
     monkeypatch.undo()
-    products._library.cache_clear()
+    products.product_library.cache_clear()
     for dtype in DTYPES:
-        products._library(np.dtype(dtype))  # joined to the right one again
+        products.product_library(np.dtype(dtype))  # joined to the right one again
 
 
 def _whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: type) -> np.ndarray:

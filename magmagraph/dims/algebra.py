@@ -141,6 +141,17 @@ class Dim:
     def __rtruediv__(self, other: Any) -> Any:
         return _node("divide", other, self)
 
+    def __pow__(self, other: Any) -> Any:
+        if not isinstance(other, (int, np.integer)) or other < 0:
+            return _node("power", self, float(other) if isinstance(other, int) else other)
+        result: Extent = 1
+        for _ in range(other):
+            result = result * self
+        return result
+
+    def __rpow__(self, other: Any) -> Any:
+        return _node("power", other, self)
+
     def __neg__(self) -> Extent:
         return build({monomial: -count for monomial, count in self._terms})
 
@@ -277,14 +288,14 @@ def _quotient(numerator: Extent, divisor: Extent) -> Extent:
     return floor_div(numerator, divisor)
 
 
-def _node(name: str, left: Any, right: Any) -> Any:
-    """Apply an operation of nodes to an extent and what is not one (or does not divide evenly)."""
-    for value in (left, right):
-        if not isinstance(value, (Dim, int, float, np.ndarray, np.generic)):
-            return NotImplemented  # a node, say, which knows what to do with extents
-    from ..ops import elementwise  # nodes are typed by shapes of extents: this module is below
+def _node(name: str, left: Any, right: Any) -> Extent:
+    """Apply an operation of nodes where the result is no extent; typed as the exact cases are."""
+    made: Extent = NotImplemented  # to a node, say, which knows what to do with extents
+    if all(isinstance(v, (Dim, int, float, np.ndarray, np.generic)) for v in (left, right)):
+        from ..ops import elementwise  # the types of nodes are written in terms of this module
 
-    return getattr(elementwise, name)(left, right)
+        made = getattr(elementwise, name)(left, right)
+    return made
 
 
 def _no_number(dim: Dim) -> TypeError:

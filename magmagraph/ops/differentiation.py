@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from operator import is_
 from typing import Any
 
 from ..errors import GradientError, message
@@ -163,15 +166,36 @@ class _Rule:
 
     __slots__ = ("arguments", "backward", "function")
 
-    def __init__(self, function: Any, arguments: Sequence[Node], backward: Any) -> None:
+    def __init__(
+        self, function: Any, arguments: Sequence[Node] = (), backward: Any = None
+    ) -> None:
         self.function = function
         self.arguments = tuple(arguments)
         self.backward = backward
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the function by name; called again, it gives the backward half."""
+        module = getattr(self.function, "__module__", None)
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        try:
+            found = _by_name(str(module), name)
+        except (ImportError, AttributeError):
+            found = None
+        if found is not self.function:
+            raise pickle.PicklingError(
+                message(
+                    f"the gradient rule of {name}() cannot be pickled: it is called by its name "
+                    f"where it is read, and {module} has no function of that name",
+                    need="a function defined with def at the level of a module",
+                )
+            )
+        return _named_rule, (module, name)
+
     def apply(self, operands: Sequence[Node], cotangent: Node) -> tuple[Node | None, ...]:
         backward = self.backward
-        if any(a is not b for a, b in zip(self.arguments, operands, strict=True)):
-            _, backward = self.function(*operands)  # the node was copied onto other operands
+        same = len(self.arguments) == len(operands) and all(map(is_, self.arguments, operands))
+        if not same:  # the node was copied onto other operands, or pickled
+            _, backward = self.function(*operands)
         parts = backward(cotangent)
         parts = tuple(parts) if isinstance(parts, (tuple, list)) else (parts,)
         name = getattr(self.function, "__name__", "function")
@@ -200,6 +224,18 @@ class _Rule:
                 node = broadcast_to(node, operand.shape)
             result.append(node)
         return tuple(result)
+
+
+def _by_name(module: str, name: str) -> Any:
+    """Return the function that a module holds under a name, without its decorator."""
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return getattr(found, "__wrapped__", found)
+
+
+def _named_rule(module: str, name: str) -> _Rule:
+    return _Rule(_by_name(module, name))
 
 
 def _custom_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
@@ -243,7 +279,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
     Notes
     -----
     Only the arguments receive gradients: what the function takes from outside is a constant to
-    it.
+    it. A node made by a function at the level of a module pickles; by one made elsewhere (a
+    lambda, a function within a function) it does not, and says so.
 
     Examples
     --------
@@ -281,6 +318,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         if hasattr(function, name):
             setattr(differentiated, name, getattr(function, name))
+    vars(differentiated)["__wrapped__"] = function
     return differentiated
 
 

@@ -26,6 +26,13 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
     return NumpyPrepared(plan, budget)
 
 
+def begin(device: str = "cpu") -> None:
+    """Start building what every plan of a device needs, beside the passes; returns at once."""
+    from .numpy import warmup
+
+    warmup.begin()
+
+
 def threads(device: str = "cpu") -> int:
     """Return the threads that a device's runtime uses now; plans are made for as many."""
     from .numpy.threads import get_threads

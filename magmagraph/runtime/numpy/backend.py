@@ -46,12 +46,7 @@ class NumpyPrepared:
         try:
             chosen = _affordable(plan, steps, budget)
             kernels = fused.Kernels()
-            products = {
-                step.outputs[0].type.dtype
-                for step in plan.steps
-                if step.kernel in ("gemm", "gemv")
-            }
-            kernels.build([bodies_of(plan.steps[i]) for i in chosen], sorted(products, key=str))
+            kernels.build([bodies_of(plan.steps[i]) for i in chosen])
             self.kernels = kernels
             self.compiled = frozenset(chosen)
         except CompilerUnavailable as error:

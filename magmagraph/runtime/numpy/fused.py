@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from ...graph import Graph
+from . import warmup
 from .codegen import StepCode, assemble, step_code
-from .products import PRODUCT_LEVEL, product_source
-from .support import function_address, load_kernels_together
+from .compiler import compile_libraries
+from .support import SUPPORT_HEADER, function_address, join_pool
+from .threads import get_threads
 
 __all__ = ["Kernels", "kernel_key", "step_key"]
 
@@ -25,6 +25,21 @@ def step_key(bodies: Bodies) -> str:
 def kernel_key(body: Graph) -> str:
     """Return `step_key` of a step with one body."""
     return step_key((body,))
+
+
+def _shares(codes: Sequence[StepCode]) -> list[list[StepCode]]:
+    """Return kernels shared out to compilers that run side by side, one a core, evenly by size."""
+    if not codes:
+        return []
+    count = max(1, min(get_threads(), len(codes) // 2))
+    shares: list[list[StepCode]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    lengths = [len(code.text()) for code in codes]
+    for i in sorted(range(len(codes)), key=lambda i: -lengths[i]):
+        least = sizes.index(min(sizes))
+        shares[least].append(codes[i])
+        sizes[least] += lengths[i]
+    return shares
 
 
 class Kernels:
@@ -62,16 +77,8 @@ class Kernels:
     def __len__(self) -> int:
         return len(self._address)
 
-    def build(self, steps: Sequence[Bodies], products: Sequence[np.dtype] = ()) -> None:
+    def build(self, steps: Sequence[Bodies]) -> None:
         """Compile the kernels of steps that are not there yet, on all cores at once.
-
-        Parameters
-        ----------
-        steps
-            The bodies of each step.
-        products
-            dtypes of the matrix products that the plan needs beside them: where these are not
-            compiled yet, they are at the same time.
 
         Raises
         ------
@@ -83,15 +90,16 @@ class Kernels:
             code = step_code(bodies)
             if code.key not in self._address:
                 new.setdefault(code.key, code)
-        if not new:
-            return
-        source = assemble(list(new.values()))
-        levels = [None, *[PRODUCT_LEVEL] * len(products)]
-        library = load_kernels_together([source, *map(product_source, products)], levels)[0]
-        self.sources.append(source)
-        self._libraries.append(library)
-        for key, code in new.items():
-            self._address[key] = function_address(library, code.name)
+        shares = _shares(list(new.values()))
+        sources = [assemble(share) for share in shares]
+        libraries = compile_libraries([SUPPORT_HEADER + source for source in sources])
+        warmup.finish()
+        for share, library in zip(shares, libraries, strict=True):
+            join_pool(library)
+            for code in share:
+                self._address[code.key] = function_address(library, code.name)
+        self.sources.extend(sources)
+        self._libraries.extend(libraries)
 
     def bind(
         self, bodies: Bodies, sizes: Mapping[str, int], threads: int

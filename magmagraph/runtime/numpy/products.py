@@ -69,7 +69,8 @@ def _type(dtype: Any) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=4)
-def _library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+    """Return the library of a dtype's products, compiled and joined to BLAS on the first call."""
     (library,) = load_kernels_together([product_source(dtype)], [PRODUCT_LEVEL])
     set_blas = library.mg_set_blas
     set_blas.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
@@ -87,7 +88,7 @@ def _library(dtype: np.dtype[Any]) -> ctypes.CDLL:
 
 
 def _function(name: str, dtype: Any) -> int:
-    return function_address(_library(np.dtype(dtype)), name)
+    return function_address(product_library(np.dtype(dtype)), name)
 
 
 def _check_rows(what: str, row: int, least: int) -> None:

@@ -223,10 +223,14 @@ def load_kernels_together(
     texts = [_support_source(), *(SUPPORT_HEADER + source for source in sources)]
     levels = [_SUPPORT_LEVEL, *(optimization or [None] * len(sources))]
     libraries = compile_libraries(texts, levels)[1:]
-    table = ctypes.c_void_p(support().table)
     for library in libraries:
-        library.mg_bind(table)
+        join_pool(library)
     return libraries
+
+
+def join_pool(library: ctypes.CDLL) -> None:
+    """Give a library of kernels, compiled with `SUPPORT_HEADER` before them, the pool."""
+    library.mg_bind(ctypes.c_void_p(support().table))
 
 
 class _Step(ctypes.Structure):

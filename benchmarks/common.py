@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-INHERITED = ("OPENBLAS_", "OMP_", "MKL_", "GOTO_", "BLIS_", "NVPL_")
+INHERITED = ("OPENBLAS_", "OMP_", "MKL_", "GOTO_", "BLIS_", "NVPL_", "PYTHONDONTWRITEBYTECODE")
 PACKAGES = ("numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "pytensor")
 
 
 def clean_environment() -> list[str]:
     """Start this program again without inherited BLAS and OpenMP settings; return their names.
 
-    They change the speed of everybody's products, and are read before Python code runs.
+    They change the speed of everybody's products, and are read before Python code runs. Without
+    cached bytecode, each import compiles anew.
     """
     found = sorted(name for name in os.environ if name.startswith(INHERITED))
     if found:

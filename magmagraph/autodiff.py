@@ -29,7 +29,7 @@ from .ops.elementwise import add
 from .ops.layout import broadcast_to
 from .ops.leaf import constant
 from .ops.reduction import sum_to
-from .stable_forms import Form, stable_form
+from .route import Route
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
@@ -193,7 +193,7 @@ def sweep(
 def _sweep(
     outputs: Sequence[Node], cotangents: Sequence[Node], targets: Labelled, free: bool
 ) -> list[Node | None]:
-    route = _Route(outputs, [target for _, target in targets], free)
+    route = Route(outputs, [target for _, target in targets], free)
     wanted, order, operands_of = route.wanted, route.order, route.operands
     carries = set(wanted)  # nodes through which a gradient can reach a target
     for node in order:
@@ -213,7 +213,7 @@ def _sweep(
             if free:
                 continue
         operands = operands_of(node)
-        if node.op.gradient is None or not any(id(i) in carries for i in operands):
+        if not any(id(i) in carries for i in operands):
             continue
         parts = route.parts(node, cotangent)
         for operand, part in zip(operands, parts, strict=True):
@@ -221,48 +221,6 @@ def _sweep(
                 arriving.setdefault(id(operand), []).append(_fitted(part, operand))
     return [found.get(id(target)) for _, target in targets]
 
-
-class _Route:
-    """The way that a sweep goes: the nodes it passes, with their stable forms in their places."""
-
-    def __init__(self, outputs: Sequence[Node], targets: Sequence[Node], free: bool) -> None:
-        self.wanted = {id(target) for target in targets}
-        self.forms: dict[int, Form] = {}
-        stop = (lambda node: id(node) in self.wanted) if free else None
-        self.order = topological(outputs, stop=stop)
-        known = {id(node) for node in self.order}
-        # Only a target that is computed from others can stand inside of what a form replaces.
-        inner = any(target.inputs for target in targets)
-        waiting = self.order
-        while waiting:
-            added: list[Node] = []
-            for node in waiting:
-                if free and id(node) in self.wanted:
-                    continue
-                form = stable_form(node)
-                if form is None or (inner and self._hides_target(node, form, known)):
-                    continue
-                self.forms[id(node)] = form
-                # A form may have parts with forms of their own.
-                added += topological(form.operands, stop=lambda n: id(n) in known)
-            waiting = [node for node in added if id(node) not in known]
-            known.update(id(node) for node in waiting)
-            self._kept = [*getattr(self, "_kept", ()), *waiting]
-        if self.forms:
-            self.order = _ordered(outputs, self.operands, stop)
-
-    def operands(self, node: Node) -> tuple[Node, ...]:
-        """Return the nodes that a node's cotangent goes on to."""
-        form = self.forms.get(id(node))
-        return node.inputs if form is None else form.operands
-
-    def parts(self, node: Node, cotangent: Node) -> Sequence[Node | None]:
-        """Return a cotangent for each of these."""
-        form = self.forms.get(id(node))
-        if form is not None:
-            return form.rule(cotangent)
-        assert node.op.gradient is not None
-        return node.op.gradient(node, cotangent)
 
 def _fitted(cotangent: Node, operand: Node) -> Node:
     """Return a cotangent summed over broadcast axes and cast, as the operand has them."""

@@ -358,7 +358,11 @@ class Function:
 
     @property
     def memory(self) -> Any:
-        """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs."""
+        """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs.
+
+        Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
+        positions made valid in `take`, the order in `argsort`, products of half precision.
+        """
         from .passes.memory import account
 
         return account(self.plan)

@@ -199,39 +199,38 @@ def _log_of_sum(total: Node) -> Node | None:
 
 def log_of_exponentials(total: Node) -> Node | None:
     """Return the logarithm of a sum of exponentials (and a 1) that is written out, or None."""
-    exponents = _exponents(total)
-    if exponents is None:
+    found = _exponents(total)
+    if found is None:
         return None
-    written = [e for e in exponents if e is not None]
-    if len(exponents) == 2 and len(written) == 1:
-        return SOFTPLUS(written[0]) if written[0].type == total.type else None
-    if _share_a_shift(written):
+    exponents, ones = found
+    if ones and len(exponents) == 1:
+        return SOFTPLUS(exponents[0]) if exponents[0].type == total.type else None
+    if _share_a_shift(exponents):
         return None
-    zero = constant(0, dtype=total.dtype)
-    top = zero if None in exponents else written[0]
-    for exponent in written:
+    top = constant(0, dtype=total.dtype) if ones else exponents[0]
+    for exponent in exponents:
         top = top if exponent is top else MAXIMUM(top, exponent)
     top = stop_gradient(top)
     top = where(isfinite(top), top, 0)
-    made: Node | None = None
-    for exponent in exponents:
-        term = EXP(NEGATIVE(top) if exponent is None else SUBTRACT(exponent, top))
-        made = term if made is None else ADD(made, term)
-    assert made is not None
+    terms = [EXP(SUBTRACT(exponent, top)) for exponent in exponents]
+    made = EXP(NEGATIVE(top)) if ones else terms.pop(0)
+    for term in terms:
+        made = ADD(made, term)
     made = ADD(top, LOG(made))
     return made if made.type == total.type else None
 
 
-def _exponents(total: Node) -> list[Node | None] | None:
-    """Return the exponents of a written sum of exponentials, None for a 1 among them."""
-    found: list[Node | None] = []
+def _exponents(total: Node) -> tuple[list[Node], bool] | None:
+    """Return the exponents of a written sum of exponentials, and whether it has a 1 too."""
+    found: list[Node] = []
+    ones = False
     stack = [total]
     while stack:
         term = stack.pop()
         if term.op is ADD:
             stack += term.inputs[::-1]
-        elif _is_number(term, 1) and None not in found:
-            found.append(None)
+        elif _is_number(term, 1) and not ones:
+            ones = True
         else:
             exponent = _operand(term, EXP)
             if exponent is None:
@@ -239,7 +238,7 @@ def _exponents(total: Node) -> list[Node | None] | None:
             found.append(exponent)
         if len(found) + len(stack) > MOST_TERMS:
             return None
-    return found if any(exponent is not None for exponent in found) else None
+    return (found, ones) if found else None
 
 
 def _share_a_shift(exponents: Sequence[Node]) -> bool:
@@ -321,18 +320,16 @@ def _softmax(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
 
 def _logistic(above: Node, total: Node, moves: Sequence[Node]) -> Node | None:
     """exp(x) / (1 + exp(x)) is sigmoid(x), and a / (1 + exp(x)) is a * sigmoid(-x)."""
-    exponents = _exponents(total)
-    if exponents is None or len(exponents) != 2 or None not in exponents:
+    found = _exponents(total)
+    if found is None or not found[1] or len(found[0]) != 1:
         return None
-    exponent = next(e for e in exponents if e is not None)
+    (exponent,) = found[0]
     if exponent.shape != total.shape:
         return None
-    core, _ = _below(above, narrowing=False)
-    if core.op is EXP:
-        power = next(t for t in total.inputs if not _is_number(t, 1))
-        inner = _below(power, narrowing=False)[0].inputs[0]
-        is_same = core.inputs[0] is inner and above.shape == power.shape and not moves
-        return SIGMOID(exponent) if is_same and core is above and inner is exponent else None
+    if above.op is EXP:
+        return SIGMOID(exponent) if above.inputs[0] is exponent and not moves else None
+    if _operand(above, EXP) is not None:
+        return None
     curve = _moved(SIGMOID(NEGATIVE(exponent)), moves)
     return curve if _is_number(above, 1) else MULTIPLY(above, curve)
 

@@ -136,6 +136,11 @@ def _settled(xp: Any, indices: Any, extent: int, mode: str) -> Any:
     return xp.clip(xp.where(at < 0, at + extent, at), 0, extent - 1)
 
 
+def _take_into(xp: Any, target: Any, x: Any, indices: Any, *, axis: int, mode: str) -> None:
+    at = _settled(xp, indices, x.shape[axis], mode)
+    xp.take(x, at, axis=axis, out=target, mode="wrap")  # the mode "raise" makes a second array
+
+
 def _take_type(call: Call, x: Type, indices: Type, *, axis: int, mode: str) -> Type:
     _check_indices(call, indices, mode)
     axis = call.axis(axis, x.ndim)
@@ -223,6 +228,7 @@ TAKE = Op(
     evaluate=lambda xp, x, indices, *, axis, mode: xp.take(
         x, _settled(xp, indices, x.shape[axis], mode), axis=axis
     ),
+    into=_take_into,
     gradient=_take_gradient,
     function=take,
     samples=lambda: [
@@ -262,16 +268,30 @@ def _scatter_type(
     return Type(values.dtype, (*values.shape[:axis], extent, *values.shape[after:]))
 
 
+def _wide(dtype: np.dtype) -> np.dtype:
+    """Return the dtype to add in."""
+    narrow = is_float(dtype) and dtype.itemsize < 4
+    return np.dtype(np.float32) if narrow else dtype
+
+
 def _scatter_add(xp: Any, values: Any, indices: Any, *, axis: int, extent: int, mode: str) -> Any:
-    count = indices.ndim
+    after = values.shape[axis + indices.ndim :]
+    result = xp.empty((*values.shape[:axis], extent, *after), _wide(values.dtype))
+    _scatter_add_into(xp, result, values, indices, axis=axis, extent=extent, mode=mode)
+    return result
+
+
+def _scatter_add_into(
+    xp: Any, target: Any, values: Any, indices: Any, *, axis: int, extent: int, mode: str
+) -> None:
+    if target.dtype != _wide(target.dtype):
+        target[...] = _scatter_add(xp, values, indices, axis=axis, extent=extent, mode=mode)
+        return
     at = _settled(xp, indices, extent, mode).reshape(-1)
-    lead = values.shape[:axis]
-    rows = values.reshape(*lead, at.size, *values.shape[axis + count :])
-    rows = xp.moveaxis(rows, axis, 0)
-    narrow = is_float(values.dtype) and values.dtype.itemsize < 4
-    result = xp.zeros((extent, *rows.shape[1:]), np.float32 if narrow else values.dtype)
-    xp.add.at(result, at, rows.astype(result.dtype))
-    return xp.moveaxis(result, 0, axis)
+    rows = values.reshape(*values.shape[:axis], at.size, *values.shape[axis + indices.ndim :])
+    target[...] = 0
+    rows = xp.moveaxis(rows, axis, 0).astype(target.dtype, copy=False)
+    xp.add.at(xp.moveaxis(target, axis, 0), at, rows)
 
 
 def _scatter_gradient(node: Node, cotangent: Node) -> tuple[Node, None]:
@@ -286,6 +306,7 @@ SCATTER_ADD = Op(
     doc="Values added into zeros at given positions along an axis: the transpose of take.",
     rule=_scatter_type,
     evaluate=_scatter_add,
+    into=_scatter_add_into,
     gradient=_scatter_gradient,
     numerics="reassoc",
 )

@@ -99,10 +99,17 @@ def _place_type(
     return Type(x.dtype, shape)
 
 
-def _place(xp: Any, x: Any, *, starts: Any, steps: Any, shape: tuple[int, ...], value: Any) -> Any:
-    result = xp.full(shape, value, dtype=x.dtype)
-    result[_windows(starts, steps, x.shape)] = x
+def _place(xp: Any, x: Any, *, shape: tuple[int, ...], **attrs: Any) -> Any:
+    result = xp.empty(shape, dtype=x.dtype)
+    _place_into(xp, result, x, shape=shape, **attrs)
     return result
+
+
+def _place_into(
+    xp: Any, target: Any, x: Any, *, starts: Any, steps: Any, shape: tuple[int, ...], value: Any
+) -> None:
+    target[...] = value
+    target[_windows(starts, steps, x.shape)] = x
 
 
 def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
@@ -117,6 +124,7 @@ PLACE = Op(
     doc="The operand at positions start, start + step, ... of an array that is constant elsewhere.",
     rule=_place_type,
     evaluate=_place,
+    into=_place_into,
     gradient=_place_gradient,
     numerics="exact",
 )

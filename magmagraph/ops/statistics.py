@@ -227,7 +227,8 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
     if ord == 2:
-        length = _safe_sqrt(SUM(node * node, axes=axes))
+        # Compiling scales it by the largest element; its gradient is that of `stable_forms`.
+        length = sqrt(SUM(node * node, axes=axes)) if axes else absolute(node)
     elif ord == 1:
         length = SUM(absolute(node), axes=axes)
     elif math.isinf(ord):

@@ -34,8 +34,8 @@ from ..ops.convert import CAST
 from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..ops.leaf import CONSTANT
 from ..ops.math import EXP, EXPM1, HYPOT, LOG, LOG1P, SQRT
-from ..ops.reduction import MAX, SUM
-from ..ops.rounding import isfinite
+from ..ops.reduction import SUM
+from ..stable_forms import is_shifted, length, log_of_exponentials, log_of_rest, shifted
 from .pattern import P, wildcards
 from .rewrite import Match, Rule
 from .shapes import (
@@ -50,32 +50,10 @@ from .shapes import (
 )
 from .signs import is_positive
 
-(x,) = wildcards("x")
+p, x = wildcards("p x")
 
 
 # Scores shifted by their maximum.
-
-
-def shifted(scores: Node, axes: tuple[int, ...]) -> Node:
-    """Return scores less their maximum along axes, so that no exponential overflows."""
-    top = MAX(scores, axes=axes)
-    top = where(isfinite(top), top, 0)
-    return SUBTRACT(scores, reshape(top, restored_shape(SUM(scores, axes=axes))))
-
-
-def is_shifted(scores: Node) -> bool:
-    """Return whether scores have the form that `shifted` gives, whoever wrote it."""
-    if scores.op is not SUBTRACT:
-        return False
-    values, node = scores.inputs
-    for _ in range(8):
-        if node.op is MAX:
-            return node.inputs[0] is values
-        if not node.inputs:
-            return False
-        # Through reshapes, and the `where` that guards against an infinite maximum.
-        node = node.inputs[1] if len(node.inputs) == 3 else node.inputs[0]
-    return False
 
 
 def softmax_of(node: Node) -> Node | None:
@@ -147,6 +125,22 @@ def _hypot(match: Match) -> Node | None:
         return None
     made = HYPOT(first, second)
     return made if made.type == match.root.type else None
+
+
+def _length(match: Match) -> Node | None:
+    """sqrt(sum(a * a)) is taken of a over its largest element, and multiplied by that."""
+    return length(match.root.inputs[0])
+
+
+def _logarithm_of_exponentials(match: Match) -> Node | None:
+    """log(exp(a) + exp(b)) is taken of both less the larger one, and that added."""
+    return log_of_exponentials(match.root.inputs[0])
+
+
+def _logarithm_of_rest(match: Match) -> Node | None:
+    """log(1 - tanh(a)**2) is 2 * (a + log(2) - softplus(2 * a)): nothing rounds to 0 in it."""
+    made = log_of_rest(match.p)
+    return made if made is not None and made.type == match.root.type else None
 
 
 def _root_of_square(node: Node) -> Node | None:
@@ -304,10 +298,14 @@ RULES: tuple[Rule, ...] = (
     Rule("log before narrowing", (LOG,), _log_of_narrowed,
          looks=lambda node: node.inputs[0].op is CAST),
     Rule("1 - sigmoid", 1 - P.sigmoid(x), _opposite_sigmoid),
+    Rule("log of 1 - tanh squared", P.log(1 - p), _logarithm_of_rest),
+    Rule("log of exponentials", (LOG,), _logarithm_of_exponentials,
+         looks=lambda node: node.inputs[0].op is ADD),
     Rule("log1p", P.log(1 + x), _log1p),
     Rule("expm1", P.exp(x) - 1, _expm1),
     Rule("expm1", P.exp(x) + -1, _expm1),
     Rule("x log(x) at 0", (MULTIPLY,), _finite_at_zero, looks=_looks_like_zero_guard),
     Rule("hypot", (SQRT,), _hypot, looks=lambda node: node.inputs[0].op is ADD),
+    Rule("scaled length", (SQRT,), _length, looks=lambda node: node.inputs[0].op is SUM),
 )
 

@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+from magmagraph.dtypes import tolerance
 from magmagraph.errors import CompilerUnavailable, DTypeError, PlanError
 from magmagraph.runtime.numpy import blas as blas_module
-from magmagraph.runtime.numpy import products
+from magmagraph.runtime.numpy import products, threads
 from magmagraph.runtime.numpy.products import (
     batched_gemm_step,
     copy_step,
@@ -238,3 +239,33 @@ def test_products_that_cannot_be(interface):
         batched_gemm_step("float32", 0, 0, 0, 2, 3, 4, 5, stride_out=2, stride_a=0, stride_b=0)
     with pytest.raises(PlanError, match="at least 1"):
         gemv_step("float32", 0, 0, 0, 2, 3, stride_x=0)
+
+
+@pytest.mark.parametrize("shape", [(100, 528, 784), (784, 528, 100), (37, 701, 299), (701, 9, 310)])
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_a_large_product_is_shared_out_as_panels(shape, transpose_a, transpose_b):
+    """Each thread multiplies a panel alone; BLAS has its own threads again afterwards."""
+    m, n, k = shape
+    rng = np.random.default_rng(m + n)
+    a = rng.standard_normal((k, m) if transpose_a else (m, k)).astype(np.float32)
+    b = rng.standard_normal((n, k) if transpose_b else (k, n)).astype(np.float32)
+    c = rng.standard_normal((m, n)).astype(np.float32)
+    alpha, beta = np.float32([-0.5]), np.float32([0.25])
+    blas = blas_module.find_blas()
+    before = threads.get_threads()
+    threads.set_threads(2)
+    try:
+        inner = None if blas is None else blas.threads()
+        step = gemm_step(
+            "float32", address_of(c), address_of(a), address_of(b), m, n, k, c=address_of(c),
+            alpha=address_of(alpha), beta=address_of(beta), transpose_a=transpose_a,
+            transpose_b=transpose_b,
+        )  # fmt: skip
+        left, right = (a.T if transpose_a else a), (b.T if transpose_b else b)
+        expected = -0.5 * (left.astype(np.float64) @ right) + 0.25 * c
+        Program([step], keep=(a, b, c, alpha, beta)).run()
+        assert tolerance(np.dtype("float32"), "reassoc").close(c, expected, scale=4.0 * k**0.5)
+        assert inner == (None if blas is None else blas.threads())
+    finally:
+        threads.set_threads(before)

@@ -18,12 +18,13 @@ from ..ops.leaf import CONSTANT
 from ..ops.math import EXP, HYPOT
 from ..ops.reduction import SUM
 from ..ops.slicing import PLACE
+from ..stable_forms import is_shifted
 from .build import like
 from .pattern import uniform
 from .rewrite import Match
 from .shapes import MOVES, restored_shape, through
 from .signs import is_positive
-from .stable import is_shifted, softmax, softmax_of
+from .stable import softmax, softmax_of
 
 MOST_FACTORS = 24
 DEEPEST_SUM = 4

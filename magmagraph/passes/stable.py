@@ -18,8 +18,9 @@ After::
 The values are equal in exact arithmetic. Where the first form overflows or underflows to something
 that is not finite, the second gives the continuous limit; where that replaces a NaN or an infinity
 by a finite value at a point (0 in ``x log(x)``), the report lists a repair. Moves between the parts
-(reshape, transpose, slices) are put behind them first. The forms that gradients take are in
-`cancel`.
+(reshape, transpose, slices) are put behind them first. Gradients are taken of stable forms to begin
+with (`magmagraph.stable_forms`, whose recognition some rules share); what their products still need
+is in `cancel`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from .signs import is_positive
 p, x = wildcards("p x")
 
 
-# Scores shifted by their maximum.
+# Softmax and its kin, of scores shifted by their maximum.
 
 
 def softmax_of(node: Node) -> Node | None:

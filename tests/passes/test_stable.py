@@ -180,6 +180,24 @@ CASES = [
          SIDES[0], lambda x: np.hypot(x, OTHER), lambda x, w: w * (x / np.hypot(x, OTHER))),
     Case("root of squares of slices", lambda x: mg.sqrt(x[0] ** 2 + x[1] ** 2), SIDES,
          lambda x: np.hypot(x[0], x[1]), lambda x, w: w * (x / np.hypot(x[0], x[1]))),
+    Case("logarithm of two exponentials", lambda x: mg.log(mg.exp(x) + mg.exp(-x)), LINE,
+         lambda x: np.logaddexp(x, -x), lambda x, w: w * np.tanh(x)),
+    Case("logarithm of three exponentials",
+         lambda x: mg.log(1 + mg.exp(x) + mg.exp(x / 2)), LINE,
+         lambda x: np.logaddexp(np.logaddexp(0, x), x / 2),
+         lambda x, w: w * (special.expit(x - np.logaddexp(0, x / 2))
+                           + special.expit(x / 2 - np.logaddexp(0, x)) / 2)),
+    Case("log(1 - tanh squared)", lambda x: mg.log(1 - mg.tanh(x) ** 2), LINE,
+         lambda x: 2 * (np.log(2) - np.logaddexp(x, -x)), lambda x, w: -2 * w * np.tanh(x)),
+    Case("silu by hand", lambda x: x / (1 + mg.exp(-x)), LINE, lambda x: x * special.expit(x),
+         lambda x, w: w * special.expit(x) * (1 + x * special.expit(-x))),
+    Case("root of a sum of squares", lambda x: mg.sqrt(mg.sum(x * x, axis=0)), SIDES,
+         lambda x: np.hypot(x[0], x[1]), lambda x, w: w * (x / np.hypot(x[0], x[1]))),
+    Case("root of a stack of squares",
+         lambda x: mg.sqrt(mg.sum(mg.stack([x[0], x[1]]) ** 2, axis=0)), SIDES,
+         lambda x: np.hypot(x[0], x[1]), lambda x, w: w * (x / np.hypot(x[0], x[1]))),
+    Case("norm", lambda x: mg.norm(x, axis=0, keepdims=True), SIDES,
+         lambda x: np.hypot(x[:1], x[1:]), lambda x, w: w * (x / np.hypot(x[0], x[1]))),
     Case("root of squares, reshaped",
          lambda x: mg.sqrt(mg.reshape(x * x + mg.constant(OTHER) ** 2, (7, 1))), SIDES[0],
          lambda x: np.hypot(x, OTHER).reshape(7, 1),
@@ -216,7 +234,79 @@ def test_stable_form(case: Case, skip: tuple[str, ...]) -> None:
         assert not all(right)
 
 
-RIGHT_AS_WRITTEN = frozenset(("softmax", "logsumexp, function"))
+SECOND = [
+    ("log softmax", lambda x: mg.log(mg.softmax(x)), mg.log_softmax),
+    ("log softmax by hand", lambda x: mg.log(by_hand(x)), mg.log_softmax),
+    ("log softmax by hand, columns", lambda x: mg.log(by_hand(x)[COLUMNS]),
+     lambda x: mg.log_softmax(x)[COLUMNS]),
+    ("log softmax by hand, transposed", lambda x: mg.log(mg.transpose(by_hand(x))),
+     lambda x: mg.transpose(mg.log_softmax(x))),
+    ("softmax by hand", by_hand, mg.softmax),
+    ("logsumexp", lambda x: mg.log(mg.sum(mg.exp(x), -1)), lambda x: mg.logsumexp(x, -1)),
+    ("logsumexp, transposed", lambda x: mg.log(mg.sum(mg.transpose(mg.exp(x)), axis=0)),
+     lambda x: mg.logsumexp(x, -1)),
+    ("softplus", lambda x: mg.log(1 + mg.exp(x)), mg.softplus),
+    ("softplus, reshaped", lambda x: mg.log(1 + mg.reshape(mg.exp(x), (12,))),
+     lambda x: mg.softplus(mg.reshape(x, (12,)))),
+    ("log1p", lambda x: mg.log1p(mg.exp(x)), mg.softplus),
+    ("log sigmoid", lambda x: mg.log(mg.sigmoid(x)), lambda x: -mg.softplus(-x)),
+    ("log of 1 - sigmoid", lambda x: mg.log(1 - mg.sigmoid(x)), lambda x: -mg.softplus(x)),
+    ("sigmoid by hand", lambda x: 1 / (1 + mg.exp(-x)), mg.sigmoid),
+    ("two exponentials", lambda x: mg.log(mg.exp(x) + mg.exp(-x)),
+     lambda x: mg.softplus(2 * x) - x),
+    ("tanh", lambda x: mg.log(1 - mg.tanh(x) ** 2), lambda x: 2 * (x - mg.softplus(2 * x))),
+]
+
+
+@pytest.mark.parametrize(("written", "named"), [c[1:] for c in SECOND], ids=[c[0] for c in SECOND])
+@pytest.mark.parametrize("skip", [(), ("simplify",)], ids=["simplified", "as written"])
+def test_second_derivatives(
+    written: Callable[[Node], Node], named: Callable[[Node], Node], skip: tuple[str, ...]
+) -> None:
+    """Gradients of squared gradients are those of the named form, in float64."""
+    found = []
+    for form, dtype in ((written, "float32"), (named, "float64")):
+        x = mg.input("x", ROWS.shape, dtype)
+        y = form(x)
+        count = int(np.prod(y.shape))
+        first = mg.grad(mg.sum(y * (np.arange(count, dtype=dtype).reshape(y.shape) / 8)), x)
+        second = mg.grad(mg.sum(first * first), x)
+        trace = Trace()
+        graph = freeze([x], [first, second], trace=trace)
+        passes = [record for record in DEFAULT if record.name == "simplify"]
+        after, _ = pipeline.run(graph, trace, passes=passes, skip=skip)
+        values = evaluate(after, {after.inputs[0]: ROWS.astype(dtype)})
+        found.append([values[root] for root in after.outputs])
+    for value, wanted in zip(*found, strict=True):
+        assert np.isfinite(wanted).all()
+        scale = np.maximum(1, np.abs(wanted).max())
+        assert tolerance(FLOAT32, "stable").close(value, wanted, scale), (value, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradient_of_a_narrowed_log_softmax(dtype: str) -> None:
+    """The gradient computes in the wider type, where no probability is lost."""
+    x = mg.input("x", ROWS.shape)
+    weights = np.arange(12, dtype=np.float32).reshape(3, 4) / 12
+    gradient = mg.grad(mg.sum(mg.log(mg.softmax(mg.cast(x, dtype))) * weights), x)
+    value = gradient.eval({x: ROWS})
+    points = ROWS.astype(canonical(dtype)).astype(np.float64)
+    wanted = log_softmax_gradient(points, weights.astype(np.float64))
+    assert tolerance(canonical(dtype), "stable").close(value, wanted, 4.0), (value, wanted)
+
+
+def test_a_target_inside_of_a_form_gets_its_own_gradient() -> None:
+    """What the stable form leaves out is differentiated as written where it is asked for."""
+    x = mg.input("x", (3,))
+    power = mg.exp(x)
+    y = mg.sum(mg.log(1 + power))
+    by_power, by_x = mg.grad(y, [power, x])
+    points = np.float32([-1.0, 0.0, 2.0])
+    np.testing.assert_allclose(by_power.eval({x: points}), 1 / (1 + np.exp(points)), rtol=1e-6)
+    np.testing.assert_allclose(by_x.eval({x: points}), special.expit(points), rtol=1e-6)
+
+
+RIGHT_AS_WRITTEN = frozenset(("softmax", "logsumexp, function", "sigmoid by hand"))
 
 
 def test_a_replaced_value_that_was_not_finite_is_listed_as_a_repair() -> None:

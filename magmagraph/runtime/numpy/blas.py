@@ -88,6 +88,16 @@ class Blas:
         function = self._function("get_num_threads")
         return None if function is None else int(function())
 
+    def thread_functions(self) -> tuple[int | None, int | None]:
+        """Return the addresses of its functions that get and set the number of threads, or Nones.
+
+        ``MAGMAGRAPH_BLAS_PANELS=0`` gives Nones: products then run on the library's own threads.
+        """
+        get, put = self._function("get_num_threads"), self._function("set_num_threads")
+        if get is None or put is None or os.environ.get("MAGMAGRAPH_BLAS_PANELS", "1") == "0":
+            return None, None
+        return _address(get), _address(put)
+
     def text(self, name: str) -> str | None:
         """Return what the library's ``get_config`` or ``get_corename`` says, or None."""
         function = self._function("get_" + name)

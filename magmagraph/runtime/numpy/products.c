@@ -3,6 +3,7 @@
    Matrices are row-major. A scalar is a pointer, for it may be a variable or the result of an
    earlier step; NULL stands for one. */
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum { MG_PLAIN = 0, MG_CBLAS_64 = 1, MG_CBLAS_32 = 2, MG_FORTRAN_32 = 3 };
@@ -13,10 +14,15 @@ static struct {
     int64_t serial_when_small; /* it uses one thread for small products, from any thread */
     void* gemm;
     void* gemv;
+    int (*get_threads)(void); /* both or neither: how many threads BLAS itself uses */
+    void (*set_threads)(int);
 } blas;
 
-void mg_set_blas(int64_t interface, int64_t serial_when_small, void* gemm, void* gemv)
+void mg_set_blas(int64_t interface, int64_t serial_when_small, void* gemm, void* gemv,
+                 void* get_threads, void* set_threads)
 {
+    blas.get_threads = (int (*)(void))get_threads;
+    blas.set_threads = (void (*)(int))set_threads;
     blas.interface = interface;
     blas.serial_when_small = serial_when_small;
     blas.gemm = gemm;
@@ -120,6 +126,62 @@ static void copy_rows(REAL* out, int64_t ld_out, const REAL* in, int64_t ld_in, 
     if (out != in) mg_parallel(copy_part, &r, m * n / (1 << 17));
 }
 
+/* A large product, shared out as panels that BLAS multiplies on one thread each. Its own threads
+   would wait for one another inside of the product, without end in sight where other programs use
+   the cores too: panels meet only when all is done, and one that is late holds up nothing else. */
+
+enum { MG_SHARED = 1 << 19, MG_PANEL = 16 };
+
+static struct {
+    _Atomic int64_t products; /* that are being shared out */
+    _Atomic int before;       /* the threads that BLAS had */
+} shared;
+
+typedef struct {
+    const product* whole;
+    int64_t count;
+    _Atomic int64_t next;
+} panels;
+
+static void panel_part(void* context, int64_t thread, int64_t threads)
+{
+    panels* shares = context;
+    (void)thread, (void)threads;
+    for (;;) {
+        int64_t i = atomic_fetch_add(&shares->next, 1), begin, end;
+        if (i >= shares->count) return;
+        product p = *shares->whole;
+        if (p.n >= p.m) {
+            mg_split(p.n, MG_PANEL, i, shares->count, &begin, &end);
+            p.b += p.transpose_b ? begin * p.ldb : begin;
+            p.c += begin;
+            p.n = end - begin;
+        } else {
+            mg_split(p.m, MG_PANEL, i, shares->count, &begin, &end);
+            p.a += p.transpose_a ? begin : begin * p.lda;
+            p.c += begin * p.ldc;
+            p.m = end - begin;
+        }
+        multiply(&p);
+    }
+}
+
+static void multiply_shared(const product* p)
+{
+    int64_t team = mg_thread_count();
+    if (team < 2 || !blas.set_threads || p->m * p->n * p->k < MG_SHARED) {
+        multiply(p);
+        return;
+    }
+    panels shares = { p, team, 0 };
+    if (atomic_fetch_add(&shared.products, 1) == 0) {
+        atomic_store(&shared.before, blas.get_threads());
+        blas.set_threads(1);
+    }
+    mg_parallel(panel_part, &shares, team);
+    if (atomic_fetch_sub(&shared.products, 1) == 1) blas.set_threads(atomic_load(&shared.before));
+}
+
 /* Read the arguments that all matrix products share:
    out, A, B, C, alpha, beta, transpose_a, transpose_b, m, n, k, lda, ldb, ld_out, ldc.
    C NULL, or a beta of zero: C is not read, as BLAS has it. */
@@ -148,7 +210,7 @@ void mg_gemm(void** arguments)
     product p = read_product(arguments);
     mg_enter_blas();
     if (p.beta != 0) copy_rows(p.c, p.ldc, arguments[3], (int64_t)arguments[14], p.m, p.n);
-    multiply(&p);
+    multiply_shared(&p);
     mg_leave_blas();
 }
 

@@ -73,17 +73,18 @@ def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
     """Return the library of a dtype's products, compiled and joined to BLAS on the first call."""
     (library,) = load_kernels_together([product_source(dtype)], [PRODUCT_LEVEL])
     set_blas = library.mg_set_blas
-    set_blas.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+    set_blas.argtypes = [ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 4]
     set_blas.restype = None
     blas = find_blas()
     if blas is None:
-        set_blas(PLAIN, 1, None, None)
+        set_blas(PLAIN, 1, None, None, None, None)
     else:
         letter = _type(dtype)[1]
         # OpenBLAS uses one thread for products below a size of its own.
         small = blas.control is not None
         addresses = blas.addresses
-        set_blas(blas.interface, small, addresses[letter + "gemm"], addresses[letter + "gemv"])
+        gemm, gemv = addresses[letter + "gemm"], addresses[letter + "gemv"]
+        set_blas(blas.interface, small, gemm, gemv, *blas.thread_functions())
     return library
 
 

@@ -3,7 +3,7 @@
 A gradient is an ordinary graph. The sweep walks the nodes between the targets and the loss once,
 from the loss downwards, asks each operation's gradient rule for one cotangent per operand, and
 adds up what reaches a node from its readers. Nothing runs, and nothing recurses. Where a node has a
-stable form (`stable_forms`), the sweep goes on through that: the gradient is then finite where
+stable form (`ops.stable_forms`), the sweep goes on through that: the gradient is then finite where
 the written expression's own would not be, and so are the gradients of the gradient.
 
 Notation: the cotangent of a node ``v`` is the derivative of the loss with respect to ``v``; it has

@@ -4,22 +4,71 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from .errors import ConfigError, message
 
-def _flag(name: str, default: bool) -> bool:
-    text = os.environ.get(name)
-    return default if text is None else text.strip().lower() not in ("", "0", "false", "no", "off")
+_COMPILER = ("auto", "off", "force")
+_OFF = ("", "0", "false", "no", "off")
+_SETTINGS = {  # each with its variable, and what it takes
+    "float_dtype": (
+        "MAGMAGRAPH_FLOAT_DTYPE",
+        "a float dtype: 'float32', 'float64', 'float16' or 'bfloat16'",
+    ),
+    "device": ("MAGMAGRAPH_DEVICE", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
+    "verify": ("MAGMAGRAPH_VERIFY", "True or False"),
+    "compiler": ("MAGMAGRAPH_COMPILER", "'auto', 'off' or 'force'"),
+    "tuning": ("MAGMAGRAPH_TUNING", "True or False"),
+    "compile_budget": ("MAGMAGRAPH_COMPILE_BUDGET", "seconds, a number of at least 0"),
+    "specializations": ("MAGMAGRAPH_SPECIALIZATIONS", "an int of at least 1"),
+}
 
 
-def _float_dtype() -> np.dtype:
-    from .dtypes import canonical
+def _settled(name: str, value: Any) -> Any:
+    """Return the value that a setting takes, or raise ValueError or TypeError."""
+    if name == "float_dtype":
+        from .dtypes import canonical, is_float
 
-    return canonical(os.environ.get("MAGMAGRAPH_FLOAT_DTYPE", "float32"))
+        dtype = canonical(value)
+        fits, value = is_float(dtype), dtype
+    elif name == "device":
+        family, _, number = value.partition(":")
+        fits = value in ("auto", "cpu", "cuda") or (family == "cuda" and number.isdigit())
+    elif name in ("verify", "tuning"):
+        fits = isinstance(value, bool)
+    elif name == "compiler":
+        fits = value in _COMPILER
+    elif name == "compile_budget":
+        value = float(value)
+        fits = value >= 0.0
+    else:
+        fits = not isinstance(value, bool) and int(value) == value >= 1
+        value = int(value)
+    if not fits:
+        raise ValueError(name)
+    return value
 
 
-@dataclass(slots=True)  # a setting that does not exist cannot be set
+def _read(name: str, default: Any) -> Any:
+    """Return a setting as its environment variable has it."""
+    variable, need = _SETTINGS[name]
+    text = os.environ.get(variable)
+    if text is None:
+        return default
+    if isinstance(default, bool):
+        return text.strip().lower() not in _OFF
+    try:
+        if not text:
+            return default
+        return _settled(name, int(text) if isinstance(default, int) else text)
+    except (ValueError, TypeError):
+        raise ConfigError(message(f"{variable} is {text!r}", need=need)) from None
+
+
+@dataclass(slots=True)
 class Config:
     """Every setting of the package; `docs/environment.md` lists the variables.
 
@@ -41,19 +90,35 @@ class Config:
         (``MAGMAGRAPH_COMPILE_BUDGET``, 60).
     specializations
         How many sets of sizes a function keeps bound (``MAGMAGRAPH_SPECIALIZATIONS``, 16).
+
+    Raises
+    ------
+    ConfigError
+        When a setting, or its variable at import, is given what it does not take.
+    AttributeError
+        There is no such setting.
     """
 
-    float_dtype: np.dtype = field(default_factory=_float_dtype)
-    device: str = field(default_factory=lambda: os.environ.get("MAGMAGRAPH_DEVICE", "auto"))
-    verify: bool = field(default_factory=lambda: _flag("MAGMAGRAPH_VERIFY", False))
-    compiler: str = field(default_factory=lambda: os.environ.get("MAGMAGRAPH_COMPILER", "auto"))
-    tuning: bool = field(default_factory=lambda: _flag("MAGMAGRAPH_TUNING", True))
-    compile_budget: float = field(
-        default_factory=lambda: float(os.environ.get("MAGMAGRAPH_COMPILE_BUDGET", "60"))
-    )
-    specializations: int = field(
-        default_factory=lambda: int(os.environ.get("MAGMAGRAPH_SPECIALIZATIONS", "16"))
-    )
+    float_dtype: np.dtype = field(default_factory=partial(_read, "float_dtype", "float32"))
+    device: str = field(default_factory=partial(_read, "device", "auto"))
+    verify: bool = field(default_factory=partial(_read, "verify", False))
+    compiler: str = field(default_factory=partial(_read, "compiler", "auto"))
+    tuning: bool = field(default_factory=partial(_read, "tuning", True))
+    compile_budget: float = field(default_factory=partial(_read, "compile_budget", 60.0))
+    specializations: int = field(default_factory=partial(_read, "specializations", 16))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _SETTINGS:
+            raise AttributeError(
+                message(f"there is no setting {name!r}", need=f"one of {', '.join(_SETTINGS)}")
+            )
+        try:
+            settled = _settled(name, value)
+        except (ValueError, TypeError, AttributeError):
+            raise ConfigError(
+                message(f"mg.config.{name} is set to {value!r}", need=_SETTINGS[name][1])
+            ) from None
+        object.__setattr__(self, name, settled)
 
 
 config = Config()

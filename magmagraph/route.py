@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .graph import Node, topological
-from .stable_forms import Form, stable_form
+from .ops.stable_forms import Form, stable_form
 
 _MOST_INSIDE = 256  # nodes that one form replaces; none comes near
 

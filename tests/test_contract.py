@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,38 @@ def test_two_variables_are_two() -> None:
 
 
 # Dimensions.
+
+
+def test_extents_in_expressions() -> None:
+    """With floats and in true divisions an extent is the scalar node of its size."""
+    x = mg.var("x", shape=("batch", 3))
+    batch = x.shape[0]
+    assert isinstance(batch, mg.Dim)
+    wanted = {
+        1.0 / batch: 0.25,
+        batch / 2: 2.0,
+        batch / batch: 1.0,
+        batch * 2.5: 10.0,
+        2.5 * batch: 10.0,
+        batch + 0.5: 4.5,
+        0.5 - batch: -3.5,
+        batch - 0.5: 3.5,
+        batch // 2.5: 1.0,
+        7.5 % batch: 3.5,
+        batch**0.5: 2.0,
+        np.float32(2.0) / batch: 0.5,
+        mg.sum(x) / batch: 3.0,
+    }
+    values = mg.function([x], list(wanted))(np.ones((4, 3)))
+    for node, value, right in zip(wanted, values, wanted.values(), strict=True):
+        assert node.shape == () and node.dtype == FLOAT32
+        agree(value, right)
+    by_rows = np.ones(2) / batch
+    assert by_rows.dtype == np.float64 and by_rows.shape == (2,)
+    assert isinstance(batch**2, mg.Dim) and batch**2 == batch * batch
+    for refused in (lambda: batch + "1", lambda: batch / None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            refused()  # type: ignore[no-untyped-call]
 
 
 def test_extents_equal_their_names() -> None:
@@ -432,3 +465,58 @@ def test_gradients_reuse_the_bits() -> None:
     value, slope = mg.function([x], [y, mg.grad(mg.sum(y), x)])(np.ones(1000))
     np.testing.assert_array_equal(value, slope)
     assert 0 < np.count_nonzero(value) < 1000
+
+
+# NumPy's own functions.
+
+
+def test_functions_of_numpy_name_their_counterparts() -> None:
+    """NumPy's functions would compute: the text names what makes a node."""
+    x = mg.var("x", shape=("batch", 3))
+    row = np.ones(3, np.float32)
+    named = {
+        "sum": lambda: np.sum(x),
+        "mean": lambda: np.mean(x, axis=0),
+        "concatenate": lambda: np.concatenate([x, x]),
+        "where": lambda: np.where(row > 0, x, row),
+        "exp": lambda: np.exp(x),
+        "hypot": lambda: np.hypot(row, x),
+    }
+    for name, call in named.items():
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == (
+            f"np.{name}() computes with values, and a node has none: nothing has run\n"
+            f"  mend: mg.{name}(), which makes a node, or node.eval() for the value"
+        )
+    with pytest.raises(TypeError) as caught:
+        np.linalg.svd(x)
+    assert str(caught.value) == (
+        "np.linalg.svd() computes with values, and a node has none: nothing has run\n"
+        "  mend: node.eval() for the value"
+    )
+    with pytest.raises(TypeError, match=r"array = array \+ node"):
+        row += x
+    assert np.shape(x) == ("batch", 3) and np.ndim(x) == 2
+
+
+def test_operators_of_arrays_on_the_left() -> None:
+    """An array or a NumPy scalar on the left leaves every operator to the node."""
+    x = mg.var("x", shape=(3,))
+    k = mg.var("k", shape=(3,), dtype="int32")
+    data, bits = np.array([1.5, -2.0, 3.0], np.float32), np.array([1, 2, 3], np.int32)
+    left, mask = np.array([2.0, 4.0, 0.5], np.float32), np.array([6, 5, 4], np.int32)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "ge"):
+        apply = getattr(operator, name)
+        agree(apply(left, x).eval({x: data}), apply(left, data))
+        if name != "matmul":
+            agree(apply(np.float32(2.0), x).eval({x: data}), apply(np.float32(2.0), data))
+    for name in ("and_", "or_", "xor", "lshift", "rshift"):
+        apply = getattr(operator, name)
+        np.testing.assert_array_equal(apply(mask, k).eval({k: bits}), apply(mask, bits))
+    quotient, rest = divmod(left, x)
+    agree(quotient.eval({x: data}), left // data)
+    agree(rest.eval({x: data}), left % data)
+    for compare in (operator.eq, operator.ne):
+        with pytest.raises(TypeError, match=r"mg\.equal"):
+            compare(left, x)

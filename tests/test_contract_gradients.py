@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -304,3 +306,36 @@ def test_plateau_lowers_the_rate() -> None:
     agree(opt.learning_rate.value, 0.05)
     step()
     agree(x.value, 0.95)
+
+
+@mg.custom_gradient
+def doubled(x: mg.Node) -> Any:
+    """Return the sign, with twice the cotangent as its gradient."""
+    return mg.sign(x), lambda cotangent: cotangent * 2.0
+
+
+def plain(x: mg.Node) -> Any:
+    """Return the sign, with thrice the cotangent as its gradient."""
+    return mg.sign(x), lambda cotangent: cotangent * 3.0
+
+
+def test_custom_gradients_pickle_by_name() -> None:
+    """The rule of a function of a module survives; another says why it cannot."""
+    x = mg.var("x", init=np.array([-0.5, 2.0], np.float32))
+    for function, factor in ((doubled, 2.0), (mg.custom_gradient(plain), 3.0)):
+        restored, y = pickle.loads(pickle.dumps((x, function(function(x) * 5.0))))
+        agree(mg.grad(mg.sum(y), restored).eval(), np.full(2, 5 * factor**2))
+
+    def local(x: mg.Node) -> Any:
+        return mg.sign(x), lambda cotangent: cotangent
+
+    for function, name in ((local, local.__qualname__), (lambda x: local(x), "<lambda>")):
+        node = mg.custom_gradient(function)(x)
+        with pytest.raises(pickle.PicklingError) as caught:
+            pickle.dumps(node)
+        assert name in str(caught.value)
+        assert str(caught.value).startswith("the gradient rule of ")
+        assert str(caught.value).endswith(
+            "\n  mend: define it with def at the level of a module"
+        )
+        agree(copy.deepcopy(node).eval(), [-1.0, 1.0])

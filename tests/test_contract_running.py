@@ -299,6 +299,97 @@ def test_settings() -> None:
         mg.config.float_dtype = kept
 
 
+def test_settings_are_checked() -> None:
+    """A setting that it does not take is refused with what it takes, and stays as it was."""
+    for name, wrong, need in (
+        ("float_dtype", "int32", "a float dtype: 'float32', 'float64', 'float16' or 'bfloat16'"),
+        ("device", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
+        ("verify", 2, "True or False"),
+        ("compiler", "on", "'auto', 'off' or 'force'"),
+        ("compile_budget", -1, "seconds, a number of at least 0"),
+        ("specializations", 0, "an int of at least 1"),
+    ):
+        kept = getattr(mg.config, name)
+        with pytest.raises(mg.ConfigError) as caught:
+            setattr(mg.config, name, wrong)
+        assert str(caught.value) == f"mg.config.{name} is set to {wrong!r}\n  needed: {need}"
+        assert getattr(mg.config, name) == kept
+    with pytest.raises(AttributeError, match="there is no setting 'devise'"):
+        mg.config.devise = "cpu"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "need"),
+    [
+        ("MAGMAGRAPH_COMPILE_BUDGET", "soon", "seconds, a number of at least 0"),
+        ("MAGMAGRAPH_SPECIALIZATIONS", "0", "an int of at least 1"),
+    ],
+)
+def test_variables_of_settings_are_checked(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, need: str
+) -> None:
+    """A wrong variable is named when the settings are read."""
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(mg.ConfigError) as caught:
+        type(mg.config)()
+    assert str(caught.value) == f"{variable} is {text!r}\n  needed: {need}"
+
+
+def test_an_update_whose_rows_are_known_at_the_call() -> None:
+    """A name against an int is a constraint, which the call checks."""
+    x = mg.var("x", shape=("batch", 3))
+    W = mg.var("W", init=np.zeros((2, 3), np.float32))
+    f = mg.function([x], None, updates={W: x * 2.0})
+    f(BATCH)
+    agree(W.value, 2 * BATCH)
+    with pytest.raises(mg.FeedError, match="'the update of W' needs batch == 2, but batch is 4"):
+        f(np.ones((4, 3)))
+    agree(W.value, 2 * BATCH)
+    for shape in (("rows", 4), (1, 3), (3,)):
+        with pytest.raises(mg.UpdateError, match=r"needed: shape \(2, 3\)"):
+            mg.function([y := mg.var("y", shape=shape)], None, updates={W: y})
+
+
+def test_a_run_without_steps() -> None:
+    """Empty stacks of the outputs' form; what nobody can know the extent of is an empty list."""
+    x = mg.var("x", shape=("batch", 3))
+    f = mg.function([x], {"rows": mg.sum(x, axis=1), "all": [mg.sum(x)]})
+    found = f.run(0, BATCH)
+    assert found["rows"].shape == (0, 2) and found["rows"].dtype == FLOAT32
+    assert found["all"][0].shape == (0,)
+    for feeds in ((BATCH,), {x: BATCH}, {"x": BATCH}):
+        assert f.run(0, feeds)["rows"].shape == (0, 2)
+    unknown = f.run([])
+    assert unknown["rows"] == [] and unknown["all"][0].shape == (0,)
+    assert f.run([], keep="last") is None
+    assert mg.function([x], None).run([]) is None
+    with pytest.raises(mg.FeedError, match="is fed an array of shape"):
+        f.run(0, np.ones((2, 4)))
+
+
+def test_source_of_a_step_that_is_not_there() -> None:
+    """The number of a step is checked."""
+    x = mg.var("x", shape=(3,))
+    f = mg.function([x], mg.exp(x))
+    for step in (1, -2, "0"):
+        with pytest.raises(mg.PlanError) as caught:
+            f.source(step)  # type: ignore[arg-type]
+        assert str(caught.value) == (
+            f"there is no step {step!r}\n"
+            "  needed: a number from 0 to 0\n"
+            "  mend: print(f.plan) lists the steps"
+        )
+
+
+def test_a_report_is_shown() -> None:
+    """mg.show takes the report itself, too."""
+    x = mg.var("x", shape=(3,))
+    f = mg.function([x], mg.exp(x))
+    assert mg.show(f.report).text() == str(f.report)
+    assert repr(mg.show([x, x])) == "<shown list of 2>"
+
+
+
 # Seeing.
 
 

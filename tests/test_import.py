@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,11 @@ def test_names_that_are_imported_late_are_public_all_the_same() -> None:
 def test_a_name_that_is_not_there_has_pythons_own_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'magmagraph' has no attribute 'nothing'$"):
         _ = mg.nothing
+
+
+@pytest.mark.parametrize("module", [mg, mg.init, mg.schedule])
+def test_names_offered_are_public(module: Any) -> None:
+    """What a prompt completes are the public names, not what a module imports for itself."""
+    offered = {name for name in dir(module) if name[:2] != "__"}
+    assert offered == {name for name in module.__all__ if name[:2] != "__"}
+    assert all(hasattr(module, name) for name in module.__all__)

@@ -1,4 +1,4 @@
-"""Memory of ten named graphs: what is planned against the least that the order needs.
+"""Memory of eleven named graphs: what is planned against the least that the order needs.
 
 ``f.plan.largest_live`` is the largest set of arena slots alive in one step: no layout takes less.
 ``f.memory`` is compared with the arrays and the block that the runtime holds.
@@ -135,9 +135,19 @@ def batch_norm_net() -> Graph:
     return [x], [loss, *mg.grad(loss, [W, V])], {}
 
 
+def gathered() -> Graph:
+    """Rows taken from a table, a border and a slice, with their gradients: steps in NumPy."""
+    x, rows = mg.var("x", shape=("batch", 512)), mg.var("k", shape=("batch",), dtype="int32")
+    table = weight("T", 10, 512)
+    y = mg.tanh(mg.take(table, rows, axis=0) * x)
+    y = mg.tanh(mg.pad(y, ((0, 0), (3, 5)))[:, 1::2])
+    loss = mg.sum(y**2)
+    return [x, rows], [loss, *mg.grad(loss, [x, table])], {}
+
+
 GRAPHS: list[Callable[[], Graph]] = [
     chain, diamond, mlp_step, residual, attention, layer_norm_block, softmax_regression,
-    matmul_tree, u_shape, batch_norm_net,
+    matmul_tree, u_shape, batch_norm_net, gathered,
 ]
 
 

@@ -38,6 +38,8 @@ class Shown:
     def text(self) -> str:
         """Return it as text: of a function, its graph and then its plan."""
         what = self._what
+        if hasattr(what, "records"):
+            return str(what)
         if isinstance(what, Node):
             return write_node(what)
         if isinstance(what, (Graph, Plan)):
@@ -92,7 +94,9 @@ class Shown:
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<shown {type(self._what).__name__.lower()}>"
+        kind = type(self._what).__name__.lower()
+        size = f" of {len(self._what)}" if isinstance(self._what, (list, tuple, dict)) else ""
+        return f"<shown {kind}{size}>"
 
 
 def show(what: Any, source: bool = True) -> Shown:
@@ -100,7 +104,7 @@ def show(what: Any, source: bool = True) -> Shown:
 
     Parameters
     ----------
-    what : Node, list or dict of nodes, Function, Graph, Plan, or a record of `f.report`
+    what : Node, list or dict of nodes, Function, Graph, Plan, or `f.report` or a record of it
         What to show.
     source
         Whether pictures name the user's source lines.

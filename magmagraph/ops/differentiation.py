@@ -186,7 +186,7 @@ class _Rule:
                 message(
                     f"the gradient rule of {name}() cannot be pickled: it is called by its name "
                     f"where it is read, and {module} has no function of that name",
-                    need="a function defined with def at the level of a module",
+                    mend="define it with def at the level of a module",
                 )
             )
         return _named_rule, (module, name)

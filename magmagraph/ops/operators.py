@@ -5,8 +5,11 @@ They stand here and not in `graph.py` because they need the operations, which ne
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
+
+import numpy as np
 
 from ..errors import ShapeError, message
 from ..graph import Node
@@ -159,6 +162,36 @@ class Operators:
 
     def __rrshift__(self, other: Any) -> Node:
         return bits.right_shift(other, self)
+
+    # NumPy.
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Answer NumPy's operators, which an array on the left asks; refuse its functions."""
+        name = ufunc.__name__
+        if options.get("out") is not None:
+            raise TypeError(
+                message(
+                    f"np.{name}() would write a node's value into an array: nothing has run yet",
+                    mend="array = array + node, say, which makes a node, not array += node",
+                )
+            )
+        if name not in _OPERATORS or method != "__call__" or options:
+            raise _no_function(f"np.{name}", name)
+        if name in ("equal", "not_equal"):
+            return self == next((v for v in inputs if not isinstance(v, Node)), inputs[0])
+        package = sys.modules[_PACKAGE]
+        if name == "divmod":
+            return package.floor_divide(*inputs), package.remainder(*inputs)
+        return getattr(package, name)(*inputs)
+
+    def __array_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """Answer what NumPy's functions ask of a shape; refuse the others."""
+        name = function.__name__
+        if function in (np.shape, np.ndim, np.size) and len(arguments) == 1 and not named:
+            return getattr(arguments[0], name)
+        raise _no_function(f"{function.__module__.replace('numpy', 'np')}.{name}", name)
 
     # Elements.
 
@@ -318,6 +351,26 @@ class Operators:
         from .contraction import dot
 
         return dot(self, other)
+
+
+_PACKAGE = __name__.partition(".")[0]
+_OPERATORS = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "divmod", "power"),
+        *("matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+    )
+)
+
+
+def _no_function(called: str, name: str) -> TypeError:
+    """Say that a function of NumPy computes with values, and what to call in its place."""
+    mend = "node.eval() for the value"
+    if callable(getattr(sys.modules[_PACKAGE], name, None)):
+        mend = f"mg.{name}(), which makes a node, or {mend}"
+    return TypeError(
+        message(f"{called}() computes with values, and a node has none: nothing has run", mend=mend)
+    )
 
 
 def _node(value: Any) -> Node:

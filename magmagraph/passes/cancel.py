@@ -38,7 +38,7 @@ from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..ops.math import EXP, LOG
 from ..ops.reduction import SUM
 from ..ops.slicing import PLACE, SLICE
-from ..stable_forms import is_shifted
+from ..ops.stable_forms import is_shifted
 from .build import spread
 from .products import DEEPEST_SUM, MOST_FACTORS, Product, has_telling_divisor, sum_below
 from .rewrite import Match, Rule

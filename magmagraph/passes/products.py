@@ -18,7 +18,7 @@ from ..ops.leaf import CONSTANT
 from ..ops.math import EXP, HYPOT
 from ..ops.reduction import SUM
 from ..ops.slicing import PLACE
-from ..stable_forms import is_shifted
+from ..ops.stable_forms import is_shifted
 from .build import like
 from .pattern import uniform
 from .rewrite import Match

@@ -7,6 +7,7 @@ little more than this pass.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 
 from .. import dims
@@ -14,6 +15,8 @@ from ..plan import Place, Plan, Slot, Step, Value
 from ..types import Extent, Type
 
 ALIGNMENT = 64
+REPAIRS = 24  # placements tried after the first few, each with one slot placed earlier
+REPAIR_WORK = 60_000  # pairs of slots looked at by them, about: they cost milliseconds
 MANY_SLOTS = 400  # above, placement in one sweep: best fit takes quadratic time
 
 
@@ -89,7 +92,8 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
     """Return an offset for each slot so that slots alive together are apart, and the total.
 
     Tries several orders of best-fit placement and keeps the smallest; stops at the first that
-    reaches the largest live set.
+    reaches the largest live set. Where none does, whatever ended highest is placed earlier, again
+    and again, for a bounded number of times.
     """
     if not slots:
         return [], 0
@@ -103,16 +107,24 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
         lambda s: (s.first, -_rounded(int(s.size))),
         lambda s: (-length[s.index], -_rounded(int(s.size))),
     )
-    best: tuple[list[int], int] | None = None
-    for order in orders:
-        placed = _best_fit(slots, sorted(range(len(slots)), key=lambda i: order(slots[i])))
-        if best is None or placed[1] < best[1]:
-            best = placed
+    best = _sweep(slots)
+    for rank in orders:
         if best[1] <= floor:
-            break
-    assert best is not None
-    swept = _sweep(slots)
-    return swept if swept[1] < best[1] else best
+            return best
+        order = sorted(range(len(slots)), key=lambda i: rank(slots[i]))
+        best = min(best, _best_fit(slots, order), key=operator.itemgetter(1))
+    tries = min(REPAIRS, REPAIR_WORK // len(slots) ** 2)
+    for rank in orders[:2]:
+        order = sorted(range(len(slots)), key=lambda i: rank(slots[i]))
+        for _ in range(tries):
+            if best[1] <= floor:
+                return best
+            placed = _best_fit(slots, order)
+            best = min(best, placed, key=operator.itemgetter(1))
+            highest = max(order, key=lambda i: placed[0][i] + _rounded(int(slots[i].size)))
+            at = order.index(highest)
+            order.insert(at // 2, order.pop(at))
+    return best
 
 
 def _best_fit(slots: Sequence[Slot], order: Sequence[int]) -> tuple[list[int], int]:

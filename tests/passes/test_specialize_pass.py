@@ -45,4 +45,4 @@ def test_no_two_live_slots_overlap(seed: int, count: int) -> None:
 def test_waste_is_small(seed: int) -> None:
     slots = random_slots(seed, 30)
     _, total = lay_out(slots)
-    assert total <= 1.25 * live_peak(slots)
+    assert total <= 1.1 * live_peak(slots)

@@ -6,6 +6,8 @@ import threading
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...config import config
 from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
 from ...plan import Plan
@@ -63,7 +65,16 @@ class NumpyPrepared:
 
     def source(self, step: int) -> str:
         """Return the C of a fused step, whether or not it was compiled."""
-        chosen = self.plan.steps[step]
+        steps = self.plan.steps
+        if not isinstance(step, (int, np.integer)) or not -len(steps) <= step < len(steps):
+            raise PlanError(
+                message(
+                    f"there is no step {step!r}",
+                    need=f"a number from 0 to {len(steps) - 1}" if steps else "a plan with steps",
+                    mend="print(f.plan) lists the steps",
+                )
+            )
+        chosen = steps[step]
         if chosen.kernel != "fused":
             raise PlanError(
                 message(

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .dtypes import is_float
-from .graph import Node
-from .ops.activation import SIGMOID, SOFTPLUS
-from .ops.arrange import RESHAPE, TRANSPOSE
-from .ops.comparison import MAXIMUM, equal, greater, where
-from .ops.control import stop_gradient
-from .ops.convert import CAST, cast
-from .ops.elementwise import (
+from ..dtypes import is_float
+from ..graph import Node
+from .activation import SIGMOID, SOFTPLUS
+from .arrange import RESHAPE, TRANSPOSE
+from .comparison import MAXIMUM, equal, greater, where
+from .control import stop_gradient
+from .convert import CAST, cast
+from .elementwise import (
     ABSOLUTE,
     ADD,
     DIVIDE,
@@ -31,13 +31,13 @@ from .ops.elementwise import (
     POWER,
     SUBTRACT,
 )
-from .ops.folding import restored
-from .ops.joining import BROADCAST_TO
-from .ops.leaf import CONSTANT, constant
-from .ops.math import EXP, HYPOT, LN2, LOG, LOG1P, SQRT, TANH
-from .ops.reduction import MAX, SUM
-from .ops.rounding import isfinite
-from .ops.slicing import SLICE
+from .folding import restored
+from .joining import BROADCAST_TO
+from .leaf import CONSTANT, constant
+from .math import EXP, HYPOT, LN2, LOG, LOG1P, SQRT, TANH
+from .reduction import MAX, SUM
+from .rounding import isfinite
+from .slicing import SLICE
 
 MOST_TERMS = 8  # of a sum of exponentials that is written out
 _MOST_STEPS = 8  # from a shift to the maximum that it is made of
@@ -356,8 +356,9 @@ def _of_root(node: Node) -> Form | None:
     operand = side
 
     def rule(cotangent: Node) -> tuple[Node, ...]:
-        length = restored(where(equal(node, 0), 1, node), axes)
-        return (restored(cotangent, axes) * (operand / length),)
+        none = equal(node, 0)
+        length = restored(where(none, 1, node), axes)
+        return (restored(where(none, 0, cotangent), axes) * (operand / length),)
 
     return Form((operand,), rule)
 

@@ -520,3 +520,17 @@ def test_operators_of_arrays_on_the_left() -> None:
     for compare in (operator.eq, operator.ne):
         with pytest.raises(TypeError, match=r"mg\.equal"):
             compare(left, x)
+
+
+def test_eval_takes_sizes_from_inputs_that_are_not_read() -> None:
+    """The gradient of a sum holds no input, but has the shape of one."""
+    x = mg.var("x", shape=("batch", 3))
+    w = mg.var("w", shape=("batch",))
+    g = mg.grad(mg.sum(x) / x.shape[0], x)
+    with pytest.raises(mg.ShapeError, match="no size is given for the dimension 'batch'"):
+        g.eval()
+    for rows in (4, 2):
+        np.testing.assert_array_equal(g.eval({x: np.ones((rows, 3))}), np.full((rows, 3), 1 / rows))
+        assert (1.0 / x.shape[0]).eval({w: np.ones(rows)}) == 1 / rows
+    with pytest.raises(mg.FeedError, match="is fed but is not an input"):
+        mg.exp(w).eval({w: np.ones(2), x: np.ones((2, 3))})

@@ -63,7 +63,7 @@ def test_training_repeats(sizes: tuple[int, ...], noise: bool) -> None:
             assert one.tobytes() == two.tobytes()
     (alone, losses), (shared, others) = runs[1][0], runs[2][0]
     assert losses.shape == (STEPS,)
-    assert losses[-20:].mean() < 0.2 * losses[:20].mean()
+    assert losses[-20:].mean() < 0.5 * losses[:20].mean()
     # Sums are shared out differently: float32 rounding, carried on through all steps.
     np.testing.assert_allclose(losses, others, rtol=1e-5, atol=1e-6)
     for one, two in zip(alone, shared, strict=True):

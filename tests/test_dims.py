@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from magmagraph import dims
@@ -102,6 +102,7 @@ def test_evaluation_agrees_with_python(tree: Any, sizes: dict[str, int]) -> None
 
 @settings(max_examples=300, deadline=None)
 @given(EXPRESSIONS)
+@example((ceil_div, (maximum, 0, (operator.add, -1, "n")), (ceil_div, "n", 2)))
 def test_text_pickle_and_substitution_give_the_same_extent_back(tree: Any) -> None:
     extent = extent_of(tree)
     assert parse(str(extent)) == extent

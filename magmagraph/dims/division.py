@@ -78,7 +78,7 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
             _scaled_down(rest, content, factor), _scaled_down(bottom, content, factor)
         )
     if positive:
-        merged = _merged(rest, divisor, (1,))
+        merged = _merged(rest, divisor, (1, -1))
         if merged is not None:
             return quotient + merged
         # floor(r/d) = -floor((d - 1 - r)/d): of the two the one with the smaller coefficients

@@ -7,7 +7,8 @@ backward sweep asks `stable_form` what it shall differentiate in place of a node
 user stay as they are; the values are mended by the pass `simplify`, with some of the same forms.
 
 A form is equal to its node in exact arithmetic wherever the node is defined. Reshapes,
-transpositions, slices and casts may stand between the parts.
+transpositions, slices and casts may stand between the parts. Where a form's gradient has a value at
+a point at which the node's own has none (a root of squares that are all 0), it is 0.
 """
 
 from __future__ import annotations
@@ -22,15 +23,7 @@ from .arrange import RESHAPE, TRANSPOSE
 from .comparison import MAXIMUM, equal, greater, where
 from .control import stop_gradient
 from .convert import CAST, cast
-from .elementwise import (
-    ABSOLUTE,
-    ADD,
-    DIVIDE,
-    MULTIPLY,
-    NEGATIVE,
-    POWER,
-    SUBTRACT,
-)
+from .elementwise import ABSOLUTE, ADD, DIVIDE, MULTIPLY, NEGATIVE, POWER, SUBTRACT
 from .folding import restored
 from .joining import BROADCAST_TO
 from .leaf import CONSTANT, constant
@@ -357,14 +350,14 @@ def _of_root(node: Node) -> Form | None:
 
     def rule(cotangent: Node) -> tuple[Node, ...]:
         none = equal(node, 0)
-        length = restored(where(none, 1, node), axes)
-        return (restored(where(none, 0, cotangent), axes) * (operand / length),)
+        divisor = restored(where(none, 1, node), axes)
+        return (restored(where(none, 0, cotangent), axes) * (operand / divisor),)
 
     return Form((operand,), rule)
 
 
 def length(total: Node) -> Node | None:
-    """Return the root of a sum of squares, scaled by the largest so that none overflows, or None.
+    """Return the root of a sum of squares, scaled so that no square overflows, or None.
 
     None too where the squares are scaled already.
     """

@@ -227,7 +227,7 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
     if ord == 2:
-        # Compiling scales it by the largest element; its gradient is that of `stable_forms`.
+        # The pass `simplify` scales it by the largest element; `stable_forms` has its gradient.
         length = sqrt(SUM(node * node, axes=axes)) if axes else absolute(node)
     elif ord == 1:
         length = SUM(absolute(node), axes=axes)

@@ -146,9 +146,10 @@ class Walk:
         if not region.row:
             return []
         last = max((region.values[n].phase for n in region.values), default=0)
-        wanted = {n for nodes in self.passes for n in nodes if self.of_row(n)}
+        # Dictionaries, not sets: their order is the same in every process, and so is the C.
+        wanted = dict.fromkeys(n for nodes in self.passes for n in nodes if self.of_row(n))
         for index in range(last + 1):
-            wanted.update(self.sinks(index, element=False))
+            wanted.update(dict.fromkeys(self.sinks(index, element=False)))
         folds = {fold.node for fold in region.folds}
         needed = self.reach(wanted, folds)
         return [self._stage(index, needed) for index in range(last + 1)]

@@ -6,6 +6,9 @@ function is compiled, so that each training here compiles its own.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -68,3 +71,41 @@ def test_training_repeats(sizes: tuple[int, ...], noise: bool) -> None:
     np.testing.assert_allclose(losses, others, rtol=1e-5, atol=1e-6)
     for one, two in zip(alone, shared, strict=True):
         assert np.linalg.norm(one - two) < 1e-5 * np.linalg.norm(one)
+
+
+COMPILED = """
+import hashlib, sys
+import numpy as np
+import magmagraph as mg
+padding = [object() for _ in range(int(sys.argv[1]))]  # other addresses, so other orders of sets
+x = mg.var("x", shape=("batch", 20))
+labels = mg.var("labels", shape=("batch",), dtype="int32")
+value, parameters = x, []
+for i, width in enumerate((16, 16, 10)):
+    w = mg.var(f"w{i}", shape=(value.shape[1], width), init=mg.init.glorot_uniform(seed=i))
+    b = mg.var(f"b{i}", shape=(width,), init=mg.init.zeros())
+    parameters += [w, b]
+    value = mg.layer_norm(mg.sigmoid(value @ w + b))
+loss = mg.cross_entropy(value, labels)
+step = mg.optimizer.Adam(0.1).step(loss, parameters, inputs=[x, labels], outputs=[loss])
+step.compile({"batch": 30})
+lines = [str(step.plan), str(step.report["fuse"].refusals)]
+lines += [step.source(i) for i, s in enumerate(step.plan.steps) if s.kernel == "fused"]
+print(hashlib.sha256("\\n".join(lines).encode()).hexdigest())
+"""
+
+
+def test_every_process_makes_the_same_plan_and_the_same_c() -> None:
+    """Else a warm cache would not be found."""
+    seen = set()
+    for padding in (0, 1, 77, 1234, 50_001):
+        result = subprocess.run(
+            [sys.executable, "-c", COMPILED, str(padding)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(padding)},
+        )
+        seen.add(result.stdout.strip())
+    assert len(seen) == 1

@@ -179,7 +179,7 @@ class Clusters(Fusible):
         for node in self.graph.nodes:
             cluster = self.cluster_of.get(node)
             if cluster is not None:
-                for external in cluster.externals:
+                for external in sorted(cluster.externals, key=self.position.__getitem__):
                     readers.setdefault(external, {})[cluster] = None
         for shared, several in readers.items():
             if len(several) < 2 or len(several) > 64 or not shared.shape:

@@ -230,11 +230,13 @@ class Function:
                 conform(value, node, self.strict_feeds)
                 for value, node in zip(feeds, self._inputs, strict=True)
             ]
-            bound = self._specialize(tuple(array.shape for array in arrays))
-            targets = None if out is None else self._structure.match(out)
-            if targets is not None:  # before anything runs: a refused call changes no variable
-                check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
-            return self._structure.build(bound.run(arrays, targets))
+            with collection_paused():  # a first run makes much that stays, too
+                bound = self._specialize(tuple(array.shape for array in arrays))
+                targets = None if out is None else self._structure.match(out)
+                if targets is not None:  # before anything runs: a refused call changes no variable
+                    check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
+                results = bound.run(arrays, targets)
+            return self._structure.build(results)
 
     def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
         """Repeat the call: over an iterable of feeds, or `n` times with the same feeds.

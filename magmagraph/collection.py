@@ -33,4 +33,9 @@ def collection_paused() -> Iterator[None]:
         with _lock:
             _pauses -= 1
             if _pauses == 0 and _was_on:
+                if gc.get_freeze_count() == 0:
+                    # What is new counts as old, unseen: else it would be looked at three times,
+                    # once for each generation, and at once.
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()

@@ -170,7 +170,12 @@ def _prose(docstring: str) -> str:
 
 def _call(record: Op | Composite) -> str:
     """Return a record's name as a user writes it."""
-    return f"`mg.{record.name}`" if record.function is not None else f"`{record.name}`"
+    if record.function is None:
+        return f"`{record.name}`"
+    home = f"mg.{record.namespace}." if record.namespace else "mg."
+    # Random numbers are no table's: their records are named as they are called.
+    name = record.name if record.kind is Kind.RANDOM else record.function.__name__
+    return f"`{home}{name}`"
 
 
 def _gradient(record: Op | Composite) -> str:

@@ -200,10 +200,21 @@ def _sweep(
         if node.op.gradient is not None and any(id(i) in carries for i in operands_of(node)):
             carries.add(id(node))
     arriving: dict[int, list[Node]] = {}
+    arriving_at: dict[int, dict[int, list[Node]]] = {}  # of each of several results
     for output, cotangent in zip(outputs, cotangents, strict=True):
         arriving.setdefault(id(output), []).append(cotangent)
     found: dict[int, Node] = {}
     for node in reversed(order):
+        if isinstance(node.type, tuple):
+            several = arriving_at.pop(id(node), None)
+            if several is None or id(node) not in carries:
+                continue
+            results = range(len(node.type))
+            parts = node.op.gradient(  # type: ignore[misc]
+                node, tuple(_total(several[i]) if i in several else None for i in results)
+            )
+            _pass_on(node.inputs, parts, carries, arriving)
+            continue
         terms = arriving.pop(id(node), None)
         if terms is None or id(node) not in carries:
             continue
@@ -216,10 +227,24 @@ def _sweep(
         if not any(id(i) in carries for i in operands):
             continue
         parts = route.parts(node, cotangent)
-        for operand, part in zip(operands, parts, strict=True):
-            if part is not None and id(operand) in carries and is_float(operand.dtype):
-                arriving.setdefault(id(operand), []).append(_fitted(part, operand))
+        if len(operands) == 1 and isinstance(operands[0].type, tuple):
+            place = arriving_at.setdefault(id(operands[0]), {})
+            place.setdefault(node.attrs["index"], []).append(cotangent)
+        else:
+            _pass_on(operands, parts, carries, arriving)
     return [found.get(id(target)) for _, target in targets]
+
+
+def _pass_on(
+    operands: Sequence[Node],
+    parts: Sequence[Node | None],
+    carries: set[int],
+    arriving: dict[int, list[Node]],
+) -> None:
+    """Add each operand's part to what arrives there."""
+    for operand, part in zip(operands, parts, strict=True):
+        if part is not None and id(operand) in carries and is_float(operand.dtype):
+            arriving.setdefault(id(operand), []).append(_fitted(part, operand))
 
 
 def _fitted(cotangent: Node, operand: Node) -> Node:

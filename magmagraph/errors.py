@@ -18,6 +18,10 @@ shapes (2, 3) and (4,) do not fit
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 __all__ = [
     "CacheWarning",
     "CompilerUnavailable",
@@ -30,6 +34,7 @@ __all__ = [
     "FeedError",
     "GradientError",
     "GraphError",
+    "LinAlgError",
     "MagmagraphError",
     "NonFiniteError",
     "PassError",
@@ -41,7 +46,15 @@ __all__ = [
 
 
 class MagmagraphError(Exception):
-    """The base that all errors of this package share."""
+    """The base that all errors of this package share.
+
+    Attributes
+    ----------
+    node
+        Where a step of a plan raised it, the node that the step computes, in the optimized graph.
+    """
+
+    node: Any = None
 
 
 class ShapeError(MagmagraphError, ValueError):
@@ -104,6 +117,10 @@ class DivergedError(MagmagraphError, ArithmeticError):
 
 class NonFiniteError(MagmagraphError, ArithmeticError):
     """A value is NaN or infinite where the function was compiled to refuse that."""
+
+
+class LinAlgError(MagmagraphError, np.linalg.LinAlgError):
+    """A matrix is singular, not positive definite, or an iteration on it does not converge."""
 
 
 class DataError(MagmagraphError, ValueError):

@@ -15,7 +15,7 @@ from . import dims
 from .arguments import check_inputs, check_leaves, check_updates, random_step, resolved_device
 from .collection import collection_paused
 from .config import config
-from .errors import DeviceError, message
+from .errors import DeviceError, MagmagraphError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
 from .ops.convert import as_node
@@ -225,7 +225,7 @@ class Function:
                         break
                 else:
                     if out is None:
-                        return self._structure.build(bound.run(feeds))
+                        return self._structure.build(self._run(bound, feeds))
             arrays = [
                 conform(value, node, self.strict_feeds)
                 for value, node in zip(feeds, self._inputs, strict=True)
@@ -235,8 +235,18 @@ class Function:
                 targets = None if out is None else self._structure.match(out)
                 if targets is not None:  # before anything runs: a refused call changes no variable
                     check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
-                results = bound.run(arrays, targets)
+                results = self._run(bound, arrays, targets)
             return self._structure.build(results)
+
+    def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
+        try:
+            return bound.run(feeds, out)
+        except MagmagraphError as error:
+            if error.node is not None:
+                from .inspect.fate import locate
+
+                locate(self, error)
+            raise
 
     def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
         """Repeat the call: over an iterable of feeds, or `n` times with the same feeds.

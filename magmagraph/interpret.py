@@ -19,7 +19,9 @@ from .graph import Graph, Node
 from .op import Effect, Kind
 from .types import Type
 
-_ARITHMETIC = frozenset((Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION))
+_ARITHMETIC = frozenset(
+    (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION, Kind.CONVOLUTION)
+)
 
 
 class Body(NamedTuple):

@@ -17,6 +17,7 @@ import numpy as np
 
 from . import dims
 from .dims import Constraint
+from .dtypes import is_float
 from .errors import DTypeError, ShapeError, message
 from .types import Extent, Shape, TypeLike
 
@@ -30,6 +31,9 @@ class Kind(enum.StrEnum):
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"
     CONTRACTION = "contraction"
+    CONVOLUTION = "convolution"  # and pooling: windows that slide
+    LINALG = "linalg"  # factorizations and what they solve
+    TRANSFORM = "transform"  # Fourier's, and others that mix all elements along axes
     LAYOUT = "layout"
     INDEX = "index"
     RANDOM = "random"
@@ -110,6 +114,13 @@ class Reduction:
 
 ScalarRule = str | Callable[[np.dtype], str]
 
+# The float and complex dtypes that a function takes: what `dtypes` of a record is one of.
+WIDE = ("float64", "float32")
+REAL = (*WIDE, "float16", "bfloat16")
+COMPLEX = ("complex128", "complex64")
+LAPACK = (*WIDE, *COMPLEX)
+INEXACT = (*REAL, *COMPLEX)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Op:
@@ -140,11 +151,18 @@ class Op:
         For reductions: how elements are folded.
     gradient
         ``gradient(node, cotangent) -> tuple of Node | None``, one per input, written with
-        ordinary operations. ``None`` where no gradient flows.
+        ordinary operations. ``None`` where no gradient flows. For an operation with several
+        results ``cotangent`` is a tuple, one for each result, None where nothing reads it.
     no_gradient
         Where `gradient` is None: the mathematical reason (piecewise constant, integer valued).
     function
-        The public function ``mg.<name>``, which converts and promotes its arguments.
+        The public function, which converts and promotes its arguments: ``mg.<name>``.
+    namespace
+        Where it stands in a namespace, that one's name: the function is then
+        ``mg.<namespace>.<name>``, and the record is named so, or ``<namespace>_<name>`` where
+        the name alone is taken.
+    dtypes
+        The float and complex dtypes that the function takes.
     samples, bad_samples
         Make the arguments of the generated tests.
     reference
@@ -178,6 +196,8 @@ class Op:
     gradient: Callable[[Node, Node], Sequence[Node | None]] | None = None
     no_gradient: str = ""
     function: Callable[..., Any] | None = None
+    namespace: str = ""
+    dtypes: tuple[str, ...] = REAL
     samples: Callable[[], Sequence[Sample]] | None = None
     bad_samples: Callable[[], Sequence[BadSample]] | None = None
     reference: Callable[..., Any] | None = None
@@ -203,6 +223,8 @@ class Op:
     ) -> tuple[TypeLike, tuple[Constraint, ...]]:
         """Run the shape rule: the type of the result, and what must hold at the call."""
         call = Call(self, inputs)
+        if self.dtypes is not REAL:
+            call.check_dtypes()
         result = self.rule(call, *[node.type for node in inputs], **attrs)
         for node in inputs:
             if node.type == result:
@@ -245,6 +267,8 @@ class Composite:
     kind: Kind
     function: Callable[..., Any]
     doc: str = ""
+    namespace: str = ""
+    dtypes: tuple[str, ...] = REAL
     samples: Callable[[], Sequence[Sample]] | None = None
     bad_samples: Callable[[], Sequence[BadSample]] | None = None
     reference: Callable[..., Any] | None = None
@@ -299,6 +323,18 @@ class Call:
                 need=f"an axis in [{-ndim}, {ndim})" if ndim else "an operand with axes",
             )
         return int(axis) % ndim
+
+    def check_dtypes(self) -> None:
+        """Raise unless each float operand has one of the dtypes that the operation takes."""
+        for node in self.inputs:
+            if isinstance(node.type, tuple) or node.dtype.name in self.op.dtypes:
+                continue
+            if is_float(node.dtype):
+                raise self.dtype_error(
+                    f"an operand of dtype {node.dtype.name}",
+                    need=f"one of {', '.join(self.op.dtypes)}",
+                    mend="mg.cast(x, 'float32')",
+                )
 
     def _operands(self) -> str:
         return "".join(

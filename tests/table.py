@@ -23,6 +23,11 @@ PUBLIC: dict[str, Record] = {
 }
 
 
+def dtypes_of(record: Record) -> tuple[np.dtype, ...]:
+    """Return the real dtypes that a record takes."""
+    return tuple(dtype for dtype in DTYPES if dtype.name in record.dtypes)
+
+
 def samples(records: dict[str, Record] = PUBLIC) -> Iterator[tuple[str, int]]:
     """Name every sample of every record."""
     for name, record in records.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 
 from magmagraph import errors
@@ -20,6 +21,7 @@ BUILTIN = {
     "UpdateError": ValueError,
     "DeviceError": RuntimeError,
     "DivergedError": ArithmeticError,
+    "LinAlgError": np.linalg.LinAlgError,
     "NonFiniteError": ArithmeticError,
     "DataError": ValueError,
     "ConfigError": ValueError,

@@ -13,6 +13,7 @@ from table import (
     DTYPES,
     PUBLIC,
     assert_agrees,
+    dtypes_of,
     flattened,
     is_float_array,
     leaves,
@@ -63,9 +64,11 @@ def test_record_is_complete(name: str) -> None:
             )
     function = record.function
     assert function is not None
-    assert function.__name__ == name
-    assert getattr(mg, name) is function
-    assert name in mg.__all__
+    home = getattr(mg, record.namespace) if record.namespace else mg
+    public = function.__name__
+    assert name in (public, f"{record.namespace}_{public}")
+    assert getattr(home, public) is function
+    assert public in home.__all__
     text = inspect.getdoc(function) or ""
     assert "Examples\n--------" in text
 
@@ -88,8 +91,33 @@ def test_generated_docstring_runs(name: str) -> None:
     assert runner.run(test, out=log.append).failed == 0, "".join(log)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
-@pytest.mark.parametrize(("name", "i"), SAMPLES)
+FORWARD = [
+    pytest.param(name, i, dtype, id=f"{name}-{i}-{dtype.name}")
+    for name, i in SAMPLES
+    for dtype in dtypes_of(TABLE[name])
+]
+NARROW = [
+    pytest.param(name, dtype, id=f"{name}-{dtype.name}")
+    for name in PUBLIC
+    for dtype in DTYPES
+    if dtype not in dtypes_of(TABLE[name])
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), NARROW)
+def test_other_dtypes_are_refused(name: str, dtype: np.dtype) -> None:
+    record = TABLE[name]
+    assert record.function is not None
+    assert record.samples is not None
+    for sample in record.samples():
+        if not any(map(is_float_array, flattened(sample.inputs))):
+            continue
+        nodes, _ = leaves(rounded(sample.inputs, dtype))
+        with pytest.raises(mg.DTypeError, match=r"mend: mg.cast\(x, 'float32'\)"):
+            record.function(*nodes, **sample.attrs)
+
+
+@pytest.mark.parametrize(("name", "i", "dtype"), FORWARD)
 def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
     record, sample = sample_of(name, i)
     operands = rounded(sample.inputs, dtype)
@@ -167,7 +195,7 @@ def test_planned_is_interpreted(name: str, compiler: str, monkeypatch: pytest.Mo
     made: list[Any] = []
     feeds: dict[Any, Any] = {}
     for i, sample in enumerate(record.samples()):
-        for dtype in DTYPES:
+        for dtype in dtypes_of(record):
             nodes, fed = leaves(rounded(sample.inputs, dtype), f"{dtype.name}_{i}_")
             feeds |= fed
             made += results(record.function(*nodes, **sample.attrs))

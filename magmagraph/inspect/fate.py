@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import MagmagraphError
 from ..graph import Graph, Node, Trace
-from ..op import Kind
+from ..op import Kind, describe
 
 INSIDE = "inside"  # the rule's name for what has no result of its own in a fused node
 OPERANDS = "operands"  # the rule's name for a node made again because its operands changed
@@ -129,6 +130,14 @@ def users_of(function: Any) -> dict[Node, list[Node]]:
         ]
         for node, sources in final_nodes(function).items()
     }
+
+
+def locate(function: Any, error: MagmagraphError) -> None:
+    """Add to an error that a step raised the user's nodes which that step computes."""
+    users = users_of(function).get(error.node) or function.trace.origins(error.node)
+    named = [f"\n  node: {describe(user)}" for user in users]
+    error.args = (f"{error}{''.join(dict.fromkeys(named))}", *error.args[1:])
+    error.node = None
 
 
 def maker(node: Node) -> tuple[Node, int]:

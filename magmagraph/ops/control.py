@@ -30,7 +30,7 @@ ITEM = Op(
     doc="One of the results of an operation that has several.",
     rule=_item_type,
     evaluate=lambda xp, x, *, index: x[index],
-    no_gradient="operations with several results give the gradient themselves",
+    gradient=lambda node, cotangent: (cotangent,),  # the sweep puts it among its siblings
 )
 
 

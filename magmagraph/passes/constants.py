@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import finfo, is_float
+from ..errors import MagmagraphError
 from ..graph import Node
 from ..interpret import apply
 from ..op import Effect, Kind, Op
@@ -35,7 +36,18 @@ from ..types import Extent, Type
 from .rewrite import Match, Rule
 
 LARGEST = 4096
-_KINDS = frozenset((Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION, Kind.LAYOUT, Kind.INDEX))
+_KINDS = frozenset(
+    (
+        Kind.ELEMENTWISE,
+        Kind.REDUCTION,
+        Kind.CONTRACTION,
+        Kind.CONVOLUTION,
+        Kind.LINALG,
+        Kind.TRANSFORM,
+        Kind.LAYOUT,
+        Kind.INDEX,
+    )
+)
 
 
 def constant_of(value: np.ndarray) -> Node:
@@ -64,7 +76,10 @@ def _fold(match: Match) -> Node | None:
     assert isinstance(size, int)
     if size > max(LARGEST, sum(value.nbytes for value in values)):
         return None
-    result = apply(node, values, {})
+    try:
+        result = apply(node, values, {})
+    except MagmagraphError:  # a singular matrix, say: the call says so, and where it was made
+        return None
     return constant_of(result) if op is not MULTIPLY or _is_harmless(result, values) else None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import dims
-from ...errors import NonFiniteError, message
+from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import apply, bind_attributes
 from ...plan import Place, Plan, Step, Value
 from .cells import StepCells, bodies_of, shape_of
@@ -18,6 +18,7 @@ from .results import ResultPool
 from .support import Program, address_of, aligned_empty
 
 if TYPE_CHECKING:
+    from ...graph import Node
     from .backend import NumpyPrepared
 
 
@@ -110,7 +111,7 @@ class NumpyBound:
                 cells = made.of(step, number)
                 if cells is None:
                     block = None
-                    part.append(_Interpreted(self._python_step(step), number))
+                    part.append(_Interpreted(self._python_step(step), step.node, number))
                     continue
                 if block is None:
                     block = _Block()
@@ -305,9 +306,17 @@ class _Compiled:
 class _Interpreted:
     """A step that runs in Python."""
 
-    def __init__(self, run: Callable[[], None], number: int) -> None:
-        self.run = run
+    def __init__(self, run: Callable[[], None], node: Node, number: int) -> None:
+        self._run = run
+        self.node = node
         self.number = number
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except MagmagraphError as error:
+            error.node = self.node
+            raise
 
     def time(self, taken: list[int]) -> None:
         began = time.perf_counter_ns()

@@ -89,6 +89,27 @@ def timed(
     }
 
 
+def interleaved(
+    functions: dict[str, Callable[[], Any]], *, rounds: int = 15
+) -> dict[str, dict[str, float]]:
+    """Return the median, least and largest seconds of each function, called in turn.
+
+    What else the machine does then slows all of them, and quotients of the medians hold.
+    """
+    for function in functions.values():
+        function()
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            function()
+            samples[name].append(time.perf_counter() - began)
+    return {
+        name: {"median": statistics.median(taken), "least": min(taken), "largest": max(taken)}
+        for name, taken in samples.items()
+    }
+
+
 def in_child(code: str, environment: dict[str, str] | None = None) -> Any:
     """Run Python code in a fresh process and return the JSON value that it prints last."""
     result = subprocess.run(

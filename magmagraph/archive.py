@@ -198,7 +198,7 @@ def _members(function: Any) -> dict[str, bytes]:
 
 def _array_bytes(array: np.ndarray) -> bytes:
     """Return an array in NumPy's file format; bfloat16, which that lacks, as its bits."""
-    plain = array if array.dtype.kind in "biuf" else array.view(f"u{array.dtype.itemsize}")
+    plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
     file = io.BytesIO()
     np.lib.format.write_array(file, np.ascontiguousarray(plain), allow_pickle=False)
     return file.getvalue()

@@ -7,7 +7,9 @@ stable form (`ops.stable_forms`), the sweep goes on through that: the gradient i
 the written expression's own would not be, and so are the gradients of the gradient.
 
 Notation: the cotangent of a node ``v`` is the derivative of the loss with respect to ``v``; it has
-the shape and dtype of ``v``.
+the shape and dtype of ``v``. Inside the sweep that of a complex ``v`` is the ``c`` for which a change
+``dv`` changes the loss by ``Re(sum(c * dv))``, so that rules of holomorphic functions need no
+conjugates; what users give and get is its conjugate, ``dL/dRe(v) + i dL/dIm(v)``.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from .collection import collection_paused
-from .dtypes import is_float
+from .dtypes import is_complex, is_float, is_inexact
 from .errors import GradientError, ShapeError, message
 from .graph import Node, topological
 from .nesting import leaves, like
-from .op import describe
+from .op import Parts, Refusal, describe
+from .ops.complex_numbers import conj, real
 from .ops.control import MARKER
 from .ops.convert import as_node, cast
 from .ops.elementwise import add
@@ -42,7 +45,7 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     Parameters
     ----------
     loss : Node
-        A scalar (shape ``()``) of a float dtype.
+        A scalar (shape ``()``) of a float dtype; real also where it is computed from complex nodes.
     wrt : Node, or a nested list, tuple or dict of nodes
         The targets: variables, inputs, or any nodes that the loss is computed from. For a
         target in the middle of the graph the gradient takes the target as free, whatever it
@@ -54,7 +57,9 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     -------
     Node, or the nested form of `wrt`
         For each target its gradient, of the target's shape and dtype. It is an ordinary graph,
-        so that it can be differentiated again.
+        so that it can be differentiated again. For a complex target ``z`` it is
+        ``dL/dRe(z) + i dL/dIm(z)``, so that ``z - rate * gradient`` descends (as PyTorch has it;
+        JAX gives the conjugate).
 
     Raises
     ------
@@ -81,12 +86,12 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     array(12., dtype=float32)
     """
     _check_loss("grad", loss)
-    targets = check_targets("grad", wrt)
+    targets = check_targets("grad", wrt, takes_complex=True)
     check_unused("grad", unused)
     seed = MARKER(constant(1, dtype=loss.dtype), role="seed")
     found = settle("grad", "the loss", [loss], targets, sweep([loss], [seed], targets), unused)
     marked = [
-        MARKER(cotangent, name=f"gradient({target.name})" if target.name else None, role="gradient")
+        MARKER(conj(cotangent), name=f"gradient({target.name})" if target.name else None, role="gradient")
         for (_, target), cotangent in zip(targets, found, strict=True)
     ]
     return like(wrt, marked)
@@ -126,7 +131,8 @@ def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> An
     """Build the product of cotangents with the Jacobian: reverse mode for any outputs.
 
     For outputs ``y`` with cotangents ``u`` the result for a target ``x`` is
-    ``sum_i u_i * d y_i / d x``.
+    ``sum_i u_i * d y_i / d x``. Of complex ones it is the gradient of ``Re(sum_i conj(u_i) * y_i)``:
+    for a holomorphic function ``sum_i u_i * conj(d y_i / d x)``.
 
     Parameters
     ----------
@@ -162,13 +168,14 @@ def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> An
     >>> mg.vjp(x**2, x, mg.constant([1.0, 10.0])).eval()
     array([ 2., 40.], dtype=float32)
     """
-    roots = check_outputs("vjp", outputs)
-    targets = check_targets("vjp", wrt)
+    roots = check_outputs("vjp", outputs, takes_complex=True)
+    targets = check_targets("vjp", wrt, takes_complex=True)
     check_unused("vjp", unused)
     weights = paired("vjp", "cotangent", "output", roots, cotangents, "cotangents")
     nodes = [node for _, node in roots]
-    found = sweep(nodes, weights, targets)
-    return like(wrt, settle("vjp", "the outputs", nodes, targets, found, unused))
+    found = sweep(nodes, [conj(weight) for weight in weights], targets)
+    settled = settle("vjp", "the outputs", nodes, targets, found, unused)
+    return like(wrt, [conj(cotangent) for cotangent in settled])
 
 
 Labelled = Sequence[tuple[str, Node]]
@@ -210,9 +217,8 @@ def _sweep(
             if several is None or id(node) not in carries:
                 continue
             results = range(len(node.type))
-            parts = node.op.gradient(  # type: ignore[misc]
-                node, tuple(_total(several[i]) if i in several else None for i in results)
-            )
+            each: Any = tuple(_total(several[i]) if i in several else None for i in results)
+            parts = node.op.gradient(node, each)  # type: ignore[misc]
             _pass_on(node.inputs, parts, carries, arriving)
             continue
         terms = arriving.pop(id(node), None)
@@ -237,13 +243,15 @@ def _sweep(
 
 def _pass_on(
     operands: Sequence[Node],
-    parts: Sequence[Node | None],
+    parts: Parts,
     carries: set[int],
     arriving: dict[int, list[Node]],
 ) -> None:
     """Add each operand's part to what arrives there."""
     for operand, part in zip(operands, parts, strict=True):
-        if part is not None and id(operand) in carries and is_float(operand.dtype):
+        if part is not None and id(operand) in carries and is_inexact(operand.dtype):
+            if isinstance(part, Refusal):
+                raise part.error()
             arriving.setdefault(id(operand), []).append(_fitted(part, operand))
 
 
@@ -251,6 +259,8 @@ def _fitted(cotangent: Node, operand: Node) -> Node:
     """Return a cotangent summed over broadcast axes and cast, as the operand has them."""
     if cotangent.shape != operand.shape:
         cotangent = sum_to(cotangent, operand.shape)
+    if is_complex(cotangent.dtype) and not is_complex(operand.dtype):
+        cotangent = real(cotangent)
     return cotangent if cotangent.dtype == operand.dtype else cast(cotangent, operand.dtype)
 
 
@@ -341,7 +351,9 @@ def _check_loss(who: str, loss: Any) -> None:
             message(
                 f"{who}: the loss is {describe(loss)}",
                 need="a float dtype",
-                mend="mg.cast(loss, 'float32')",
+                mend="mg.real(loss), or mg.sum(mg.absolute(x)) of what the loss is made of"
+                if not isinstance(loss.type, tuple) and is_complex(loss.dtype)
+                else "mg.cast(loss, 'float32')",
             )
         )
     if loss.shape != ():
@@ -354,27 +366,40 @@ def _check_loss(who: str, loss: Any) -> None:
         )
 
 
-def check_outputs(who: str, outputs: Any) -> list[tuple[str, Node]]:
+def check_outputs(
+    who: str, outputs: Any, *, takes_complex: bool = False
+) -> list[tuple[str, Node]]:
     """Return the labelled float nodes of nested `outputs`, or raise."""
-    return _float_nodes(who, "output", leaves(outputs, "outputs"))
+    return _float_nodes(who, "output", leaves(outputs, "outputs"), takes_complex)
 
 
-def check_targets(who: str, wrt: Any) -> list[tuple[str, Node]]:
+def check_targets(who: str, wrt: Any, *, takes_complex: bool = False) -> list[tuple[str, Node]]:
     """Return the labelled float nodes of nested `wrt`, or raise."""
-    return _float_nodes(who, "target", leaves(wrt, "wrt"))
+    return _float_nodes(who, "target", leaves(wrt, "wrt"), takes_complex)
 
 
-def _float_nodes(who: str, role: str, members: list[tuple[str, Any]]) -> list[tuple[str, Node]]:
+def _float_nodes(
+    who: str, role: str, members: list[tuple[str, Any]], takes_complex: bool
+) -> list[tuple[str, Node]]:
     for label, member in members:
         if not isinstance(member, Node):
             raise GradientError(
                 message(f"{who}: {label} is of type {type(member).__name__}, not a node")
             )
-        if isinstance(member.type, tuple) or not is_float(member.dtype):
+        if isinstance(member.type, tuple) or not is_inexact(member.dtype):
             raise GradientError(
                 message(
                     f"{who}: the {role} {label} is {describe(member)}",
                     need="a float dtype: integers and booleans do not vary continuously",
+                )
+            )
+        if is_complex(member.dtype) and not takes_complex:
+            raise GradientError(
+                message(
+                    f"{who}: the {role} {label} is {describe(member)}",
+                    need="a real one: a matrix of complex derivatives exists for functions that are "
+                    "holomorphic only",
+                    mend="its parts mg.real and mg.imag, or mg.vjp and mg.jvp, which take any",
                 )
             )
     return members
@@ -399,9 +424,14 @@ def paired(who: str, what: str, role: str, roots: Labelled, values: Any, name: s
     result = []
     for (_, root), (label, value) in zip(roots, given, strict=True):
         node = value if isinstance(value, Node) else as_node(value, root.dtype)
-        if not is_float(node.dtype) and isinstance(value, (Node, np.ndarray)):
+        varies = is_float(node.dtype) or (is_complex(node.dtype) and is_complex(root.dtype))
+        if not varies and (isinstance(value, (Node, np.ndarray)) or is_complex(node.dtype)):
             raise GradientError(
-                message(f"{who}: {label} is {describe(node)}", need="a float dtype")
+                message(
+                    f"{who}: {label} is {describe(node)}",
+                    need=f"a float dtype, as its {role} has" if is_complex(node.dtype)
+                    else "a float dtype",
+                )
             )
         node = cast(node, root.dtype)
         if node.shape == () and root.shape != ():

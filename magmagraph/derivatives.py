@@ -1,8 +1,7 @@
-"""Derivatives made of the backward sweep: forward mode, Jacobians, Hessians."""
+"""Derivatives made of the backward sweep: forward mode, Jacobians, Hessians and their products."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,21 @@ from .autodiff import (
     sweep,
     zeros_of,
 )
-from .errors import GradientError, ShapeError, message
+from .errors import GradientError, message
 from .graph import Node, topological
-from .nesting import like
+from .nesting import leaves, like
 from .op import describe
-from .ops.layout import reshape, stack
-from .ops.leaf import constant, input
+from .ops.comparison import equal
+from .ops.convert import cast
+from .ops.index import IOTA
+from .ops.layout import moveaxis, reshape
+from .ops.leaf import input
 from .rebuild import rebuild
+from .vmap_rewrite import batch, in_front
 
-__all__ = ["hessian", "jacobian", "jvp"]
+__all__ = ["hessian", "hvp", "jacobian", "jvp"]
+
+_POSITION = np.dtype(np.int64)
 
 
 def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:
@@ -71,8 +76,8 @@ def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:
     >>> mg.jvp(mg.sum(x**2), x, mg.constant([1.0, 0.5])).eval()
     array(4., dtype=float32)
     """
-    roots = check_outputs("jvp", outputs)
-    targets = check_targets("jvp", wrt)
+    roots = check_outputs("jvp", outputs, takes_complex=True)
+    targets = check_targets("jvp", wrt, takes_complex=True)
     check_unused("jvp", unused)
     directions = paired("jvp", "tangent", "target", targets, tangents, "tangents")
     found = forward([node for _, node in roots], targets, directions)
@@ -119,7 +124,7 @@ def _filled(pattern: list[Node | None], present: list[Node]) -> list[Node | None
     return [None if node is None else next(members) for node in pattern]
 
 
-def jacobian(outputs: Any, wrt: Any, *, unused: str = "raise") -> Any:
+def jacobian(outputs: Any, wrt: Any, *, mode: str = "auto", unused: str = "raise") -> Any:
     """Build the matrix of all first derivatives.
 
     Parameters
@@ -128,6 +133,10 @@ def jacobian(outputs: Any, wrt: Any, *, unused: str = "raise") -> Any:
         Float nodes of any shapes.
     wrt : Node, or a nested list, tuple or dict of nodes
         The targets.
+    mode : {"auto", "reverse", "forward"}, optional
+        Whether rows or columns are made: ``"reverse"`` takes one backward sweep for all elements
+        of the output together, ``"forward"`` one forward derivative for all elements of the
+        target. ``"auto"`` takes the fewer, and rows where only a call can tell.
     unused : {"raise", "zeros"}, optional
         What to do for a target that no gradient reaches.
 
@@ -141,14 +150,12 @@ def jacobian(outputs: Any, wrt: Any, *, unused: str = "raise") -> Any:
     ------
     GradientError
         As `grad`.
-    ShapeError
-        Where both an output and a target have a symbolic extent: one of the two is taken apart
-        into its elements, whose number has to be known when the graph is built.
 
     Notes
     -----
-    Made of one row per element of the output (reverse mode), or of one column per element of
-    the target (forward mode), whichever are fewer.
+    The product of a row of weights with the Jacobian (`vjp`), or of the Jacobian with a column
+    (`jvp`), is mapped (`vmap`) over the rows of an identity matrix: the graph is as large for a
+    thousand rows as for one, and extents may be symbolic.
 
     Examples
     --------
@@ -158,92 +165,80 @@ def jacobian(outputs: Any, wrt: Any, *, unused: str = "raise") -> Any:
     array([[2., 0.],
            [0., 4.]], dtype=float32)
     """
-    return _jacobian("jacobian", outputs, wrt, unused)
+    return _jacobian("jacobian", outputs, wrt, mode, unused)
 
 
-def _jacobian(who: str, outputs: Any, wrt: Any, unused: str) -> Any:
+_MODES = ("auto", "reverse", "forward")
+
+
+def _jacobian(who: str, outputs: Any, wrt: Any, mode: str, unused: str) -> Any:
     roots = check_outputs(who, outputs)
     targets = check_targets(who, wrt)
     check_unused(who, unused)
-    blocks = [like(wrt, _blocks(who, label, root, targets, unused)) for label, root in roots]
+    if mode not in _MODES:
+        raise GradientError(message(f"{who}: mode={mode!r}", need=f"one of {', '.join(_MODES)}"))
+    blocks = [like(wrt, _blocks(who, root, targets, mode, unused)) for _, root in roots]
     return like(outputs, blocks)
 
 
 def _count(node: Node) -> int | None:
     """Return the number of elements where it is known, else None."""
-    extents = [extent for extent in node.shape if isinstance(extent, int)]
-    return math.prod(extents) if len(extents) == len(node.shape) else None
+    return node.size if isinstance(node.size, int) else None
 
 
 def _blocks(
-    who: str, label: str, root: Node, targets: list[tuple[str, Node]], unused: str
+    who: str, root: Node, targets: list[tuple[str, Node]], mode: str, unused: str
 ) -> list[Node]:
-    rows = _count(root)
-    columns = [_count(target) for _, target in targets]
-    known = [count for count in columns if count is not None]
-    if rows is not None and (len(known) < len(columns) or rows <= sum(known)):
-        return _by_rows(who, root, rows, targets, unused)
-    for (name, target), count in zip(targets, columns, strict=True):
-        if count is None:
-            raise ShapeError(
-                message(
-                    f"{who}: both {label}, {describe(root)}, "
-                    f"and {name}, {describe(target)}, have symbolic extents",
-                    need="one of the two with extents that are ints",
-                    mend="mg.vjp or mg.jvp, which take any extents",
-                )
-            )
-    return _by_columns(who, root, targets, known, unused)
+    if mode == "auto":
+        rows = _count(root)
+        columns = [_count(target) for _, target in targets]
+        known = [count for count in columns if count is not None]
+        fewer = len(known) == len(columns) and (rows is None or sum(known) < rows)
+        mode = "forward" if fewer else "reverse"
+    make = _by_columns if mode == "forward" else _by_rows
+    return make(who, root, targets, unused)
 
 
-def _unit(index: int, count: int, shape: Any, dtype: np.dtype) -> Node:
-    values = np.zeros(count, dtype=dtype)
-    values[index] = 1
-    return constant(values.reshape(shape))
+def _units(node: Node) -> Node:
+    """Return all arrays of a node's type that are 1 at one element and 0 elsewhere, stacked."""
+    count = node.size
+    rows = IOTA(shape=(count, 1), axis=0, dtype=_POSITION)
+    columns = IOTA(shape=(1, count), axis=1, dtype=_POSITION)
+    return reshape(cast(equal(rows, columns), node.dtype), (count, *node.shape))
 
 
 def _by_rows(
-    who: str, root: Node, count: int, targets: list[tuple[str, Node]], unused: str
+    who: str, root: Node, targets: list[tuple[str, Node]], unused: str
 ) -> list[Node]:
-    rows: list[list[Node]] = [[] for _ in targets]
-    for index in range(count):
-        weight = _unit(index, count, root.shape, root.dtype)
-        found = sweep([root], [weight], targets)
-        full = settle(who, "the outputs", [root], targets, found, unused)
-        for row, cotangent in zip(rows, full, strict=True):
-            row.append(cotangent)
+    weight = input("weight", shape=root.shape, dtype=root.dtype)
+    found = sweep([root], [weight], targets)
+    full = settle(who, "the outputs", [root], targets, found, unused)
+    units = _units(root)
+    rows = batch(full, {weight: units}, root.size)
     return [
-        reshape(stack(row), (*root.shape, *target.shape)) if row else _empty(root, target)
+        reshape(in_front(row, root.size), (*root.shape, *target.shape))
         for row, (_, target) in zip(rows, targets, strict=True)
     ]
 
 
 def _by_columns(
-    who: str, root: Node, targets: list[tuple[str, Node]], counts: list[int], unused: str
+    who: str, root: Node, targets: list[tuple[str, Node]], unused: str
 ) -> list[Node]:
     blocks = []
-    for (label, target), count in zip(targets, counts, strict=True):
+    for label, target in targets:
         one = [(label, target)]
-        columns = []
-        for index in range(count):
-            direction = _unit(index, count, target.shape, target.dtype)
-            (column,) = forward([root], one, [direction])
-            if column is None:
-                settle(who, "the outputs", [root], one, [None], unused)
-                column = zeros_of(root)
-            columns.append(column)
-        shape = (*root.shape, *target.shape)
-        blocks.append(reshape(stack(columns, axis=-1), shape) if columns else _empty(root, target))
+        direction = input("direction", shape=target.shape, dtype=target.dtype)
+        (column,) = forward([root], one, [direction])
+        if column is None:
+            settle(who, "the outputs", [root], one, [None], unused)
+            column = zeros_of(root)
+        (columns,) = batch([column], {direction: _units(target)}, target.size)
+        last = moveaxis(in_front(columns, target.size), 0, -1)
+        blocks.append(reshape(last, (*root.shape, *target.shape)))
     return blocks
 
 
-def _empty(root: Node, target: Node) -> Node:
-    """Return the block between nodes of which one has no elements."""
-    shape = (*root.shape, *target.shape)
-    return zeros_of(input("empty", shape=shape, dtype=target.dtype))
-
-
-def hessian(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
+def hessian(loss: Node, wrt: Any, *, mode: str = "auto", unused: str = "raise") -> Any:
     """Build the matrix of all second derivatives of a scalar.
 
     Parameters
@@ -252,6 +247,8 @@ def hessian(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
         A scalar of a float dtype.
     wrt : Node, or a nested list, tuple or dict of nodes
         The targets.
+    mode : {"auto", "reverse", "forward"}, optional
+        How the gradient is differentiated: see `jacobian`.
     unused : {"raise", "zeros"}, optional
         What to do for a target that no gradient reaches. A second derivative that vanishes
         because the gradient is constant is zeros in any case.
@@ -265,8 +262,10 @@ def hessian(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     ------
     GradientError
         As `grad`.
-    ShapeError
-        Where a target has a symbolic extent.
+
+    See Also
+    --------
+    hvp : products with it, where the whole matrix is too large.
 
     Examples
     --------
@@ -276,4 +275,56 @@ def hessian(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     array([[4., 2.],
            [2., 0.]], dtype=float32)
     """
-    return _jacobian("hessian", grad(loss, wrt, unused=unused), wrt, "zeros")
+    return _jacobian("hessian", grad(loss, wrt, unused=unused), wrt, mode, "zeros")
+
+
+def hvp(loss: Node, wrt: Any, vectors: Any, *, unused: str = "raise") -> Any:
+    """Build the product of the matrix of second derivatives with vectors, without the matrix.
+
+    For targets ``x`` with vectors ``v`` the result for a target ``y`` is
+    ``sum_j d2 loss / (d y d x_j) * v_j``. It costs a few times what the gradient does.
+
+    Parameters
+    ----------
+    loss : Node
+        A scalar of a float dtype.
+    wrt : Node, or a nested list, tuple or dict of nodes
+        The targets.
+    vectors : Node or array, in the form of `wrt`
+        Each has its target's shape, or is a scalar, which then stands for every element.
+    unused : {"raise", "zeros"}, optional
+        What to do for a target that no gradient reaches. A second derivative that vanishes
+        because the gradient is constant is zeros in any case.
+
+    Returns
+    -------
+    Node, or the nested form of `wrt`
+        Each of its target's shape and dtype.
+
+    Raises
+    ------
+    GradientError
+        As `grad`.
+    ShapeError
+        Where a vector has another shape than its target.
+
+    Notes
+    -----
+    The derivative of the gradient along the vectors is taken as the cotangents' product with it,
+    one more backward sweep: the matrix of second derivatives is symmetric. (A rule given by
+    `custom_gradient` that is no true gradient may have one that is not: the result is then that of
+    its transpose.)
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", init=[1.0, 2.0])
+    >>> mg.hvp(x[0] ** 2 * x[1], x, mg.constant([1.0, 0.0])).eval()
+    array([4., 2.], dtype=float32)
+    """
+    targets = check_targets("hvp", wrt)
+    check_unused("hvp", unused)
+    along = paired("hvp", "vector", "target", targets, vectors, "vectors")
+    slopes = [slope for _, slope in leaves(grad(loss, wrt, unused=unused), "gradient")]
+    found = sweep(slopes, along, targets)
+    return like(wrt, settle("hvp", "the gradient", slopes, targets, found, "zeros"))

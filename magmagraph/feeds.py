@@ -9,7 +9,7 @@ import numpy as np
 
 from . import dims
 from .dims import Constraint
-from .dtypes import can_feed, canonical, is_float
+from .dtypes import can_feed, canonical, is_complex, is_inexact
 from .errors import DTypeError, FeedError, message
 from .graph import Node
 from .types import Type
@@ -111,7 +111,8 @@ class Signature:
 def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
     """Return the fed value as a C-contiguous array of the input's dtype.
 
-    Floats convert to floats, ints to ints where every value fits; never across kinds.
+    Floats convert to floats, complex numbers to complex ones, ints to ints where every value fits;
+    never across kinds. Only Python numbers, which have no dtype, count as any higher kind.
 
     Raises
     ------
@@ -151,7 +152,9 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                     mend=f"array.astype('{wanted.name}')",
                 )
             )
-        counted = weak and given.kind in "iu" and is_float(wanted)  # a Python 1 is also 1.0
+        # A Python 1 is also 1.0, and either is also complex.
+        counted = weak and given.kind in ("iuf" if is_complex(wanted) else "iu")
+        counted = counted and is_inexact(wanted)
         if not counted and not can_feed(array, wanted):
             raise FeedError(
                 message(

@@ -18,8 +18,11 @@ from .config import config
 from .errors import DeviceError, MagmagraphError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
+from .interpret import COMPILE
 from .ops.convert import as_node
+from .ops.leaf import input
 from .ops.random import RANDOM_STEP
+from .rebuild import rebuild
 from .structure import Structure
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
@@ -495,6 +498,28 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
     array(12., dtype=float32)
     """
     return Function(inputs, outputs, updates, **options)
+
+
+def _compile_body(body: Graph) -> Function | None:
+    """Return a body graph as a function, or None where its parameters do not tell all sizes."""
+    known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
+    used = {
+        name
+        for node in body.nodes
+        for type_ in (node.type if isinstance(node.type, tuple) else (node.type,))
+        for extent in type_.shape
+        for name in dims.names(extent)
+    }
+    attributes = [value for node in body.nodes for value in node.attrs.values()]
+    held = [value for value in attributes if isinstance(value, dims.Dim)]
+    if not used.union(*map(dims.names, held)) <= known:
+        return None
+    leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
+    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+    return Function(leaves, made, device="cpu")
+
+
+COMPILE.append(_compile_body)
 
 
 def synchronize(device: str = "auto") -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from .autodiff import sweep, zeros_of
-from .dtypes import is_float
+from .dtypes import COMPLEXES, is_complex, is_inexact
 from .errors import GradientError, message
 from .graph import Graph, Node, freeze, topological
 from .interpret import evaluate
 from .nesting import leaves
 from .op import Kind
+from .ops.complex_numbers import conj
 from .ops.convert import as_node
 from .ops.leaf import constant, input
 from .rebuild import rebuild
@@ -22,6 +23,7 @@ from .rebuild import rebuild
 __all__ = ["GradientReport", "check_gradients"]
 
 FLOAT64 = np.dtype(np.float64)
+COMPLEX128 = COMPLEXES[0]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class TargetReport:
     index
         The element with the largest ratio.
     gradient, difference
-        The two values at that element.
+        The two values at that element; complex where the target is.
     """
 
     name: str
@@ -50,8 +52,8 @@ class TargetReport:
     error: float
     relative: float
     index: tuple[int, ...]
-    gradient: float
-    difference: float
+    gradient: complex
+    difference: complex
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,12 @@ def check_gradients(
     ----------
     f : Node or callable
         A float node of any shape, or a function of nodes that returns one. A result that is
-        not a scalar is weighted with fixed random numbers and summed.
+        not a scalar is weighted with fixed random numbers and summed; of a complex one the real
+        part of such a sum is taken.
     point : dict or array or sequence of arrays
         For a node: values of its inputs (and of variables, in place of what they hold),
-        ``{x: array}``. For a function: its arguments.
+        ``{x: array}``. For a function: its arguments. Of complex ones the real and the imaginary
+        parts are varied.
     wrt : Node or sequence of nodes, optional
         For a node: the inputs and variables to vary. Default: all of a float dtype that a
         gradient reaches.
@@ -155,19 +159,22 @@ def check_gradients(
         several = isinstance(point, tuple) or listed
         arrays = [np.asarray(a) for a in (point if several else (point,))]
         chosen = [
-            input(f"argument {i}", a.shape, FLOAT64 if a.dtype.kind == "f" else a.dtype)
+            input(f"argument {i}", a.shape, _widest(a.dtype) if a.dtype.kind in "fc" else a.dtype)
             for i, a in enumerate(arrays)
         ]
         values = dict(zip(chosen, arrays, strict=True))
         output = as_node(f(*chosen))
-    targets = [node for node in chosen if is_float(node.dtype)]
-    if not is_float(output.dtype):
+    targets = [node for node in chosen if is_inexact(node.dtype)]
+    if not is_inexact(output.dtype):
         raise GradientError(
             message(f"check_gradients: the result is {output.type}", need="a float dtype")
         )
     weights = input("weights", output.shape, output.dtype)
     labelled = [(node.name or f"wrt[{i}]", node) for i, node in enumerate(targets)]
-    reached = sweep([output], [weights], labelled)
+    # The result is Re(sum(weights * output)), whose cotangent inside a sweep is the weights.
+    reached = [
+        None if found is None else conj(found) for found in sweep([output], [weights], labelled)
+    ]
     if wrt is None:
         reached_pairs = [(t, g) for t, g in zip(labelled, reached, strict=True) if g is not None]
     else:
@@ -184,6 +191,13 @@ def check_gradients(
     )
     _raise_mismatch(report)
     return report
+
+
+def _widest(dtype: np.dtype) -> np.dtype:
+    """Return the widest dtype of a float's or complex number's kind; others are their own."""
+    if is_complex(dtype):
+        return COMPLEX128
+    return FLOAT64 if is_inexact(dtype) else dtype
 
 
 def _owned(node: Node) -> bool:
@@ -213,14 +227,13 @@ def _in_float64(roots: Sequence[Node]) -> tuple[Graph, dict[Node, Node]]:
         attrs = node.attrs
         if node.op.kind is Kind.LEAF:
             if _owned(node):
-                dtype = FLOAT64 if is_float(node.dtype) else node.dtype
-                moved[node] = input(node.name or "value", node.shape, dtype)
+                moved[node] = input(node.name or "value", node.shape, _widest(node.dtype))
                 return moved[node]
-            if is_float(node.dtype) and "value" in attrs:
-                return constant(attrs["value"].astype(FLOAT64))
+            if is_inexact(node.dtype) and "value" in attrs:
+                return constant(attrs["value"].astype(_widest(node.dtype)))
             return None
         widened = {
-            key: FLOAT64 if isinstance(value, np.dtype) and is_float(value) else value
+            key: _widest(value) if isinstance(value, np.dtype) else value
             for key, value in attrs.items()
         }
         return node.op(*operands, name=node.name, **widened)
@@ -264,38 +277,45 @@ class _Comparison:
         self.value_graph = Graph(tuple(self.feeds), graph.outputs[:1], (), graph.interner)
         shape = np.shape(evaluate(self.value_graph, self.feeds)[graph.outputs[0]])
         self.weights = self.random.uniform(0.5, 1.5, shape) if shape else np.float64(1.0)
+        if is_complex(weights.dtype):
+            self.weights = self.weights + 1j * self.random.uniform(0.5, 1.5, shape)
         if weights in self.leaf:
             self.feeds[self.leaf[weights]] = np.asarray(self.weights)
         self.found = evaluate(graph, self.feeds)
 
     def value(self, feeds: Mapping[Node, np.ndarray]) -> float:
         result = evaluate(self.value_graph, feeds)[self.graph.outputs[0]]
-        return float(np.sum(result * self.weights))
+        return float(np.sum(result * self.weights).real)
 
     def target(self, name: str, node: Node, position: int, elements: int) -> TargetReport:
         """Compare the gradient at `position` of the outputs with differences."""
         leaf = self.leaf[node]
-        gradient = np.asarray(self.found[self.graph.outputs[position]], dtype=np.float64)
+        gradient = np.asarray(self.found[self.graph.outputs[position]], dtype=leaf.dtype)
         flat = self.feeds[leaf].ravel()
         chosen = np.arange(flat.size)
         if flat.size > elements:
             chosen = np.sort(self.random.choice(flat.size, elements, replace=False))
         size = float(np.abs(self.value(self.feeds)))
         scale = max(1.0, size, float(np.max(np.abs(gradient), initial=0.0)))
+        worst: tuple[float, float, tuple[int, ...], complex, complex]
         worst = (0.0, 0.0, (0,) * gradient.ndim, 0.0, 0.0)
+        directions = (1.0, 1.0j) if is_complex(leaf.dtype) else (1.0,)
         for number in chosen:
             width = self.step * max(1.0, abs(flat[number]))
-            sides = []
-            for sign in (1.0, -1.0):
-                moved = flat.copy()
-                moved[number] += sign * width
-                sides.append(self.value({**self.feeds, leaf: moved.reshape(gradient.shape)}))
-            difference = (sides[0] - sides[1]) / (2.0 * width)
+            difference: complex = 0.0
+            for direction in directions:
+                sides = []
+                for sign in (1.0, -1.0):
+                    moved = flat.copy()
+                    moved[number] += sign * width * direction
+                    sides.append(self.value({**self.feeds, leaf: moved.reshape(gradient.shape)}))
+                difference += direction * (sides[0] - sides[1]) / (2.0 * width)
             index = tuple(int(i) for i in np.unravel_index(number, gradient.shape))
-            error = abs(float(gradient[index]) - difference)
+            slope: complex = gradient[index].item()
+            error = abs(slope - difference)
             ratio = error / (self.tolerance * scale)
             if not ratio <= worst[1]:
                 ratio = ratio if np.isfinite(ratio) else float("inf")
-                worst = (error, ratio, index, float(gradient[index]), difference)
+                worst = (error, ratio, index, slope, difference)
         error, ratio, index, found, difference = worst
         return TargetReport(name, len(chosen), flat.size, error, ratio, index, found, difference)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .dims import Constraint
-from .errors import GraphError
+from .errors import GraphError, message
 from .interning import Interner, attribute_key, same_nodes
-from .node import Key, Node, topological
+from .node import Key, Node, flatten, topological, unflatten
 from .op import Effect, Kind, Op
 
 __all__ = [
@@ -223,11 +223,27 @@ class Graph:
         if len({variable for variable, _ in self.updates}) != len(self.updates):
             raise GraphError("a variable is updated twice")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a graph without decisions of passes: a body, say. Its nodes stay shared."""
+        if self.order is not None or self.placement is not None:
+            raise GraphError(message("a scheduled graph is not pickled", mend="pickle its source"))
+        sides = (self.inputs, self.outputs, self.effects)
+        variables = [node for pair in self.updates for node in pair]
+        held = flatten([node for side in (*sides, variables) for node in side])
+        return _graph_again, (tuple(map(len, sides)), *held)
+
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+
+def _graph_again(counts: tuple[int, ...], *held: Any) -> Graph:
+    nodes = iter(unflatten(*held))
+    inputs, outputs, effects = ([next(nodes) for _ in range(count)] for count in counts)
+    rest = list(nodes)
+    return freeze(inputs, outputs, list(zip(rest[::2], rest[1::2], strict=True)), effects)
 
 
 def freeze(

@@ -6,7 +6,7 @@ simplify pass folds constants with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,33 +37,65 @@ class Body(NamedTuple):
         return [values[node] for node in self.graph.outputs]
 
 
-def bind_attribute(value: Any, sizes: Mapping[str, int]) -> Any:
+# What compiles a body into a call of arrays, or returns None: put here by `function`, which sees
+# all rooms.
+COMPILE: list[Callable[[Graph], Callable[..., list[Any]] | None]] = []
+_WORTH_COMPILING = 3  # operations: fewer take less time than a call of what is compiled
+
+
+class CompiledBody(Body):
+    """A body whose many runs go through the compiler."""
+
+    __slots__ = ()
+
+    def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
+        """Return the outputs for arrays in the order of the parameters."""
+        facts = self.graph.facts
+        if "compiled" not in facts:
+            work = sum(1 for node in self.graph.nodes if node.inputs)
+            compiler = COMPILE[0] if COMPILE and work >= _WORTH_COMPILING else None
+            facts["compiled"] = None if compiler is None else compiler(self.graph)
+        compiled = facts["compiled"]
+        if compiled is None or xp is not np:
+            return super().run(arrays, xp)
+        return list(compiled(*arrays))
+
+
+def bind_attribute(value: Any, sizes: Mapping[str, int], body: type[Body] = Body) -> Any:
     """Return an attribute with each `Dim` inside it replaced by its size."""
     if isinstance(value, Dim):
         return dims.evaluate(value, sizes)
     if isinstance(value, Graph):
-        return Body(value, sizes)
+        return body(value, sizes)
     if isinstance(value, tuple):
-        return tuple(bind_attribute(v, sizes) for v in value)
+        return tuple(bind_attribute(v, sizes, body) for v in value)
     return value
 
 
-def bind_attributes(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+def bind_attributes(
+    attrs: Mapping[str, Any], sizes: Mapping[str, int], body: type[Body] = Body
+) -> dict[str, Any]:
     """Return a node's attributes with concrete extents."""
-    return {k: bind_attribute(v, sizes) for k, v in attrs.items()}
+    return {k: bind_attribute(v, sizes, body) for k, v in attrs.items()}
 
 
 def _narrow(dtype: np.dtype) -> bool:
     return is_float(dtype) and dtype.itemsize < 4
 
 
-def apply(node: Node, operands: list[Any], sizes: Mapping[str, int], xp: Any = np) -> Any:
+def apply(
+    node: Node,
+    operands: list[Any],
+    sizes: Mapping[str, int],
+    xp: Any = np,
+    body: type[Body] = Body,
+) -> Any:
     """Evaluate one node on arrays: its array expression, cast to its dtype."""
     op = node.op
     if op.kind in _ARITHMETIC and any(_narrow(a.dtype) for a in operands):
         operands = [a.astype(np.float32) if _narrow(a.dtype) else a for a in operands]
     with np.errstate(all="ignore"):
-        result = op.evaluate(xp, *operands, **bind_attributes(node.attrs, sizes))
+        result = op.evaluate(xp, *operands, **bind_attributes(node.attrs, sizes, body))
     if isinstance(node.type, tuple):
         return tuple(
             _settle(node, r, t, sizes, xp) for r, t in zip(result, node.type, strict=True)

@@ -141,10 +141,10 @@ class Node(Operators):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_unflatten, _flatten(self))
+        return (_unflatten, _flatten([self]))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Node:
-        kinds, ops, counts, operands, attrs, *rest = _flatten(self)
+        kinds, ops, counts, operands, attrs, *rest = _flatten([self])
         for i, held in enumerate(attrs):
             if held is not None and ("key" in held or "state" in held):
                 attrs[i] = copy.deepcopy(held, memo)  # all others hold nothing that changes
@@ -209,14 +209,32 @@ def topological(
 _Columns = tuple[list[Any], ...]
 
 
-def _flatten(root: Node) -> _Columns:
-    """Return the nodes below `root` as columns, for pickling: operands are numbers of nodes.
+def flatten(roots: Iterable[Node]) -> tuple[list[int], _Columns]:
+    """Return nodes for pickling: their numbers, and all that they need as columns."""
+    roots = list(roots)
+    columns, number = _numbered(roots)
+    return [number[id(root)] for root in roots], columns
+
+
+def unflatten(numbers: list[int], columns: _Columns) -> list[Node]:
+    """Return the nodes that `flatten` was given."""
+    with collection_paused():
+        nodes = _all_joined(*columns)
+    return [nodes[i] for i in numbers]
+
+
+def _flatten(roots: list[Node]) -> _Columns:
+    return _numbered(roots)[0]
+
+
+def _numbered(roots: list[Node]) -> tuple[_Columns, dict[int, int]]:
+    """Return the nodes below the roots as columns, operands being numbers of nodes.
 
     Columns, because a record for each node would be one more object for each.
     """
-    order = topological([root])
+    order = topological(roots)
     number = {id(node): i for i, node in enumerate(order)}
-    return (
+    columns = (
         [type(node) for node in order],
         [node.op for node in order],
         [len(node.inputs) for node in order],
@@ -227,16 +245,17 @@ def _flatten(root: Node) -> _Columns:
         [node.line for node in order],
         [node.constraints for node in order],
     )
+    return columns, number
 
 
 def _unflatten(*columns: list[Any]) -> Node:
     with collection_paused():
-        return _joined(*columns)
+        return _all_joined(*columns)[-1]
 
 
-def _joined(
+def _all_joined(
     kinds: list[type[Node]], ops: list[Op], counts: list[int], operands: list[int], *rest: list[Any]
-) -> Node:
+) -> list[Node]:
     nodes: list[Node] = []
     taken = iter(operands)
     for kind, op, count, held, type_, name, line, constraints in zip(
@@ -251,4 +270,4 @@ def _joined(
             if owner is not None:
                 owner.node = weakref.ref(known)
         nodes.append(known)
-    return nodes[-1]
+    return nodes

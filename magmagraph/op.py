@@ -17,9 +17,9 @@ import numpy as np
 
 from . import dims
 from .dims import Constraint
-from .dtypes import is_float
-from .errors import DTypeError, ShapeError, message
-from .types import Extent, Shape, TypeLike
+from .dtypes import is_complex, is_float
+from .errors import DTypeError, GradientError, ShapeError, message
+from .types import Extent, Shape, Type, TypeLike
 
 if TYPE_CHECKING:
     from .graph import Node
@@ -71,12 +71,16 @@ class Sample:
         Positions of the operands to differentiate; ``None`` means every float operand.
     reason
         Where `gradient` leaves a float operand out: the mathematical reason.
+    real
+        Where gradients are compared of real operands alone, though the operation takes complex
+        ones: the reason.
     """
 
     inputs: tuple[Any, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     gradient: tuple[int, ...] | None = None
     reason: str = ""
+    real: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,12 +118,36 @@ class Reduction:
 
 ScalarRule = str | Callable[[np.dtype], str]
 
+
+@dataclass(frozen=True)
+class Refusal:
+    """In the place of an operand's part of a gradient: an error, should that part be asked for.
+
+    Attributes
+    ----------
+    wrong, need, mend
+        The parts of the `GradientError`'s message.
+    """
+
+    wrong: str
+    need: str | None = None
+    mend: str | None = None
+
+    def error(self) -> GradientError:
+        """Make (not raise) the error."""
+        return GradientError(message(self.wrong, self.need, self.mend))
+
+
+Parts = Sequence["Node | Refusal | None"]
+
 # The float and complex dtypes that a function takes: what `dtypes` of a record is one of.
 WIDE = ("float64", "float32")
 REAL = (*WIDE, "float16", "bfloat16")
 COMPLEX = ("complex128", "complex64")
 LAPACK = (*WIDE, *COMPLEX)
 INEXACT = (*REAL, *COMPLEX)
+# These move values without looking at them, so that they take complex ones in any case.
+_MOVING = frozenset((Kind.LAYOUT, Kind.CONTROL, Kind.LEAF, Kind.LOWERED))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,7 +169,11 @@ class Op:
         kinds arrive as float32; the caller casts the result to the node's dtype.
     into
         ``into(xp, target, *arrays, **attrs)``: the same value, written into an array. Without it
-        what `evaluate` makes is copied: a second array for as long.
+        what `evaluate` makes is copied: a second array for as long. For an operation with several
+        results `target` is a tuple.
+    workspace
+        ``workspace(*types, **attrs)``: bytes that `into` needs beside operands and results. They
+        are planned with all other memory, and given to it as ``workspace=``, an array of uint8.
     scalar
         C expression over operands ``a, b, c, d`` for generated kernels, or a function from the
         operand dtype to one. ``$name(...)`` is a math function resolved to the dtype's variant
@@ -151,8 +183,9 @@ class Op:
         For reductions: how elements are folded.
     gradient
         ``gradient(node, cotangent) -> tuple of Node | None``, one per input, written with
-        ordinary operations. ``None`` where no gradient flows. For an operation with several
-        results ``cotangent`` is a tuple, one for each result, None where nothing reads it.
+        ordinary operations. ``None`` where no gradient flows, a `Refusal` where it is not known.
+        For an operation with several results ``cotangent`` is a tuple, one for each result, None
+        where nothing reads it.
     no_gradient
         Where `gradient` is None: the mathematical reason (piecewise constant, integer valued).
     function
@@ -178,8 +211,36 @@ class Op:
     kernel
         Family of kernels that runs it after lowering (fused, gemm, gemv, ...); empty: the array
         expression.
-    jvp, batching, sharding, capturable, onnx
-        Rules for forward mode, vmap, sharding, CUDA capture, export.
+        A function of the node decides where attributes do.
+    scratch
+        ``scratch(node, threads)``: bytes that its compiled kernel needs beside operands and
+        results, for at most so many threads; planned with all other memory.
+    algorithms
+        ``algorithms(node)``: values of the attribute ``algorithm`` to choose from by trial, where
+        the node leaves the choice open; empty where it does not.
+    facts
+        ``facts(node, known)``: what holds of the matrices that it makes, see `ops.matrix_facts`.
+    factored
+        ``factored(node, lu, pivots, transposed)``: the same value, from the LU factors of its first
+        operand (of whose transpose, where `transposed`).
+    batching
+        How `mg.vmap` maps it over an axis that its operands have in front, a word or a rule:
+
+        - ``"elementwise"`` (what an elementwise operation has unless said): operands broadcast;
+        - ``"axes"`` (what a reduction has): the attributes ``axis`` and ``axes``, where they
+          count from the front, move up by one; every operand is given the axis;
+        - ``"leading"`` (what linear algebra has): leading axes are batch axes already, and
+          attributes do not count axes from the front; every operand is given the axis. (A loop
+          where operands have different numbers of axes: how they broadcast is not known then);
+        - ``"shape"`` (what a random one has): the attribute ``shape`` begins with its extent;
+        - ``"identity"``: the value is that of the first operand;
+        - ``rule(node, operands, batched) -> Node | tuple of Node``: the operands stand in the
+          places of ``node.inputs``, with the axis in front of theirs where ``batched[i]``; so
+          has the result (a tuple has a node for each result of an operation with several).
+          `ops.batching` helps to write it;
+        - empty: it runs once for each position in a loop. Right, and slow.
+    jvp, sharding, capturable, onnx
+        Rules for forward mode, sharding, CUDA capture, export.
     doc
         One line for the tables.
     """
@@ -191,9 +252,10 @@ class Op:
     doc: str = ""
     effect: Effect = Effect.PURE
     into: Callable[..., object] | None = None
+    workspace: Callable[..., Extent] | None = None
     scalar: ScalarRule | None = None
     reduction: Reduction | None = None
-    gradient: Callable[[Node, Node], Sequence[Node | None]] | None = None
+    gradient: Callable[[Node, Any], Parts] | None = None
     no_gradient: str = ""
     function: Callable[..., Any] | None = None
     namespace: str = ""
@@ -205,10 +267,14 @@ class Op:
     flops: Callable[..., Extent] | None = None
     precision: str = "follow"
     alias: bool = False
-    kernel: str = ""
+    kernel: str | Callable[[Node], str] = ""
+    scratch: Callable[[Node, int], Extent] | None = None
+    algorithms: Callable[[Node], Sequence[str]] | None = None
     commutative: bool = False
     jvp: Callable[..., Any] | None = None
-    batching: Callable[..., Any] | None = None
+    facts: Callable[..., Any] | None = None
+    factored: Callable[[Node, Node, Node, bool], Node] | None = None
+    batching: str | Callable[[Node, Sequence[Node], Sequence[bool]], Any] = ""
     sharding: Callable[..., Any] | None = None
     capturable: bool = True
     onnx: str = ""
@@ -225,6 +291,8 @@ class Op:
         call = Call(self, inputs)
         if self.dtypes is not REAL:
             call.check_dtypes()
+        elif self.kind not in _MOVING:
+            call.refuse_complex()
         result = self.rule(call, *[node.type for node in inputs], **attrs)
         for node in inputs:
             if node.type == result:
@@ -245,6 +313,10 @@ class Op:
 
 
 _NODE: list[type[Node]] = []  # filled by graph.py: Op and Node know each other
+
+
+OWN: dict[str, Op] = {}
+"""Name -> record, of the operations that users defined (`mg.Operation`)."""
 
 
 def _op_by_name(name: str) -> Op:
@@ -326,14 +398,31 @@ class Call:
 
     def check_dtypes(self) -> None:
         """Raise unless each float operand has one of the dtypes that the operation takes."""
+        taken = self.op.dtypes
         for node in self.inputs:
-            if isinstance(node.type, tuple) or node.dtype.name in self.op.dtypes:
+            if isinstance(node.type, tuple) or node.dtype.name in taken:
                 continue
             if is_float(node.dtype):
                 raise self.dtype_error(
                     f"an operand of dtype {node.dtype.name}",
-                    need=f"one of {', '.join(self.op.dtypes)}",
-                    mend="mg.cast(x, 'float32')",
+                    need=f"one of {', '.join(taken)}",
+                    mend=f"mg.cast(x, '{'float32' if 'float32' in taken else taken[0]}')",
+                )
+        self.refuse_complex()
+
+    def refuse_complex(self) -> None:
+        """Raise where an operand is complex and the operation has no meaning or code for that."""
+        for node in self.inputs:
+            type_ = node.type
+            if (
+                type(type_) is Type
+                and is_complex(type_.dtype)
+                and type_.dtype.name not in self.op.dtypes
+            ):
+                raise self.dtype_error(
+                    f"an operand of dtype {type_.dtype.name}",
+                    need=f"a real one: {self.op.name} is not defined for complex numbers",
+                    mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
                 )
 
     def _operands(self) -> str:

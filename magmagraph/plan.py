@@ -70,7 +70,7 @@ class Step:
     Attributes
     ----------
     kernel
-        Which kernel family runs it: "fused", "gemm", "gemv", "copy", or "array" (the array
+        Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", or "array" (the array
         expression of its op record, through NumPy or CuPy).
     node
         The graph node it computes.

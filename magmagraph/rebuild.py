@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from .graph import Node, topological
+from .graph import Graph, Node, freeze, topological
+from .types import Type
 
 Renew = Callable[[Node, tuple[Node, ...]], Node | None]
 
@@ -38,11 +40,12 @@ def rebuild(
             continue
         operands = tuple(new[id(operand)] for operand in node.inputs)
         made = None if renew is None else renew(node, operands)
-        new[id(node)] = _again(node, operands) if made is None else made
+        new[id(node)] = again(node, operands) if made is None else made
     return [new[id(root)] for root in roots]
 
 
-def _again(node: Node, operands: tuple[Node, ...]) -> Node:
+def again(node: Node, operands: tuple[Node, ...]) -> Node:
+    """Return a node's operation applied to other operands: itself where they are its own."""
     pairs = list(zip(node.inputs, operands, strict=True))
     if all(old is other for old, other in pairs):
         return node
@@ -50,4 +53,20 @@ def _again(node: Node, operands: tuple[Node, ...]) -> Node:
         return type(node)(
             node.op, operands, node.attrs, node.type, node.name, node.line, node.constraints
         )
-    return node.op(*operands, name=node.name, **node.attrs)
+    return node.op(*operands, name=node.name, **_retyped(node, operands))
+
+
+def _retyped(node: Node, operands: tuple[Node, ...]) -> Mapping[str, Any]:
+    """Return a node's attributes for operands of other types: those of a body's parameters."""
+    body = node.attrs.get("body")
+    if not isinstance(body, Graph):
+        return node.attrs
+    from .ops.leaf import parameter
+
+    leaves = [
+        # An operand that a body is run along has axes in front of the parameter's.
+        parameter(i, Type(new.dtype, new.shape[old.ndim - leaf.ndim :]))
+        for i, (leaf, old, new) in enumerate(zip(body.inputs, node.inputs, operands, strict=True))
+    ]
+    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+    return {**node.attrs, "body": freeze(leaves, made)}

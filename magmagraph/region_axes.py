@@ -91,7 +91,7 @@ def _probe(node: Node, sizes: ProbeSizes) -> tuple[Moved, ...] | None:
     whole = np.empty(shape, dtype=np.int8)
     try:
         view = node.op.evaluate(np, whole, **bind_attributes(node.attrs, sizes))
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
     if view.shape != concrete(node.shape, sizes) or not np.may_share_memory(view, whole):
         return None

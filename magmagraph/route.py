@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .graph import Node, topological
+from .op import Parts
 from .ops.stable_forms import Form, stable_form
 
 _MOST_INSIDE = 256  # nodes that one form replaces; none comes near
@@ -45,7 +46,7 @@ class Route:
             return form.operands
         return () if self._stop is not None and self._stop(node) else node.inputs
 
-    def parts(self, node: Node, cotangent: Node) -> Sequence[Node | None]:
+    def parts(self, node: Node, cotangent: Node) -> Parts:
         """Return a cotangent for each of a node's `operands`."""
         form = self._forms.get(id(node))
         if form is not None:

@@ -323,6 +323,8 @@ def read_elements(text: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndar
         values: list[Any] = [_TRUTH[word] for word in words]
     elif dtype.kind in "iu":
         values = [int(word) for word in words]
+    elif dtype.kind == "c":
+        values = [complex(word) for word in words]
     else:
         values = [float(word) for word in words]
     return np.array(values, dtype=dtype).reshape(shape)

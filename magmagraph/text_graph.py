@@ -15,7 +15,7 @@ from .text import default_inputs
 from .text_load import Reader
 from .text_rows import Row
 
-_NODE = re.compile(r"%(\d+) = (\w+)\(")
+_NODE = re.compile(r"%(\d+) = ([\w.]+)\(")
 _OPERAND = re.compile(r"%(\d+)")
 _ATTRIBUTE = re.compile(r"(\w+)=(.*)", re.DOTALL)
 _REQUIRE = re.compile(r"require (.+) at %(\d+)")

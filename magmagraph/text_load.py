@@ -20,7 +20,7 @@ from .collection import collection_paused
 from .dims import Constraint
 from .errors import GraphError, MagmagraphError
 from .graph import Graph, Key, Node
-from .op import Call, Op
+from .op import OWN, Call, Op
 from .ops import TABLE
 from .ops.leaf import INPUT, PARAMETER, VARIABLE, Variable
 from .state import State
@@ -28,7 +28,7 @@ from .text import DTYPES, Code, decoded, digest, read_elements
 from .text_rows import Row, Rows
 from .types import Extent, Type
 
-_NODE = re.compile(r"%(\d+) = (\w+)\(")
+_NODE = re.compile(r"%(\d+) = ([\w.]+)\(")
 _OPERAND = re.compile(r"%(\d+)")
 _ATTRIBUTE = re.compile(r"(\w+)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+")
@@ -262,9 +262,11 @@ class Reader(Rows):
 
     def record(self, name: str) -> Op:
         """Return the record of an operation."""
-        op = TABLE.get(name)
+        op = TABLE.get(name, OWN.get(name))
         if not isinstance(op, Op):
-            raise self.wrong(f"there is no operation {name!r}", "an operation of magmagraph")
+            own = "an mg.Operation whose module is imported before"
+            need = own if "." in name else "an operation of magmagraph"
+            raise self.wrong(f"there is no operation {name!r}", need)
         return op
 
     def name(self, text: str) -> str | None:

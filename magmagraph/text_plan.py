@@ -27,7 +27,7 @@ from .types import Extent, Type
 _SLOT = re.compile(
     r"s(\d+) = (\w+)(?: (.*))? : (.+) bytes, steps (-?\d+) to (-?\d+)(?:, at (\d+))?"
 )
-_STEP = re.compile(r"step (\d+): (\w+) = (\w+)\(")
+_STEP = re.compile(r"step (\d+): (\w+) = ([\w.]+)\(")
 _COSTS = re.compile(
     r"(?P<bytes>.+) bytes, (?P<flops>.+) flops(?:, workspace s(?P<workspace>\d+))?"
     r"(?P<fails>, can fail)?(?P<shared>, in place s\d+(?: s\d+)*)?"

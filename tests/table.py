@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 import magmagraph as mg
-from magmagraph.dtypes import canonical, is_float, tolerance
+from magmagraph.dtypes import canonical, is_complex, is_float, tolerance
 from magmagraph.op import Composite, Kind, Op, Sample
 from magmagraph.ops import TABLE
 
 DTYPES = tuple(map(canonical, ("float64", "float32", "float16", "bfloat16")))
+COMPLEX = tuple(map(canonical, ("complex128", "complex64")))
 Record = Op | Composite
 
 # What users call. Random numbers have no samples and no reference: their tests are statistical.
@@ -24,8 +25,8 @@ PUBLIC: dict[str, Record] = {
 
 
 def dtypes_of(record: Record) -> tuple[np.dtype, ...]:
-    """Return the real dtypes that a record takes."""
-    return tuple(dtype for dtype in DTYPES if dtype.name in record.dtypes)
+    """Return the float and complex dtypes that a record takes."""
+    return tuple(dtype for dtype in (*DTYPES, *COMPLEX) if dtype.name in record.dtypes)
 
 
 def samples(records: dict[str, Record] = PUBLIC) -> Iterator[tuple[str, int]]:
@@ -47,6 +48,11 @@ def is_float_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) and is_float(value.dtype)
 
 
+def is_complex_array(value: Any) -> bool:
+    """Tell whether a sample's operand is an array of complex numbers."""
+    return isinstance(value, (np.ndarray, np.generic)) and is_complex(value.dtype)
+
+
 def mapped(values: tuple[Any, ...], change: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Change every array among operands, also those inside lists."""
     return tuple(
@@ -60,13 +66,30 @@ def flattened(values: tuple[Any, ...]) -> list[Any]:
 
 
 def rounded(operands: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
-    """Return the operands with float arrays in a dtype."""
-    return mapped(operands, lambda v: v.astype(dtype) if is_float_array(v) else v)
+    """Return the operands with float arrays in a dtype; complex ones get an imaginary part."""
+
+    def change(value: Any) -> Any:
+        if is_complex_array(value):  # a sample for complex numbers only
+            return value.astype(dtype) if is_complex(dtype) else value
+        if not is_float_array(value):
+            return value
+        if not is_complex(dtype):
+            return value.astype(dtype)
+        turned = np.cos(np.arange(1.0, 1.0 + value.size)).reshape(value.shape)
+        made = np.empty(value.shape, dtype=dtype)
+        made.real, made.imag = value, 0.45 + 0.25 * turned  # away from cuts, poles and zeros
+        return made
+
+    return mapped(operands, change)
 
 
 def widened(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the operands with float arrays in float64: what the reference is given."""
-    return rounded(operands, np.dtype(np.float64))
+    """Return the operands in float64 or complex128: what the reference is given."""
+    return mapped(
+        operands,
+        lambda v: v.astype(np.complex128) if is_complex_array(v)
+        else v.astype(np.float64) if is_float_array(v) else v,
+    )
 
 
 def leaves(operands: tuple[Any, ...], label: str = "x") -> tuple[tuple[Any, ...], dict[Any, Any]]:
@@ -93,11 +116,9 @@ def magnitude(*values: Any) -> float:
     largest = 1.0
     for value in values:
         for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, str):
+            if isinstance(part, (str, tuple)):  # names, and subscripts
                 continue
-            if isinstance(part, str):
-                continue
-            array = np.asarray(part, dtype=np.float64)
+            array = np.abs(part) if is_complex_array(part) else np.asarray(part, dtype=np.float64)
             finite = np.abs(array[np.isfinite(array)])
             largest = max(largest, float(np.max(finite, initial=0.0)))
     return largest

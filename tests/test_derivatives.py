@@ -94,16 +94,44 @@ class TestJacobian:
         fed = rng.normal(size=4)
         assert_close(value(result, {x: fed}), np.exp(fed)[:, None] * 2 * w.value)
 
-    def test_symbolic_both_ways(self):
-        x = mg.var("x", shape=("batch",))
-        y = x * 2.0
-        with pytest.raises(mg.ShapeError) as caught:
-            mg.jacobian(y, x)
+    def test_symbolic_both_ways(self, rng):
+        x = mg.var("x", shape=("batch",), dtype="float64")
+        at = rng.normal(size=4)
+        for mode in ("reverse", "forward"):
+            result = mg.jacobian(mg.sin(x) * mg.sum(x), x, mode=mode)
+            assert [str(extent) for extent in result.shape] == ["batch", "batch"]
+            expected = np.diag(np.cos(at)) * at.sum() + np.sin(at)[:, None]
+            assert_close(value(result, {x: at}), expected, scale=10.0)
+
+    @pytest.mark.parametrize("mode", ["reverse", "forward"])
+    def test_the_graph_does_not_grow_with_the_rows(self, mode):
+        counts = []
+        for extent in (3, 300):
+            x = mg.var("x", init=np.zeros(extent))
+            counts.append(len(topological([mg.jacobian(mg.sin(x) * x, x, mode=mode)])))
+        assert counts[0] == counts[1]
+
+    def test_modes_agree(self, rng):
+        x, w = mg.var("x", init=rng.normal(size=(2, 3))), mg.var("w", init=rng.normal(size=3))
+        outputs = {"p": mg.tanh(x @ mg.outer(w, w)), "q": mg.sum(x * w, axis=1)}
+        found = [mg.jacobian(outputs, [x, w], mode=mode) for mode in ("reverse", "forward")]
+        for name in outputs:
+            for left, right in zip(found[0][name], found[1][name], strict=True):
+                assert_close(*values([left, right]), scale=10.0)
+
+    def test_without_elements(self):
+        x = mg.var("x", init=np.zeros((0, 2)))
+        y = mg.var("y", init=np.zeros(3))
+        blocks = mg.jacobian(mg.sum(x) * y, [x, y])
+        assert value(blocks[0]).shape == (3, 0, 2)
+        assert_close(value(blocks[1]), np.zeros((3, 3)))
+
+    def test_unknown_mode(self):
+        x = mg.var("x", init=1.0)
+        with pytest.raises(mg.GradientError) as caught:
+            mg.jacobian(x * x, x, mode="rows")
         assert str(caught.value) == (
-            f"jacobian: both outputs, float32[batch] by multiply, made at {y.line}, and wrt, "
-            f"'x' float32[batch] by input, made at {x.line}, have symbolic extents\n"
-            "  needed: one of the two with extents that are ints\n"
-            "  mend: mg.vjp or mg.jvp, which take any extents"
+            "jacobian: mode='rows'\n  needed: one of auto, reverse, forward"
         )
 
 
@@ -127,6 +155,32 @@ class TestHessian:
     def test_of_a_linear_loss_is_zero(self):
         x = mg.var("x", init=np.array([1.0, 2.0]))
         assert_close(value(mg.hessian(mg.sum(x), x)), np.zeros((2, 2)))
+
+
+class TestHvp:
+    def test_is_the_product_with_the_hessian(self, rng):
+        a, b = mg.var("a", init=rng.normal(size=3)), mg.var("b", init=rng.normal(size=(2, 2)))
+        loss = mg.sum(mg.sin(a)) * mg.sum(mg.exp(b) @ b) + mg.sum(a**3)
+        u, v = rng.normal(size=3), rng.normal(size=(2, 2))
+        found = mg.hvp(loss, {"a": a, "b": b}, {"a": u, "b": v})
+        blocks = mg.hessian(loss, [a, b])
+        expected = [mg.tensordot(row[0], u, 1) + mg.tensordot(row[1], v, 2) for row in blocks]
+        for left, right in zip([found["a"], found["b"]], expected, strict=True):
+            assert_close(*values([left, right]), scale=100.0)
+
+    def test_named_dimension_and_scalar_vector(self, rng):
+        x = mg.var("x", shape=("n",), dtype="float64")
+        at = rng.normal(size=5)
+        assert_close(value(mg.hvp(mg.sum(x**3), x, 2.0), {x: at}), 12.0 * at, scale=10.0)
+
+    def test_of_a_linear_loss_is_zero(self):
+        x = mg.var("x", init=np.array([1.0, 2.0]))
+        assert_close(value(mg.hvp(mg.sum(x), x, 1.0)), np.zeros(2))
+
+    def test_wrong_vector(self):
+        x = mg.var("x", init=np.array([1.0, 2.0]))
+        with pytest.raises(mg.ShapeError, match=r"vectors has shape \(3,\), its target \(2,\)"):
+            mg.hvp(mg.sum(x**2), x, np.ones(3))
 
 
 class TestCheckpoint:

@@ -18,14 +18,18 @@ from magmagraph.dtypes import (
     can_feed,
     canonical,
     canonical_scalar,
+    complex_dtype,
     finfo,
     iinfo,
     is_bool,
+    is_complex,
     is_float,
+    is_inexact,
     is_integer,
     is_unsigned,
     kind,
     promote,
+    real_dtype,
     tolerance,
     weak_dtype,
 )
@@ -38,14 +42,21 @@ BY_NAME = {dtype.name: dtype for dtype in SUPPORTED}
 def test_every_spelling_of_a_dtype(dtype: np.dtype[Any]) -> None:
     assert canonical(dtype) == canonical(dtype.name) == canonical(dtype.type) == dtype
     assert canonical(dtype.newbyteorder("S")).isnative
-    assert [is_float(dtype), is_integer(dtype), is_bool(dtype)].count(True) == 1
+    kinds = [is_complex(dtype), is_float(dtype), is_integer(dtype), is_bool(dtype)]
+    assert kinds.count(True) == 1
+    assert is_inexact(dtype) == (is_complex(dtype) or is_float(dtype))
     assert is_unsigned(dtype) == dtype.name.startswith("uint")
-    assert kind(dtype) in ("float", "integer", "bool")
+    assert kind(dtype) in ("complex", "float", "integer", "bool")
+    assert np.zeros((), dtype).real.dtype == real_dtype(dtype)
+    if is_complex(dtype):
+        assert complex_dtype(dtype) == complex_dtype(real_dtype(dtype)) == dtype
 
 
 def test_python_types_and_short_names() -> None:
     assert canonical(float) == np.float32
     assert canonical(float, np.dtype("float64")) == np.float64
+    assert canonical(complex) == np.complex64
+    assert canonical(complex, np.dtype("float64")) == np.complex128
     assert canonical(int) == np.int32
     assert canonical(bool) == np.bool_
     assert canonical("f4") == np.float32
@@ -53,15 +64,15 @@ def test_python_types_and_short_names() -> None:
     assert canonical(ml_dtypes.bfloat16).name == "bfloat16"
 
 
-@pytest.mark.parametrize("wrong", ["complex64", "float128x", "O", str, None, np.dtype("M8[s]"), 3])
+@pytest.mark.parametrize("wrong", ["complex8", "float128x", "O", str, None, np.dtype("M8[s]"), 3])
 def test_unknown_dtypes(wrong: Any) -> None:
     with pytest.raises(DTypeError) as caught:
         canonical(wrong)
     shown = wrong.name if isinstance(wrong, np.dtype) else wrong
     assert str(caught.value) == (
         f"{shown!r} is not a dtype that exists here\n"
-        "  needed: one of float64, float32, float16, bfloat16, int8, int16, int32, int64, "
-        "uint8, uint16, uint32, uint64, bool"
+        "  needed: one of complex128, complex64, float64, float32, float16, bfloat16, "
+        "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
     )
 
 
@@ -73,8 +84,10 @@ def test_promotion_is_that_of_numpy_within_a_kind_and_the_floats_across(
     result = promote(left, right)
     assert promote(right, left) == result
     kinds = {kind(left), kind(right)}
-    if kinds == {"float", "integer"}:
-        assert result == (left if is_float(left) else right)
+    if kinds in ({"float", "integer"}, {"complex", "integer"}):
+        assert result == (right if is_integer(left) else left)
+    elif "complex" in kinds and "bfloat16" in pair:
+        assert result == (left if is_complex(left) else right)
     elif "bool" in kinds:
         assert result == (right if is_bool(left) else left)
     elif set(pair) == {"bfloat16", "float16"}:
@@ -182,7 +195,11 @@ def test_accumulation_holds_many_terms() -> None:
         wide = accumulation_dtype(dtype)
         assert promote(dtype, wide) == wide
         assert wide.itemsize == (
-            dtype.itemsize if dtype.name in ("float32", "float64") else 4 if is_float(dtype) else 8
+            4
+            if is_float(dtype) and dtype.itemsize < 4
+            else dtype.itemsize
+            if is_inexact(dtype)
+            else 8
         )
 
 
@@ -198,7 +215,7 @@ def test_limits() -> None:
 
 
 def test_c_names_have_the_width_of_the_dtype() -> None:
-    widths = {"double": 8, "float": 4}
+    widths = {"double _Complex": 16, "float _Complex": 8, "double": 8, "float": 4}
     for dtype in SUPPORTED:
         name = c_name(dtype)
         bits = "".join(filter(str.isdigit, name))
@@ -208,7 +225,8 @@ def test_c_names_have_the_width_of_the_dtype() -> None:
 def test_the_tolerance_table_widens_from_exact_to_half() -> None:
     for dtype in SUPPORTED:
         rows = [tolerance(dtype, row) for row in ("exact", "stable", "reassoc")]
-        if not is_float(dtype):
+        assert rows == [tolerance(real_dtype(dtype), row) for row in ("exact", "stable", "reassoc")]
+        if not is_inexact(dtype):
             assert rows == [(0.0, 0.0)] * 3
             continue
         assert rows == sorted(rows)
@@ -229,6 +247,21 @@ def test_closeness() -> None:
     assert not row.close([0.0], [np.nan])
     assert not row.close([np.inf], [3e38])
     assert not row.close([1.0, 1.0], [1.0])
+
+
+def test_closeness_of_complex_numbers() -> None:
+    row = tolerance(BY_NAME["complex64"], "exact")
+    eps = 2.0**-23
+    assert row.close([3.0 + 4.0j, 1e-9j], [3.0 + (4.0 + 40 * eps) * 1j, 2e-9j])
+    assert not row.close([3.0 + 4.0j], [3.0 + (4.0 + 60 * eps) * 1j])
+    assert not row.close([1.0 + 0.0j], [1.0 + 1e-3j])
+    assert not row.close([1.0], [1.0 + 1e-3j])
+    assert row.close([complex(np.inf, 1.0)], [complex(np.inf, 1.0 + eps)])
+    assert not row.close([complex(np.inf, 1.0)], [complex(np.inf, 2.0)])
+    assert not row.close([complex(np.inf, 1.0)], [complex(1.0, np.inf)])
+    assert row.close([complex(np.nan, 1.0)], [complex(np.nan, 1.0)])
+    assert not row.close([complex(np.nan, 1.0)], [complex(1.0, np.nan)])
+    assert not row.close([1.0 + 0.0j], [complex(1.0, np.nan)])
     assert not row.close([100 * eps], [0.0])
     assert row.close([100 * eps], [0.0], scale=100.0)
     assert tolerance(BY_NAME["int8"]).close([1, 2], [1, 2])

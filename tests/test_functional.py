@@ -244,3 +244,79 @@ def test_gradients_reduce_no_more_than_needed(function: Any, exponentials: int, 
     count = operations(y, mg.vjp(y, x, weight))
     assert count["exp"] == exponentials
     assert count["sum"] <= sums
+
+
+# Dropout of channels, and of self-normalizing networks.
+
+
+def test_spatial_dropout_drops_whole_channels() -> None:
+    mg.random.seed(4)
+    x = mg.input("x", (50, 40, 6), "float64")
+    found = value(mg.spatial_dropout(x, 0.25), {x: np.ones((50, 40, 6))})
+    assert (found == found[..., :1]).all()
+    dropped = np.mean(found[..., 0] == 0.0)
+    assert abs(dropped - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 2000)
+    assert mg.spatial_dropout(x, 0.5, training=False) is x
+    mg.random.seed(0)
+
+
+@pytest.mark.parametrize("node_rate", [False, True])
+def test_alpha_dropout_keeps_mean_and_variance(node_rate: bool) -> None:
+    mg.random.seed(5)
+    count = 200_000
+    data = np.random.default_rng(0).normal(size=count)
+    x = mg.input("x", (count,), "float64")
+    rate = mg.constant(0.3, dtype="float64") if node_rate else 0.3
+    found = value(mg.alpha_dropout(x, rate), {x: data})
+    assert abs(found.mean() - data.mean()) < 8 / np.sqrt(count)
+    assert abs(found.var() - data.var()) < 12 / np.sqrt(count)
+    mg.random.seed(0)
+
+
+# Samples of classes.
+
+
+def test_gumbel_softmax_draws_by_the_probabilities() -> None:
+    mg.random.seed(6)
+    chances = np.array([0.2, 0.5, 0.3])
+    count = 20_000
+    z = mg.input("z", (count, 3), "float64")
+    feeds = {z: np.broadcast_to(np.log(chances), (count, 3))}
+    hard = mg.gumbel_softmax(z, hard=True)
+    gradient = mg.grad(mg.sum(hard * np.array([1.0, 2.0, 3.0])), z)
+    found, slope = values([hard, gradient], feeds)
+    assert set(np.unique(found.round(12))) == {0.0, 1.0}
+    assert (np.abs(found.mean(0) - chances) < 5 * np.sqrt(0.25 / count)).all()
+    assert np.isfinite(slope).all()
+    assert slope.any()
+    soft = value(mg.gumbel_softmax(z, 0.5), feeds)
+    assert_close(soft.sum(-1), np.ones(count))
+    assert 0.0 < np.mean(soft.max(-1)) < 1.0
+    mg.random.seed(0)
+
+
+# Further normalizations.
+
+
+def test_group_norm_between_its_ends(rng: np.random.Generator) -> None:
+    """One group is a layer norm of each sample, a group a channel an instance norm."""
+    x = rng.normal(size=(3, 6, 5))
+    assert_close(
+        mg.group_norm(x, 1).eval(), mg.layer_norm(x, axis=(1, 2)).eval(), scale=5.0
+    )
+    assert_close(mg.group_norm(x, 6).eval(), mg.instance_norm(x).eval(), scale=5.0)
+
+
+def test_norms_of_a_named_batch() -> None:
+    x = mg.input("x", ("n", 4, 3), "float64")
+    data = np.cos(np.arange(24.0)).reshape(2, 4, 3)
+    for norm in (mg.rms_norm, mg.instance_norm, lambda x: mg.group_norm(x, 2), mg.normalize):
+        y = norm(x)
+        assert y.shape == (Dim("n"), 4, 3)
+        assert_close(value(y, {x: data})[1:], norm(data[1:]).eval(), scale=5.0)
+
+
+def test_rows_of_huge_values_keep_their_direction() -> None:
+    x = np.array([[3e25, 4e25]], np.float32)
+    f = mg.function([], mg.normalize(x))
+    np.testing.assert_allclose(f(), [[0.6, 0.8]], rtol=1e-6)

@@ -169,7 +169,7 @@ def test_an_array_of_positions_may_be_computed() -> None:
         (slice(1.5, None), DTypeError, "index: a slice bound is float"),
         (np.array([True, False, True, True]), ShapeError, "index: a mask selects"),
         (np.array([0.5]), DTypeError, "index: a subscript of dtype float64"),
-        (([0], [1]), ShapeError, "index: two arrays in one subscript"),
+        (([0, 1], [1, 1, 0]), ShapeError, "index: extents 2 and 3 do not broadcast (axis -1)"),
     ],
     ids=repr,
 )

@@ -193,7 +193,8 @@ REFUSED: list[tuple[Callable[[mg.Node], Any], str]] = [
     (
         lambda x: operator.setitem(x, 0, 1.0),
         "a node cannot be written into: it is a value, not a buffer\n"
-        "  mend: mg.where(mask, new, x), or variable.assign(array) for a variable",
+        "  mend: x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
+        "variable.assign(array) for a variable",
     ),
     (lambda x: len(x.sum()), "len() of a node without axes"),
     (lambda x: list(x.sum()), "iteration over a node without axes"),

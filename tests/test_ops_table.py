@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from interpreted import values
 from table import (
+    COMPLEX,
     DTYPES,
     PUBLIC,
     assert_agrees,
     dtypes_of,
     flattened,
+    is_complex_array,
     is_float_array,
     leaves,
     magnitude,
@@ -27,7 +29,7 @@ from table import (
 
 import magmagraph as mg
 from magmagraph.dims import Dim
-from magmagraph.dtypes import is_float
+from magmagraph.dtypes import is_complex, is_inexact, real_dtype
 from magmagraph.errors import MagmagraphError
 from magmagraph.op import Kind, Op
 from magmagraph.ops import TABLE
@@ -41,7 +43,14 @@ def _smooth(name: str) -> bool:
     return not record.no_gradient
 
 
-GRADIENTS = [(name, i) for name, i in SAMPLES if _smooth(name)]
+WIDEST = {"float64": np.dtype(np.float64), "complex128": COMPLEX[0]}
+GRADIENTS = [
+    (name, i, dtype)
+    for name, i in SAMPLES
+    if _smooth(name)
+    for dtype in WIDEST
+    if dtype == "float64" or (dtype in TABLE[name].dtypes and not sample_of(name, i)[1].real)
+]
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -113,7 +122,8 @@ def test_other_dtypes_are_refused(name: str, dtype: np.dtype) -> None:
         if not any(map(is_float_array, flattened(sample.inputs))):
             continue
         nodes, _ = leaves(rounded(sample.inputs, dtype))
-        with pytest.raises(mg.DTypeError, match=r"mend: mg.cast\(x, 'float32'\)"):
+        wanted = "float32" if "float32" in record.dtypes else record.dtypes[0]
+        with pytest.raises(mg.DTypeError, match=rf"mend: mg.cast\(x, '{wanted}'\)"):
             record.function(*nodes, **sample.attrs)
 
 
@@ -129,16 +139,18 @@ def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
         expected = results(record.reference(*widened(operands), **sample.attrs))
     assert len(made) == len(expected)
     given = magnitude(*operands)
-    given_floats = any(map(is_float_array, flattened(operands)))
+    given_floats = any(is_float_array(v) or is_complex_array(v) for v in flattened(operands))
     for node, value, wanted in zip(made, values(made, feeds), expected, strict=True):
         assert value.shape == node.shape, "the shape rule and the result differ"
         assert value.dtype == node.dtype
         if "dtype" in sample.attrs:
             assert node.dtype == mg.dtypes.canonical(sample.attrs["dtype"])
-        elif is_float(node.dtype):
-            assert np.asarray(wanted).dtype == np.float64
+        elif is_inexact(node.dtype):
+            widest = np.complex128 if is_complex(node.dtype) else np.float64
+            assert np.asarray(wanted).dtype == widest
             wide = node.dtype == np.float32 and dtype.itemsize < 4  # statistics of 16-bit floats
-            assert wide or node.dtype == (dtype if given_floats else mg.config.float_dtype)
+            expected_part = real_dtype(dtype) if given_floats else mg.config.float_dtype
+            assert wide or real_dtype(node.dtype) == expected_part
         else:
             assert node.dtype.kind == np.asarray(wanted).dtype.kind
         assert_agrees(value, wanted, record.numerics, max(given, magnitude(wanted)))
@@ -199,7 +211,7 @@ def test_planned_is_interpreted(name: str, compiler: str, monkeypatch: pytest.Mo
             nodes, fed = leaves(rounded(sample.inputs, dtype), f"{dtype.name}_{i}_")
             feeds |= fed
             made += results(record.function(*nodes, **sample.attrs))
-            if not any(is_float_array(value) for value in fed.values()):
+            if not any(is_float_array(v) or is_complex_array(v) for v in fed.values()):
                 break
     compiled = mg.function(list(feeds), made)
     found = compiled(*feeds.values())
@@ -208,9 +220,10 @@ def test_planned_is_interpreted(name: str, compiler: str, monkeypatch: pytest.Mo
         assert_agrees(value, wanted, record.numerics, magnitude(wanted))
 
 
-def _differentiated(name: str, i: int) -> tuple[Any, tuple[np.ndarray, ...]] | None:
-    """Return a function of the operands to differentiate, and the point."""
+def _differentiated(name: str, i: int, dtype: str) -> tuple[Any, tuple[np.ndarray, ...]] | None:
+    """Return a real function of the operands to differentiate, and the point."""
     record, sample = sample_of(name, i)
+    inputs = rounded(sample.inputs, WIDEST[dtype])
     chosen = [
         k
         for k, value in enumerate(sample.inputs)
@@ -219,14 +232,14 @@ def _differentiated(name: str, i: int) -> tuple[Any, tuple[np.ndarray, ...]] | N
     ]
     point: list[np.ndarray] = []
     for k in chosen:
-        value = sample.inputs[k]
+        value = inputs[k]
         point += value if isinstance(value, list) else [value]
     if not point:
         return None
 
     def function(*nodes: mg.Node) -> mg.Node:
         left = list(nodes)
-        operands = list(sample.inputs)
+        operands = list(inputs)
         for k in chosen:
             value = operands[k]
             if isinstance(value, list):
@@ -237,10 +250,9 @@ def _differentiated(name: str, i: int) -> tuple[Any, tuple[np.ndarray, ...]] | N
         parts = results(record.function(*operands, **sample.attrs))
         total = None
         for number, part in enumerate(parts):
-            if not is_float(part.dtype):
+            if not is_inexact(part.dtype):
                 continue
-            weights = np.random.default_rng(number).uniform(0.5, 1.5, part.shape)
-            term = mg.sum(part * weights)
+            term = _weighted(part, np.random.default_rng(number))
             total = term if total is None else total + term
         assert total is not None, "a result without a float has no gradient: say so in the record"
         return total
@@ -248,9 +260,17 @@ def _differentiated(name: str, i: int) -> tuple[Any, tuple[np.ndarray, ...]] | N
     return function, tuple(point)
 
 
-@pytest.mark.parametrize(("name", "i"), GRADIENTS)
-def test_gradient_is_the_central_difference(name: str, i: int) -> None:
-    found = _differentiated(name, i)
+def _weighted(part: mg.Node, random: np.random.Generator) -> mg.Node:
+    """Return the elements weighted with random numbers and summed; of both parts, if complex."""
+    term = mg.sum(mg.real(part) * random.uniform(0.5, 1.5, part.shape))
+    if is_complex(part.dtype):
+        term = term + mg.sum(mg.imag(part) * random.uniform(0.5, 1.5, part.shape))
+    return term
+
+
+@pytest.mark.parametrize(("name", "i", "dtype"), GRADIENTS)
+def test_gradient_is_the_central_difference(name: str, i: int, dtype: str) -> None:
+    found = _differentiated(name, i, dtype)
     if found is None:
         return
     function, point = found
@@ -258,9 +278,9 @@ def test_gradient_is_the_central_difference(name: str, i: int) -> None:
     assert len(report.targets) == len(point) or TABLE[name].kind is Kind.REDUCTION
 
 
-@pytest.mark.parametrize(("name", "i"), GRADIENTS)
-def test_second_derivative_is_the_central_difference(name: str, i: int) -> None:
-    found = _differentiated(name, i)
+@pytest.mark.parametrize(("name", "i", "dtype"), GRADIENTS)
+def test_second_derivative_is_the_central_difference(name: str, i: int, dtype: str) -> None:
+    found = _differentiated(name, i, dtype)
     if found is None:
         return
     function, point = found
@@ -269,7 +289,7 @@ def test_second_derivative_is_the_central_difference(name: str, i: int) -> None:
         """Return the derivative in a fixed random direction."""
         gradients = mg.grad(function(*nodes), list(nodes), unused="zeros")
         direction = np.random.default_rng(7)
-        terms = [mg.sum(g * direction.uniform(0.5, 1.5, g.shape)) for g in gradients]
+        terms = [_weighted(g, direction) for g in gradients]
         total = terms[0]
         for term in terms[1:]:
             total = total + term

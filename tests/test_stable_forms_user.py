@@ -196,6 +196,20 @@ def test_x_log_x(name: str) -> None:
     assert "repair" in str(checked)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_derivatives_of_x_log_x_at_zero(sign: float) -> None:
+    """They are those of the mathematics to any order, in a weighted sum too, not NaN."""
+    x = mg.var("x", init=np.array([0.0, 0.5, 2.0]))
+    loss = mg.sum(x * mg.log(x) * sign) * 3.0
+    first = mg.grad(loss, x)
+    second = mg.grad(mg.sum(first), x)
+    third = mg.grad(mg.sum(second), x)
+    with np.errstate(divide="ignore"):
+        exact = [np.log(x.value) + 1.0, 1.0 / x.value, -1.0 / x.value**2]
+    for found, wanted in zip(mg.function([], [first, second, third])(), exact, strict=True):
+        agree(found, 3.0 * sign * wanted)
+
+
 def test_x_log_y_is_left_alone() -> None:
     """Of two different nodes there is no limit: 0 * log(0) stays NaN."""
     x, y = mg.var("x", shape=(2,)), mg.var("y", shape=(2,))

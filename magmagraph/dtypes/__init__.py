@@ -1,13 +1,14 @@
 """Element types: which exist, how they combine, and how exactly they compute.
 
-The rules, where they are not NumPy's: an integer with a float gives the float's type
-(``int64`` with ``float32`` is ``float32``), ``bfloat16`` with ``float16`` gives ``float32``, and a
-Python scalar is weak: it takes the type of the array that it meets, as long as it is of no higher
-kind.
+The rules, where they are not NumPy's: an integer with a float or a complex number gives the type of
+that (``int64`` with ``float32`` is ``float32``, with ``complex64`` ``complex64``), ``bfloat16`` with
+``float16`` gives ``float32``, and a Python scalar is weak: it takes the type of the array that it
+meets, as long as it is of no higher kind.
 """
 
 from .kinds import (
     BOOL,
+    COMPLEXES,
     FLOAT32,
     FLOATS,
     INT32,
@@ -18,11 +19,15 @@ from .kinds import (
     DType,
     Kind,
     canonical,
+    complex_dtype,
     is_bool,
+    is_complex,
     is_float,
+    is_inexact,
     is_integer,
     is_unsigned,
     kind,
+    real_dtype,
 )
 from .machine import accumulation_dtype, c_name, finfo, iinfo
 from .promotion import can_feed, canonical_scalar, holds, promote, weak_dtype
@@ -30,6 +35,7 @@ from .tolerances import Numerics, Tolerance, tolerance
 
 __all__ = [
     "BOOL",
+    "COMPLEXES",
     "FLOAT32",
     "FLOATS",
     "INT32",
@@ -46,15 +52,19 @@ __all__ = [
     "can_feed",
     "canonical",
     "canonical_scalar",
+    "complex_dtype",
     "finfo",
     "holds",
     "iinfo",
     "is_bool",
+    "is_complex",
     "is_float",
+    "is_inexact",
     "is_integer",
     "is_unsigned",
     "kind",
     "promote",
+    "real_dtype",
     "tolerance",
     "weak_dtype",
 ]

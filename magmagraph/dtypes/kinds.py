@@ -10,10 +10,13 @@ import numpy as np
 from ..errors import DTypeError, message
 
 DType: TypeAlias = "np.dtype[Any]"
-Kind: TypeAlias = Literal["bool", "integer", "float"]
+Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
 FLOATS: Final[tuple[DType, ...]] = tuple(
     np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
+)
+COMPLEXES: Final[tuple[DType, ...]] = tuple(
+    np.dtype(kind) for kind in (np.complex128, np.complex64)
 )
 SIGNED: Final[tuple[DType, ...]] = tuple(
     np.dtype(kind) for kind in (np.int8, np.int16, np.int32, np.int64)
@@ -22,19 +25,21 @@ UNSIGNED: Final[tuple[DType, ...]] = tuple(
     np.dtype(kind) for kind in (np.uint8, np.uint16, np.uint32, np.uint64)
 )
 BOOL: Final[DType] = np.dtype(np.bool_)
-SUPPORTED: Final[tuple[DType, ...]] = (*FLOATS, *SIGNED, *UNSIGNED, BOOL)
+SUPPORTED: Final[tuple[DType, ...]] = (*COMPLEXES, *FLOATS, *SIGNED, *UNSIGNED, BOOL)
 
 FLOAT32: Final = FLOATS[1]
 INT32: Final = SIGNED[2]
 INT64: Final = SIGNED[3]
 
 KINDS: Final[dict[DType, Kind]] = {
+    **dict.fromkeys(COMPLEXES, "complex"),
     **dict.fromkeys(FLOATS, "float"),
     **dict.fromkeys((*SIGNED, *UNSIGNED), "integer"),
     BOOL: "bool",
 }
 BY_NAME: Final[dict[str, DType]] = {dtype.name: dtype for dtype in SUPPORTED}
 _UNSIGNED_SET: Final = frozenset(UNSIGNED)
+_PARTS: Final[dict[DType, DType]] = dict(zip(COMPLEXES, FLOATS[:2], strict=True))
 
 
 def canonical(dtype: Any, float_dtype: DType = FLOAT32) -> DType:
@@ -42,9 +47,10 @@ def canonical(dtype: Any, float_dtype: DType = FLOAT32) -> DType:
 
     Parameters
     ----------
-    dtype : str, numpy.dtype, NumPy scalar type, or the Python type float, int or bool
+    dtype : str, numpy.dtype, NumPy scalar type, or the Python type complex, float, int or bool
     float_dtype : numpy.dtype
-        What the Python type float stands for; int stands for int32.
+        What the Python type float stands for, and complex for the complex numbers of it; int
+        stands for int32.
 
     Returns
     -------
@@ -60,11 +66,11 @@ def canonical(dtype: Any, float_dtype: DType = FLOAT32) -> DType:
     --------
     >>> canonical("bfloat16").name, canonical(np.int8).name, canonical(float).name
     ('bfloat16', 'int8', 'float32')
-    >>> canonical("complex64")
+    >>> canonical("complex256")
     Traceback (most recent call last):
-    magmagraph.errors.DTypeError: 'complex64' is not a dtype that exists here
-      needed: one of float64, float32, float16, bfloat16, int8, int16, int32, int64, uint8, \
-uint16, uint32, uint64, bool
+    magmagraph.errors.DTypeError: 'complex256' is not a dtype that exists here
+      needed: one of complex128, complex64, float64, float32, float16, bfloat16, int8, int16, \
+int32, int64, uint8, uint16, uint32, uint64, bool
     """
     if isinstance(dtype, np.dtype):
         if dtype in KINDS:
@@ -76,6 +82,8 @@ uint16, uint32, uint64, bool
         return BY_NAME[dtype]
     elif dtype is float:
         return float_dtype
+    elif dtype is complex:
+        return complex_dtype(float_dtype)
     elif dtype is int:
         return INT32
     elif dtype is bool:
@@ -95,13 +103,45 @@ uint16, uint32, uint64, bool
 
 
 def kind(dtype: DType) -> Kind:
-    """Name the kind of a dtype: ``"float"``, ``"integer"`` (signed or not) or ``"bool"``."""
+    """Name the kind of a dtype: complex, float, integer (signed or not) or bool."""
     return KINDS[dtype]
 
 
 def is_float(dtype: DType) -> bool:
     """Tell whether a dtype is one of the floats, bfloat16 among them."""
     return KINDS.get(dtype) == "float"
+
+
+def is_complex(dtype: DType) -> bool:
+    """Tell whether a dtype is one of the complex numbers."""
+    return KINDS.get(dtype) == "complex"
+
+
+def is_inexact(dtype: DType) -> bool:
+    """Tell whether a dtype is a float or complex: what varies continuously, and rounds."""
+    return KINDS.get(dtype) in ("float", "complex")
+
+
+def real_dtype(dtype: DType) -> DType:
+    """Return the dtype of the real and the imaginary part; of a real dtype, itself.
+
+    Examples
+    --------
+    >>> real_dtype(canonical("complex64")).name, real_dtype(canonical("float16")).name
+    ('float32', 'float16')
+    """
+    return _PARTS.get(dtype, dtype)
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """Return the complex dtype that holds a float or complex dtype's numbers.
+
+    Examples
+    --------
+    >>> [complex_dtype(canonical(name)).name for name in ("float64", "float32", "bfloat16")]
+    ['complex128', 'complex64', 'complex64']
+    """
+    return COMPLEXES[0] if real_dtype(dtype) == FLOATS[0] else COMPLEXES[1]
 
 
 def is_integer(dtype: DType) -> bool:

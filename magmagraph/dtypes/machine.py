@@ -8,10 +8,20 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from .kinds import BOOL, FLOAT32, FLOATS, INT64, SIGNED, UNSIGNED, DType
+from .kinds import (
+    BOOL,
+    COMPLEXES,
+    FLOAT32,
+    FLOATS,
+    INT64,
+    SIGNED,
+    UNSIGNED,
+    DType,
+    real_dtype,
+)
 
 _ACCUMULATION: Final[dict[DType, DType]] = {
-    **{dtype: dtype for dtype in FLOATS[:2]},
+    **{dtype: dtype for dtype in (*COMPLEXES, *FLOATS[:2])},
     **dict.fromkeys(FLOATS[2:], FLOAT32),
     **dict.fromkeys((*SIGNED, BOOL), INT64),
     **dict.fromkeys(UNSIGNED, UNSIGNED[3]),
@@ -31,6 +41,8 @@ def accumulation_dtype(dtype: DType) -> DType:
 
 
 _C_NAMES: Final[dict[DType, str]] = {
+    COMPLEXES[0]: "double _Complex",
+    COMPLEXES[1]: "float _Complex",
     FLOATS[0]: "double",
     FLOATS[1]: "float",
     FLOATS[2]: "uint16_t",
@@ -59,13 +71,15 @@ def c_name(dtype: DType) -> str:
 def finfo(dtype: DType) -> Any:
     """Return the limits of a float dtype: ``eps, tiny, max, bits, ...``, for bfloat16 as well.
 
+    Those of a complex dtype are the limits of its parts.
+
     Examples
     --------
     >>> from magmagraph.dtypes import canonical
     >>> float(finfo(canonical("bfloat16")).eps)
     0.0078125
     """
-    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(real_dtype(dtype))  # type: ignore[no-untyped-call]
 
 
 @cache

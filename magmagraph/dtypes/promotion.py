@@ -7,7 +7,18 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import DTypeError, message
-from .kinds import BOOL, FLOAT32, INT32, INT64, KINDS, SUPPORTED, UNSIGNED, DType
+from .kinds import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    INT64,
+    KINDS,
+    SUPPORTED,
+    UNSIGNED,
+    DType,
+    complex_dtype,
+    real_dtype,
+)
 from .machine import iinfo
 
 
@@ -17,6 +28,10 @@ def _promoted(left: DType, right: DType) -> DType:
         return left
     if kinds[0] == "bool":
         return right
+    if "complex" in kinds:
+        if "integer" in kinds:
+            return left if kinds[0] == "complex" else right
+        return complex_dtype(_promoted(real_dtype(left), real_dtype(right)))
     if kinds[0] != kinds[1]:
         return left if kinds[0] == "float" else right
     if {left.name, right.name} == {"float16", "bfloat16"}:
@@ -53,10 +68,11 @@ def promote(*dtypes: DType) -> DType:
     if len(dtypes) == 2:
         return _PROMOTION[dtypes]
     # Only the highest kind counts: int64 with uint64 is float64, but with a float32 it is float32.
-    for wanted in ("float", "integer"):
-        of_kind = [dtype for dtype in dtypes if KINDS[dtype] == wanted]
+    for wanted in (("complex", "float"), ("integer",)):
+        of_kind = [dtype for dtype in dtypes if KINDS[dtype] in wanted]
         if of_kind:
-            # Widest first: float64 with float16 and bfloat16 does not pass through float32.
+            # Widest first: float64 with float16 and bfloat16 does not pass through float32. A
+            # complex number comes before all of them, and takes on the width of a float.
             result, *others = sorted(of_kind, key=SUPPORTED.index)
             for dtype in others:
                 result = _PROMOTION[result, dtype]
@@ -64,19 +80,20 @@ def promote(*dtypes: DType) -> DType:
     return dtypes[0]
 
 
-def canonical_scalar(value: bool | int | float, float_dtype: DType = FLOAT32) -> DType:
+def canonical_scalar(value: complex, float_dtype: DType = FLOAT32) -> DType:
     """Find the dtype of a Python scalar that meets no array.
 
     Parameters
     ----------
-    value : bool, int or float
+    value : bool, int, float or complex
     float_dtype : numpy.dtype
         The dtype of floats.
 
     Returns
     -------
     numpy.dtype
-        bool, int32 (int64 where it does not fit, and then uint64), or `float_dtype`.
+        bool, int32 (int64 where it does not fit, and then uint64), `float_dtype`, or the complex
+        dtype of that.
 
     Raises
     ------
@@ -85,8 +102,8 @@ def canonical_scalar(value: bool | int | float, float_dtype: DType = FLOAT32) ->
 
     Examples
     --------
-    >>> [canonical_scalar(value).name for value in (True, 3, 2**40, 0.5)]
-    ['bool', 'int32', 'int64', 'float32']
+    >>> [canonical_scalar(value).name for value in (True, 3, 2**40, 0.5, 2j)]
+    ['bool', 'int32', 'int64', 'float32', 'complex64']
     """
     if isinstance(value, (bool, np.bool_)):
         return BOOL
@@ -101,24 +118,25 @@ def canonical_scalar(value: bool | int | float, float_dtype: DType = FLOAT32) ->
                 mend=f"write it as a float: {float_dtype.name} holds it approximately",
             )
         )
-    return float_dtype
+    return complex_dtype(float_dtype) if isinstance(value, complex) else float_dtype
 
 
-def weak_dtype(value: bool | int | float, other: DType, float_dtype: DType = FLOAT32) -> DType:
+def weak_dtype(value: complex, other: DType, float_dtype: DType = FLOAT32) -> DType:
     """Find the dtype of a Python scalar that meets an array.
 
     Parameters
     ----------
-    value : bool, int or float
+    value : bool, int, float or complex
     other : numpy.dtype
         The array's.
     float_dtype : numpy.dtype
-        The dtype of a float that meets integers or bools.
+        The dtype of a float that meets integers or bools; a complex one has its complex dtype.
 
     Returns
     -------
     numpy.dtype
-        `other`, unless the scalar is of a higher kind.
+        `other`, unless the scalar is of a higher kind. A complex scalar makes a float's dtype the
+        complex one of its width.
 
     Raises
     ------
@@ -140,6 +158,10 @@ def weak_dtype(value: bool | int | float, other: DType, float_dtype: DType = FLO
     if isinstance(value, bool):
         return other
     other_kind = KINDS[other]
+    if other_kind == "complex":
+        return other
+    if isinstance(value, complex):
+        return complex_dtype(other if other_kind == "float" else float_dtype)
     if isinstance(value, float):
         return other if other_kind == "float" else float_dtype
     if other_kind == "float":
@@ -168,8 +190,9 @@ def holds(dtype: DType, value: int) -> bool:
 def can_feed(source: Any, target: DType) -> bool:
     """Tell whether values may be fed where a dtype is wanted.
 
-    Feeds convert within a kind: floats to floats of any width, integers to integers that hold
-    every value, bool to bool; never across kinds.
+    Feeds convert within a kind: floats to floats of any width, complex numbers alike, integers to
+    integers that hold every value, bool to bool; never across kinds, so neither floats to complex
+    nor complex to floats.
 
     Parameters
     ----------
@@ -188,6 +211,8 @@ def can_feed(source: Any, target: DType) -> bool:
     >>> can_feed(np.array([1, 2]), small), can_feed(np.array([1, 200]), small)
     (True, False)
     >>> can_feed(np.array([1, 2]), FLOAT32), can_feed(np.dtype("float64"), FLOAT32)
+    (False, True)
+    >>> can_feed(np.dtype("complex64"), FLOAT32), can_feed(np.array([2j]), canonical("complex64"))
     (False, True)
     """
     values = None if isinstance(source, np.dtype) else source

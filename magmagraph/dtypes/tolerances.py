@@ -41,12 +41,15 @@ class Tolerance(NamedTuple):
         -------
         numpy.ndarray of float64
         """
-        return self.relative * np.abs(
-            np.asarray(expected, dtype=np.float64)
-        ) + self.absolute * np.asarray(scale, dtype=np.float64)
+        return self.relative * np.abs(_wide(expected)) + self.absolute * np.asarray(
+            scale, dtype=np.float64
+        )
 
     def close(self, actual: Any, expected: Any, scale: Any = 1.0) -> bool:
         """Tell whether all elements agree; NaN agrees with NaN, an infinity with itself.
+
+        Complex numbers are as far apart as they are in the plane; of those that are not finite,
+        each part has to agree.
 
         Examples
         --------
@@ -54,15 +57,28 @@ class Tolerance(NamedTuple):
         >>> table.close([1.0, np.inf], [1.0 + 1e-7, np.inf]), table.close([1.0], [1.001])
         (True, False)
         """
-        given = np.asarray(actual, dtype=np.float64)
-        wanted = np.asarray(expected, dtype=np.float64)
+        given, wanted = _wide(actual), _wide(expected)
         if given.shape != wanted.shape:
             return False
+        if given.dtype != wanted.dtype:
+            given, wanted = given.astype(np.complex128), wanted.astype(np.complex128)
         finite = np.isfinite(wanted)
         with np.errstate(invalid="ignore", over="ignore"):
             near = np.abs(given - wanted) <= self.allowed(np.where(finite, wanted, 0.0), scale)
         same = (given == wanted) | (np.isnan(given) & np.isnan(wanted))
+        if wanted.dtype.kind == "c":
+            rest = ~finite
+            return bool(near[finite].all()) and all(
+                self.close(one[rest], other[rest], np.broadcast_to(scale, wanted.shape)[rest])
+                for one, other in ((given.real, wanted.real), (given.imag, wanted.imag))
+            )
         return bool(np.all(np.where(finite, near, same)))
+
+
+def _wide(values: Any) -> Any:
+    """Return the values as float64, or as complex128 where they are complex."""
+    array = np.asarray(values)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 # Multiples of the dtype's eps: relative to the value, and to the magnitude of what entered.
@@ -94,7 +110,7 @@ def tolerance(dtype: DType, numerics: Numerics = "exact") -> Tolerance:
     Returns
     -------
     Tolerance
-        Zero for integers and bools.
+        Zero for integers and bools; of a complex dtype that of its parts.
 
     Raises
     ------
@@ -113,7 +129,7 @@ def tolerance(dtype: DType, numerics: Numerics = "exact") -> Tolerance:
                 need=f"one of {', '.join(_MULTIPLES)}",
             )
         )
-    if KINDS[dtype] != "float":
+    if KINDS[dtype] not in ("float", "complex"):
         return Tolerance(0.0, 0.0)
     eps = float(finfo(dtype).eps)
     if numerics == "half":

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Numerics, is_float, tolerance
+from ..dtypes import Numerics, is_inexact, tolerance
 from ..graph import Graph, Node, Trace, topological
 from ..interpret import evaluate
 from ..op import describe
 from ..plan import Plan
-from .difference import difference, is_finite
+from .difference import difference, is_finite, widest
 from .fate import OPERANDS, moves
 from .running import Feeds, bind, run_once
 from .wide import evaluate_wide, is_decision, widened
@@ -253,7 +253,7 @@ class _Checker:
     # ------------------------------------------------------------------ parts
 
     def _allowed(self, i: int, numerics: Numerics) -> float:
-        if not is_float(self.dtypes[i]):
+        if not is_inexact(self.dtypes[i]):
             return _flips(self.roots[i], self.references[i])
         row = tolerance(self.dtypes[i], numerics)
         return _MARGIN * self.baseline[i] + row.relative + row.absolute
@@ -280,8 +280,8 @@ class _Checker:
         """List the values that are finite from here on, and the rules that say they do that."""
         found: list[str] = []
         for label, old, new in zip(self.labels, before, now, strict=True):
-            lost = ~np.isfinite(widened(old).astype(np.float64))
-            count = int(np.count_nonzero(lost & np.isfinite(widened(new).astype(np.float64))))
+            lost = ~np.isfinite(widest(widened(old)))
+            count = int(np.count_nonzero(lost & np.isfinite(widest(widened(new)))))
             if count:
                 found.append(f"{name}: {count} values of {label} are finite now")
         if found and name != RUN:
@@ -290,7 +290,7 @@ class _Checker:
 
     def _first_not_finite(self) -> None:
         for node in self.source.nodes:
-            if isinstance(node.type, tuple) or not is_float(node.dtype):
+            if isinstance(node.type, tuple) or not is_inexact(node.dtype):
                 continue
             if not is_finite(self.own[node]) and all(is_finite(self.own[i]) for i in node.inputs):
                 self.result.not_finite = (self.trace.sources.get(node) or [node])[0]
@@ -310,7 +310,7 @@ class _Checker:
         guilty = _roots(graph)[wrong]
         for node in graph.nodes:
             source = standing.get(node)
-            if source is None or isinstance(node.type, tuple) or not is_float(node.dtype):
+            if source is None or isinstance(node.type, tuple) or not is_inexact(node.dtype):
                 continue
             error = difference(values[node], self.wide[source]).error
             base = difference(self.own[source], self.wide[source]).error
@@ -330,7 +330,7 @@ class _Checker:
 def _flips(root: Node, reference: Any) -> float:
     """Return the share of a result's elements that may differ, for ints and bools."""
     exact = not any(
-        not isinstance(node.type, tuple) and is_float(node.dtype) for node in topological([root])
+        not isinstance(node.type, tuple) and is_inexact(node.dtype) for node in topological([root])
     )
     return 0.0 if exact else max(_FLIPS, 1.0 / max(1, np.size(reference)))
 

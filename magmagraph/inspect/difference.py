@@ -37,7 +37,7 @@ def difference(value: Any, reference: Any) -> Difference:
     if wanted.dtype.kind in "iub":
         count = int(np.count_nonzero(given != wanted))
         return Difference(count / max(1, wanted.size), 0)
-    given, wanted = given.astype(np.float64), wanted.astype(np.float64)
+    given, wanted = widest(given), widest(wanted)
     finite = np.isfinite(wanted)
     repaired = int(np.count_nonzero(~finite & np.isfinite(given)))
     # An infinity where the reference has a NaN is the limit of the same expression, too.
@@ -55,4 +55,9 @@ def is_finite(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(is_finite, value))
     array = np.asarray(value)
-    return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())
+    return array.dtype.kind in "iub" or bool(np.isfinite(widest(array)).all())
+
+
+def widest(array: np.ndarray) -> np.ndarray:
+    """Return an array in float64, or in complex128 where it is complex."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)

@@ -44,7 +44,7 @@ class KernelUse:
     step
         Its number.
     family
-        The kernel family: fused, gemm, gemv, copy or array.
+        The kernel family: fused, gemm, gemv, scatter, copy or array.
     slot
         Number of the slot that the result is written to.
     place

@@ -7,33 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_float
+from ..dtypes import is_complex, is_inexact
 from ..graph import Graph, Node
 from ..interpret import bind_attributes
 from ..op import Kind
 
 _WIDE = np.dtype(np.float64)
+_WIDE_COMPLEX = np.dtype(np.complex128)
+
+
+def _widest(dtype: np.dtype) -> np.dtype:
+    return _WIDE_COMPLEX if is_complex(dtype) else _WIDE
 
 
 def is_decision(node: Node) -> bool:
     """Return whether a small error of the operands can change the result at a stroke.
 
-    Such are all results that are no floats (comparisons, argmax, positions, random bits), and
-    floats that are piecewise constant (rounding, signs).
+    Such are all results that are neither float nor complex (comparisons, argmax, positions, random
+    bits), and floats that are piecewise constant (rounding, signs).
     """
     if isinstance(node.type, tuple) or node.op.kind is Kind.LEAF:
         return False
-    if not is_float(node.dtype):
+    if not is_inexact(node.dtype):
         return True
     return node.op.kind is Kind.ELEMENTWISE and bool(node.op.no_gradient)
 
 
 def widened(value: Any) -> Any:
-    """Return floats as float64, everything else as it is."""
+    """Return floats as float64, complex numbers as complex128, everything else as it is."""
     if isinstance(value, tuple):
         return tuple(map(widened, value))
     array = np.asarray(value)
-    return array.astype(_WIDE) if is_float(array.dtype) else array
+    return array.astype(_widest(array.dtype)) if is_inexact(array.dtype) else array
 
 
 def evaluate_wide(
@@ -64,8 +69,9 @@ def evaluate_wide(
         else:
             attrs = bind_attributes(node.attrs, sizes)
             for name, value in attrs.items():
-                if isinstance(value, np.dtype) and is_float(value):
-                    attrs[name] = _WIDE  # a cast to a narrower float would round the reference
+                if isinstance(value, np.dtype) and is_inexact(value):
+                    # A cast to a narrower float would round the reference.
+                    attrs[name] = _widest(value)
             with np.errstate(all="ignore"):
                 made = node.op.evaluate(np, *[values[i] for i in node.inputs], **attrs)
             values[node] = widened(made)

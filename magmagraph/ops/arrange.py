@@ -11,7 +11,7 @@ from .. import dims
 from ..dims import Dim
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
 from .axes import CUBE, MATRIX, axes_of, shown
 from .convert import as_node
@@ -30,6 +30,11 @@ def _reshape_type(call: Call, x: Type, *, shape: Shape) -> Type:
             mend="one extent of -1 is found from the others",
         )
     return Type(x.dtype, shape)
+
+
+def _map_reshape(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    (x,) = operands
+    return reshape(x, (x.shape[0], *node.shape))
 
 
 def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
@@ -98,11 +103,13 @@ def reshape(x: Any, shape: Any) -> Node:
 
 RESHAPE = Op(
     name="reshape",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     doc="Another shape for the same elements in the same order.",
     rule=_reshape_type,
     evaluate=lambda xp, x, *, shape: xp.reshape(x, shape),
     gradient=lambda node, cotangent: (reshape(cotangent, node.inputs[0].shape),),
+    batching=_map_reshape,
     function=reshape,
     samples=lambda: [Sample((MATRIX,), {"shape": (3, 2)}), Sample((CUBE,), {"shape": (-1, 4)})],
     bad_samples=lambda: [
@@ -228,6 +235,7 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
 
 RAVEL = Composite(
     name="ravel",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=ravel,
     doc="The elements along one axis.",
@@ -237,6 +245,7 @@ RAVEL = Composite(
 )
 EXPAND_DIMS = Composite(
     name="expand_dims",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=expand_dims,
     doc="New axes of extent 1.",
@@ -251,6 +260,7 @@ EXPAND_DIMS = Composite(
 )
 SQUEEZE = Composite(
     name="squeeze",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=squeeze,
     doc="Without axes of extent 1.",
@@ -278,6 +288,10 @@ def _transpose_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
 def _transpose_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     axes = node.attrs["axes"]
     return (transpose(cotangent, sorted(range(len(axes)), key=axes.__getitem__)),)
+
+
+def _map_transpose(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    return transpose(operands[0], (0, *(axis + 1 for axis in node.attrs["axes"])))
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Node:
@@ -318,11 +332,13 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Node:
 
 TRANSPOSE = Op(
     name="transpose",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     doc="The axes in another order.",
     rule=_transpose_type,
     evaluate=lambda xp, x, *, axes: xp.transpose(x, axes),
     gradient=_transpose_gradient,
+    batching=_map_transpose,
     function=transpose,
     samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axes": (1, 2, 0)})],
     bad_samples=lambda: [
@@ -410,6 +426,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 SWAPAXES = Composite(
     name="swapaxes",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=swapaxes,
     doc="Two axes exchanged.",
@@ -427,6 +444,7 @@ SWAPAXES = Composite(
 )
 MOVEAXIS = Composite(
     name="moveaxis",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=moveaxis,
     doc="Axes moved to other positions.",

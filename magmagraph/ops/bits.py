@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import is_float, is_integer
 from ..errors import DTypeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Type
 from .convert import as_node
 from .family import (
@@ -179,6 +179,7 @@ array({result})
         kind=Kind.ELEMENTWISE,
         function=function,
         doc=summary,
+        dtypes=INEXACT,
         samples=lambda: [Sample((FLAGS, OTHER_FLAGS)), Sample((REAL, np.array([0.0, 1.0, -0.0])))],
         reference=lambda x, y: getattr(np, name)(x, y),
         numerics="exact",
@@ -213,6 +214,7 @@ LOGICAL_NOT = Composite(
     kind=Kind.ELEMENTWISE,
     function=logical_not,
     doc="Negate a truth; numbers are true where not zero.",
+    dtypes=INEXACT,
     samples=lambda: [Sample((FLAGS,)), Sample((np.array([0.0, 0.3, np.nan]),))],
     reference=np.logical_not,
     numerics="exact",

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ..op import REAL as FLOATS
 from ..types import Type
 from .convert import as_node
 from .family import (
@@ -58,6 +59,7 @@ def _comparison(name: str, summary: str, result: str, symbol: str) -> tuple[Bina
         ],
         commutative=symbol in ("==", "!="),
         numerics="exact",
+        dtypes=INEXACT if symbol in ("==", "!=") else FLOATS,  # complex numbers have no order
     )
 
 
@@ -243,6 +245,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Node:
 
 WHERE = Op(
     name="where",
+    dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     doc="Choose from x where a condition holds, else from y.",
     rule=_where_type,

@@ -15,10 +15,11 @@ import numpy as np
 from .. import dims
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
 from .arrange import expand_dims, ravel, reshape, swapaxes, transpose
 from .axes import axes_of
+from .batching import lifted
 from .convert import cast
 from .elementwise import multiply
 from .family import BOOL, one_dtype, pair
@@ -89,6 +90,20 @@ def _matmul_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     )
 
 
+def _map_matmul(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    a, b = operands
+    if not batched[1]:
+        if b.ndim == 2:
+            return matmul(a, b)  # one product of all rows
+        return MATMUL(lifted(a, node.ndim), b)
+    if not batched[0]:
+        if a.ndim == 2 and type(b.shape[-1]) is int and b.shape[-1] == 1:
+            columns = matmul(reshape(b, b.shape[:-1]), swapaxes(a, 0, 1))
+            return reshape(columns, (*columns.shape, 1))
+        return MATMUL(a, lifted(b, node.ndim))
+    return MATMUL(lifted(a, node.ndim), lifted(b, node.ndim))
+
+
 def _matmul_flops(a: Type, b: Type) -> Extent:
     batch = dims.broadcast([a.shape[:-2], b.shape[:-2]], [])
     return 2 * dims.size(batch) * a.shape[-2] * a.shape[-1] * b.shape[-1]
@@ -151,11 +166,13 @@ def matmul(a: Any, b: Any) -> Node:
 
 MATMUL = Op(
     name="matmul",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     doc="Products of matrices, over broadcast leading axes.",
     rule=_matmul_type,
     evaluate=lambda xp, a, b: xp.matmul(a, b),
     gradient=_matmul_gradient,
+    batching=_map_matmul,
     function=matmul,
     samples=lambda: [
         Sample((_LEFT, _RIGHT)),
@@ -219,6 +236,8 @@ def dot(a: Any, b: Any) -> Node:
 def vdot(a: Any, b: Any) -> Node:
     """Sum the products of all elements of two arrays of as many.
 
+    Of complex ones the conjugate of the first is taken, as in `numpy.vdot`.
+
     Parameters
     ----------
     a, b
@@ -241,7 +260,9 @@ def vdot(a: Any, b: Any) -> Node:
     array(11, dtype=int32)
     """
     left, right = pair(a, b)
-    return matmul(ravel(left), ravel(right))
+    from .complex_numbers import conj
+
+    return matmul(ravel(conj(left)), ravel(right))
 
 
 def inner(a: Any, b: Any) -> Node:
@@ -364,6 +385,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Node:
 
 DOT = Composite(
     name="dot",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=dot,
     doc="Products as numpy.dot has them.",
@@ -380,6 +402,7 @@ DOT = Composite(
 )
 VDOT = Composite(
     name="vdot",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=vdot,
     doc="The inner product of all elements.",
@@ -392,6 +415,7 @@ VDOT = Composite(
 )
 INNER = Composite(
     name="inner",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=inner,
     doc="Products summed over the last axes.",
@@ -404,6 +428,7 @@ INNER = Composite(
 )
 OUTER = Composite(
     name="outer",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=outer,
     doc="Each element of one operand times each of the other.",
@@ -413,6 +438,7 @@ OUTER = Composite(
 )
 TENSORDOT = Composite(
     name="tensordot",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=tensordot,
     doc="Products summed over pairs of axes.",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from ..op import Call, Kind, Op, Sample
+from ..op import INEXACT, Call, Kind, Op, Sample
 from ..types import Type
 from .convert import as_node
 
@@ -49,12 +49,14 @@ def stop_gradient(x: Any) -> Node:
 
 STOP_GRADIENT = Op(
     name="stop_gradient",
+    dtypes=INEXACT,
     kind=Kind.CONTROL,
     doc="The operand, taken as a constant by gradients.",
     rule=_identity_type,
     evaluate=_identity,
     alias=True,
     no_gradient="taken as a constant by definition",
+    batching="identity",
     function=stop_gradient,
     samples=lambda: [
         Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")
@@ -70,6 +72,7 @@ MARKER = Op(
     evaluate=_identity,
     alias=True,
     gradient=lambda node, cotangent: (cotangent,),
+    batching="identity",
 )
 
 RECORDS = (ITEM, STOP_GRADIENT, MARKER)

@@ -9,29 +9,50 @@ import numpy as np
 
 from ..config import config
 from ..dims import Dim
-from ..dtypes import canonical, is_float, promote, weak_dtype
+from ..dtypes import (
+    canonical,
+    is_complex,
+    is_float,
+    is_inexact,
+    is_integer,
+    promote,
+    weak_dtype,
+)
+from ..errors import DTypeError
 from ..graph import Node
-from ..op import Call, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ..types import Type
 from .leaf import constant
 
+_SCALARS = (bool, int, float, complex)
+
 
 def _cast_type(call: Call, x: Type, *, dtype: np.dtype) -> Type:
+    if is_complex(x.dtype) and (is_float(dtype) or is_integer(dtype)):
+        raise call.dtype_error(
+            f"{x.dtype.name} to {dtype.name} would lose the imaginary part",
+            need="a complex dtype or bool",
+            mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
+        )
     return Type(dtype, x.shape)
 
 
 def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
     source = node.inputs[0]
-    if not (is_float(source.dtype) and is_float(node.dtype)):
+    if not (is_inexact(source.dtype) and is_inexact(node.dtype)):
         return (None,)
+    if is_complex(node.dtype) and not is_complex(source.dtype):
+        from .complex_numbers import real
+
+        cotangent = real(cotangent)
     return (cast(cotangent, source.dtype),)
 
 
 def cast(x: Any, dtype: Any) -> Node:
     """Convert `x` to another dtype, element by element.
 
-    Floats to ints truncate toward zero; to bool, nonzero is true. The gradient is converted back;
-    none flows through an integer.
+    Floats to ints truncate toward zero; to bool, nonzero is true. The gradient is converted back
+    (that of a float made complex is the real part); none flows through an integer.
 
     Parameters
     ----------
@@ -39,6 +60,11 @@ def cast(x: Any, dtype: Any) -> Node:
         Node or array of any shape.
     dtype
         The wanted dtype.
+
+    Raises
+    ------
+    DTypeError
+        From complex to float or integer, which would lose the imaginary part.
 
     Examples
     --------
@@ -60,7 +86,19 @@ CAST = Op(
     scalar="a",  # generated kernels convert where the dtypes of operand and result differ
     gradient=_cast_gradient,
     function=cast,
-    samples=lambda: [Sample((np.linspace(-2.0, 2.0, 6).reshape(2, 3),), {"dtype": "float32"})],
+    dtypes=INEXACT,
+    samples=lambda: [
+        Sample((np.linspace(-2.0, 2.0, 6).reshape(2, 3),), {"dtype": "complex128"}),
+        Sample((np.arange(3, dtype=np.int32),), {"dtype": "float32"}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (np.array([1.0 + 2.0j]),),
+            DTypeError,
+            "cast: complex128 to float32 would lose the imaginary part",
+            {"dtype": "float32"},
+        )
+    ],
     reference=lambda x, dtype: np.asarray(x).astype(dtype),
 )
 
@@ -69,7 +107,7 @@ def as_node(value: Any, like: np.dtype | None = None) -> Node:
     """Return `value` as a node; a Python scalar is weak and takes its dtype from `like`."""
     if isinstance(value, Node):
         return value
-    if like is not None and type(value) in (bool, int, float):
+    if like is not None and type(value) in _SCALARS:
         return constant(value, dtype=weak_dtype(value, like, config.float_dtype))
     return constant(value)
 
@@ -80,7 +118,7 @@ def promoted(*values: Any) -> tuple[Node, ...]:
     strong += [
         canonical(np.asarray(v).dtype) if not isinstance(v, (list, tuple)) else constant(v).dtype
         for v in values
-        if not isinstance(v, Node) and type(v) not in (bool, int, float) and type(v) is not Dim
+        if not isinstance(v, Node) and type(v) not in _SCALARS and type(v) is not Dim
     ]
     if not strong:
         nodes = [as_node(v) for v in values]
@@ -88,7 +126,7 @@ def promoted(*values: Any) -> tuple[Node, ...]:
     else:
         common = promote(*strong) if len(strong) > 1 else strong[0]
         for v in values:
-            if type(v) in (bool, int, float):
+            if type(v) in _SCALARS:
                 common = promote(common, weak_dtype(v, common, config.float_dtype))
         nodes = [as_node(v, common) for v in values]
         if any(type(v) is Dim for v in values):

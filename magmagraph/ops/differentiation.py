@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from operator import is_
 from typing import Any
@@ -17,7 +17,7 @@ from ..rebuild import rebuild
 from ..types import Type
 from .convert import as_node
 
-__all__ = ["checkpoint", "custom_gradient"]
+__all__ = ["checkpoint", "checkpoint_name", "custom_gradient"]
 
 _uids = itertools.count()
 
@@ -36,23 +36,35 @@ def _first(xp: Any, value: Any, *others: Any, **attrs: Any) -> Any:
 def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
     """Differentiate a copy of the body, which hangs on barriers and so is computed again."""
     from ..autodiff import sweep
-    from ..dtypes import is_float
+    from ..dtypes import is_inexact
 
-    value, *reads = node.inputs
     moved = node.attrs["arguments"]
     uid = node.attrs["uid"]
+    kept = node.attrs["saved"]
+    value, *reads = node.inputs
+    reads, saved = reads[: len(reads) - kept], reads[len(reads) - kept :]
     fresh = [
         RECOMPUTE(operand, uid=uid, position=position) if position < moved else operand
         for position, operand in enumerate(reads)
     ]
     replace = dict(zip(reads, fresh, strict=True))
     if value in replace:
-        return (cotangent, *(None for _ in reads))
-    (copy,) = rebuild([value], replace)
-    wanted = [operand for operand in fresh if is_float(operand.dtype)]
+        return (cotangent, *(None for _ in node.inputs[1:]))
+    copy, *again = rebuild([value, *saved], replace)
+    wanted = [operand for operand in fresh if is_inexact(operand.dtype)]
     found = sweep([copy], [cotangent], [("", operand) for operand in wanted], free=True)
-    by_operand = dict(zip(wanted, found, strict=True))
-    return (None, *(by_operand.get(operand) for operand in fresh))
+    # What is saved is read where the copy of it would be, so that nobody computes that; from
+    # behind a barrier, or what is made of it in turn would be kept as well.
+    held = [
+        RECOMPUTE(node, uid=uid, position=moved + place) for place, node in enumerate(saved)
+    ]
+    reached = [part for part in found if part is not None]
+    parts = iter(rebuild(reached, dict(zip(again, held, strict=True))))
+    by_operand = {
+        operand: None if part is None else next(parts)
+        for operand, part in zip(wanted, found, strict=True)
+    }
+    return (None, *(by_operand.get(operand) for operand in fresh), *(None for _ in saved))
 
 
 RECOMPUTE = Op(
@@ -63,6 +75,7 @@ RECOMPUTE = Op(
     evaluate=_first,
     alias=True,
     gradient=lambda node, cotangent: (cotangent,),
+    batching="identity",
 )
 
 CHECKPOINT = Op(
@@ -73,14 +86,86 @@ CHECKPOINT = Op(
     evaluate=_first,
     alias=True,
     gradient=_checkpoint_gradient,
+    batching="identity",
 )
 
 
-def checkpoint(target: Any, inputs: Any = None) -> Any:
+CHECKPOINT_NAME = Op(
+    name="checkpoint_name",
+    kind=Kind.CONTROL,
+    doc="An identity under a name, by which policies of checkpoints choose.",
+    rule=_first_type,
+    evaluate=_first,
+    alias=True,
+    gradient=lambda node, cotangent: (cotangent,),
+    batching="identity",
+)
+
+
+def checkpoint_name(x: Any, name: str) -> Node:
+    """Return a value under a name that the policy of a `checkpoint` may choose to keep.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+    name
+        The name; several values may share it.
+
+    Returns
+    -------
+    Node
+        The value itself.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def block(h):
+    ...     return mg.sin(mg.checkpoint_name(mg.exp(h), "power"))
+    >>> x = mg.var("x", init=0.0)
+    >>> mg.grad(mg.checkpoint(block, policy=["power"])(x), x).eval().round(4)
+    np.float32(0.5403)
+    """
+    if not isinstance(name, str):
+        raise GradientError(
+            message(f"checkpoint_name: the name is {type(name).__name__}", need="a string")
+        )
+    return CHECKPOINT_NAME(as_node(x), label=name)
+
+
+Policy = str | Collection[str] | Callable[[Node], bool]
+_POLICIES = ("nothing", "everything", "contractions")
+
+
+def _saves(policy: Any) -> Callable[[Node], bool] | None:
+    """Return what tells which values are kept; None where all are."""
+    if policy == "nothing":
+        return lambda node: False
+    if policy == "everything":
+        return None
+    if policy == "contractions":
+        return lambda node: node.op.kind in (Kind.CONTRACTION, Kind.CONVOLUTION)
+    if callable(policy):
+        return lambda node: bool(policy(node))
+    if isinstance(policy, Collection) and not isinstance(policy, str):
+        names = frozenset(policy)
+        if all(isinstance(name, str) for name in names):
+            return lambda node: node.op is CHECKPOINT_NAME and node.attrs["label"] in names
+    raise GradientError(
+        message(
+            f"checkpoint: policy={policy!r}",
+            need=f"one of {', '.join(map(repr, _POLICIES))}; names given by mg.checkpoint_name; "
+            "or a function of nodes",
+        )
+    )
+
+
+def checkpoint(target: Any, inputs: Any = None, *, policy: Policy = "nothing") -> Any:
     """Recompute in the backward pass instead of keeping intermediate values.
 
     The value is the same, and so are the gradients. What lies between the inputs and the value
     is not kept for the gradient, but computed a second time from the inputs: memory for time.
+    A policy may have some of it kept: what is dear to compute and small to hold.
 
     Parameters
     ----------
@@ -90,6 +175,11 @@ def checkpoint(target: Any, inputs: Any = None) -> Any:
     inputs : Node or sequence of nodes, optional
         With a node: from where it is recomputed. These, and what they are computed from, are
         kept. Default: the inputs and variables that the node depends on.
+    policy : str, collection of str, or callable, optional
+        What is kept besides. ``"nothing"``; ``"contractions"``: results of matrix products and
+        convolutions, so that only what is cheap is computed again; names given by
+        `checkpoint_name`; a function that is given each node inside and returns whether its value
+        is kept; ``"everything"``: as if there were no checkpoint.
 
     Returns
     -------
@@ -98,7 +188,8 @@ def checkpoint(target: Any, inputs: Any = None) -> Any:
     Raises
     ------
     GradientError
-        Where the target depends on none of the inputs: there is nothing to recompute.
+        Where the target depends on none of the inputs: there is nothing to recompute; or the
+        policy is none.
 
     Notes
     -----
@@ -115,6 +206,9 @@ def checkpoint(target: Any, inputs: Any = None) -> Any:
     >>> mg.grad(mg.sum(block(x)), x).eval()[0]
     np.float32(2.0)
     """
+    saves = _saves(policy)
+    if saves is None:
+        return target
     if isinstance(target, Node):
         if inputs is None:
             starts = [node for node in topological([target]) if not node.inputs]
@@ -122,19 +216,21 @@ def checkpoint(target: Any, inputs: Any = None) -> Any:
             starts = [node for node in starts if "key" in node.attrs or "state" in node.attrs]
         else:
             starts = [inputs] if isinstance(inputs, Node) else list(inputs)
-        return _checkpointed(target, starts, next(_uids))
+        return _checkpointed(target, starts, next(_uids), saves)
 
     def checkpointed(*arguments: Any, **named: Any) -> Any:
         given = [as_node(member) for _, member in leaves([*arguments], "arguments")]
         result = target(*like([*arguments], given), **named)
         uid = next(_uids)
         members = [member for _, member in leaves(result, "result")]
-        return like(result, [_checkpointed(member, given, uid) for member in members])
+        return like(result, [_checkpointed(member, given, uid, saves) for member in members])
 
     return checkpointed
 
 
-def _checkpointed(value: Node, starts: Sequence[Node], uid: int) -> Node:
+def _checkpointed(
+    value: Node, starts: Sequence[Node], uid: int, saves: Callable[[Node], bool]
+) -> Node:
     starts = list(dict.fromkeys(starts))
     boundary = {id(node) for node in starts}
     order = topological([value], stop=lambda node: id(node) in boundary)
@@ -155,7 +251,17 @@ def _checkpointed(value: Node, starts: Sequence[Node], uid: int) -> Node:
             captured.update((o, None) for o in node.inputs if id(o) not in body)
     present = {id(node) for node in order}
     used = [node for node in starts if id(node) in present]
-    return CHECKPOINT(value, *used, *captured, arguments=len(used), uid=uid)
+    inside = [n for n in order if id(n) in body and id(n) not in boundary and n is not value]
+    kept = dict.fromkeys(n for n in inside if not isinstance(n.type, tuple) and saves(n))
+    for node in list(kept):
+        # Under a name stands the same value, which the gradient of what made it may read.
+        while node.op is CHECKPOINT_NAME and id(node.inputs[0]) in body - boundary:
+            node = node.inputs[0]
+            kept[node] = None
+    saved = list(kept)
+    return CHECKPOINT(
+        value, *used, *captured, *saved, arguments=len(used), saved=len(saved), uid=uid
+    )
 
 
 # Custom rules.
@@ -239,8 +345,59 @@ def _named_rule(module: str, name: str) -> _Rule:
 
 
 def _custom_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
+    from .complex_numbers import conj  # users' rules have the conjugates that users see
+
     rule: _Rule = node.attrs["rule"]
-    return (None, *rule.apply(node.inputs[1:], cotangent))
+    parts = rule.apply(node.inputs[1:], conj(cotangent))
+    return (None, *[None if part is None else conj(part) for part in parts])
+
+
+class _MappedRule(_Rule):
+    """The rule of one position, mapped over an axis of the operands that have it."""
+
+    __slots__ = ("batched", "rule")
+
+    def __init__(self, rule: _Rule, batched: Sequence[bool]) -> None:
+        super().__init__(rule.function)
+        self.rule = rule
+        self.batched = tuple(batched)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _MappedRule, (self.rule, self.batched)
+
+    def apply(self, operands: Sequence[Node], cotangent: Node) -> tuple[Node | None, ...]:
+        from ..vmap_rewrite import batch, in_front
+        from .leaf import input
+        from .reduction import SUM
+
+        extent = cotangent.shape[0]
+        leaves = [
+            input("operand", operand.shape[1:] if along else operand.shape, operand.dtype)
+            for operand, along in zip(operands, self.batched, strict=True)
+        ]
+        seed = input("cotangent", cotangent.shape[1:], cotangent.dtype)
+        mapped: dict[Node, Node] = {seed: cotangent}
+        plain: dict[Node, Node] = {}
+        for leaf, operand, along in zip(leaves, operands, self.batched, strict=True):
+            (mapped if along else plain)[leaf] = operand
+        parts = self.rule.apply(leaves, seed)
+        reached = [part for part in parts if part is not None]
+        found = iter(batch(reached, mapped, extent, plain))
+        result: list[Node | None] = []
+        for part, along in zip(parts, self.batched, strict=True):
+            full = None if part is None else in_front(next(found), extent)
+            result.append(full if along or full is None else SUM(full, axes=(0,)))
+        return tuple(result)
+
+
+def _map_custom(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    from .batching import mapped_extent, repeated
+
+    value, *arguments = operands
+    if not batched[0]:
+        value = repeated(value, mapped_extent(operands, batched))
+    rule = _MappedRule(node.attrs["rule"], batched[1:])
+    return CUSTOM_GRADIENT(value, *arguments, rule=rule)
 
 
 CUSTOM_GRADIENT = Op(
@@ -251,6 +408,7 @@ CUSTOM_GRADIENT = Op(
     evaluate=_first,
     alias=True,
     gradient=_custom_gradient,
+    batching=_map_custom,
 )
 
 
@@ -322,4 +480,4 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
     return differentiated
 
 
-RECORDS = (RECOMPUTE, CHECKPOINT, CUSTOM_GRADIENT)
+RECORDS = (RECOMPUTE, CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT)

@@ -15,7 +15,7 @@ from .. import dims
 from ..dims import Dim
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Sample
 from ..types import Extent
 from .arrange import reshape, transpose
 from .comparison import equal, where
@@ -294,6 +294,7 @@ def _waves(*shape: int) -> np.ndarray:
 
 EINSUM = Composite(
     name="einsum",
+    dtypes=INEXACT,
     kind=Kind.CONTRACTION,
     function=einsum,
     doc="Sums of products by index letters.",

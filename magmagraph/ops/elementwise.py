@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..config import config
-from ..dtypes import is_float, is_integer, is_unsigned
+from ..dtypes import is_complex, is_float, is_inexact, is_integer, is_unsigned, real_dtype
 from ..errors import DTypeError, message
 from ..graph import Node
-from ..op import BadSample, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ..types import Type
 from .convert import as_node, cast
 from .family import (
     BOOL,
@@ -25,10 +26,9 @@ from .family import (
     binary,
     broadcast_floats,
     broadcast_numbers,
-    floating,
     floating_pair,
+    inexact,
     like_number,
-    like_operand,
     misfits,
     number_pair,
     numpy_named,
@@ -82,6 +82,7 @@ add, ADD = binary(
         Sample((FLAGS, OTHER_FLAGS)),
     ],
     commutative=True,
+    dtypes=INEXACT,
 )
 
 subtract, SUBTRACT = binary(
@@ -101,6 +102,7 @@ subtract, SUBTRACT = binary(
         *misfits("subtract")(),
         BadSample((FLAGS, OTHER_FLAGS), DTypeError, _NO_BOOL.format("subtract")),
     ],
+    dtypes=INEXACT,
 )
 
 multiply, MULTIPLY = binary(
@@ -121,6 +123,7 @@ multiply, MULTIPLY = binary(
         Sample((FLAGS, OTHER_FLAGS)),
     ],
     commutative=True,
+    dtypes=INEXACT,
 )
 
 
@@ -143,6 +146,7 @@ divide, DIVIDE = binary(
     rule=broadcast_floats,
     operands=floating_pair,
     samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW)), Sample(_INTEGER_PAIRS)],
+    dtypes=INEXACT,
 )
 
 floor_divide, FLOOR_DIVIDE = binary(
@@ -210,7 +214,8 @@ def _static_exponent(node: Node) -> float | None:
     """Return the exponent where it is one number that is known now."""
     exponent = node.inputs[1]
     if exponent.op is CONSTANT and exponent.ndim == 0:
-        return float(exponent.attrs["value"])
+        value = exponent.attrs["value"]
+        return float(value.real) if value.imag == 0 else None
     return None
 
 
@@ -267,12 +272,13 @@ power, POWER = binary(
         BadSample((WHOLE, -2), DTypeError, "power: an integer to the power -2"),
     ],
     reference=lambda x, y: np.power(x, y),
+    dtypes=INEXACT,
 )
 
 
 def _power_operands(x: Any, y: Any) -> tuple[Node, ...]:
     nodes = number_pair(x, y)
-    if type(y) is int and y < 0 and not is_float(nodes[0].dtype):
+    if type(y) is int and y < 0 and not is_inexact(nodes[0].dtype):
         raise DTypeError(
             message(
                 f"power: an integer to the power {y}",
@@ -298,6 +304,7 @@ negative, NEGATIVE = unary(
     operand=as_node,
     samples=lambda: [Sample((REAL,)), Sample((WHOLE,))],
     numerics="exact",
+    dtypes=INEXACT,
 )
 
 
@@ -331,6 +338,19 @@ def _absolute_scalar(dtype: np.dtype) -> str:
     return "a < 0 ? -a : a" if is_integer(dtype) and not is_unsigned(dtype) else "a"
 
 
+def _absolute_type(call: Call, x: Type) -> Type:
+    return Type(real_dtype(x.dtype), x.shape) if is_complex(x.dtype) else x
+
+
+def _absolute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    x = node.inputs[0]
+    if is_complex(x.dtype):
+        from .complex_numbers import direction
+
+        return (cast(cotangent, x.dtype) * direction(x, node),)
+    return (cotangent * sign(x),)
+
+
 absolute, ABSOLUTE = unary(
     "absolute",
     "Take the absolute value, element by element.",
@@ -339,14 +359,15 @@ absolute, ABSOLUTE = unary(
     array([1.5, 2. ], dtype=float32)
     """,
     module=__name__,
-    notes="The gradient at 0 is 0.",
+    notes="Of a complex number it is the real distance from 0. The gradient at 0 is 0.",
     evaluate=numpy_named("absolute"),
     scalar=_absolute_scalar,
-    gradient=lambda node, cotangent: (cotangent * sign(node.inputs[0]),),
-    rule=like_operand,
+    gradient=_absolute_gradient,
+    rule=_absolute_type,
     operand=as_node,
     samples=lambda: [Sample((REAL,)), Sample((WHOLE,)), Sample((FLAGS,))],
     numerics="exact",
+    dtypes=INEXACT,
 )
 
 
@@ -394,11 +415,12 @@ def reciprocal(x: Any) -> Node:
     >>> mg.reciprocal([2.0, -4.0]).eval()
     array([ 0.5 , -0.25], dtype=float32)
     """
-    return divide(1.0, floating(x))
+    return divide(1.0, inexact(x))
 
 
 SQUARE = Composite(
     name="square",
+    dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=square,
     doc="Multiply by itself, element by element.",
@@ -408,6 +430,7 @@ SQUARE = Composite(
 
 RECIPROCAL = Composite(
     name="reciprocal",
+    dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=reciprocal,
     doc="Divide 1 by each element.",

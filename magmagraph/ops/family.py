@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..config import config
-from ..dtypes import is_float
+from ..dtypes import is_complex, is_inexact
+from ..errors import DTypeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Kind, Op, Sample, ScalarRule
+from ..op import INEXACT, BadSample, Call, Kind, Op, Sample, ScalarRule, describe
+from ..op import REAL as FLOATS
 from ..types import Type
 from .convert import as_node, cast, promoted
 
@@ -37,8 +39,8 @@ def like_operand(call: Call, x: Type, **attrs: Any) -> Type:
 
 
 def like_float(call: Call, x: Type, **attrs: Any) -> Type:
-    """Return the operand's own type, which must be a float's."""
-    if not is_float(x.dtype):
+    """Return the operand's own type, a float's (or complex, where the operation takes that)."""
+    if not is_inexact(x.dtype):
         raise call.dtype_error(f"operand of dtype {x.dtype.name}", need="a float dtype")
     return x
 
@@ -89,10 +91,30 @@ def to_bool(call: Call, *operands: Type) -> Type:
 # Operands of public functions.
 
 
-def floating(x: Any) -> Node:
-    """Return `x` as a float node; ints and bools become `mg.config.float_dtype`."""
+def inexact(x: Any) -> Node:
+    """Return `x` as a float or complex node; ints and bools become `mg.config.float_dtype`."""
     node = as_node(x)
-    return node if is_float(node.dtype) else cast(node, config.float_dtype)
+    return node if is_inexact(node.dtype) else cast(node, config.float_dtype)
+
+
+def floating(x: Any) -> Node:
+    """Return `x` as a float node; ints and bools become `mg.config.float_dtype`.
+
+    Complex operands are refused: this is for functions that have no meaning for them.
+    """
+    return _real(inexact(x))
+
+
+def _real(node: Node) -> Node:
+    if is_complex(node.dtype):
+        raise DTypeError(
+            message(
+                f"an operand is complex: {describe(node)}",
+                need="a real one: the function is not defined for complex numbers",
+                mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
+            )
+        )
+    return node
 
 
 def truth(x: Any) -> Node:
@@ -109,9 +131,14 @@ def pair(x: Any, y: Any) -> tuple[Node, ...]:
 
 
 def floating_pair(x: Any, y: Any) -> tuple[Node, ...]:
-    """Return two operands as nodes of one float dtype."""
+    """Return two operands as nodes of one float dtype; complex ones are refused."""
+    return tuple(map(_real, inexact_pair(x, y)))
+
+
+def inexact_pair(x: Any, y: Any) -> tuple[Node, ...]:
+    """Return two operands as nodes of one float or complex dtype."""
     nodes = pair(x, y)
-    if is_float(nodes[0].dtype):
+    if is_inexact(nodes[0].dtype):
         return nodes
     return tuple(cast(node, config.float_dtype) for node in nodes)
 
@@ -221,6 +248,7 @@ def unary(
     rule: Callable[..., Type] = like_float,
     operand: Callable[[Any], Node] = floating,
     numerics: str = "stable",
+    dtypes: tuple[str, ...] = FLOATS,
 ) -> tuple[Unary, Op]:
     """Make a function of one operand and its record.
 
@@ -232,17 +260,22 @@ def unary(
         ``__name__`` of the calling module.
     operand
         Turns the argument into a node (`floating`, or `as_node` where ints stay ints).
-    evaluate, scalar, gradient, no_gradient, samples, reference, rule, numerics
+    evaluate, scalar, gradient, no_gradient, samples, reference, rule, numerics, dtypes
         Fields of the record; see `Op`. Default samples: `REAL`; default reference: the array
         expression in float64.
     """
+    if operand is floating and dtypes is INEXACT:
+        operand = inexact
 
     def function(x: Any) -> Node:
         return op(operand(x))
 
-    kind = "Node or array; ints become floats." if operand is floating else "Node or array."
+    kind = "Node or array."
+    if operand in (floating, inexact):
+        kind = "Node or array; ints become floats."
+    inexact_words = "float or complex" if dtypes is INEXACT else "float"
     returns = {
-        like_float: "Of the shape and float dtype of `x`.",
+        like_float: f"Of the shape and {inexact_words} dtype of `x`.",
         to_bool: "Of the shape of `x`, bool.",
     }.get(rule, "Of the shape and dtype of `x`.")
     if no_gradient:
@@ -261,6 +294,7 @@ def unary(
         samples=samples or (lambda: [Sample((REAL,))]),
         reference=reference or (lambda x: evaluate(np, x)),
         numerics=numerics,
+        dtypes=dtypes,
     )
     return function, op
 
@@ -283,8 +317,11 @@ def binary(
     operands: Callable[[Any, Any], tuple[Node, ...]] = pair,
     commutative: bool = False,
     numerics: str = "stable",
+    dtypes: tuple[str, ...] = FLOATS,
 ) -> tuple[Binary, Op]:
     """Make a function of two broadcast operands and its record; see `unary`."""
+    if operands is floating_pair and dtypes is INEXACT:
+        operands = inexact_pair
 
     def function(x: Any, y: Any) -> Node:
         return op(*operands(x, y))
@@ -294,7 +331,8 @@ def binary(
     if rule is to_bool:
         returns += "bool."
     elif rule is broadcast_floats:
-        returns += "and the promoted float dtype (ints become floats)."
+        inexact_words = "float or complex" if dtypes is INEXACT else "float"
+        returns += f"and the promoted {inexact_words} dtype (ints become floats)."
     else:
         returns += "and the promoted dtype."
     if no_gradient:
@@ -316,6 +354,7 @@ def binary(
         bad_samples=bad_samples or misfits(name),
         reference=reference or (lambda x, y: evaluate(np, x, y)),
         numerics=numerics,
+        dtypes=dtypes,
         commutative=commutative,
     )
     return function, op

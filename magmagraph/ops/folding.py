@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..dtypes import canonical, is_float, is_unsigned
+from ..dtypes import canonical, is_inexact, is_unsigned
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Kind, Op, Sample
@@ -154,7 +154,7 @@ def _accumulated(x: Any, dtype: Any) -> Node:
     node = as_node(x)
     if dtype is not None:
         return cast(node, canonical(dtype))
-    if is_float(node.dtype) or node.dtype.itemsize == 8:
+    if is_inexact(node.dtype) or node.dtype.itemsize == 8:
         return node
     return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy as np
 from .. import dims
 from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
 from .arrange import expand_dims, ravel
 from .axes import MATRIX, shown
+from .batching import lifted
 from .convert import as_node, promoted
 from .family import one_dtype
 from .slicing import cut
@@ -32,6 +33,11 @@ def _broadcast_type(call: Call, x: Type, *, shape: Shape) -> Type:
                 need="trailing extents that are equal, or a literal 1",
             )
     return Type(x.dtype, shape)
+
+
+def _map_broadcast(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    x = lifted(operands[0], node.ndim)
+    return broadcast_to(x, (x.shape[0], *node.shape))
 
 
 def broadcast_to(x: Any, shape: Any) -> Node:
@@ -67,12 +73,14 @@ def broadcast_to(x: Any, shape: Any) -> Node:
 
 BROADCAST_TO = Op(
     name="broadcast_to",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     doc="The elements repeated along new axes and axes of extent 1.",
     rule=_broadcast_type,
     evaluate=lambda xp, x, *, shape: xp.broadcast_to(x, shape),
     # The backward sweep sums a cotangent over the axes that its operand was broadcast along.
     gradient=lambda node, cotangent: (cotangent,),
+    batching=_map_broadcast,
     function=broadcast_to,
     samples=lambda: [
         Sample((MATRIX,), {"shape": (4, 2, 3)}),
@@ -180,12 +188,14 @@ def concatenate(arrays: Any, axis: int | None = 0) -> Node:
 
 CONCATENATE = Op(
     name="concatenate",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     doc="Arrays joined along an axis that they have.",
     rule=_concatenate_type,
     evaluate=lambda xp, *operands, axis: xp.concatenate(operands, axis=axis),
     into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
     gradient=_concatenate_gradient,
+    batching="axes",
     function=concatenate,
     samples=lambda: [
         Sample(([MATRIX, MATRIX[:1]],)),
@@ -243,6 +253,7 @@ def stack(arrays: Any, axis: int = 0) -> Node:
 
 STACK = Composite(
     name="stack",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=stack,
     doc="Arrays joined along a new axis.",

@@ -11,7 +11,7 @@ import numpy as np
 from .. import dims
 from ..config import config
 from ..dims import Dim
-from ..dtypes import canonical, canonical_scalar
+from ..dtypes import canonical, canonical_scalar, complex_dtype, is_bool, is_complex
 from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Key, Node
 from ..op import Call, Effect, Kind, Op, caller_line
@@ -221,6 +221,7 @@ def variable(
             element = canonical(init.dtype)
         else:
             element = constant(init).dtype  # numbers and lists of them are taken alike
+        _refuse_complex(f"variable '{name}'", init, element)
         value = np.asarray(init).astype(element)
         if extents is not None and value.shape != extents:
             if value.shape != ():
@@ -237,11 +238,27 @@ def variable(
     return cast(Variable, _leaf(VARIABLE, state, {"state": state}, type_, name))
 
 
+_REAL = (int, float, bool)
+
+
+def _refuse_complex(what: str, value: Any, dtype: np.dtype) -> None:
+    """Raise where a real dtype is given complex values."""
+    if type(value) in _REAL or is_complex(dtype) or is_bool(dtype) or not np.iscomplexobj(value):
+        return
+    raise DTypeError(
+        message(
+            f"{what} of dtype {dtype.name} is given complex values",
+            need="a complex dtype, or real values",
+            mend=f"dtype='{complex_dtype(dtype).name}', or value.real",
+        )
+    )
+
+
 def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     """Make a constant of a number or an array (copied).
 
-    Python floats, also in lists, become `mg.config.float_dtype`, ints int32 (int64 where they do
-    not fit); arrays keep their dtype.
+    Python floats, also in lists, become `mg.config.float_dtype`, complex numbers the complex dtype
+    of that (complex64), ints int32 (int64 where they do not fit); arrays keep their dtype.
 
     Examples
     --------
@@ -255,12 +272,14 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
         return extent(value)
     if dtype is not None:
         element = canonical(dtype)
-    elif isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+    elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         element = canonical_scalar(value, config.float_dtype)
     else:
         array = np.asarray(value)
         if array.dtype == np.float64 and isinstance(value, (list, tuple)):
             element = config.float_dtype
+        elif array.dtype == np.complex128 and isinstance(value, (list, tuple)):
+            element = complex_dtype(config.float_dtype)
         elif array.dtype == np.int64 and isinstance(value, (list, tuple)):
             narrow = array.astype(np.int32)
             element = canonical(np.int32 if np.array_equal(narrow, array) else np.int64)
@@ -270,6 +289,7 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
             )
         else:
             element = canonical(array.dtype)
+    _refuse_complex("a constant", value, element)
     held = np.array(value, dtype=element, order="C")
     held.flags.writeable = False
     return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())

@@ -15,6 +15,8 @@ from ..errors import ShapeError
 from ..graph import Node
 from ..op import Call, Kind, Op
 from ..types import Extent, Type
+from .gathering import check_indices, settled
+from .matrix_facts import Facts, always
 
 _MADE_BY_PASSES = "made by passes, after gradients are taken"
 
@@ -117,6 +119,43 @@ GEMM = Op(
 )
 
 
+def _syrk_type(call: Call, x: Type, *, transposed: bool) -> Type:
+    if x.ndim < 2:
+        raise call.shape_error("an operand has fewer than two axes", need="(..., rows, columns)")
+    order = x.shape[-2] if transposed else x.shape[-1]
+    return Type(x.dtype, (*x.shape[:-2], order, order))
+
+
+def _syrk(xp: Any, x: Any, *, transposed: bool) -> Any:
+    # NumPy hands a product of one array with its own transpose to BLAS as a rank-k update of one
+    # triangle, and mirrors that.
+    turned = xp.swapaxes(x, -1, -2)
+    return xp.matmul(x, turned) if transposed else xp.matmul(turned, x)
+
+
+def _syrk_into(xp: Any, target: Any, x: Any, *, transposed: bool) -> None:
+    turned = xp.swapaxes(x, -1, -2)
+    if transposed:
+        xp.matmul(x, turned, out=target)
+    else:
+        xp.matmul(turned, x, out=target)
+
+
+SYRK = Op(
+    name="syrk",
+    kind=Kind.LOWERED,
+    doc="A^T A, or where transposed A A^T: one triangle computed, the other its mirror image.",
+    rule=_syrk_type,
+    evaluate=_syrk,
+    into=_syrk_into,
+    facts=always(Facts.HERMITIAN),
+    flops=lambda x, *, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
+    no_gradient=_MADE_BY_PASSES,
+    numerics="reassoc",
+    precision="allow",
+)
+
+
 def _gemv_sum_type(
     call: Call, x: Type, *rest: Type, axis: int, scaled: bool = False, accumulate: bool = False
 ) -> Type:
@@ -204,4 +243,55 @@ def _with_operands(
     return op(*operands, **attrs, scaled=alpha is not None, accumulate=addend is not None)
 
 
-RECORDS = (GEMM, GEMV_SUM)
+# Rows added at positions.
+
+
+def _scatter_type(call: Call, values: Type, positions: Type, *rest: Type, mode: str) -> Type:
+    check_indices(call, positions, mode)
+    base = rest[-1]
+    wanted = Type(base.dtype, (*positions.shape, *base.shape[1:]))
+    if values != wanted:
+        raise call.shape_error(f"the values are {values}", need=str(wanted))
+    return _scalars_and_addend(call, base, rest[:-1], len(rest) == 2, False)
+
+
+def _scatter(xp: Any, values: Any, positions: Any, *rest: Any, mode: str) -> Any:
+    result = xp.array(rest[-1])
+    _scatter_into(xp, result, values, positions, *rest[:-1], result, mode=mode)
+    return result
+
+
+def _scatter_into(
+    xp: Any, target: Any, values: Any, positions: Any, *rest: Any, mode: str
+) -> None:
+    base = rest[-1]
+    if not xp.may_share_memory(target, base):
+        target[...] = base
+    at = settled(xp, positions, base.shape[0], mode).reshape(-1)
+    rows = values.reshape(at.size, *base.shape[1:])
+    xp.add.at(target, at, rest[0] * rows if len(rest) == 2 else rows)
+
+
+SCATTER_ROWS = Op(
+    name="scatter_rows",
+    kind=Kind.LOWERED,
+    kernel="scatter",
+    doc="Rows, times alpha, added to those of an array at positions along its first axis.",
+    rule=_scatter_type,
+    evaluate=_scatter,
+    into=_scatter_into,
+    flops=lambda values, *rest, **flags: values.size * 2,
+    no_gradient=_MADE_BY_PASSES,
+    numerics="reassoc",
+)
+
+
+def scatter_rows(
+    values: Node, positions: Node, base: Node, *, alpha: Node | None = None, mode: str
+) -> Node:
+    """Return the `SCATTER_ROWS` node with its optional operand in its place."""
+    scale = [] if alpha is None else [alpha]
+    return SCATTER_ROWS(values, positions, *scale, base, mode=mode)
+
+
+RECORDS = (GEMM, SYRK, GEMV_SUM, SCATTER_ROWS)

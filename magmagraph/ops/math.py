@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import is_complex
 from ..graph import Node
-from ..op import Composite, Kind, Op, Sample
+from ..op import INEXACT, Composite, Kind, Op, Sample
+from ..op import REAL as FLOATS
 from .elementwise import divide
 from .family import (
     POSITIVE,
@@ -17,8 +19,8 @@ from .family import (
     Unary,
     binary,
     broadcast_floats,
-    floating,
     floating_pair,
+    inexact,
     numpy_named,
     unary,
 )
@@ -39,6 +41,7 @@ def _function(
     notes: str = "",
     libm: str | None = None,
     reference: Any = None,
+    dtypes: tuple[str, ...] = INEXACT,
 ) -> tuple[Unary, Op]:
     """Make a function that NumPy and the C library both have."""
     return unary(
@@ -55,6 +58,7 @@ def _function(
         notes=notes,
         samples=lambda: [Sample((domain,))],
         reference=reference,
+        dtypes=dtypes,
     )
 
 
@@ -82,6 +86,7 @@ exp2, EXP2 = _function(
     "[0.0, 3.0]",
     "[1., 8.]",
     lambda node, cotangent: (cotangent * (node * LN2),),
+    dtypes=FLOATS,
 )
 
 log, LOG = _function(
@@ -91,7 +96,7 @@ log, LOG = _function(
     "[0.    , 2.3026]",
     lambda node, cotangent: (cotangent / node.inputs[0],),
     domain=POSITIVE,
-    notes="NaN below zero, -inf at zero.",
+    notes="NaN below zero (but for complex numbers), -inf at zero.",
 )
 
 log1p, LOG1P = _function(
@@ -131,7 +136,7 @@ sqrt, SQRT = _function(
     "[2.    , 1.4142]",
     lambda node, cotangent: (cotangent * 0.5 / node,),
     domain=POSITIVE,
-    notes="NaN below zero. The gradient at 0 is infinite.",
+    notes="NaN below zero (but for complex numbers). The gradient at 0 is infinite.",
 )
 
 cbrt, CBRT = _function(
@@ -141,6 +146,7 @@ cbrt, CBRT = _function(
     "[ 2., -3.]",
     lambda node, cotangent: (cotangent / (node * node * 3.0),),
     notes="The gradient at 0 is infinite.",
+    dtypes=FLOATS,
 )
 
 
@@ -163,11 +169,12 @@ def rsqrt(x: Any) -> Node:
     >>> mg.rsqrt([4.0, 0.25]).eval()
     array([0.5, 2. ], dtype=float32)
     """
-    return divide(1.0, sqrt(floating(x)))
+    return divide(1.0, sqrt(inexact(x)))
 
 
 RSQRT = Composite(
     name="rsqrt",
+    dtypes=INEXACT,
     kind=Kind.ELEMENTWISE,
     function=rsqrt,
     doc="Divide 1 by the square root of each element.",
@@ -330,12 +337,19 @@ arcsinh, ARCSINH = _function(
     libm="asinh",
 )
 
+def _arccosh_slope(x: Node) -> Node:
+    """Return sqrt(x - 1) sqrt(x + 1): of complex numbers not the root of the product."""
+    if is_complex(x.dtype):
+        return sqrt(x - 1.0) * sqrt(x + 1.0)
+    return sqrt((x - 1.0) * (x + 1.0))
+
+
 arccosh, ARCCOSH = _function(
     "arccosh",
     "Invert the hyperbolic cosine, for values from 1.",
     "[1.0, 2.0]",
     "[0.   , 1.317]",
-    lambda node, cotangent: (cotangent / sqrt((node.inputs[0] - 1.0) * (node.inputs[0] + 1.0)),),
+    lambda node, cotangent: (cotangent / _arccosh_slope(node.inputs[0]),),
     domain=_ABOVE_ONE,
     libm="acosh",
 )

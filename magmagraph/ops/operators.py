@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ..errors import ShapeError, message
 from ..graph import Node
-from . import bits, comparison, elementwise, reduction, rounding, statistics
+from . import bits, comparison, complex_numbers, elementwise, reduction, rounding, statistics
 from .convert import cast
 from .folding import Axis
+
+if TYPE_CHECKING:
+    from .places import Places
 
 
 class Operators:
@@ -200,11 +203,23 @@ class Operators:
 
         return index(_node(self), key)
 
+    @property
+    def at(self) -> Places:
+        """Places of elements: ``x.at[key].set(v)`` is `x` with new elements; see `mg.index_update`.
+
+        Beside ``set`` there are ``add``, ``subtract``, ``multiply``, ``divide``, ``min``, ``max``,
+        and ``get``.
+        """
+        from .places import Places
+
+        return Places(_node(self))
+
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise TypeError(
             message(
                 "a node cannot be written into: it is a value, not a buffer",
-                mend="mg.where(mask, new, x), or variable.assign(array) for a variable",
+                mend="x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
+                "variable.assign(array) for a variable",
             )
         )
 
@@ -246,6 +261,20 @@ class Operators:
         )
 
     # Methods, after NumPy's.
+
+    @property
+    def real(self) -> Node:
+        """The real part, `mg.real`."""
+        return complex_numbers.real(self)
+
+    @property
+    def imag(self) -> Node:
+        """The imaginary part, `mg.imag`."""
+        return complex_numbers.imag(self)
+
+    def conj(self) -> Node:
+        """Take the complex conjugate, `mg.conj`."""
+        return complex_numbers.conj(self)
 
     @property
     def T(self) -> Node:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from ..op import Call, Kind, Op, Sample
+from ..op import INEXACT, Call, Kind, Op, Sample
 from ..types import Extent, Type
 from .convert import as_node
 from .family import broadcast
@@ -130,12 +130,14 @@ def _work(x: Type, *directions: Type, **attrs: Any) -> Extent:
 
 PRODUCT_OF_OTHERS = Op(
     name="product_of_others",
+    dtypes=INEXACT,
     # Neither elementwise nor a reduction: a scan, which keeps the shape and looks along axes.
     kind=Kind.INDEX,
     doc="Multiply, for each element, all other elements along axes.",
     rule=_type,
     evaluate=_evaluate,
     gradient=_gradient,
+    batching="axes",
     function=product_of_others,
     samples=lambda: [
         Sample((CUBE,), {"axis": 1}),

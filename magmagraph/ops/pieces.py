@@ -12,7 +12,7 @@ from .. import dims
 from ..dims import Dim
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Sample
 from ..types import Extent
 from .arrange import reshape
 from .axes import CUBE, MATRIX, axes_of
@@ -239,6 +239,7 @@ def _repeated(edge: Node, axis: int, count: Extent) -> Node:
 
 FLIP = Composite(
     name="flip",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=flip,
     doc="The elements in reverse order along axes.",
@@ -251,6 +252,7 @@ FLIP = Composite(
 )
 SPLIT = Composite(
     name="split",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=split,
     doc="The pieces of an array along an axis.",
@@ -271,6 +273,7 @@ SPLIT = Composite(
 )
 PAD = Composite(
     name="pad",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=pad,
     doc="More elements around an array.",

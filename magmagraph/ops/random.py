@@ -1,218 +1,64 @@
-"""Random numbers as nodes: counter-based bits, and the distributions made of them.
-
-One record, `random_bits`, generates words from (seed, stream, part; step, element index). Raw
-bits and what comes from them by exact operations (uniform, bernoulli, randint, permutation) are
-equal on every backend and number of threads.
-"""
+"""Random numbers as nodes: the distributions that are exact functions of their bits, and normal."""
 
 from __future__ import annotations
 
 import math
-import os
-import threading
 from typing import Any
 
 import numpy as np
 
 from .. import dims
-from ..config import config
 from ..dims import Dim
-from ..dtypes import canonical, iinfo, is_float, is_integer, promote
+from ..dtypes import canonical, iinfo, is_integer
 from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
-from ..op import Call, Composite, Effect, Kind, Op
-from ..types import Extent, Shape, Type
+from ..op import Call, Composite, Kind
+from ..types import Extent
 from .bits import bitwise_and, right_shift
 from .comparison import less
 from .convert import as_node, cast
 from .elementwise import add, multiply, remainder, subtract
-from .index import argsort, take
+from .gathering import take, take_along_axis
 from .leaf import constant, extent
 from .math import cos, log, sqrt
-from .philox import UINT32, UINT64, bits, stream_key
-
-__all__ = ["bernoulli", "normal", "permutation", "randint", "seed", "uniform"]
-
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
-
-# How many random digits a number in [0, 1) has: those of the significand, so that none rounds to 1.
-_DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-
-
-class _Streams:
-    """The seed, and how many streams were handed out since it was set."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.seed = 0
-        self.count = 0
-
-    def restart(self, seed: int) -> None:
-        with self.lock:
-            self.seed, self.count = seed, 0
-
-    def next(self) -> tuple[int, int]:
-        with self.lock:
-            stream = self.count
-            self.count += 1
-            return self.seed, stream
-
-
-_streams = _Streams()
-
-
-def seed(value: int | None = None) -> None:
-    """Set the seed of the random nodes that are made from now on.
-
-    Each random node has a stream of its own: its order since this call. Without a call the seed is
-    0, so that a program gives the same numbers every time.
-
-    Parameters
-    ----------
-    value
-        An int in ``[0, 2**64)``, or None for one that the operating system draws.
-
-    Raises
-    ------
-    ShapeError
-        If it is out of that range.
-    DTypeError
-        If it is not an int.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.random.seed(7)
-    >>> first = mg.random.uniform((2,)).eval()
-    >>> mg.random.seed(7)
-    >>> bool((mg.random.uniform((2,)).eval() == first).all())
-    True
-    """
-    if value is None:
-        value = int.from_bytes(os.urandom(8), "little")
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise DTypeError(message(f"random.seed: {value!r} is not an int", need="an int, or None"))
-    if not 0 <= value < 2**64:
-        raise ShapeError(message(f"random.seed: {value} is out of range", need="0 <= seed < 2**64"))
-    _streams.restart(int(value))
-
-
-# Records.
-
-RANDOM_STEP = Op(
-    name="random_step",
-    kind=Kind.LEAF,
-    effect=Effect.RANDOM,
-    doc="How many calls the function has committed; a function puts its own counter here.",
-    rule=lambda call: Type(INT64, ()),
-    evaluate=lambda xp: xp.zeros((), dtype=np.int64),
-    no_gradient="integer valued",
+from .philox import UINT32, UINT64
+from .random_bits import (
+    DIGITS,
+    FLOAT32,
+    FLOAT64,
+    RANDOM_BITS,
+    RANDOM_STEP,
+    Key,
+    fitted,
+    parameter,
+    result_dtype,
+    seed,
+    sources,
+    unit,
+    wide,
 )
+from .sorting import argsort
+
+__all__ = [
+    "RANDOM_BITS",
+    "RANDOM_STEP",
+    "bernoulli",
+    "normal",
+    "permutation",
+    "randint",
+    "seed",
+    "uniform",
+]
 
 
-def _bits_type(
-    call: Call, step: Type, *, seed: int, stream: int, part: int, shape: Shape, dtype: np.dtype
-) -> Type:
-    if step != Type(INT64, ()):
-        raise call.dtype_error(f"a step of type {step}", need="an int64 scalar")
-    if dtype not in (UINT32, UINT64):
-        raise call.dtype_error(f"bits of dtype {dtype.name}", need="uint32 or uint64")
-    return Type(dtype, shape)
-
-
-def _bits(
-    xp: Any,
-    step: Any,
+def uniform(
+    shape: Any = (),
+    low: Any = 0.0,
+    high: Any = 1.0,
+    dtype: Any = None,
     *,
-    seed: int,
-    stream: int,
-    part: int,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-) -> Any:
-    key = stream_key(seed, stream, part)
-    return bits(xp, key, int(step), math.prod(shape), dtype).reshape(shape)
-
-
-RANDOM_BITS = Op(
-    name="random_bits",
-    kind=Kind.RANDOM,
-    effect=Effect.RANDOM,
-    doc="Words of Philox4x32-10, from (seed, stream, part; step, element index).",
-    rule=_bits_type,
-    evaluate=_bits,
-    # The key words are a kernel's arguments, and `index` is the element's position in the array.
-    scalar=lambda dtype: f"$random{8 * dtype.itemsize}(key0, key1, a, index)",
-    no_gradient="integer valued",
-    numerics="exact",
-)
-
-
-def sources(shape: Shape, *dtypes: np.dtype) -> list[Node]:
-    """Return independent random words, one node for each dtype, all of one new stream."""
-    number, stream = _streams.next()
-    step = RANDOM_STEP()
-    return [
-        RANDOM_BITS(step, seed=number, stream=stream, part=part, shape=shape, dtype=dtype)
-        for part, dtype in enumerate(dtypes)
-    ]
-
-
-# Distributions.
-
-
-def _result_dtype(name: str, dtype: Any, *parameters: Any) -> np.dtype:
-    if dtype is None:
-        given = [
-            as_node(p).dtype for p in parameters if isinstance(p, (Node, np.ndarray, np.generic))
-        ]
-        floats = [d for d in given if is_float(d)]
-        return promote(*floats) if floats else config.float_dtype
-    wanted = canonical(dtype)
-    if not is_float(wanted):
-        raise DTypeError(
-            message(
-                f"random.{name}: dtype={wanted.name}",
-                need="a float dtype",
-                mend="mg.random.randint for integers" if is_integer(wanted) else None,
-            )
-        )
-    return wanted
-
-
-def _wide(dtype: np.dtype) -> np.dtype:
-    return FLOAT64 if dtype == FLOAT64 else FLOAT32
-
-
-def _unit(words: Node, dtype: np.dtype, digits: int) -> Node:
-    """Return words as numbers in [0, 1) with so many binary digits; `dtype` holds them exactly."""
-    width = 8 * words.dtype.itemsize
-    kept = right_shift(words, constant(width - digits, dtype=words.dtype))
-    # Signed integers convert faster, and these have a free sign bit.
-    whole = cast(kept, INT64 if words.dtype == UINT64 else INT32)
-    return multiply(cast(whole, dtype), constant(2.0**-digits, dtype=dtype))
-
-
-def _fitted(name: str, result: Node, shape: Shape) -> Node:
-    """Return a result of the wanted shape, which its parameters must not widen."""
-    if result.shape != shape:
-        raise ShapeError(
-            message(
-                f"random.{name}: parameters of shape {result.shape} do not fit shape {shape}",
-                need="parameters that broadcast to it",
-            )
-        )
-    return result
-
-
-def _parameter(value: Any, dtype: np.dtype) -> Node:
-    return cast(as_node(value, dtype), dtype)
-
-
-def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = None) -> Node:
+    key: Key | None = None,
+) -> Node:
     """Draw numbers that are uniform in ``[low, high)``.
 
     Parameters
@@ -224,6 +70,9 @@ def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = None)
         ``low + (high - low) * u``.
     dtype
         A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
+    key
+        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
+        its own, and new numbers at every call of a function.
 
     Returns
     -------
@@ -246,20 +95,27 @@ def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = None)
     >>> bool((x >= -1).all() and (x < 1).all())
     True
     """
-    wanted = _result_dtype("uniform", dtype, low, high)
+    wanted = result_dtype("uniform", dtype, low, high)
     extents = dims.parse_shape(shape)
-    computing = _wide(wanted)
-    (words,) = sources(extents, UINT64 if wanted == FLOAT64 else UINT32)
-    unit = _unit(words, computing, _DIGITS[wanted.name])
+    computing = wide(wanted)
+    (words,) = sources(extents, UINT64 if wanted == FLOAT64 else UINT32, key=key)
+    share = unit(words, computing, DIGITS[wanted.name])
     plain = type(low) in (int, float) and type(high) in (int, float)
     if plain and low == 0 and high == 1:
-        return cast(unit, wanted)
-    start, end = _parameter(low, computing), _parameter(high, computing)
-    result = add(start, multiply(subtract(end, start), unit))
-    return cast(_fitted("uniform", result, extents), wanted)
+        return cast(share, wanted)
+    start, end = parameter(low, computing), parameter(high, computing)
+    result = add(start, multiply(subtract(end, start), share))
+    return cast(fitted("uniform", result, extents), wanted)
 
 
-def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = None) -> Node:
+def normal(
+    shape: Any = (),
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    dtype: Any = None,
+    *,
+    key: Key | None = None,
+) -> Node:
     """Draw normally distributed numbers.
 
     Two words make one number: ``sqrt(-2 log u1) * cos(2 pi u2)`` (G. Box, M. Muller, 1958).
@@ -273,6 +129,9 @@ def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = None) 
         ``mean + std * z``.
     dtype
         A float dtype; `mg.config.float_dtype`, or that of the parameters, unless said.
+    key
+        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
+        its own, and new numbers at every call of a function.
 
     Returns
     -------
@@ -295,31 +154,33 @@ def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = None) 
     >>> round(float(x.mean()), 1), round(float(x.std()), 1)
     (3.0, 2.0)
     """
-    wanted = _result_dtype("normal", dtype, mean, std)
+    wanted = result_dtype("normal", dtype, mean, std)
     extents = dims.parse_shape(shape)
-    computing = _wide(wanted)
+    computing = wide(wanted)
     if computing == FLOAT64:
-        radius, angle = sources(extents, UINT64, UINT64)
-        first = _unit(radius, FLOAT64, 53)
+        radius, angle = sources(extents, UINT64, UINT64, key=key)
+        first = unit(radius, FLOAT64, 53)
         offset = 2.0**-54
     else:
-        radius, angle = sources(extents, UINT32, UINT32)
+        radius, angle = sources(extents, UINT32, UINT32, key=key)
         # All 32 digits: small values, which make the tails, keep them.
         first = multiply(cast(radius, FLOAT32), constant(2.0**-32, dtype=FLOAT32))
         offset = 2.0**-33
     positive = add(first, constant(offset, dtype=computing))  # log(0) is out of reach
-    second = _unit(angle, computing, 53 if computing == FLOAT64 else 24)
+    second = unit(angle, computing, 53 if computing == FLOAT64 else 24)
     distance = sqrt(multiply(constant(-2.0, dtype=computing), log(positive)))
     turn = cos(multiply(constant(2.0 * math.pi, dtype=computing), second))
     result = multiply(distance, turn)
     if not (type(std) in (int, float) and std == 1):
-        result = multiply(_parameter(std, computing), result)
+        result = multiply(parameter(std, computing), result)
     if not (type(mean) in (int, float) and mean == 0):
-        result = add(_parameter(mean, computing), result)
-    return cast(_fitted("normal", result, extents), wanted)
+        result = add(parameter(mean, computing), result)
+    return cast(fitted("normal", result, extents), wanted)
 
 
-def bernoulli(shape: Any = (), p: Any = 0.5, dtype: Any = bool) -> Node:
+def bernoulli(
+    shape: Any = (), p: Any = 0.5, dtype: Any = bool, *, key: Key | None = None
+) -> Node:
     """Draw events that happen with probability `p`.
 
     Parameters
@@ -331,6 +192,9 @@ def bernoulli(shape: Any = (), p: Any = 0.5, dtype: Any = bool) -> Node:
         is float64). No gradient: the result is a step function of it.
     dtype
         Of the result; bool unless said.
+    key
+        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
+        its own, and new numbers at every call of a function.
 
     Returns
     -------
@@ -355,13 +219,15 @@ def bernoulli(shape: Any = (), p: Any = 0.5, dtype: Any = bool) -> Node:
         )
     extents = dims.parse_shape(shape)
     chance = as_node(p, FLOAT32)
-    computing = _wide(chance.dtype)
-    (words,) = sources(extents, UINT64 if computing == FLOAT64 else UINT32)
-    unit = _unit(words, computing, _DIGITS[computing.name])
-    return cast(_fitted("bernoulli", less(unit, cast(chance, computing)), extents), dtype)
+    computing = wide(chance.dtype)
+    (words,) = sources(extents, UINT64 if computing == FLOAT64 else UINT32, key=key)
+    share = unit(words, computing, DIGITS[computing.name])
+    return cast(fitted("bernoulli", less(share, cast(chance, computing)), extents), dtype)
 
 
-def randint(shape: Any, low: Any, high: Any = None, dtype: Any = np.int32) -> Node:
+def randint(
+    shape: Any, low: Any, high: Any = None, dtype: Any = np.int32, *, key: Key | None = None
+) -> Node:
     """Draw integers that are uniform in ``[low, high)``.
 
     Parameters
@@ -373,6 +239,9 @@ def randint(shape: Any, low: Any, high: Any = None, dtype: Any = np.int32) -> No
         ``[0, low)``.
     dtype
         An integer dtype.
+    key
+        From `mg.random.key`: the same numbers at every call. Without it the node has a stream of
+        its own, and new numbers at every call of a function.
 
     Returns
     -------
@@ -404,7 +273,7 @@ def randint(shape: Any, low: Any, high: Any = None, dtype: Any = np.int32) -> No
     static = all(isinstance(b, int) for b in bounds)
     if static:
         _check_range(bounds[0], bounds[1], wanted)
-    (words,) = sources(extents, UINT64)
+    (words,) = sources(extents, UINT64, key=key)
     if static and bounds[1] - bounds[0] <= 2**32:
         offset = _scaled(words, bounds[1] - bounds[0])
     elif static and bounds[1] - bounds[0] == 2**64:
@@ -417,7 +286,7 @@ def randint(shape: Any, low: Any, high: Any = None, dtype: Any = np.int32) -> No
         )
         offset = remainder(words, span)
     # Sums of unsigned words wrap around, which is right for negative bounds.
-    return cast(_fitted("randint", add(offset, _whole(bounds[0])), extents), wanted)
+    return cast(fitted("randint", add(offset, _whole(bounds[0])), extents), wanted)
 
 
 def _check_range(low: int, high: int, dtype: np.dtype) -> None:
@@ -455,20 +324,33 @@ def _scaled(words: Node, span: int) -> Node:
     return right_shift(add(multiply(right_shift(words, half), width), low), half)
 
 
-def permutation(x: Any) -> Node:
+def permutation(
+    x: Any, axis: int = 0, independent: bool = False, *, key: Key | None = None
+) -> Node:
     """Draw a random order.
 
     Parameters
     ----------
     x
         An int, name or Dim `n`: the result is a permutation of ``0 .. n - 1`` (int64). A node or
-        array: its parts along the first axis in random order; gradients flow through.
+        array: its parts along an axis in random order; gradients flow through.
+    axis
+        The axis that is put into another order.
+    independent
+        True draws an order for each line along the axis, False one for all.
+    key
+        From `mg.random.key`: the same order at every call.
 
     Returns
     -------
     Node
-        A new order at every call of a function; the same on every backend. Positions are sorted
-        by 64 random bits each.
+        A new order at every call of a function, unless a key is given; the same on every backend.
+        Positions are sorted by 64 random bits each.
+
+    Raises
+    ------
+    ShapeError
+        If the operand has no axes, or not this one.
 
     Examples
     --------
@@ -478,23 +360,33 @@ def permutation(x: Any) -> Node:
     [0, 1, 2, 3, 4]
     """
     if isinstance(x, (int, np.integer, str, Dim)) and not isinstance(x, bool):
-        return _order(dims.parse_shape((x,))[0])
+        return order(dims.parse_shape((x,))[0], key)
     node = as_node(x)
     if not node.ndim:
         raise ShapeError(
             message("random.permutation: the operand has no axes", need="an int or an array")
         )
-    return take(node, _order(node.shape[0]), axis=0)
+    place = Call(PERMUTATION, (node,)).axis(axis, node.ndim)
+    if independent:
+        (words,) = sources(node.shape, UINT64, key=key)
+        return take_along_axis(node, argsort(words, axis=place), axis=place)
+    return take(node, order(node.shape[place], key), axis=place)
 
 
-def _order(count: Extent) -> Node:
-    (words,) = sources((count,), UINT64)
+def order(count: Extent, key: Key | None) -> Node:
+    """Return a random permutation of 0 .. count - 1."""
+    (words,) = sources((count,), UINT64, key=key)
     return argsort(words)
 
 
+PERMUTATION = Composite(
+    name="random.permutation",
+    kind=Kind.RANDOM,
+    function=permutation,
+    doc="A random order.",
+)
+
 RECORDS = (
-    RANDOM_STEP,
-    RANDOM_BITS,
     *(
         Composite(
             name=f"random.{function.__name__}",
@@ -508,7 +400,7 @@ RECORDS = (
             (normal, "Normally distributed numbers.", ""),
             (bernoulli, "Events of given probability.", "a step function of the probability"),
             (randint, "Integers uniform in [low, high).", "integer valued"),
-            (permutation, "A random order.", ""),
         )
     ),
+    PERMUTATION,
 )

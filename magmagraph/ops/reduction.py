@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from ..op import Op, Reduction, Sample
+from ..op import INEXACT, Op, Reduction, Sample
 from ..types import Shape
 from .convert import cast
 from .family import BOOL
@@ -116,6 +116,7 @@ array([4., 6.], dtype=float32)""",
     samples=fold_samples(NO_AXES, Sample((WHOLE_CUBE,), {"axis": 0}), Sample((CUBE > 0,))),
     bad_samples=lambda: bad_axes("sum"),
     reference=fold_reference("sum"),
+    dtypes=INEXACT,
     numerics="reassoc",
 )
 
@@ -139,6 +140,7 @@ array([3., 8.], dtype=float32)""",
     ),
     bad_samples=lambda: bad_axes("prod"),
     reference=fold_reference("prod"),
+    dtypes=INEXACT,
     numerics="reassoc",
 )
 
@@ -227,6 +229,7 @@ array({result})""",
         evaluate=_folded(name),
         reduction=reduction,
         no_gradient="boolean valued",
+        dtypes=INEXACT,
         samples=fold_samples(
             Sample((CUBE > 2.5,), {"axis": 2}), Sample((CUBE > -1.5,), {"axis": 2})
         ),

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import is_float
 from ..errors import DTypeError, message
 from ..graph import Node
-from ..op import BadSample, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from .convert import as_node
 from .family import REAL, WHOLE, Unary, like_operand, numpy_named, to_bool, unary
 
@@ -35,6 +35,7 @@ def _test(name: str, what: str, result: str, scalar: str) -> tuple[Unary, Op]:
             Sample((WHOLE,)),
         ],
         numerics="exact",
+        dtypes=INEXACT,
     )
 
 
@@ -108,6 +109,7 @@ def round(x: Any, decimals: int = 0) -> Node:
     array([1.23], dtype=float32)
     """
     node = as_node(x)
+    Call(ROUND, (node,)).refuse_complex()
     if not is_float(node.dtype):
         if decimals < 0:
             raise DTypeError(

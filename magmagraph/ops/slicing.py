@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,12 @@ from ..dims import Dim
 from ..dtypes import is_bool, is_integer
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
 from .arrange import moveaxis, reshape
 from .axes import CUBE, MATRIX
 from .convert import as_node
-from .index import take
+from .gathering import check_range, flat_positions, take
 
 
 def _check_positions(
@@ -81,13 +81,25 @@ def _slice_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     )
 
 
+def _map_positions(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    """Take every position of the mapped axis."""
+    (x,) = operands
+    attrs = dict(node.attrs)
+    attrs["starts"] = (0, *attrs["starts"])
+    attrs["steps"] = (1, *attrs["steps"])
+    attrs["shape"] = (x.shape[0], *attrs["shape"])
+    return node.op(x, **attrs)
+
+
 SLICE = Op(
     name="slice",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     doc="Elements start, start + step, ... along every axis, as many as the result's shape says.",
     rule=_slice_type,
     evaluate=lambda xp, x, *, starts, steps, shape: x[_windows(starts, steps, shape)],
     gradient=_slice_gradient,
+    batching=_map_positions,
     numerics="exact",
 )
 
@@ -120,12 +132,14 @@ def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 
 PLACE = Op(
     name="place",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     doc="The operand at positions start, start + step, ... of an array that is constant elsewhere.",
     rule=_place_type,
     evaluate=_place,
     into=_place_into,
     gradient=_place_gradient,
+    batching=_map_positions,
     numerics="exact",
 )
 
@@ -208,15 +222,16 @@ def _array_key(call: Call, entry: Any) -> Node | None:
         raise call.shape_error(
             "a mask selects a number of elements that is known only when it runs",
             need="size=, the number of elements of the result",
-            mend="mg.where(mask, x, 0) keeps the shape; mg.take(x, positions) for known positions",
+            mend="mg.where(mask, x, 0) keeps the shape; mg.boolean_index(x, mask, size=n) takes up "
+            "to n elements; mg.take(x, positions) for known positions",
         )
     if not is_integer(node.dtype):
         raise call.dtype_error(f"a subscript of dtype {node.dtype.name}", need="an integer dtype")
     return node
 
 
-def _expanded(call: Call, key: Any, ndim: int) -> list[Any]:
-    """Return a subscript as one entry per axis (and per None), without an Ellipsis."""
+def _expanded(call: Call, key: Any, ndim: int) -> tuple[list[Any], int | None]:
+    """Return a subscript as one entry per axis (and per None), and where an Ellipsis stood."""
     entries = list(key) if isinstance(key, tuple) else [key]
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
@@ -226,10 +241,91 @@ def _expanded(call: Call, key: Any, ndim: int) -> list[Any]:
         raise call.shape_error(f"{taken} subscripts for {ndim} axes", need=f"at most {ndim}")
     rest = [builtins.slice(None)] * (ndim - taken)
     at = dots[0] if dots else len(entries)
-    return [*entries[:at], *rest, *entries[at + 1 :]]
+    return [*entries[:at], *rest, *entries[at + 1 :]], dots[0] if dots else None
 
 
-def index(x: Any, key: Any) -> Node:
+class Selection(NamedTuple):
+    """What a subscript selects: a cut along every axis, then elements at computed positions.
+
+    Attributes
+    ----------
+    starts, steps, counts
+        The cut: first position, distance and number along every axis.
+    shape
+        Of the cut elements, without the axes of ints and with those of None.
+    arrays
+        Axes of that shape with the integer nodes that subscript them.
+    together
+        Whether nothing stands between the ints and arrays of the key. The axes of the arrays then
+        take the place of the first; else they stand in front, as in NumPy.
+    """
+
+    starts: Shape
+    steps: tuple[int, ...]
+    counts: Shape
+    shape: Shape
+    arrays: tuple[tuple[int, Node], ...]
+    together: bool
+
+
+def selection(call: Call, node: Node, key: Any) -> Selection:
+    """Read a subscript."""
+    starts: list[Extent] = []
+    steps: list[int] = []
+    counts: list[Extent] = []
+    shape: list[Extent] = []
+    start: Extent
+    count: Extent
+    arrays: list[tuple[int, Node]] = []
+    advanced: list[int] = []  # where ints and arrays stand in the key
+    entries, dots = _expanded(call, key, node.ndim)
+    for place, entry in enumerate(entries):
+        if entry is None:
+            shape.append(1)
+            continue
+        axis = len(starts)
+        extent = node.shape[axis]
+        positions = _array_key(call, entry)
+        if positions is not None:
+            arrays.append((len(shape), positions))
+            advanced.append(place)
+            start, step, count = 0, 1, extent
+        elif isinstance(entry, builtins.slice):
+            start, step, count = _sliced(call, extent, entry)
+        elif isinstance(entry, (int, np.integer, Dim)):
+            at = int(entry) if isinstance(entry, np.integer) else entry
+            start, step, count = _position(call, axis, extent, at), 1, 1
+            advanced.append(place)
+            starts.append(start)
+            steps.append(step)
+            counts.append(count)
+            continue
+        else:
+            raise call.dtype_error(
+                f"a subscript is {type(entry).__name__}",
+                need="ints, slices, Ellipsis, None, or arrays of integers",
+            )
+        starts.append(start)
+        steps.append(step)
+        counts.append(count)
+        shape.append(count)
+    together = not advanced or advanced[-1] - advanced[0] == len(advanced) - 1
+    if dots is not None and advanced and advanced[0] < dots <= advanced[-1]:
+        together = False  # also where the Ellipsis stands for no axis
+    return Selection(
+        tuple(starts), tuple(steps), tuple(counts), tuple(shape), tuple(arrays), together
+    )
+
+
+def cut_out(node: Node, chosen: Selection) -> Node:
+    """Return the elements that the slices and ints of a subscript select."""
+    whole = all(isinstance(s, int) and s == 0 for s in chosen.starts) and set(chosen.steps) <= {1}
+    if not whole or chosen.counts != node.shape:
+        node = SLICE(node, starts=chosen.starts, steps=chosen.steps, shape=chosen.counts)
+    return reshape(node, chosen.shape)
+
+
+def index(x: Any, key: Any, mode: str = "clip") -> Node:
     """Return ``x[key]``.
 
     Parameters
@@ -237,9 +333,11 @@ def index(x: Any, key: Any) -> Node:
     x
         Node or array.
     key
-        Ints, Dims, slices (with steps, negative too), Ellipsis and None, as in NumPy; and at most
-        one array of integers (a node, too), which gives `take`: positions that lie outside are
-        moved to the nearest valid one, since no kernel can raise.
+        Ints, Dims, slices (with steps, negative too), Ellipsis, None and arrays of integers
+        (nodes, too), as in NumPy. Several arrays broadcast against each other; their axes stand
+        where the first array stood, or in front where slices, None or Ellipsis stand between.
+    mode
+        What a position in an array means that lies outside: see `take`.
 
     Returns
     -------
@@ -260,75 +358,41 @@ def index(x: Any, key: Any) -> Node:
     >>> x = mg.input("x", ("n", 6))
     >>> x[1:, ::-2].shape, x[0, None, :4].shape
     ((n - 1, 3), (1, 4))
+    >>> i, j = mg.constant([[0], [1]]), mg.constant([2, 4])
+    >>> x[i, j].shape
+    (2, 2)
     """
     node = as_node(x)
     call = Call(INDEX, (node,))
-    starts: list[Extent] = []
-    steps: list[int] = []
-    counts: list[Extent] = []
-    shape: list[Extent] = []  # after cutting: without axes of ints, with those of None
-    start: Extent
-    count: Extent
-    gather: tuple[int, Node] | None = None
-    advanced: list[int] = []  # where ints and arrays stand in the key
-    entries = _expanded(call, key, node.ndim)
-    for place, entry in enumerate(entries):
-        if entry is None:
-            shape.append(1)
-            continue
-        axis = len(starts)
-        extent = node.shape[axis]
-        positions = _array_key(call, entry)
-        if positions is not None:
-            if gather is not None:
-                raise call.shape_error(
-                    "two arrays in one subscript",
-                    need="at most one",
-                    mend="mg.take(mg.reshape(x, ...), i * columns + j), or one subscript at a time",
-                )
-            gather = len(shape), positions
-            advanced.append(place)
-            start, step, count = 0, 1, extent
-        elif isinstance(entry, builtins.slice):
-            start, step, count = _sliced(call, extent, entry)
-        elif isinstance(entry, (int, np.integer, Dim)):
-            at = int(entry) if isinstance(entry, np.integer) else entry
-            start, step, count = _position(call, axis, extent, at), 1, 1
-            advanced.append(place)
-            starts.append(start)
-            steps.append(step)
-            counts.append(count)
-            continue
-        else:
-            raise call.dtype_error(
-                f"a subscript is {type(entry).__name__}",
-                need="ints, slices, Ellipsis, None, or one array of integers",
-            )
-        starts.append(start)
-        steps.append(step)
-        counts.append(count)
-        shape.append(count)
-    whole = all(isinstance(s, int) and s == 0 for s in starts) and set(steps) <= {1}
-    if not whole or tuple(counts) != node.shape:
-        node = SLICE(node, starts=tuple(starts), steps=tuple(steps), shape=tuple(counts))
-    node = reshape(node, shape)
-    if gather is None:
-        return node
-    return _gathered(node, *gather, advanced)
+    chosen = selection(call, node, key)
+    node = cut_out(node, chosen)
+    return node if not chosen.arrays else _gathered(call, node, chosen, mode)
 
 
-def _gathered(node: Node, axis: int, positions: Node, advanced: list[int]) -> Node:
-    result = take(node, positions, axis)
-    together = advanced[-1] - advanced[0] == len(advanced) - 1
-    if together or not positions.ndim:
+def _gathered(call: Call, node: Node, chosen: Selection, mode: str) -> Node:
+    axes = [axis for axis, _ in chosen.arrays]
+    positions = [each for _, each in chosen.arrays]
+    axis, count = axes[0], len(axes)
+    extents = [node.shape[each] for each in axes]
+    for each, extent in zip(positions, extents, strict=True):
+        check_range(call, each, axes[0], extent, mode)
+    if count == 1:
+        result = take(node, positions[0], axis, mode)
+    else:
+        call.broadcast(*[each.shape for each in positions])
+        if axes != list(range(axis, axis + count)):
+            node, axis = moveaxis(node, axes, range(count)), 0
+        lines = (*node.shape[:axis], dims.size(tuple(extents)), *node.shape[axis + count :])
+        result = take(reshape(node, lines), flat_positions(extents, positions, mode), axis)
+    new = result.ndim - node.ndim + count
+    if chosen.together or not new:
         return result
-    # NumPy puts the axes of subscripts that slices stand between to the front.
-    count = positions.ndim
-    return moveaxis(result, tuple(range(axis, axis + count)), tuple(range(count)))
+    return moveaxis(result, tuple(range(axis, axis + new)), tuple(range(new)))
 
 
 INDEX = Composite(
     name="index",
+    dtypes=INEXACT,
     kind=Kind.LAYOUT,
     function=index,
     doc="Subscripts: x[...].",
@@ -336,6 +400,12 @@ INDEX = Composite(
         Sample((CUBE,), {"key": (1, builtins.slice(None, None, -2), None, builtins.slice(1, 3))}),
         Sample((CUBE,), {"key": (Ellipsis, builtins.slice(-1, 0, -2))}),
         Sample((CUBE,), {"key": (0, builtins.slice(1, None), np.array([[3, 0], [-1, 3]]))}),
+        Sample(
+            (CUBE,), {"key": (np.array([[0], [1]]), builtins.slice(1, 3), np.array([3, -1, 0]))}
+        ),
+        Sample((CUBE,), {"key": (builtins.slice(None), np.array([2, -3]), np.array(1))}),
+        Sample((CUBE,), {"key": (np.array([1, -2]), Ellipsis, None, 3)}),
+        Sample((CUBE,), {"key": ([1, 0], [0, 2], [[3], [3]])}),
     ],
     bad_samples=lambda: [
         BadSample(
@@ -352,8 +422,14 @@ INDEX = Composite(
             {"key": MATRIX > 0},
         ),
         BadSample((MATRIX,), DTypeError, "index: a subscript is float", {"key": 1.5}),
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "index: extents 2 and 3 do not broadcast (axis -1)",
+            {"key": ([0, 1], [0, 1, 2])},
+        ),
     ],
-    reference=lambda x, key: x[key],
+    reference=lambda x, key, mode="raise": x[key],
     numerics="exact",
 )
 

@@ -7,23 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, GradientError, ShapeError, message
+from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Composite, Kind, Op, Sample
+from ..op import BadSample, Composite, Kind, Op, Refusal, Sample
 from .convert import as_node
 from .family import (
     POSITIVE,
     REAL,
     UNIT,
-    binary,
     broadcast_floats,
     floating,
     floating_pair,
+    misfits,
     scipy_named,
     special,
     unary,
 )
-from .leaf import CONSTANT, constant
 from .math import exp
 
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
@@ -111,42 +110,60 @@ digamma, DIGAMMA = unary(
 )
 
 
-def _zeta_gradient(node: Node, cotangent: Node) -> tuple[Node | None, Node]:
-    s, q = node.inputs
-    if s.op is not CONSTANT:
-        raise GradientError(
-            message(
-                "zeta: the derivative in the exponent has no closed form",
-                need="a constant exponent",
-                mend="mg.stop_gradient(s), where no gradient is wanted; or a number",
-            )
-        )
-    return None, -(cotangent * (s * zeta(constant(s.attrs["value"] + 1), q)))
+def zeta(x: Any, q: Any = 1.0) -> Node:
+    """Evaluate the Hurwitz zeta function, the sum of (q + k)**(-x) over k = 0, 1, 2, ...
 
+    Parameters
+    ----------
+    x
+        Exponents above 1: node, array or number; ints become floats.
+    q
+        Node, array or number that broadcasts with `x`. With 1 it is Riemann's zeta function.
+        Where it is negative the exponent must be whole; infinite at 0 and the negative integers.
 
-zeta, ZETA = binary(
-    "zeta",
-    "Evaluate the Hurwitz zeta function, the sum of (y + k)**(-x) over k = 0, 1, 2, ...",
-    """
+    Returns
+    -------
+    Node
+        Of the broadcast shape and the promoted float dtype. The gradient flows to `q`; asking
+        for that in `x`, which has no closed form, is an error.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
     >>> mg.zeta(2.0, [1.0, 2.0]).eval().round(4)
     array([1.6449, 0.6449], dtype=float32)
-    """,
-    module=__name__,
-    notes="""
-    For exponents `x` above 1. Where `y` is negative the exponent must be whole; infinite at zero
-    and the negative integers. The gradient flows to `y` only, and `x` must be a constant for it.
-    """,
+    """
+    return ZETA(*floating_pair(x, q))
+
+
+def _zeta_gradient(node: Node, cotangent: Node) -> tuple[Refusal, Node]:
+    x, q = node.inputs
+    refusal = Refusal(
+        "zeta: the derivative in the exponent has no closed form",
+        need="an exponent that no gradient is asked for",
+        mend="mg.stop_gradient(x)",
+    )
+    return refusal, -(cotangent * (x * zeta(x + 1.0, q)))
+
+
+ZETA = Op(
+    name="zeta",
+    kind=Kind.ELEMENTWISE,
+    doc="Evaluate the Hurwitz zeta function.",
+    rule=broadcast_floats,
     evaluate=special("zeta"),
     scalar="$zeta(a, b)",
     gradient=_zeta_gradient,
-    rule=broadcast_floats,
-    operands=floating_pair,
+    function=zeta,
     samples=lambda: [
         Sample((2.0, POSITIVE), gradient=(1,), reason="no closed form"),
         Sample((3.5, POSITIVE), gradient=(1,), reason="no closed form"),
         Sample((2.0, REAL), gradient=(1,), reason="no closed form"),
+        Sample((POSITIVE + 1.5, POSITIVE), gradient=(1,), reason="no closed form"),
+        Sample((POSITIVE + 1.5,), gradient=(), reason="no closed form"),
     ],
-    reference=scipy_named("zeta"),
+    bad_samples=misfits("zeta"),
+    reference=lambda x, q=1.0: scipy_named("zeta")(x, q),
 )
 
 

@@ -279,6 +279,21 @@ def _of_log1p(node: Node) -> Form | None:
     return None if made is None else _instead(_moved(made, moves))
 
 
+# Products.
+
+
+def _of_product(node: Node) -> Form | None:
+    """The slope of x log(x) is log(x) + 1: at 0 the limit, where x / x would be NaN."""
+    for value, curve in (node.inputs, node.inputs[::-1]):
+        if curve.op is LOG and curve.inputs[0] is value:
+            return Form((value,), _slope_of_x_log_x(curve))
+    return None
+
+
+def _slope_of_x_log_x(curve: Node) -> Callable[[Node], tuple[Node, ...]]:
+    return lambda cotangent: (cotangent * (curve + 1),)
+
+
 # Quotients.
 
 
@@ -363,8 +378,8 @@ def length(total: Node) -> Node | None:
     """
     side = _square_root(total.inputs[0])
     axes: tuple[int, ...] = total.attrs["axes"]
-    if side is None or not axes:
-        return None
+    if side is None or not axes or any(type(e) is int and e == 0 for e in side.shape):
+        return None  # without elements there is no largest
     if side.op is DIVIDE and _largest(side.inputs[1]) is not None:
         return None
     top = stop_gradient(MAX(ABSOLUTE(side), axes=axes))
@@ -377,5 +392,6 @@ _FORMS: dict[object, Callable[[Node], Form | None]] = {
     LOG: _of_logarithm,
     LOG1P: _of_log1p,
     DIVIDE: _of_quotient,
+    MULTIPLY: _of_product,
     SQRT: _of_root,
 }

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import canonical
+from ..dtypes import canonical, is_complex, real_dtype
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Composite, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Composite, Kind, Op, Sample
 from .comparison import equal, not_equal, where
+from .complex_numbers import conj, real
 from .control import stop_gradient
 from .convert import as_node, cast
 from .elementwise import absolute, divide, power
-from .family import REAL, floating
+from .family import REAL, inexact
 from .folding import CUBE, Axis, extent_product, fold_reference, normalized_axes, restored
 from .leaf import extent
 from .math import exp, log, sqrt
@@ -32,7 +33,7 @@ def _wide(x: Any) -> tuple[Node, np.dtype]:
 
     Sums of 16-bit floats leave their range and their precision early, so they run in float32.
     """
-    node = floating(x)
+    node = inexact(x)
     return (cast(node, _FLOAT32) if node.dtype.itemsize < 4 else node), node.dtype
 
 
@@ -77,7 +78,8 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -
 
 def _squared_deviations(x: Node, axes: tuple[int, ...], ddof: Any) -> Node:
     centered = x - restored(SUM(x, axes=axes) / _count(x, axes), axes)
-    return divide(SUM(centered * centered, axes=axes), _count(x, axes, ddof))
+    squares = real(centered * conj(centered))
+    return divide(SUM(squares, axes=axes), _count(squares, axes, ddof))
 
 
 def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
@@ -97,7 +99,8 @@ def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -
     Returns
     -------
     Node
-        Of the float dtype, without the reduced axes (unless `keepdims`).
+        Of the float dtype, without the reduced axes (unless `keepdims`). Of complex numbers the
+        squares are those of the absolute deviations, so that the result is real.
 
     Examples
     --------
@@ -108,7 +111,7 @@ def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
     spread = _squared_deviations(node, axes, ddof)
-    return cast(restored(spread, axes) if keepdims else spread, result)
+    return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
 
 
 def _safe_sqrt(x: Node) -> Node:
@@ -146,7 +149,7 @@ def std(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Nod
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
     spread = _safe_sqrt(_squared_deviations(node, axes, ddof))
-    return cast(restored(spread, axes) if keepdims else spread, result)
+    return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
 
 
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
@@ -225,6 +228,8 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
             )
         )
     node, result = _wide(x)
+    if is_complex(result):
+        node, result = absolute(node), real_dtype(result)
     axes = normalized_axes(SUM, node, axis)
     if ord == 2:
         # The pass `simplify` scales it by the largest element; `stable_forms` has its gradient.
@@ -304,6 +309,7 @@ _LARGE = np.array([[1000.0, 999.5], [-1000.0, -1001.0]])
 RECORDS: tuple[Op | Composite, ...] = (
     Composite(
         name="mean",
+        dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=mean,
         doc="Average the elements along axes.",
@@ -313,6 +319,7 @@ RECORDS: tuple[Op | Composite, ...] = (
     ),
     Composite(
         name="variance",
+        dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=variance,
         doc="Average the squared deviations from the mean along axes.",
@@ -322,6 +329,7 @@ RECORDS: tuple[Op | Composite, ...] = (
     ),
     Composite(
         name="std",
+        dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=std,
         doc="Take the standard deviation along axes.",
@@ -344,6 +352,7 @@ RECORDS: tuple[Op | Composite, ...] = (
     ),
     Composite(
         name="norm",
+        dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=norm,
         doc="Take the length of vectors along axes.",
@@ -363,6 +372,7 @@ RECORDS: tuple[Op | Composite, ...] = (
     ),
     Composite(
         name="count_nonzero",
+        dtypes=INEXACT,
         kind=Kind.REDUCTION,
         function=count_nonzero,
         doc="Count the elements along axes that are not zero.",

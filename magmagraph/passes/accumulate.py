@@ -1,4 +1,4 @@
-"""Write the renewal of a variable by a product as one gemm that adds into the old value.
+"""Write the renewal of a variable by a product, or by rows, as one step that adds into it.
 
 Before::
 
@@ -30,20 +30,29 @@ buffer. Refused where something else reads the gradient (clipping, a norm, an ou
 moment), where further terms stand in the sum, and for values that renew no variable: there, an
 addition is cheaper inside a fused region.
 
+In the same way the gradient of a table whose rows are looked up, which is those rows' gradients
+added into zeros, becomes an addition into the table itself: ``scatter_rows``. A step of a large
+vocabulary then touches the rows that were looked up, and no array of the table's size is made.
+
 Numerics: `reassoc`. The scalar factors are multiplied with each other before the product.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..dtypes import is_float
 from ..graph import Graph, Node, Trace
 from ..op import Kind
-from ..ops.lowered import GEMM, gemm
+from ..ops.convert import cast
+from ..ops.gathering import SCATTER_ADD
+from ..ops.lowered import GEMM, gemm, scatter_rows
 from .linear import Term, combination, one, read_counts, substituted, times
 from .pattern import uniform
 from .pipeline import Options
 
 RULE = "accumulate into the variable"
+ADDING = (GEMM, SCATTER_ADD)  # what has a step that adds into an old value
 LOOKED_THROUGH = 24  # operations between a product and a sum, for the reason of a refusal
 
 
@@ -52,12 +61,12 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
     reads = read_counts(graph)
     mapping: dict[Node, Node] = {}
     for variable, value in graph.updates:
-        if value.op is GEMM or not is_float(value.dtype) or value in mapping:
+        if value.op in ADDING or not is_float(value.dtype) or value in mapping:
             continue
-        terms = combination(value, reads, lambda node: node.op is GEMM)
+        terms = combination(value, reads, lambda node: node.op in ADDING)
         if terms is None:
             continue
-        products = [term for term in terms if term.node.op is GEMM]
+        products = [term for term in terms if term.node.op in ADDING]
         if not products:
             _refuse_shared(value, terms, reads, options)
             continue
@@ -65,7 +74,8 @@ def accumulate(graph: Graph, trace: Trace, options: Options) -> Graph:
         if reason is not None:
             options.record.refuse(RULE, value, reason)
             continue
-        made = graph.interner.intern_all([_accumulated(variable, terms, products[0])])[0]
+        write = _accumulated if products[0].node.op is GEMM else _rows_added
+        made = graph.interner.intern_all([write(variable, terms, products[0])])[0]
         mapping[value] = made
         options.record.hit(RULE)
         trace.replace(value, made, "accumulate", RULE)
@@ -83,13 +93,26 @@ def _reason(
         return f"{len(products)} products are added up, and one call adds one"
     if reads[product] > 1:
         return f"the product is read {reads[product]} times, so its value is needed by itself"
-    if product.attrs["accumulate"]:
+    if product.attrs.get("accumulate"):
         return "the product already has an addend"
     others = [term.node for term in terms if term.node is not product]
     if others != [variable]:
         if variable not in others:
             return "the old value of the variable is not among the terms"
         return f"{len(others) - 1} further terms stand in the sum"
+    if product.op is SCATTER_ADD:
+        return _reason_rows(product, next(t for t in terms if t.node is variable))
+    return None
+
+
+def _reason_rows(rows: Node, old: Term) -> str | None:
+    """Return why rows are not added into the variable where they belong, or None."""
+    if old.factor is not None and uniform(old.factor) != 1:
+        return "the old value is scaled, which every row takes part in"
+    if rows.attrs["axis"] != 0:
+        return f"slices are added along axis {rows.attrs['axis']}, and the kernel adds rows"
+    if rows.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        return f"there is no kernel that adds rows of {rows.dtype.name}"
     return None
 
 
@@ -98,8 +121,8 @@ def _refuse_shared(
 ) -> None:
     """Note the near miss of a term that is more than a product, or read by others too."""
     for term in terms:
-        inner = combination(term.node, reads, lambda node: node.op is GEMM) or []
-        if any(part.node.op is GEMM for part in inner):
+        inner = combination(term.node, reads, lambda node: node.op in ADDING) or []
+        if any(part.node.op in ADDING for part in inner):
             reason = f"the gradient is read {reads[term.node]} times, not only here"
         elif _is_made_of_product(term.node):
             reason = f"'{term.node.op.name}' needs the product before it is added"
@@ -115,7 +138,7 @@ def _is_made_of_product(root: Node) -> bool:
     while stack and looked < LOOKED_THROUGH:
         node = stack.pop()
         looked += 1
-        if node.op is GEMM:
+        if node.op in ADDING:
             return True
         if node.op.kind is Kind.ELEMENTWISE:
             stack += [operand for operand in node.inputs if operand.shape == root.shape]
@@ -137,4 +160,13 @@ def _accumulated(variable: Node, terms: list[Term], product: Term) -> Node:
         alpha=None if alpha is None or uniform(alpha) == 1 else alpha,
         addend=variable,
         beta=one(variable) if rest.factor is None else rest.factor,
+    )
+
+
+def _rows_added(variable: Node, terms: list[Term], rows: Term) -> Node:
+    values, positions = rows.node.inputs
+    if positions.dtype.itemsize < 4 or positions.dtype.kind == "u":
+        positions = cast(positions, np.int64)
+    return scatter_rows(
+        values, positions, variable, alpha=rows.factor, mode=rows.node.attrs["mode"]
     )

@@ -169,8 +169,13 @@ class Clusters(Fusible):
             if isinstance(unit, Cluster):
                 if unit.last >= source.first:
                     stack.extend(unit.externals)
-            elif self.position[node] > source.first:
-                stack.extend(self._base(i) for i in node.inputs)
+            else:
+                bases = [self._base(i) for i in node.inputs]
+                if self.position[node] <= source.first:
+                    # It comes before, but may read a cluster that reaches beyond.
+                    makers = [(b, self.cluster_of.get(b)) for b in bases]
+                    bases = [b for b, c in makers if c is not None and c.last >= source.first]
+                stack.extend(bases)
         return False
 
     def join_siblings(self) -> None:

@@ -102,4 +102,4 @@ def _looks(node: Node) -> bool:
     return bool(inputs) and inputs[0].op is CONSTANT and inputs[-1].op is CONSTANT
 
 
-FOLD = Rule("fold constants", (), _fold, looks=_looks)
+FOLD = Rule("fold constants", (), _fold, looks=_looks, complex=True)

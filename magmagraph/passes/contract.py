@@ -18,7 +18,9 @@ After::
 
 A chain ``A @ B @ C`` is bracketed by its number of multiplications, under the hinted sizes of named
 dimensions. A batch of rows times one matrix is one product of all rows, and the sum over a batch of
-products is one product over all rows. Integer products stay as they are: no library has them.
+products is one product over all rows. A product of a matrix with its own transpose is computed by
+half, where it is large enough (BLAS's symmetric rank-k update). Systems with one matrix share one
+factorization, see `factorizations`. Integer products stay as they are: no library has them.
 
 Numerics: `reassoc`. Another bracketing rounds differently.
 """
@@ -28,25 +30,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..dtypes import is_float
+import numpy as np
+
+from ..dtypes import is_inexact
 from ..graph import Graph, Node, Trace
 from ..op import Kind
 from ..ops.contraction import MATMUL
 from ..ops.elementwise import MULTIPLY
 from ..ops.layout import BROADCAST_TO, TRANSPOSE, reshape
-from ..ops.lowered import GEMM, gemm
+from ..ops.lowered import GEMM, SYRK, gemm
 from ..ops.reduction import SUM
 from ..types import Shape
 from .buffers import hinted
+from .factorizations import share_factorizations
 from .pipeline import Options
 from .rewrite import Match, Rule, rewrite, rules_by_operation
+from .structure import swaps_last_two
 
 LONGEST_CHAIN = 12  # factors bracketed together; the search is cubic in them
+SYRK_ORDER = 64  # rows from which a product with the own transpose is computed by half
+SYRK_WORK = 1 << 21  # and its multiplications
+_SYRK_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def contract(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its float products as gemm nodes."""
     graph = rewrite(graph, _CHAIN, trace, options, "contract")
+    graph = share_factorizations(graph, trace, options)
     return rewrite(graph, _LOWER, trace, options, "contract")
 
 
@@ -147,17 +157,8 @@ def _bracketed(
 # Lowering.
 
 
-def swaps_last_two(node: Node) -> bool:
-    """Return whether a node is a transpose of just the last two axes."""
-    if node.op is not TRANSPOSE or node.ndim < 2:
-        return False
-    axes: tuple[int, ...] = node.attrs["axes"]
-    rest = len(axes) - 2
-    return axes == (*range(rest), rest + 1, rest)
-
-
 def _integers(match: Match) -> str | None:
-    if is_float(match.root.dtype):
+    if is_inexact(match.root.dtype):
         return None
     return f"no library multiplies matrices of {match.root.dtype.name}"
 
@@ -185,6 +186,34 @@ def _product(a: Node, b: Node) -> Node:
 
 def _opened(node: Node) -> tuple[Node, bool]:
     return (node.inputs[0], True) if swaps_last_two(node) else (node, False)
+
+
+def _is_gram(node: Node) -> bool:
+    """Return whether a product is one of a matrix with its own transpose."""
+    a, b = node.inputs
+    return (swaps_last_two(a) and a.inputs[0] is b) or (swaps_last_two(b) and b.inputs[0] is a)
+
+
+def _no_syrk(match: Match) -> str | None:
+    """Return why a product with the own transpose is a gemm all the same."""
+    node = match.root
+    if node.dtype not in _SYRK_DTYPES:
+        return f"BLAS has no symmetric product of {node.dtype.name}"
+    order = _extent(node.shape[-1], match.options.hints)
+    inner = _extent(node.inputs[0].shape[-1], match.options.hints)
+    if order < SYRK_ORDER or order * order * inner < SYRK_WORK:
+        return (
+            f"{order} x {order} elements of {inner} terms each are too few to gain from computing "
+            "half of them"
+        )
+    return None
+
+
+def _gram(match: Match) -> Node:
+    left, right = match.root.inputs
+    if swaps_last_two(left) and left.inputs[0] is right:
+        return SYRK(right, transposed=False)
+    return SYRK(left, transposed=True)
 
 
 def _flags(match: Match) -> Node | None:
@@ -283,16 +312,17 @@ def _repeated_factor(match: Match) -> Node | None:
 
 _CHAIN = rules_by_operation(
     [
-        Rule("repeated factor", (MATMUL,), _repeated_factor),
-        Rule("cheapest bracketing", (MATMUL,), _chain),
+        Rule("repeated factor", (MATMUL,), _repeated_factor, complex=True),
+        Rule("cheapest bracketing", (MATMUL,), _chain, complex=True),
     ]
 )
 _LOWER = rules_by_operation(
     [
-        Rule("product to gemm", (MATMUL,), _lower, _integers),
-        Rule("transpose to flag", (GEMM,), _flags),
+        Rule("product with the own transpose", (MATMUL,), _gram, _no_syrk, looks=_is_gram),
+        Rule("product to gemm", (MATMUL,), _lower, _integers, complex=True),
+        Rule("transpose to flag", (GEMM,), _flags, complex=True),
         Rule("scale to alpha", (GEMM,), _scaled_factor, looks=_looks_scaled),
-        Rule("transposed product", (TRANSPOSE,), _transposed_product),
-        Rule("sum of a batch of products", (SUM,), _summed_batch),
+        Rule("transposed product", (TRANSPOSE,), _transposed_product, complex=True),
+        Rule("sum of a batch of products", (SUM,), _summed_batch, complex=True),
     ]
 )

@@ -69,6 +69,7 @@ class _Fusion(Clusters):
 
     def _groups(self) -> list[list[Cluster]]:
         """Return the kernels to be: clusters, those that only renew variables as one."""
+        self._break_cycles()
         whole = dict.fromkeys(self.cluster_of[n] for n in self.core if n in self.cluster_of)
         clusters = [part for cluster in whole for part in self._legal(cluster)]
         scalars = self._scalar_cluster()
@@ -111,6 +112,10 @@ class _Fusion(Clusters):
             self.record.refuse("kernel", cluster.nodes[0], verdict.reason)
             del self.cluster_of[cluster.nodes[0]]
             return []
+        return [small for part in self._halves(cluster) for small in self._legal(part)]
+
+    def _halves(self, cluster: Cluster) -> list[Cluster]:
+        """Return a cluster of several operations as two, by program order."""
         order = sorted(cluster.nodes, key=self.position.__getitem__)
         half = len(order) // 2
         parts: list[Cluster] = []
@@ -129,7 +134,53 @@ class _Fusion(Clusters):
                 for b in bases
                 if b not in inside and b not in self.free and not self._is_generator(b)
             }
-        return [small for part in parts for small in self._legal(part)]
+        return parts
+
+    def _break_cycles(self) -> None:
+        """Halve clusters until none waits, through others, for what it makes itself.
+
+        The search for a path that allows a join looks at few steps of a large graph, and so may
+        miss one that leads through clusters reaching far ahead in the program.
+        """
+        while cycle := self._cycle():
+            widest = max(
+                (unit for unit in cycle if isinstance(unit, Cluster) and len(unit.nodes) > 1),
+                key=lambda cluster: cluster.last - cluster.first,
+            )
+            self.record.refuse("join", widest.nodes[0], "another step lies between the two")
+            self._halves(widest)
+
+    def _cycle(self) -> list[Cluster | Node]:
+        """Return clusters and steps that wait for each other in a circle, or nothing."""
+        done: set[int] = set()
+        for root in self.graph.nodes:
+            path: dict[int, Cluster | Node] = {}  # the units under way, in order
+            stack: list[tuple[Cluster | Node, bool]] = [(self._unit(root), False)]
+            while stack:
+                unit, ready = stack.pop()
+                if ready:
+                    done.add(id(unit))
+                    del path[id(unit)]
+                elif id(unit) in path:
+                    under_way = list(path.values())
+                    return under_way[under_way.index(unit) :]
+                elif id(unit) not in done:
+                    path[id(unit)] = unit
+                    stack.append((unit, True))
+                    stack += [(other, False) for other in self._awaited(unit)]
+        return []
+
+    def _awaited(self, unit: Cluster | Node) -> list[Cluster | Node]:
+        """Return the clusters and steps that one reads."""
+        if not isinstance(unit, Cluster):
+            return [self._unit(node) for node in unit.inputs]
+        inside = {*unit.nodes, *unit.again}
+        bases = dict.fromkeys(self._base(i) for node in inside for i in node.inputs)
+        return [
+            self._unit(base)
+            for base in bases
+            if base not in inside and base not in self.free and not self._is_generator(base)
+        ]
 
     def _unread(self, node: Node) -> bool:
         return all(u in self.free or self.cluster_of.get(u) for u in self._users(node))

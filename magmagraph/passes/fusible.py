@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..dtypes import is_complex
 from ..graph import Graph, Node
 from ..op import Kind
 from ..region_axes import moved_axes
@@ -43,7 +44,7 @@ class Fusible:
 
     def _is_core(self, node: Node) -> bool:
         op = node.op
-        if isinstance(node.type, tuple):
+        if isinstance(node.type, tuple) or _is_complex(node):
             return False
         if op.kind is Kind.ELEMENTWISE or op.kind is Kind.RANDOM:
             return op.scalar is not None
@@ -70,6 +71,8 @@ class Fusible:
                 operand = node.inputs[0]
                 if isinstance(operand.type, tuple) or isinstance(node.type, tuple):
                     known = False
+                elif _is_complex(node):
+                    known = False  # kernels are generated for real numbers only
                 elif node.op.alias:
                     known = without_ones(node) == without_ones(operand)
                 elif node.op.kind is Kind.LAYOUT:
@@ -90,6 +93,8 @@ class Fusible:
         free: dict[Node, int] = {}
         for node in self.graph.nodes:
             if node.op.kind is not Kind.ELEMENTWISE or node.op.scalar is None or node.shape:
+                continue
+            if _is_complex(node):
                 continue
             length = 1
             for operand in node.inputs:
@@ -118,6 +123,13 @@ class Fusible:
                     stack.append(user)
                 else:
                     yield user
+
+
+def _is_complex(node: Node) -> bool:
+    """Return whether a node makes or reads complex numbers, which generated kernels do not."""
+    return any(
+        not isinstance(part.type, tuple) and is_complex(part.dtype) for part in (node, *node.inputs)
+    )
 
 
 def without_ones(node: Node) -> list[Any]:

@@ -9,11 +9,17 @@ from ..region import Region, analyze
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 _PRODUCTS = frozenset(("gemm", "gemv"))
+_WINDOWS = frozenset(("convolution", "pooling"))
 
 
 def family(node: Node) -> str:
     """Return the kernel family of a step: its op record's, or the array expression."""
-    name = node.op.kernel
+    kernel = node.op.kernel
+    name = kernel if isinstance(kernel, str) else kernel(node)
+    if name in _WINDOWS and node.inputs[0].dtype not in _BLAS:
+        return "array"
+    if name == "scatter" and not _plain_rows(node):
+        return "array"
     if name in _PRODUCTS and (node.type.dtype not in _BLAS or not _plain_batch(node)):
         return "array"
     return name or "array"
@@ -23,6 +29,12 @@ def _plain_batch(node: Node) -> bool:
     """Return whether each matrix of a batch lies at a multiple of one distance, or of zero."""
     batch = node.shape[:-2]
     return all(x.ndim == 2 or x.shape[:-2] == batch for x in node.inputs[:2] if x.ndim >= 2)
+
+
+def _plain_rows(node: Node) -> bool:
+    """Return whether there is a kernel for the dtypes of the values and the positions."""
+    positions = node.inputs[1].dtype
+    return node.type.dtype in _BLAS and positions in (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def can_fail(node: Node) -> bool:
@@ -37,6 +49,8 @@ def in_place_pairs(node: Node) -> frozenset[tuple[int, int]]:
         if not node.attrs["accumulate"]:
             return frozenset()
         return frozenset(((_addend(node), 0),))
+    if name == "scatter":
+        return frozenset(((len(node.inputs) - 1, 0),))
     body = node.attrs.get("body")
     if isinstance(body, Graph):
         return _body_pairs(body)

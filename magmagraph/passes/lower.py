@@ -73,16 +73,21 @@ def _step(node: Node, placement: Placement, slots: list[Slot], at: int, threads:
     name = family(node)
     moved: Extent = 0
     workspace: int | None = None
+    scratch: Extent = 0
     if name == "fused":
         moved, scratch = _region_costs(node, threads)
-        if not (isinstance(scratch, int) and scratch == 0):
-            workspace = len(slots)
-            slots.append(Slot(workspace, Place.ARENA, scratch, None, at, at))
     else:
+        if node.op.workspace is not None:
+            scratch = node.op.workspace(*[i.type for i in node.inputs], **node.attrs)
+        elif node.op.scratch is not None and name != "array":
+            scratch = node.op.scratch(node, threads)
         for value in {v.slot: v for v in inputs}.values():
             moved = moved + value.type.bytes
         for value in outputs:
             moved = moved + value.type.bytes
+    if not (isinstance(scratch, int) and scratch == 0):
+        workspace = len(slots)
+        slots.append(Slot(workspace, Place.ARENA, scratch, None, at, at))
     return Step(
         kernel=name,
         node=node,

@@ -144,7 +144,10 @@ DEFAULT: tuple[Pass, ...] = (
         "precision", "half",
         "once all products are gemm nodes, and before regions hide what casts would touch",
     ),
-    _line("layout", "exact", "after precision: the best layout depends on the dtype"),
+    _line(
+        "layout", "reassoc",
+        "after precision: the fastest algorithm of a convolution depends on the dtype",
+    ),
     _line(
         "accumulate", "reassoc",
         "needs gemm nodes; before fuse, which would take the subtraction into a region",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..dtypes import is_complex
 from ..errors import PassError, message
 from ..graph import Graph, Node, Trace
 from ..op import Op, describe
@@ -56,13 +57,32 @@ class Match:
         """Return how many nodes and roots read `node`."""
         return self._rewriter.reads.get(node, 1)
 
+    def readers(self, node: Node) -> tuple[Node, ...] | None:
+        """Return the nodes that read `node` where this sweep began; None where it is a root."""
+        graph = self._rewriter.graph
+        node = self._rewriter.origins.get(node, node)
+        if node in graph.roots:
+            return None
+        return graph.users.get(node, ())
+
     def intern(self, node: Node) -> Node:
         """Return the graph's own node for an expression, which can be compared by identity."""
         return self._rewriter.graph.interner.intern(node)
 
+    def is_complex(self) -> bool:
+        """Return whether the place has to do with complex numbers."""
+        bound = (value for value in self._bound.values() if isinstance(value, Node))
+        return any(has_complex(node) for node in (self.root, *self.root.inputs, *bound))
+
     def repair(self, text: str) -> None:
         """Note, if the rule applies, that it replaces a non-finite value by its limit."""
         self.repairs.append(text)
+
+
+def has_complex(node: Node) -> bool:
+    """Return whether a node's value, or one of its results, is complex."""
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    return any(is_complex(type_.dtype) for type_ in types)
 
 
 Check = Callable[[Match], str | None]
@@ -86,6 +106,9 @@ class Rule:
         ``check(match)`` gives the reason to refuse, or None. A refusal is reported.
     looks
         A quick test of the node that spares most nodes the rest.
+    complex
+        Whether it holds for complex numbers too. The others are refused where the matched node, an
+        operand of it, or what a wildcard stands for is complex.
     """
 
     name: str
@@ -93,6 +116,7 @@ class Rule:
     replacement: Replacement
     check: Check | None = None
     looks: Callable[[Node], bool] | None = None
+    complex: bool = False
 
     @functools.cached_property
     def needed(self) -> frozenset[Op]:
@@ -197,7 +221,9 @@ class Rewriter:
         self.budget = budget
         self.last: tuple[str, Node] = ("", graph.nodes[0]) if graph.nodes else ("", None)  # type: ignore[assignment]
         self.normal: dict[Node, Node] = {}
+        self.origins: dict[Node, Node] = {}  # what stood where a node is: of the graph at first
         self._active: set[Node] = set()
+        self._any_complex = any(has_complex(node) for node in graph.nodes)
         self.reads: dict[Node, int] = {}
         for node in graph.nodes:
             for operand in dict.fromkeys(node.inputs):
@@ -282,6 +308,7 @@ class Rewriter:
         if node not in self.normal:
             self._enter(node)
             frame.known.append(node)
+            self.origins.setdefault(node, frame.known[0])
         frame.node = node
         frame.position = 0
 
@@ -322,6 +349,9 @@ class Rewriter:
 
     def _at(self, rule: Rule, match: Match) -> Node | None:
         node = match.root
+        if self._any_complex and not rule.complex and match.is_complex():
+            self.record.refuse(rule.name, node, "a rule for real numbers, and this is complex")
+            return None
         if rule.check is not None:
             reason = rule.check(match)
             if reason is not None:

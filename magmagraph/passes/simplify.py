@@ -15,9 +15,10 @@ After::
     %1 = subtract(%0, %0) : float32[n]
     return %1
 
-(``x - x`` stays: it is NaN where x is infinite.) The rules stand in `simplify_algebra`,
-`simplify_layout`, `constants`, `stable` and `cancel`. A value that is not finite may be replaced by
-its continuous limit, which the report lists as a repair; the reverse never happens.
+(``x - x`` stays: it is NaN where x is infinite.) The rules stand in `inline`, `simplify_algebra`,
+`simplify_layout`, `simplify_linalg`, `constants`, `stable` and `cancel`. A value that is not finite
+may be replaced by its continuous limit, which the report lists as a repair; the reverse never
+happens.
 
 Numerics: `stable`.
 """
@@ -25,13 +26,20 @@ Numerics: `stable`.
 from __future__ import annotations
 
 from ..graph import Graph, Trace
-from . import cancel, simplify_algebra, simplify_layout, stable
+from . import cancel, inline, simplify_algebra, simplify_layout, simplify_linalg, stable
 from .constants import FOLD
 from .pipeline import Options
 from .rewrite import rewrite, rules_by_operation
 
 RULES = rules_by_operation(
-    [*simplify_algebra.RULES, *simplify_layout.RULES, *stable.RULES, *cancel.RULES]
+    [
+        *inline.RULES,
+        *simplify_algebra.RULES,
+        *simplify_layout.RULES,
+        *simplify_linalg.RULES,
+        *stable.RULES,
+        *cancel.RULES,
+    ]
 )
 EVERYWHERE = (FOLD, simplify_layout.NARROW)
 

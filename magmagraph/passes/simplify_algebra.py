@@ -14,7 +14,7 @@ from ..ops.bits import BITWISE_AND, BITWISE_NOT, BITWISE_OR
 from ..ops.comparison import WHERE
 from ..ops.control import MARKER, STOP_GRADIENT
 from ..ops.convert import CAST, cast
-from ..ops.differentiation import CHECKPOINT, CUSTOM_GRADIENT
+from ..ops.differentiation import CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT
 from ..ops.elementwise import (
     ABSOLUTE,
     ADD,
@@ -246,23 +246,27 @@ def _quotient_out_of_sum(match: Match) -> Node | None:
     return DIVIDE(SUM(above, axes=axes), reshape(below, rest))
 
 
+# Of complex numbers the sign of a zero counts: it says on which side of a cut sqrt, log and powers
+# continue. Rules that change it (x + 0 for x, -(x - y) for y - x) are for real numbers only.
 RULES: tuple[Rule, ...] = (
     # Identities with a meaning for gradients only.
-    Rule("drop marker", (MARKER, STOP_GRADIENT, CHECKPOINT, CUSTOM_GRADIENT), _first),
+    Rule("drop marker", (MARKER, STOP_GRADIENT, CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT),
+         _first, complex=True),
     # Casts.
     Rule("cast to the same dtype", (CAST,),
-         lambda m: m.root.inputs[0] if m.root.inputs[0].dtype == m.root.dtype else None),
-    Rule("cast of a cast", P.cast(P.cast(x)), _cast_twice),
+         lambda m: m.root.inputs[0] if m.root.inputs[0].dtype == m.root.dtype else None,
+         complex=True),
+    Rule("cast of a cast", P.cast(P.cast(x)), _cast_twice, complex=True),
     # Sums and differences.
     Rule("add 0", x + 0, _kept(lambda m: m.x)),
     Rule("subtract 0", x - 0, _kept(lambda m: m.x)),
     Rule("subtract from 0", 0 - x, lambda m: spread(negative(m.x), m.root.shape)),
-    Rule("add a negative", x + (-y), _difference),
-    Rule("subtract a negative", x - (-y), lambda m: add(m.x, m.y)),
+    Rule("add a negative", x + (-y), _difference, complex=True),
+    Rule("subtract a negative", x - (-y), lambda m: add(m.x, m.y), complex=True),
     Rule("add twice", P.add(P.add(x, k), q), _added_twice),
     Rule("double", x + x, lambda m: MULTIPLY(m.x, like(2, m.x)) if not is_bool(m.x.dtype)
          else m.x),
-    Rule("negative of a negative", P.negative(-x), lambda m: m.x),
+    Rule("negative of a negative", P.negative(-x), lambda m: m.x, complex=True),
     Rule("negative of a difference", -(x - y), _negated_difference),
     # Products and quotients.
     Rule("multiply by 1", x * 1, _kept(lambda m: m.x)),
@@ -272,8 +276,8 @@ RULES: tuple[Rule, ...] = (
     Rule("divide by 1", x / 1, _kept(lambda m: m.x)),
     Rule("divide by -1", x / -1, lambda m: spread(negative(m.x), m.root.shape)),
     Rule("divide by a power of two", x / k, _by_divisor),
-    Rule("two negative factors", (-x) * (-y), lambda m: multiply(m.x, m.y)),
-    Rule("two negative operands", (-x) / (-y), lambda m: DIVIDE(m.x, m.y)),
+    Rule("two negative factors", (-x) * (-y), lambda m: multiply(m.x, m.y), complex=True),
+    Rule("two negative operands", (-x) / (-y), lambda m: DIVIDE(m.x, m.y), complex=True),
     Rule("negative times a constant", P.multiply(-x, k), _negated_constant),
     Rule("negative of a scaled value", -P.multiply(x, k).bind("product"),
          lambda m: _negated_constant(m) if m.reads(m.product) == 1 else None),
@@ -284,10 +288,11 @@ RULES: tuple[Rule, ...] = (
     Rule("multiply by a reciprocal", x * (1 / y), lambda m: DIVIDE(m.x, m.y)
          if m.y.type == m.root.type else None),
     # Powers, roots, absolute values.
-    Rule("simple power", P.power(x, k), _power),
+    Rule("simple power", P.power(x, k), _power, complex=True),
     Rule("root of a square", P.sqrt(x * x), lambda m: ABSOLUTE(m.x)),
-    Rule("absolute of absolute", P.absolute(P.absolute(x).bind("inner")), lambda m: m.inner),
-    Rule("absolute of a negative", P.absolute(-x), lambda m: ABSOLUTE(m.x)),
+    Rule("absolute of absolute", P.absolute(P.absolute(x).bind("inner")), lambda m: m.inner,
+         complex=True),
+    Rule("absolute of a negative", P.absolute(-x), lambda m: ABSOLUTE(m.x), complex=True),
     Rule("square of absolute", P.multiply(P.absolute(x), P.absolute(x)),
          lambda m: MULTIPLY(m.x, m.x)),
     # Exponentials and logarithms.
@@ -298,7 +303,7 @@ RULES: tuple[Rule, ...] = (
     Rule("maximum of equals", P.maximum(x, x), lambda m: m.x),
     Rule("minimum of equals", P.minimum(x, x), lambda m: m.x),
     Rule("relu of relu", P.relu(P.relu(x).bind("inner")), lambda m: m.inner),
-    Rule("known choice", (WHERE,), _chosen),
+    Rule("known choice", (WHERE,), _chosen, complex=True),
     Rule("double not", P.bitwise_not(P.bitwise_not(x)), lambda m: m.x),
     Rule("known logic", (BITWISE_AND, BITWISE_OR), _logic),
     Rule("equal to itself", P.equal(x, x), _self_equal),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..dims import Dim
+from ..dtypes import is_complex
 from ..graph import Node
 from ..op import Kind
 from ..ops.arrange import RESHAPE, TRANSPOSE, reshape, transpose
@@ -212,7 +213,7 @@ def _looks(node: Node) -> bool:
     return False
 
 
-NARROW = Rule("no copies before elementwise operations", (), _narrow, looks=_looks)
+NARROW = Rule("no copies before elementwise operations", (), _narrow, looks=_looks, complex=True)
 
 
 # Sums over axes.
@@ -246,6 +247,8 @@ def _sum(match: Match) -> Node | None:
     if source.op is SUM and match.reads(source) == 1:
         return SUM(source.inputs[0], axes=_joined(source, axes))
     if source.op is BROADCAST_TO:
+        if is_complex(source.dtype):
+            return None  # a complex product is NaN where one part alone is infinite
         return _sum_of_repeated(node, source, axes)
     if source.op is TRANSPOSE:
         return _sum_of_transposed(node, source, axes)
@@ -334,8 +337,9 @@ RULES: tuple[Rule, ...] = (
         "moves that undo or follow each other",
         (RESHAPE, TRANSPOSE, BROADCAST_TO, SLICE, PLACE, CONCATENATE),
         _move,
+        complex=True,
     ),
-    Rule("simpler sum", (SUM,), _sum),
+    Rule("simpler sum", (SUM,), _sum, complex=True),
 )
 
 __all__ = ["NARROW", "RULES", "is_one", "moved"]

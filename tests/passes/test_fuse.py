@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.dtypes import tolerance
 from magmagraph.graph import Trace, freeze
 from magmagraph.passes import pipeline
 from magmagraph.plan import Place, Plan
@@ -79,11 +80,23 @@ def _batch_norm() -> tuple[list[mg.Node], list[mg.Node]]:
     return [x, scale, offset], [mg.batch_norm(x, scale, offset)]
 
 
+def _rms_norm() -> tuple[list[mg.Node], list[mg.Node]]:
+    x, scale = matrix(), mg.var("scale", shape=(COLUMNS,))
+    return [x, scale], [mg.rms_norm(x, scale)]
+
+
+def _normalize() -> tuple[list[mg.Node], list[mg.Node]]:
+    x = matrix()
+    return [x], [mg.normalize(x)]
+
+
 FORWARD = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "layer_norm": _layer_norm,
     "batch_norm": _batch_norm,
+    "rms_norm": _rms_norm,
+    "normalize": _normalize,
 }
 
 
@@ -126,6 +139,73 @@ def test_cross_entropy_with_its_gradient_is_one_kernel() -> None:
     plan = planned([x, labels], [loss, mg.grad(loss, x)])
     assert kernels(plan) == ["fused"]
     assert plan.steps[0].bytes <= 1.1 * compulsory(plan)
+
+
+LOSSES = {
+    "mse": mg.mse,
+    "mae": mg.mae,
+    "huber": mg.huber,
+    "smooth_l1": mg.smooth_l1,
+    "log_cosh": mg.log_cosh,
+    "poisson_nll": mg.poisson_nll,
+    "hinge": mg.hinge,
+    "squared_hinge": mg.squared_hinge,
+    "binary_cross_entropy": mg.binary_cross_entropy,
+    "focal_loss": mg.focal_loss,
+    "kl_divergence": mg.kl_divergence,
+    "dice_loss": mg.dice_loss,
+    "cosine_similarity": lambda x, y: mg.sum(mg.cosine_similarity(x, y)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_with_its_gradient_is_one_kernel(name: str) -> None:
+    x, y = matrix(), matrix("y")
+    loss = LOSSES[name](x, y)
+    plan = planned([x, y], [loss, mg.grad(loss, x)])
+    assert kernels(plan) == ["fused"]
+    assert plan.steps[0].bytes <= 1.1 * compulsory(plan)
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing": 0.1}, {}], ids=["smoothed", "plain"])
+def test_losses_of_classes_are_one_kernel(options: dict[str, float]) -> None:
+    x, labels = matrix("logits"), mg.var("labels", shape=(ROWS,), dtype="int32")
+    loss = mg.cross_entropy(x, labels, **options)
+    assert kernels(planned([x, labels], [loss, mg.grad(loss, x)])) == ["fused"]
+
+
+def test_group_norm_and_its_gradients() -> None:
+    """Channels are split into groups: a kernel waits for a reshape, and reshapes wait for it."""
+    x = mg.var("x", shape=(4, 8, 6, 6))
+    scale, offset = mg.var("scale", shape=(8,)), mg.var("offset", shape=(8,))
+    cotangent = mg.var("cotangent", shape=(4, 8, 6, 6))
+    output = mg.group_norm(x, 4, scale, offset)
+    gradients = mg.grad(mg.sum(output * cotangent), [x, scale, offset])
+    for results in ([output], gradients, [output, *gradients]):
+        assert kernels(planned([x, scale, offset, cotangent], results)) == ["fused"]
+
+
+def test_a_join_that_another_step_forbids_through_a_wide_kernel() -> None:
+    """Two products by s must not be one kernel: one makes what the other waits for.
+
+    The normalization between them is one kernel that reaches from before the first to behind the
+    second, on arrays of another shape, which no kernel reads through.
+    """
+    x, c = mg.var("x", shape=(4, 8, 6)), mg.var("c", shape=(4, 8, 6))
+    s = mg.var("s", shape=(8,))
+    wide = mg.expand_dims(s, 1)
+    inner = mg.standardize(mg.reshape(x, (4, 4, 2, 6)), axis=(2, 3))
+    output = mg.reshape(inner, (4, 8, 6)) * wide
+    results = [output, *mg.grad(mg.sum(output * c), [x, s])]
+    plan = planned([x, c, s], results)
+    found = mg.function([x, c, s], results)
+    generator = np.random.default_rng(0)
+    feeds = [generator.normal(size=shape).astype("f4") for shape in ((4, 8, 6), (4, 8, 6), (8,))]
+    plain = mg.function([x, c, s], results, skip=("fuse",))
+    for fused, alone in zip(found(*feeds), plain(*feeds), strict=True):
+        scale = float(np.abs(alone).max()) * alone.size
+        assert tolerance(alone.dtype, "reassoc").close(fused, alone, scale)
+    assert len(plan.steps) > 1
 
 
 def test_a_dense_layer_is_one_product_and_one_kernel() -> None:

@@ -24,7 +24,7 @@ from magmagraph.text_load import load
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = sorted(
     file
-    for name in ("simplify", "contract", "accumulate", "reduce_to_gemv")
+    for name in ("simplify", "contract", "layout", "accumulate", "reduce_to_gemv")
     for file in (GOLDEN / name).glob("*.txt")
 )
 SHOWN = {  # module -> the pass that runs its example
@@ -33,6 +33,7 @@ SHOWN = {  # module -> the pass that runs its example
     "stable": "simplify",
     "cancel": "simplify",
     "contract": "contract",
+    "layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import dims
 from ...errors import MagmagraphError, NonFiniteError, message
-from ...interpret import apply, bind_attributes
+from ...interpret import CompiledBody, apply, bind_attributes
 from ...plan import Place, Plan, Step, Value
 from .cells import StepCells, bodies_of, shape_of
 from .interrupts import deferred
@@ -186,14 +186,19 @@ class NumpyBound:
         into = step.node.op.into
         if into is not None:
             attrs = bind_attributes(step.node.attrs, dict(sizes))
+            if step.workspace is not None:
+                attrs["workspace"] = self._base[step.workspace]
 
             def write() -> None:
-                into(np, self._view(step.outputs[0]), *map(self._view, step.inputs), **attrs)
+                targets = tuple(map(self._view, step.outputs))
+                target = targets if isinstance(step.node.type, tuple) else targets[0]
+                into(np, target, *map(self._view, step.inputs), **attrs)
 
             return write
 
         def evaluate() -> None:
-            made = apply(step.node, [self._view(v) for v in step.inputs], dict(sizes))
+            operands = [self._view(v) for v in step.inputs]
+            made = apply(step.node, operands, dict(sizes), body=CompiledBody)
             several = made if isinstance(made, tuple) else (made,)
             for target, array in zip(step.outputs, several, strict=True):
                 np.copyto(self._view(target), array)
@@ -324,8 +329,11 @@ class _Interpreted:
         taken[self.number] = time.perf_counter_ns() - began
 
 def _raise_unless_finite(array: np.ndarray, what: str) -> None:
-    if array.dtype.kind not in "iub" and not np.isfinite(array.astype(np.float64)).all():
-        bad = int(np.count_nonzero(~np.isfinite(array.astype(np.float64))))
+    if array.dtype.kind in "iub":
+        return
+    wide = array if array.dtype.kind == "c" else array.astype(np.float64)
+    if not np.isfinite(wide).all():
+        bad = int(np.count_nonzero(~np.isfinite(wide)))
         raise NonFiniteError(
             message(
                 f"{what} holds {bad} values that are not finite, and nan='raise' is set",

@@ -12,7 +12,9 @@ from ...dims import Dim
 from ...graph import Graph
 from ...plan import Place, Plan, Step, Value
 from ...types import Type
-from .products import batched_gemm_step, copy_step, gemm_step, gemv_step
+from .convolution import convolution_step
+from .pooling import pooling_step
+from .products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
 from .support import address_of
 
 if TYPE_CHECKING:
@@ -79,6 +81,12 @@ class StepCells:
             return self._gemm(step)
         if step.kernel == "gemv":
             return self._gemv(step)
+        if step.kernel == "convolution":
+            return self._convolution(step)
+        if step.kernel == "pooling":
+            return self._pooling(step)
+        if step.kernel == "scatter":
+            return self._scatter(step)
         raise ValueError(f"there is no kernel family {step.kernel!r}")
 
     def _dynamic_cells(self, slots: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -134,6 +142,34 @@ class StepCells:
         # A scalar of one is a null cell only where there is no operand for it.
         return (*made, self._dynamic_cells(slots))
 
+    def _convolution(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+        left, right = step.inputs
+        out = step.outputs[0]
+        scratch = step.workspace
+        made = convolution_step(
+            step.node,
+            self.sizes,
+            self._at(left),
+            self._at(right),
+            self._at(out),
+            0 if scratch is None else self._address[scratch],
+            0 if scratch is None else int(self.plan.slots[scratch].size),
+            self.plan.threads,
+        )
+        return (*made, self._dynamic_cells({0: left.slot, 1: right.slot, 2: out.slot}))
+
+    def _pooling(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+        out = step.outputs[0]
+        made = pooling_step(
+            step.node,
+            self.sizes,
+            [self._at(value) for value in step.inputs],
+            self._at(out),
+            [shape_of(step.inputs[0].type), shape_of(out.type)],
+        )
+        slots = {i: value.slot for i, value in enumerate(step.inputs)}
+        return (*made, self._dynamic_cells({**slots, 2: out.slot}))
+
     def _gemv(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         x = step.inputs[0]
         alpha, y, beta = self._operands(step, 1)
@@ -158,6 +194,29 @@ class StepCells:
         for cell, value in ((3, y), (4, alpha), (5, beta)):
             if value is not None:
                 slots[cell] = value.slot
+        return (*made, self._dynamic_cells(slots))
+
+
+    def _scatter(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+        values, positions, *scale, base = step.inputs
+        alpha = scale[0] if scale else None
+        out = step.outputs[0]
+        rows, *others = shape_of(out.type)
+        made = scatter_step(
+            out.type.dtype,
+            self._at(out),
+            self._at(base),
+            self._at(values),
+            self._at(positions),
+            rows,
+            int(np.prod(shape_of(positions.type), dtype=np.int64)),
+            int(np.prod(others, dtype=np.int64)),
+            alpha=self._at(alpha),
+            wrap=step.node.attrs["mode"] == "wrap",
+            wide=positions.type.dtype.itemsize == 8,
+        )
+        all_values = (out, base, values, positions, alpha)
+        slots = {i: v.slot for i, v in enumerate(all_values) if v is not None}
         return (*made, self._dynamic_cells(slots))
 
 

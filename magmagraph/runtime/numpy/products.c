@@ -137,6 +137,21 @@ static struct {
     _Atomic int before;       /* the threads that BLAS had */
 } shared;
 
+/* Between these, BLAS multiplies on the thread that calls it. */
+static void begin_alone(void)
+{
+    if (blas.set_threads && atomic_fetch_add(&shared.products, 1) == 0) {
+        atomic_store(&shared.before, blas.get_threads());
+        blas.set_threads(1);
+    }
+}
+
+static void end_alone(void)
+{
+    if (blas.set_threads && atomic_fetch_sub(&shared.products, 1) == 1)
+        blas.set_threads(atomic_load(&shared.before));
+}
+
 typedef struct {
     const product* whole;
     int64_t count;
@@ -174,12 +189,9 @@ static void multiply_shared(const product* p)
         return;
     }
     panels shares = { p, team, 0 };
-    if (atomic_fetch_add(&shared.products, 1) == 0) {
-        atomic_store(&shared.before, blas.get_threads());
-        blas.set_threads(1);
-    }
+    begin_alone();
     mg_parallel(panel_part, &shares, team);
-    if (atomic_fetch_sub(&shared.products, 1) == 1) blas.set_threads(atomic_load(&shared.before));
+    end_alone();
 }
 
 /* Read the arguments that all matrix products share:
@@ -303,4 +315,73 @@ void mg_gemv(void** arguments)
     }
     }
     mg_leave_blas();
+}
+
+/* For kernels of other libraries, which share out products among threads by themselves: each is
+   multiplied on the thread that asks, between begin and end. */
+void mg_products_begin(void)
+{
+    mg_enter_blas();
+    begin_alone();
+}
+
+void mg_products_end(void)
+{
+    end_alone();
+    mg_leave_blas();
+}
+
+/* C = op(A) op(B) + beta C */
+void mg_product(int64_t transpose_a, int64_t transpose_b, int64_t m, int64_t n, int64_t k,
+                const REAL* a, int64_t lda, const REAL* b, int64_t ldb, double beta, REAL* c,
+                int64_t ldc)
+{
+    product p = { transpose_a, transpose_b, m, n, k, lda, ldb, ldc, 1, (REAL)beta, a, b, c };
+    multiply(&p);
+}
+
+typedef struct {
+    REAL* out;
+    const REAL* values;
+    const void* positions;
+    REAL alpha;
+    int64_t rows, count, width, wrap, wide;
+} scatter;
+
+/* A thread adds its columns of all rows, so that equal positions meet in one thread, in order. */
+static void scatter_columns(void* context, int64_t thread, int64_t threads)
+{
+    const scatter* s = context;
+    int64_t begin, end;
+    mg_split(s->width, 64 / sizeof(REAL), thread, threads, &begin, &end);
+    for (int64_t i = 0; i < s->count; i++) {
+        int64_t at = s->wide ? ((const int64_t*)s->positions)[i]
+                             : ((const int32_t*)s->positions)[i];
+        if (s->wrap) {
+            at %= s->rows;
+            if (at < 0) at += s->rows;
+        } else {
+            if (at < 0) at += s->rows;
+            if (at < 0) at = 0;
+            if (at >= s->rows) at = s->rows - 1;
+        }
+        REAL* restrict row = s->out + at * s->width;
+        const REAL* restrict value = s->values + i * s->width;
+#pragma omp simd
+        for (int64_t j = begin; j < end; j++) row[j] += s->alpha * value[j];
+    }
+}
+
+/* out = base, plus alpha times rows at positions. Arguments: out, base, values, positions, alpha,
+   rows, count, width, whether positions wrap around, whether they have 64 bits. */
+void mg_scatter_rows(void** arguments)
+{
+    REAL* out = arguments[0];
+    const REAL* base = arguments[1];
+    scatter s = { out, arguments[2], arguments[3],
+                  arguments[4] ? *(const REAL*)arguments[4] : (REAL)1,
+                  (int64_t)arguments[5], (int64_t)arguments[6], (int64_t)arguments[7],
+                  (int64_t)arguments[8], (int64_t)arguments[9] };
+    if (out != base) memcpy(out, base, (size_t)(s.rows * s.width) * sizeof(REAL));
+    if (s.rows > 0) mg_parallel(scatter_columns, &s, s.count * s.width / 65536);
 }

@@ -25,6 +25,7 @@ __all__ = [
     "gemm_step",
     "gemv_step",
     "product_source",
+    "scatter_step",
     "zero_step",
 ]
 
@@ -244,6 +245,37 @@ def gemv_step(
         _check_rows(what, stride, 1)
     cells = [out, a, x, y, alpha, beta, int(transpose), m, n, row, stride_out, stride_x, stride_y]
     return _function("mg_gemv", dtype), cells
+
+
+def scatter_step(
+    dtype: Any, out: int, base: int, values: int, positions: int, rows: int, count: int,
+    width: int, *, alpha: int = 0, wrap: bool = False, wide: bool = True,
+) -> Step:  # fmt: skip
+    """Return the step that adds rows, times alpha, to those of `base` at positions.
+
+    Parameters
+    ----------
+    dtype
+        float32 or float64, of everything but the positions.
+    out, base, values, positions : int
+        Addresses of the result and of the base (rows, width), of the values (count, width) and of
+        their positions. `out` may be `base`: only the rows at the positions are touched then.
+    rows, count, width : int
+        Sizes. Zero is fine.
+    alpha : int
+        Address of one element, or 0 for the value 1.
+    wrap : bool
+        Positions are taken modulo `rows`; else those outside become the nearest inside.
+    wide : bool
+        Positions have 64 bits, else 32.
+
+    Returns
+    -------
+    (int, list of int)
+        Function and cells: 0 out, 1 base, 2 values, 3 positions, 4 alpha, 5-7 sizes, 8-9 flags.
+    """
+    cells = [out, base, values, positions, alpha, rows, count, width, int(wrap), int(wide)]
+    return _function("mg_scatter_rows", dtype), cells
 
 
 def copy_step(out: int, source: int, size: int) -> Step:

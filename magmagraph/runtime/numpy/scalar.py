@@ -15,6 +15,8 @@ from functools import cache
 
 import numpy as np
 
+from .scalar_special import DOUBLE, SINGLE
+
 __all__ = ["HELPERS", "LIBM", "computing_type", "prelude", "resolve", "suffix", "vector_math"]
 
 # Functions of the C library, by the name that expressions use; "f" follows for float.
@@ -257,7 +259,7 @@ def _definitions() -> dict[str, str]:
         family = {
             **_FLOAT,
             "erfinv_fit": _ERFINV_FIT,
-            **(_FLOAT_ONLY_SINGLE if f else _FLOAT_ONLY_DOUBLE),
+            **(_FLOAT_ONLY_SINGLE | SINGLE if f else _FLOAT_ONLY_DOUBLE | DOUBLE),
         }
         ends = {"lowest": "-INFINITY", "highest": "INFINITY"}
         table |= _filled(family, T=name, s=s, f=f, **ends)

@@ -1,0 +1,830 @@
+"""Normalizations: values brought to mean 0 and variance 1, or to length 1, over some axes.
+
+Each is one kernel and so is its gradient: normalized values are products with a reciprocal root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..graph import Node
+from ..op import BadSample, Call, Composite, Kind, Sample
+from ..ops.arrange import reshape
+from ..ops.axes import CUBE, MATRIX, axes_of
+from ..ops.comparison import maximum
+from ..ops.convert import as_node, cast
+from ..ops.elementwise import add, divide, multiply, power, subtract
+from ..ops.math import rsqrt
+from ..ops.pieces import pad
+from ..ops.slicing import cut
+from ..ops.statistics import mean, norm, variance
+from .operands import Axes, along, like, wide
+
+__all__ = [
+    "batch_norm",
+    "batch_statistics",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "local_response_norm",
+    "normalize",
+    "rms_norm",
+    "running_statistics",
+    "standardize",
+]
+
+
+def _normalized(
+    call: Call,
+    x: Node,
+    centered: Node,
+    var: Node,
+    scale: Any,
+    offset: Any,
+    axes: Sequence[int],
+    eps: float,
+) -> Node:
+    result = multiply(centered, rsqrt(add(var, eps)))
+    if scale is not None:
+        result = multiply(result, along(call, "scale", scale, x, axes))
+    if offset is not None:
+        result = add(result, along(call, "offset", offset, x, axes))
+    return result
+
+
+def layer_norm(
+    x: Any, scale: Any = None, offset: Any = None, axis: Axes = -1, eps: float = 1e-5
+) -> Node:
+    """Bring each row to mean 0 and variance 1, then scale and shift it.
+
+    ``(x - mean) / sqrt(variance + eps) * scale + offset``; J. Ba, J. Kiros, G. Hinton, "Layer
+    normalization", 2016.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    scale, offset
+        Of the extents of the normalized axes (or scalars); left out unless said.
+    axis
+        The axis, or axes, that mean and variance are taken along.
+    eps
+        Added to the variance.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If `scale` or `offset` have other extents than the normalized axes.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.layer_norm([[1.0, 3.0], [10.0, 30.0]], eps=0.0).eval()
+    array([[-1.,  1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    node = wide(x)
+    call = Call(LAYER_NORM, (node,))
+    axes = axes_of(call, axis, node.ndim)
+    centered = subtract(node, mean(node, axes, keepdims=True))
+    var = mean(multiply(centered, centered), axes, keepdims=True)
+    return like(_normalized(call, node, centered, var, scale, offset, axes, eps), x)
+
+
+def rms_norm(
+    x: Any, scale: Any = None, axis: Axes = -1, eps: float | None = None
+) -> Node:
+    """Divide each row by the root of its mean square, then scale it.
+
+    ``x / sqrt(mean(x**2) + eps) * scale``; B. Zhang, R. Sennrich, "Root mean square layer
+    normalization", NeurIPS 2019, equation 4.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    scale
+        Of the extents of the normalized axes (or a scalar); left out unless said.
+    axis
+        The axis, or axes, that the mean square is taken along.
+    eps
+        Added to the mean square: the rounding unit of the dtype that is computed in, unless said.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If `scale` has other extents than the normalized axes.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.rms_norm([[1.0, 7.0], [30.0, 40.0]], eps=0.0).eval().round(4)
+    array([[0.2   , 1.4   ],
+           [0.8485, 1.1314]], dtype=float32)
+    """
+    node = wide(x)
+    call = Call(RMS_NORM, (node,))
+    axes = axes_of(call, axis, node.ndim)
+    least = float(np.finfo(node.dtype).eps) if eps is None else eps
+    square_mean = mean(multiply(node, node), axes, keepdims=True)
+    return like(_normalized(call, node, node, square_mean, scale, None, axes, least), x)
+
+
+def standardize(x: Any, axis: Axes = -1, eps: float = 1e-5) -> Node:
+    """Bring each row to mean 0 and variance 1: `layer_norm` without parameters.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        The axis, or axes, that mean and variance are taken along.
+    eps
+        Added to the variance.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.standardize([1.0, 3.0], eps=0.0).eval()
+    array([-1.,  1.], dtype=float32)
+    """
+    node = wide(x)
+    axes = axes_of(Call(STANDARDIZE, (node,)), axis, node.ndim)
+    return like(layer_norm(node, axis=axes, eps=eps), x)
+
+
+def normalize(x: Any, ord: Any = 2, axis: Axes = -1, eps: float = 1e-12) -> Node:
+    """Divide vectors by their length.
+
+    ``x / max(norm(x, ord), eps)`` along axes.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    ord
+        Which length: as for `norm`.
+    axis
+        The axis, or axes, of the vectors' elements.
+    eps
+        The smallest length that is divided by: vectors of zeros stay so.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.normalize([[3.0, 4.0], [0.0, 0.0]]).eval()
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    node = wide(x)
+    axes = axes_of(Call(NORMALIZE, (node,)), axis, node.ndim)
+    return like(divide(node, maximum(norm(node, ord, tuple(axes), keepdims=True), eps)), x)
+
+
+def group_norm(
+    x: Any,
+    groups: int,
+    scale: Any = None,
+    offset: Any = None,
+    *,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> Node:
+    """Bring groups of channels of each sample to mean 0 and variance 1, then scale and shift.
+
+    Y. Wu, K. He, "Group normalization", ECCV 2018.
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(N, C, ...)``; ints become floats.
+    groups
+        The number of groups, which divides the number of channels.
+    scale, offset
+        Of shape ``(C,)`` (or scalars); left out unless said.
+    eps
+        Added to the variance.
+    axis
+        The axis of the channels. The first axis is that of the samples.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If `groups` does not divide the number of channels, or a parameter has another extent.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.group_norm([[1.0, 3.0, 10.0, 30.0]], 2, eps=0.0).eval()
+    array([[-1.,  1., -1.,  1.]], dtype=float32)
+    """
+    node = wide(x)
+    call = Call(GROUP_NORM, (node,))
+    axis = call.axis(axis, node.ndim)
+    if axis == 0:
+        raise call.shape_error(
+            "axis=0 is that of the samples", need="channels on another axis than the first"
+        )
+    channels = node.shape[axis]
+    if not isinstance(groups, int) or groups < 1:
+        raise call.shape_error(f"groups={groups!r}", need="a positive int")
+    if not isinstance(channels, int) or channels % groups:
+        raise call.shape_error(
+            f"{groups} groups of {channels} channels",
+            need="a number of channels, known here, that the number of groups divides",
+        )
+    parts = (*node.shape[:axis], groups, channels // groups, *node.shape[axis + 1 :])
+    split = reshape(node, parts)
+    axes = [i for i in range(1, split.ndim) if i != axis]
+    _, var, centered = _statistics(split, axes)
+    result = multiply(centered, rsqrt(add(var, eps)))
+    # Parameters are split as the channels are, so that no reshape stands within the kernel.
+    line = (*[1] * axis, groups, channels // groups, *[1] * (node.ndim - axis - 1))
+    if scale is not None:
+        factor = along(call, "scale", scale, node, [axis])
+        result = multiply(result, reshape(factor, line) if factor.ndim else factor)
+    if offset is not None:
+        shift = along(call, "offset", offset, node, [axis])
+        result = add(result, reshape(shift, line) if shift.ndim else shift)
+    return like(reshape(result, node.shape), x)
+
+
+def instance_norm(
+    x: Any, scale: Any = None, offset: Any = None, *, eps: float = 1e-5, axis: int = 1
+) -> Node:
+    """Bring each channel of each sample to mean 0 and variance 1, then scale and shift it.
+
+    D. Ulyanov, A. Vedaldi, V. Lempitsky, "Instance normalization: the missing ingredient for fast
+    stylization", 2016.
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(N, C, ...)`` with at least three axes; ints become floats.
+    scale, offset
+        Of shape ``(C,)`` (or scalars); left out unless said.
+    eps
+        Added to the variance.
+    axis
+        The axis of the channels. The first axis is that of the samples.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If there are no axes beside those of samples and channels, or a parameter has another
+        extent than the channels.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.instance_norm([[[1.0, 3.0], [10.0, 30.0]]], eps=0.0).eval()
+    array([[[-1.,  1.],
+            [-1.,  1.]]], dtype=float32)
+    """
+    node = wide(x)
+    call = Call(INSTANCE_NORM, (node,))
+    axis = call.axis(axis, node.ndim)
+    others = [i for i in range(1, node.ndim) if i != axis]
+    if axis == 0 or not others:
+        raise call.shape_error(
+            f"channels on axis {axis} of {node.ndim}",
+            need="axes beside the first, of the samples, and that of the channels",
+        )
+    _, var, centered = _statistics(node, others)
+    return like(_normalized(call, node, centered, var, scale, offset, [axis], eps), x)
+
+
+def local_response_norm(
+    x: Any,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    *,
+    axis: int = 1,
+) -> Node:
+    """Divide each channel by a power of the mean square of those near to it.
+
+    ``x / (k + alpha * mean(x**2 over size channels))**beta``, with zeros beyond the first and the
+    last channel; A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet classification with deep
+    convolutional neural networks", NIPS 2012, section 3.3 (with a mean in the place of the sum).
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(N, C, ...)``; ints become floats.
+    size
+        How many channels: ``size // 2`` before and the rest from it on.
+    alpha, beta, k
+        As in the formula.
+    axis
+        The axis of the channels.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If `size` is not a positive int, or the axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.local_response_norm([[1.0, 2.0]], 2, alpha=1.0, beta=1.0, k=0.0).eval().round(4)
+    array([[2. , 0.8]], dtype=float32)
+    """
+    node = wide(x)
+    call = Call(LOCAL_RESPONSE_NORM, (node,))
+    axis = call.axis(axis, node.ndim)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise call.shape_error(f"size={size!r}", need="a positive int")
+    squares = multiply(node, node)
+    widths = [(0, 0)] * node.ndim
+    widths[axis] = (size // 2, (size - 1) // 2)
+    padded = pad(squares, widths)
+    total = cut(padded, axis, 0, node.shape[axis])
+    for start in range(1, size):
+        total = add(total, cut(padded, axis, start, node.shape[axis]))
+    return like(multiply(node, power(add(multiply(total, alpha / size), k), -beta)), x)
+
+
+def _other_axes(call: Call, axis: int, ndim: int) -> tuple[int, list[int]]:
+    axis = call.axis(axis, ndim)
+    others = [i for i in range(ndim) if i != axis]
+    if not others:
+        raise call.shape_error(
+            "an operand of one axis has no batch", need="at least one axis beside the channels"
+        )
+    return axis, others
+
+
+def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
+    """Return mean and variance of each channel, over all other axes.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        The axis of the channels.
+
+    Returns
+    -------
+    mean, variance : Node
+        Of one axis, the channels'; the variance is divided by the number of elements.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mean, var = mg.batch_statistics([[1.0, 5.0], [3.0, 5.0]])
+    >>> mean.eval(), var.eval()
+    (array([2., 5.], dtype=float32), array([1., 0.], dtype=float32))
+    """
+    node = wide(x)
+    axis, others = _other_axes(Call(BATCH_STATISTICS, (node,)), axis, node.ndim)
+    average, var, _ = _statistics(node, others)
+    extent = (node.shape[axis],)
+    return like(reshape(average, extent), x), like(reshape(var, extent), x)
+
+
+def _statistics(x: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:
+    average = mean(x, axes, keepdims=True)
+    centered = subtract(x, average)
+    return average, mean(multiply(centered, centered), axes, keepdims=True), centered
+
+
+def batch_norm(
+    x: Any,
+    scale: Any = None,
+    offset: Any = None,
+    running_mean: Any = None,
+    running_var: Any = None,
+    *,
+    training: bool = True,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> Node:
+    """Bring each channel to mean 0 and variance 1 over the batch, then scale and shift it.
+
+    S. Ioffe, C. Szegedy, "Batch normalization: accelerating deep network training by reducing
+    internal covariate shift", ICML 2015.
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(N, C, ...)``; ints become floats.
+    scale, offset
+        Of shape ``(C,)``; left out unless said.
+    running_mean, running_var
+        Of shape ``(C,)``: used in the place of the batch's own where `training` is False. See
+        `running_statistics` for how to keep them.
+    training
+        Whether the statistics are the batch's.
+    eps
+        Added to the variance.
+    axis
+        The axis of the channels.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If a parameter is not of shape ``(C,)``, or running statistics are needed and missing.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.batch_norm([[1.0, 5.0], [3.0, 9.0]], eps=0.0).eval()
+    array([[-1., -1.],
+           [ 1.,  1.]], dtype=float32)
+    """
+    node = wide(x)
+    call = Call(BATCH_NORM, (node,))
+    axis, others = _other_axes(call, axis, node.ndim)
+    if training:
+        _, var, centered = _statistics(node, others)
+    else:
+        if running_mean is None or running_var is None:
+            raise call.shape_error(
+                "training=False without running statistics",
+                need="running_mean= and running_var=",
+                mend="variables that running_statistics renews while training",
+            )
+        centered = subtract(node, along(call, "running_mean", running_mean, node, [axis]))
+        var = along(call, "running_var", running_var, node, [axis])
+    return like(_normalized(call, node, centered, var, scale, offset, [axis], eps), x)
+
+
+def running_statistics(
+    x: Any, running_mean: Any, running_var: Any, *, momentum: float = 0.1, axis: int = 1
+) -> tuple[Node, Node]:
+    """Return what running statistics become after a batch that `batch_norm` normalizes.
+
+    Parameters
+    ----------
+    x
+        What is normalized.
+    running_mean, running_var
+        The statistics so far, of shape ``(C,)``: variables, as a rule.
+    momentum
+        Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
+    axis
+        The axis of the channels.
+
+    Returns
+    -------
+    mean, variance : Node
+        The new values, for ``updates=``. The batch's variance enters unbiased.
+
+    Raises
+    ------
+    ShapeError
+        If the statistics have another shape than the channels.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mean, var = mg.var("mean", init=[0.0]), mg.var("var", init=[1.0])
+    >>> new_mean, new_var = mg.running_statistics([[1.0], [3.0]], mean, var)
+    >>> mg.function([], [], updates={mean: new_mean, var: new_var})()
+    []
+    >>> mean.value, var.value
+    (array([0.2], dtype=float32), array([1.1], dtype=float32))
+    """
+    node = wide(x)
+    call = Call(RUNNING_STATISTICS, (node,))
+    axis, others = _other_axes(call, axis, node.ndim)
+    batch_mean, _ = batch_statistics(node, axis)
+    unbiased = variance(node, others, ddof=1)
+    return (
+        _blended(call, "running_mean", running_mean, batch_mean, momentum),
+        _blended(call, "running_var", running_var, unbiased, momentum),
+    )
+
+
+def _blended(call: Call, name: str, held: Any, batch: Node, momentum: float) -> Node:
+    old = as_node(held)
+    if old.ndim != 1:
+        raise call.shape_error(f"{name} has shape {old.shape}", need=f"shape {batch.shape}")
+    call.unify(old.shape[0], batch.shape[0], f"extents of {name} and of the channels")
+    return cast(add(multiply(old, 1.0 - momentum), multiply(batch, momentum)), old.dtype)
+
+
+# Records.
+
+
+def _layer_norm_reference(
+    x: np.ndarray, scale: Any = None, offset: Any = None, axis: Any = -1, eps: float = 1e-5
+) -> Any:
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    result = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
+    result = result if scale is None else result * scale
+    return result if offset is None else result + offset
+
+
+def _batch_norm_reference(
+    x: np.ndarray,
+    scale: Any = None,
+    offset: Any = None,
+    running_mean: Any = None,
+    running_var: Any = None,
+    training: bool = True,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> Any:
+    rows = np.moveaxis(x, axis, -1)
+    axes = tuple(range(rows.ndim - 1))
+    average = rows.mean(axes) if training else running_mean
+    var = rows.var(axes) if training else running_var
+    result = (rows - average) / np.sqrt(var + eps)
+    result = result if scale is None else result * scale
+    return np.moveaxis(result if offset is None else result + offset, -1, axis)
+
+
+def _rms_reference(x: np.ndarray, scale: Any = None, axis: Any = -1, eps: Any = None) -> Any:
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    result = x / np.sqrt(np.mean(x * x, axes, keepdims=True) + (0.0 if eps is None else eps))
+    return result if scale is None else result * scale
+
+
+def _group_reference(
+    x: np.ndarray,
+    groups: int,
+    scale: Any = None,
+    offset: Any = None,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> Any:
+    rows = np.moveaxis(x, axis, 1)
+    result = np.empty_like(rows)
+    width = rows.shape[1] // groups
+    for sample, out in zip(rows, result, strict=True):
+        for at in range(0, rows.shape[1], width):
+            part = sample[at : at + width]
+            out[at : at + width] = (part - part.mean()) / np.sqrt(part.var() + eps)
+    line = (-1, *[1] * (rows.ndim - 2))
+    result = result if scale is None else result * np.reshape(scale, line)
+    result = result if offset is None else result + np.reshape(offset, line)
+    return np.moveaxis(result, 1, axis)
+
+
+def _response_reference(
+    x: np.ndarray, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = 1
+) -> Any:
+    rows = np.moveaxis(x, axis, 0)
+    result = np.empty_like(rows)
+    for i in range(len(rows)):
+        low, high = max(0, i - size // 2), min(len(rows), i + (size - 1) // 2 + 1)
+        near = np.sum(rows[low:high] ** 2, axis=0) / size
+        result[i] = rows[i] / (k + alpha * near) ** beta
+    return np.moveaxis(result, 0, axis)
+
+
+_CHANNELS = np.array([1.2, -0.4, 0.7])
+_SIX = np.cos(np.arange(36.0)).reshape(2, 6, 3)
+
+RMS_NORM = Composite(
+    name="rms_norm",
+    kind=Kind.REDUCTION,
+    function=rms_norm,
+    doc="Rows of mean square 1, scaled.",
+    samples=lambda: [
+        Sample((MATRIX,)),
+        Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3])), {"eps": 0.1}),
+        Sample((CUBE, 1.0 + CUBE[0]), {"axis": (1, 2)}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX, np.ones(2)),
+            ShapeError,
+            "rms_norm: extents of scale and of axis 1 differ: 2 and 3",
+        )
+    ],
+    reference=_rms_reference,
+    numerics="reassoc",
+)
+STANDARDIZE = Composite(
+    name="standardize",
+    kind=Kind.REDUCTION,
+    function=standardize,
+    doc="Rows of mean 0 and variance 1.",
+    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2), "eps": 0.01})],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,), ShapeError, "standardize: axis=2 is out of range for 2 axes", {"axis": 2}
+        )
+    ],
+    reference=lambda x, axis=-1, eps=1e-5: _layer_norm_reference(x, axis=axis, eps=eps),
+    numerics="reassoc",
+)
+NORMALIZE = Composite(
+    name="normalize",
+    kind=Kind.REDUCTION,
+    function=normalize,
+    doc="Vectors of length 1.",
+    samples=lambda: [
+        Sample((MATRIX,)),
+        Sample((CUBE,), {"axis": (0, 2), "ord": 1}),
+        Sample((np.zeros((2, 3)),), gradient=(), reason="zeros have no direction"),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,), ShapeError, "normalize: axis=2 is out of range for 2 axes", {"axis": 2}
+        )
+    ],
+    reference=lambda x, ord=2, axis=-1, eps=1e-12: (
+        x / np.maximum(np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=True), eps)
+    ),
+    numerics="reassoc",
+)
+GROUP_NORM = Composite(
+    name="group_norm",
+    kind=Kind.LAYOUT,
+    function=group_norm,
+    doc="Groups of channels of mean 0 and variance 1, scaled and shifted.",
+    samples=lambda: [
+        Sample((_SIX, 3)),
+        Sample((_SIX, 2, np.linspace(0.5, 1.5, 6), np.linspace(-1.0, 1.0, 6)), {"eps": 0.1}),
+        Sample((_SIX, 1), {"axis": -1}),
+    ],
+    bad_samples=lambda: [
+        BadSample((_SIX, 4), ShapeError, "group_norm: 4 groups of 6 channels"),
+        BadSample((_SIX, 2), ShapeError, "group_norm: axis=0 is that of the samples", {"axis": 0}),
+        BadSample((_SIX, 0), ShapeError, "group_norm: groups=0"),
+    ],
+    reference=_group_reference,
+    numerics="reassoc",
+)
+INSTANCE_NORM = Composite(
+    name="instance_norm",
+    kind=Kind.REDUCTION,
+    function=instance_norm,
+    doc="Channels of each sample of mean 0 and variance 1, scaled and shifted.",
+    samples=lambda: [
+        Sample((CUBE,)),
+        Sample((CUBE, _CHANNELS, _CHANNELS - 0.5), {"eps": 0.01}),
+        Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3])), {"axis": -1}),
+    ],
+    bad_samples=lambda: [
+        BadSample((MATRIX,), ShapeError, "instance_norm: channels on axis 1 of 2"),
+        BadSample(
+            (CUBE, np.ones(2)),
+            ShapeError,
+            "instance_norm: extents of scale and of axis 1 differ: 2 and 3",
+        ),
+    ],
+    reference=lambda x, scale=None, offset=None, eps=1e-5, axis=1: _group_reference(
+        x, x.shape[axis], scale, offset, eps, axis
+    ),
+    numerics="reassoc",
+)
+LOCAL_RESPONSE_NORM = Composite(
+    name="local_response_norm",
+    kind=Kind.LAYOUT,
+    function=local_response_norm,
+    doc="Channels divided by a power of the mean square of those near.",
+    samples=lambda: [
+        Sample((_SIX,), {"size": 3, "alpha": 0.5}),
+        Sample((_SIX,), {"size": 4, "alpha": 2.0, "beta": 0.5, "k": 2.0, "axis": -1}),
+    ],
+    bad_samples=lambda: [
+        BadSample((_SIX,), ShapeError, "local_response_norm: size=0", {"size": 0})
+    ],
+    reference=_response_reference,
+)
+LAYER_NORM = Composite(
+    name="layer_norm",
+    kind=Kind.REDUCTION,
+    function=layer_norm,
+    doc="Rows of mean 0 and variance 1, scaled and shifted.",
+    samples=lambda: [
+        Sample((MATRIX,)),
+        Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3]), np.array([0.1, 0.2, -0.3, 0.0]))),
+        Sample((CUBE, 1.0 + CUBE[0], CUBE[1]), {"axis": (1, 2)}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX, np.ones(2)),
+            ShapeError,
+            "layer_norm: extents of scale and of axis 1 differ: 2 and 3",
+        )
+    ],
+    reference=_layer_norm_reference,
+    numerics="reassoc",
+)
+BATCH_STATISTICS = Composite(
+    name="batch_statistics",
+    kind=Kind.REDUCTION,
+    function=batch_statistics,
+    doc="Mean and variance of each channel.",
+    samples=lambda: [Sample((CUBE,))],
+    reference=lambda x, axis=1: (x.mean((0, 2)), x.var((0, 2))),
+    numerics="reassoc",
+)
+BATCH_NORM = Composite(
+    name="batch_norm",
+    kind=Kind.REDUCTION,
+    function=batch_norm,
+    doc="Channels of mean 0 and variance 1 over the batch, scaled and shifted.",
+    samples=lambda: [
+        Sample((CUBE,)),
+        Sample((CUBE, _CHANNELS, _CHANNELS - 0.5)),
+        Sample(
+            (CUBE, _CHANNELS, 0.5 - _CHANNELS, _CHANNELS, 1.0 + _CHANNELS**2), {"training": False}
+        ),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "batch_norm: training=False without running statistics",
+            {"training": False},
+        ),
+        BadSample((MATRIX[0],), ShapeError, "batch_norm: axis=1 is out of range for 1 axes"),
+    ],
+    reference=_batch_norm_reference,
+    numerics="reassoc",
+)
+RUNNING_STATISTICS = Composite(
+    name="running_statistics",
+    kind=Kind.REDUCTION,
+    function=running_statistics,
+    doc="Running mean and variance after a batch.",
+    samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
+    bad_samples=lambda: [
+        BadSample(
+            (CUBE, _CHANNELS[:2], _CHANNELS),
+            ShapeError,
+            "running_statistics: extents of running_mean and of the channels differ: 2 and 3",
+        )
+    ],
+    reference=lambda x, mean, var, momentum: (
+        (1 - momentum) * mean + momentum * x.mean((0, 2)),
+        (1 - momentum) * var + momentum * x.var((0, 2), ddof=1),
+    ),
+    numerics="reassoc",
+)
+
+RECORDS = (
+    LAYER_NORM,
+    RMS_NORM,
+    STANDARDIZE,
+    NORMALIZE,
+    GROUP_NORM,
+    INSTANCE_NORM,
+    LOCAL_RESPONSE_NORM,
+    BATCH_STATISTICS,
+    BATCH_NORM,
+    RUNNING_STATISTICS,
+)

@@ -1,0 +1,307 @@
+"""Probabilities of scores: softmax, its kin and its logarithm, and samples of it.
+
+A maximum that only guards against overflow is taken as a constant, so that the graphs of the
+gradients stay small.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError, message
+from ..graph import Node
+from ..losses import shifted
+from ..op import BadSample, Call, Composite, Kind, Sample
+from ..ops.axes import CUBE, MATRIX, axes_of
+from ..ops.control import stop_gradient
+from ..ops.convert import cast
+from ..ops.elementwise import add, divide, negative, subtract
+from ..ops.index import is_class
+from ..ops.leaf import extent
+from ..ops.math import exp, log
+from ..ops.random import uniform
+from ..ops.reduction import argmax, sum
+from ..ops.statistics import logsumexp
+from .operands import Axes, like, wide
+
+__all__ = ["gumbel_softmax", "log_softmax", "logmeanexp", "softmax", "softmin"]
+
+
+def softmax(x: Any, axis: Axes = -1) -> Node:
+    """Turn scores into probabilities: ``exp(x) / sum(exp(x))`` along axes, without overflow.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        The axis, or axes, that the probabilities add up to 1 along.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.softmax([1000.0, 1000.0, 0.0]).eval()
+    array([0.5, 0.5, 0. ], dtype=float32)
+    """
+    score = wide(x)
+    axes = axes_of(Call(SOFTMAX, (score,)), axis, score.ndim)
+    power = exp(shifted(score, axes))
+    return like(divide(power, sum(power, axes, keepdims=True)), x)
+
+
+def log_softmax(x: Any, axis: Axes = -1) -> Node:
+    """Return the logarithm of `softmax`, exact also where a probability underflows.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        The axis, or axes, that the probabilities add up to 1 along.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.log_softmax([0.0, -10000.0]).eval()
+    array([     0., -10000.], dtype=float32)
+    """
+    score = wide(x)
+    axes = axes_of(Call(LOG_SOFTMAX, (score,)), axis, score.ndim)
+    shift = shifted(score, axes)
+    return like(subtract(shift, log(sum(exp(shift), axes, keepdims=True))), x)
+
+
+def softmin(x: Any, axis: Axes = -1) -> Node:
+    """Return the softmax of the negatives: the smallest score has the largest probability.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        The axis, or axes, that the probabilities add up to 1 along.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.softmin([1000.0, 0.0, 0.0]).eval()
+    array([0. , 0.5, 0.5], dtype=float32)
+    """
+    score = wide(x)
+    axes = axes_of(Call(SOFTMIN, (score,)), axis, score.ndim)
+    return like(softmax(negative(score), axes), x)
+
+
+def logmeanexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Compute log(mean(exp(x))) along axes without overflow.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        An axis, several, or None for all.
+    keepdims
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Node
+        Of the float dtype, without the reduced axes (unless `keepdims`).
+
+    Raises
+    ------
+    ShapeError
+        If an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.logmeanexp([[1000.0, 1000.0]], axis=1).eval()
+    array([1000.], dtype=float32)
+    """
+    score = wide(x)
+    total = logsumexp(score, axis, keepdims)
+    axes = range(score.ndim) if axis is None else axes_of(
+        Call(LOGMEANEXP, (score,)), axis, score.ndim
+    )
+    count: Any = 1
+    for each in axes:
+        count = count * score.shape[each]
+    if isinstance(count, int):
+        return like(subtract(total, math.log(count) if count else -math.inf), x)
+    return like(subtract(total, log(cast(extent(count), total.dtype))), x)
+
+
+def gumbel_softmax(
+    x: Any, temperature: Any = 1.0, *, axis: int = -1, hard: bool = False
+) -> Node:
+    """Draw a relaxed sample of the classes that scores make likely.
+
+    ``softmax((x + g) / temperature)``, the elements of g being independent draws from the Gumbel
+    distribution; E. Jang, S. Gu, B. Poole, "Categorical reparameterization with Gumbel-softmax",
+    ICLR 2017, equation 2.
+
+    Parameters
+    ----------
+    x
+        Node or array of logits; ints become floats.
+    temperature
+        Positive: the lower, the nearer to one-hot rows. A number or a node.
+    axis
+        The axis of the classes.
+    hard
+        Return one-hot rows; their gradient is that of the relaxed sample.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`; another sample at every call.
+
+    Raises
+    ------
+    ShapeError
+        If the axis is out of range, or `temperature` is a number that is not positive.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.random.seed(0)
+    >>> mg.gumbel_softmax([0.0, 50.0, 0.0], hard=True).eval()
+    array([0., 1., 0.], dtype=float32)
+    """
+    score = wide(x)
+    axis = Call(GUMBEL_SOFTMAX, (score,)).axis(axis, score.ndim)
+    if not isinstance(temperature, Node) and not temperature > 0:
+        raise ShapeError(
+            message(f"gumbel_softmax: temperature={temperature}", need="temperature > 0")
+        )
+    # Draws lie in (0, 1]; where one is 1, the tiny addend keeps the outer logarithm finite.
+    draw = subtract(1.0, uniform(score.shape, dtype=score.dtype))
+    noise = negative(log(subtract(np.finfo(score.dtype).tiny, log(draw))))
+    relaxed = softmax(divide(add(score, noise), temperature), axis)
+    if not hard:
+        return like(relaxed, x)
+    chosen = cast(is_class(argmax(relaxed, axis), score.shape[axis], axis), score.dtype)
+    # The first two terms cancel in the value; the last one alone has a gradient.
+    straight = add(stop_gradient(subtract(chosen, relaxed)), relaxed)
+    return like(straight, x)
+
+
+# Records.
+
+
+def _softmax_reference(x: np.ndarray, axis: Any = -1) -> np.ndarray:
+    axis = tuple(axis) if isinstance(axis, (tuple, list)) else axis
+    power = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    result: np.ndarray = power / power.sum(axis=axis, keepdims=True)
+    return result
+
+
+def _logmeanexp_reference(x: np.ndarray, axis: Any = None, keepdims: bool = False) -> Any:
+    top = x.max()
+    return np.log(np.mean(np.exp(x - top), axis=axis, keepdims=keepdims)) + top
+
+
+SOFTMAX = Composite(
+    name="softmax",
+    kind=Kind.REDUCTION,
+    function=softmax,
+    doc="exp(x) / sum(exp(x)) along axes.",
+    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
+    bad_samples=lambda: [
+        BadSample((MATRIX,), ShapeError, "softmax: axis=2 is out of range for 2 axes", {"axis": 2})
+    ],
+    reference=_softmax_reference,
+    numerics="reassoc",
+)
+LOG_SOFTMAX = Composite(
+    name="log_softmax",
+    kind=Kind.REDUCTION,
+    function=log_softmax,
+    doc="The logarithm of softmax.",
+    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": 1})],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,), ShapeError, "log_softmax: axis=2 is out of range for 2 axes", {"axis": 2}
+        )
+    ],
+    reference=lambda x, axis=-1: np.log(_softmax_reference(x, axis)),
+    numerics="reassoc",
+)
+SOFTMIN = Composite(
+    name="softmin",
+    kind=Kind.REDUCTION,
+    function=softmin,
+    doc="Softmax of the negatives.",
+    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
+    bad_samples=lambda: [
+        BadSample((MATRIX,), ShapeError, "softmin: axis=2 is out of range for 2 axes", {"axis": 2})
+    ],
+    reference=lambda x, axis=-1: _softmax_reference(-x, axis),
+    numerics="reassoc",
+)
+LOGMEANEXP = Composite(
+    name="logmeanexp",
+    kind=Kind.REDUCTION,
+    function=logmeanexp,
+    doc="Compute log(mean(exp(x))) along axes without overflow.",
+    samples=lambda: [
+        Sample((MATRIX,)),
+        Sample((CUBE,), {"axis": 1}),
+        Sample((CUBE + 500.0,), {"axis": (0, -1), "keepdims": True}),
+    ],
+    reference=_logmeanexp_reference,
+    numerics="reassoc",
+)
+GUMBEL_SOFTMAX = Composite(
+    name="gumbel_softmax",
+    kind=Kind.RANDOM,
+    function=gumbel_softmax,
+    doc="A relaxed sample of the classes that scores make likely.",
+    samples=lambda: [Sample((MATRIX,))],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "gumbel_softmax: temperature=0.0",
+            {"temperature": 0.0},
+        )
+    ],
+    reference=lambda x: x,
+)
+
+RECORDS = (SOFTMAX, LOG_SOFTMAX, SOFTMIN, LOGMEANEXP, GUMBEL_SOFTMAX)

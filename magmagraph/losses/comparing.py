@@ -1,0 +1,814 @@
+"""Losses that compare: scores with margins, embeddings with each other, distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import is_integer
+from ..errors import DTypeError, ShapeError
+from ..graph import Node
+from ..op import BadSample, Call, Composite, Kind, Sample
+from ..ops.activation import relu
+from ..ops.arrange import reshape, transpose
+from ..ops.comparison import greater, maximum, minimum, where
+from ..ops.contraction import matmul
+from ..ops.convert import as_node, cast
+from ..ops.elementwise import add, divide, multiply, square, subtract
+from ..ops.family import floating, floating_pair
+from ..ops.folding import restored
+from ..ops.index import arange, is_class
+from ..ops.math import exp, log
+from ..ops.reduction import sum
+from ..ops.statistics import mean, norm
+from ..types import Extent
+from .classification import cross_entropy
+from .common import check_reduction, loss_record, reduced, settled, weighted, wide_node
+
+__all__ = [
+    "cosine_embedding_loss",
+    "cosine_similarity",
+    "dice_loss",
+    "hinge",
+    "info_nce",
+    "kl_divergence",
+    "margin_ranking_loss",
+    "multi_margin",
+    "squared_hinge",
+    "triplet_margin_loss",
+]
+
+
+# Scores with margins.
+
+
+def _slack(scores: Any, labels: Any) -> tuple[Node, np.dtype]:
+    given, signs = floating_pair(scores, labels)
+    return relu(subtract(1.0, multiply(wide_node(given), wide_node(signs)))), given.dtype
+
+
+def hinge(scores: Any, labels: Any, *, weights: Any = None, reduction: str = "mean") -> Node:
+    """Compute ``max(0, 1 - labels * scores)``, the loss of support vector machines.
+
+    Parameters
+    ----------
+    scores
+        Node or array.
+    labels
+        -1 or 1, broadcast against the scores.
+    weights
+        Factors of the elements' losses, broadcast to them.
+    reduction
+        "mean" over all elements, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or of the broadcast shape with "none". At the margin the gradient is 0.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.hinge([0.5, 2.0, 1.0], [1.0, 1.0, -1.0], reduction="none").eval()
+    array([0.5, 0. , 2. ], dtype=float32)
+    """
+    loss, dtype = _slack(scores, labels)
+    return reduced("hinge", weighted(loss, weights), reduction, dtype)
+
+
+def squared_hinge(
+    scores: Any, labels: Any, *, weights: Any = None, reduction: str = "mean"
+) -> Node:
+    """Compute ``max(0, 1 - labels * scores)**2``: a hinge without a kink.
+
+    Parameters
+    ----------
+    scores
+        Node or array.
+    labels
+        -1 or 1, broadcast against the scores.
+    weights
+        Factors of the elements' losses, broadcast to them.
+    reduction
+        "mean" over all elements, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or of the broadcast shape with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.squared_hinge([0.5, 2.0, 1.0], [1.0, 1.0, -1.0], reduction="none").eval()
+    array([0.25, 0.  , 4.  ], dtype=float32)
+    """
+    loss, dtype = _slack(scores, labels)
+    return reduced("squared_hinge", weighted(square(loss), weights), reduction, dtype)
+
+
+def multi_margin(
+    scores: Any,
+    labels: Any,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Node:
+    """Compute by how much the score of the right class fails to lead every other by a margin.
+
+    ``sum_j weights[y] * max(0, margin - x[y] + x[j])**p / classes`` over all classes j but y;
+    K. Crammer, Y. Singer, "On the algorithmic implementation of multiclass kernel-based vector
+    machines", JMLR 2, 2001, with the sum in the place of the largest.
+
+    Parameters
+    ----------
+    scores
+        Node or array with an axis of classes.
+    labels
+        Integers, with one axis less: the classes y, which must lie in ``[0, classes)``.
+    p
+        1 or 2.
+    margin
+        The lead that is asked for.
+    axis
+        The axis of the classes.
+    weights
+        One factor for each class, of shape ``(classes,)``.
+    reduction
+        "mean" over everything but the classes, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or without the class axis with "none".
+
+    Raises
+    ------
+    DTypeError
+        If the labels are not integers.
+    ShapeError
+        If the shapes do not fit, or `p` is neither 1 nor 2.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.multi_margin([[0.5, 1.0, -3.0, 0.0]], mg.constant([1])).eval()
+    array(0.125, dtype=float32)
+    """
+    given, target = floating(scores), as_node(labels)
+    call = Call(MULTI_MARGIN, (given, target))
+    axis = call.axis(axis, given.ndim)
+    if p not in (1, 2):
+        raise call.shape_error(f"p={p}", need="1 or 2")
+    if not is_integer(target.dtype):
+        raise call.dtype_error(f"labels of dtype {target.dtype.name}", need="integers")
+    rows = (*given.shape[:axis], *given.shape[axis + 1 :])
+    if target.ndim != len(rows):
+        raise call.shape_error(
+            f"labels of {target.ndim} axes for scores of {given.ndim}", need="one axis less"
+        )
+    for left, right in zip(rows, target.shape, strict=True):
+        call.unify(left, right, "extents of scores and labels")
+    score = wide_node(given)
+    chosen = is_class(target, given.shape[axis], axis)
+    right_score = restored(sum(where(chosen, score, 0.0), axis), (axis,))
+    slack = relu(add(subtract(score, right_score), margin))
+    loss = mean(where(chosen, 0.0, square(slack) if p == 2 else slack), axis)
+    if weights is not None:
+        factors = as_node(weights)
+        if factors.ndim != 1:
+            raise call.shape_error(
+                f"weights has shape {factors.shape}", need=f"shape ({given.shape[axis]},)"
+            )
+        call.unify(factors.shape[0], given.shape[axis], "extents of weights and of the classes")
+        line: list[Extent] = [1] * given.ndim
+        line[axis] = factors.shape[0]
+        row = reshape(cast(factors, score.dtype), line)
+        loss = multiply(loss, sum(where(chosen, row, 0.0), axis))
+    return reduced("multi_margin", loss, reduction, given.dtype)
+
+
+def margin_ranking_loss(
+    first: Any, second: Any, labels: Any, *, margin: float = 0.0, reduction: str = "mean"
+) -> Node:
+    """Compute ``max(0, margin - labels * (first - second))``.
+
+    Parameters
+    ----------
+    first, second
+        Nodes or arrays of scores, broadcast against each other.
+    labels
+        1 where the first should be ranked higher, -1 where the second; broadcast to them.
+    margin
+        The lead that is asked for.
+    reduction
+        "mean" over all elements, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or of the broadcast shape with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.margin_ranking_loss([1.0, 2.0], [3.0, 1.0], [1.0, 1.0], reduction="none").eval()
+    array([2., 0.], dtype=float32)
+    """
+    left, right = floating_pair(first, second)
+    lead = subtract(wide_node(left), wide_node(right))
+    sign = cast(as_node(labels), lead.dtype)
+    loss = relu(subtract(margin, multiply(sign, lead)))
+    return reduced("margin_ranking_loss", loss, reduction, left.dtype)
+
+
+# Embeddings.
+
+
+def cosine_similarity(x: Any, y: Any, axis: int = -1, epsilon: float = 1e-8) -> Node:
+    """Compute the cosine of the angle between vectors.
+
+    ``sum(x * y) / (max(norm(x), epsilon) * max(norm(y), epsilon))`` along an axis.
+
+    Parameters
+    ----------
+    x, y
+        Nodes or arrays, broadcast against each other.
+    axis
+        The axis of the vectors' elements.
+    epsilon
+        The smallest length that is divided by: the similarity to a vector of zeros is 0.
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape without the axis, and the promoted float dtype.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast, or the axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.cosine_similarity([[3.0, 4.0]], [[6.0, 8.0]]).eval()
+    array([1.], dtype=float32)
+    """
+    left, right = floating_pair(x, y)
+    a, b = wide_node(left), wide_node(right)
+    inner = multiply(a, b)
+    axis = Call(COSINE_SIMILARITY, (left, right)).axis(axis, inner.ndim)
+    ends = axis - inner.ndim  # counts from the end: the axes that broadcasting adds are in front
+    lengths = [
+        maximum(norm(node, axis=ends) if node.ndim >= -ends else node, epsilon) for node in (a, b)
+    ]
+    return cast(divide(sum(inner, axis), multiply(*lengths)), left.dtype)
+
+
+def cosine_embedding_loss(
+    x: Any,
+    y: Any,
+    labels: Any,
+    *,
+    margin: float = 0.0,
+    axis: int = -1,
+    reduction: str = "mean",
+) -> Node:
+    """Compute how far pairs of vectors are from pointing the same way, or from not doing so.
+
+    ``1 - cosine`` where the label is 1, else ``max(0, cosine - margin)``.
+
+    Parameters
+    ----------
+    x, y
+        Nodes or arrays, broadcast against each other.
+    labels
+        1 for pairs that belong together, -1 for others; broadcast to the pairs.
+    margin
+        The largest cosine that costs nothing for pairs that do not belong together.
+    axis
+        The axis of the vectors' elements.
+    reduction
+        "mean" over all pairs, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or of the shape of the pairs with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x, y = [[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [2.0, 0.0]]
+    >>> mg.cosine_embedding_loss(x, y, mg.constant([1, -1]), reduction="none").eval()
+    array([1., 1.], dtype=float32)
+    """
+    left, right = floating_pair(x, y)
+    cosine = cosine_similarity(wide_node(left), wide_node(right), axis)
+    together = greater(as_node(labels), 0)
+    loss = where(together, subtract(1.0, cosine), relu(subtract(cosine, margin)))
+    return reduced("cosine_embedding_loss", loss, reduction, left.dtype)
+
+
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    axis: int = -1,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Node:
+    """Compute ``max(0, margin + d(anchor, positive) - d(anchor, negative))``.
+
+    V. Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional
+    neural networks", BMVC 2016.
+
+    Parameters
+    ----------
+    anchor, positive, negative
+        Nodes or arrays of vectors, broadcast against each other.
+    margin
+        How much farther the negative should be.
+    p
+        The distance d is the p-norm of the difference; its gradient is 0 where it is 0.
+    axis
+        The axis of the vectors' elements.
+    swap
+        Take ``min(d(anchor, negative), d(positive, negative))`` as the distance of the negative.
+    reduction
+        "mean" over all triplets, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or of the shape of the triplets with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.triplet_margin_loss([[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 1.0]]).eval()
+    array(5., dtype=float32)
+    """
+    first, second = floating_pair(anchor, positive)
+    first, third = floating_pair(first, negative)
+    at, near, far = (wide_node(cast(node, first.dtype)) for node in (first, second, third))
+    wanted = norm(subtract(at, near), p, axis)
+    other = norm(subtract(at, far), p, axis)
+    if swap:
+        other = minimum(other, norm(subtract(near, far), p, axis))
+    loss = relu(add(subtract(wanted, other), margin))
+    return reduced("triplet_margin_loss", loss, reduction, first.dtype)
+
+
+def info_nce(
+    anchors: Any,
+    positives: Any,
+    *,
+    temperature: Any = 0.1,
+    symmetric: bool = False,
+    reduction: str = "mean",
+) -> Node:
+    """Compute the contrastive loss of pairs within a batch.
+
+    The cross-entropy of finding, by cosine similarity over `temperature`, each anchor's own
+    partner among all positives; A. van den Oord, Y. Li, O. Vinyals, "Representation learning with
+    contrastive predictive coding", 2018, equation 4.
+
+    Parameters
+    ----------
+    anchors, positives
+        Nodes or arrays of shape ``(N, D)``: row i of both is a pair.
+    temperature
+        Divides the similarities: a number or a scalar node.
+    symmetric
+        Average with the loss of finding each positive's anchor.
+    reduction
+        "mean" over the pairs, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or of shape ``(N,)`` with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the operands are not two matrices of one shape.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.constant([[1.0, 0.0], [0.0, 1.0]])
+    >>> round(float(mg.info_nce(x, x, temperature=1.0).eval()), 4)
+    0.3133
+    """
+    left, right = floating_pair(anchors, positives)
+    call = Call(INFO_NCE, (left, right))
+    if left.ndim != 2 or right.ndim != 2:
+        raise call.shape_error(
+            f"operands of {left.ndim} and {right.ndim} axes", need="two matrices (N, D)"
+        )
+    for one, other, what in zip(left.shape, right.shape, ("rows", "columns"), strict=True):
+        call.unify(one, other, f"numbers of {what}")
+    check_reduction("info_nce", reduction)
+    a, b = (_unit(wide_node(node)) for node in (left, right))
+    scores = divide(matmul(a, transpose(b)), temperature)
+    own = arange(left.shape[0])
+    loss = cross_entropy(scores, own, reduction="none")
+    if symmetric:
+        other_way = cross_entropy(scores, own, axis=0, reduction="none")
+        loss = multiply(add(loss, other_way), 0.5)
+    return reduced("info_nce", loss, reduction, left.dtype)
+
+
+def _unit(x: Node) -> Node:
+    return divide(x, maximum(norm(x, axis=-1, keepdims=True), 1e-12))
+
+
+# Distributions.
+
+
+def kl_divergence(
+    log_predictions: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    log_target: bool = False,
+    reduction: str = "mean",
+) -> Node:
+    """Compute the Kullback-Leibler divergence of predictions from targets.
+
+    ``sum(t * (log(t) - log_predictions))`` along an axis; S. Kullback, R. Leibler, "On information
+    and sufficiency", Annals of Mathematical Statistics 22, 1951.
+
+    Parameters
+    ----------
+    log_predictions
+        Node or array of logarithms of probabilities.
+    targets
+        Probabilities, or with `log_target` their logarithms; broadcast against the predictions.
+        Where a target is 0 its term is 0.
+    axis
+        The axis of the classes, which are added up.
+    log_target
+        Whether `targets` holds logarithms.
+    reduction
+        "mean" over everything but the classes, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or without the class axis with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast, or the axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> logs = mg.log_softmax([[0.0, 0.0]])
+    >>> round(float(mg.kl_divergence(logs, [[1.0, 0.0]]).eval()), 4)
+    0.6931
+    """
+    left, right = floating_pair(log_predictions, targets)
+    logs, target = wide_node(left), wide_node(right)
+    chance = exp(target) if log_target else target
+    some = greater(chance, 0.0)
+    if not log_target:
+        target = log(where(some, target, 1.0))
+    # A difference of two infinities would be NaN in the branch that is not taken.
+    terms = multiply(chance, subtract(where(some, target, 0.0), where(some, logs, 0.0)))
+    axis = Call(KL_DIVERGENCE, (left, right)).axis(axis, terms.ndim)
+    return reduced("kl_divergence", sum(terms, axis), reduction, left.dtype)
+
+
+def dice_loss(
+    probabilities: Any,
+    labels: Any,
+    *,
+    axis: Any = None,
+    smooth: float = 1.0,
+    reduction: str = "mean",
+) -> Node:
+    """Compute one less the overlap of two sets, such as a mask and its prediction.
+
+    ``1 - (2 sum(p t) + smooth) / (sum(p) + sum(t) + smooth)``; F. Milletari, N. Navab, S. Ahmadi,
+    "V-Net", 3DV 2016, with the sums of Dice's coefficient unsquared.
+
+    Parameters
+    ----------
+    probabilities, labels
+        Nodes or arrays of one shape, broadcast against each other.
+    axis
+        The axes of one set: pixels, as a rule. None: all of them.
+    smooth
+        Added above and below, so that two empty sets overlap wholly.
+    reduction
+        "mean" over the sets, "sum", or "none".
+
+    Returns
+    -------
+    Node
+        A scalar, or without the axes of a set with "none".
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not broadcast, or an axis is out of range.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> round(float(mg.dice_loss([1.0, 1.0, 0.0], [1.0, 0.0, 0.0], smooth=0.0).eval()), 4)
+    0.3333
+    """
+    left, right = floating_pair(probabilities, labels)
+    p, t = wide_node(left), wide_node(right)
+    common = sum(multiply(p, t), axis)
+    whole = sum(add(p, t), axis)
+    overlap = divide(add(multiply(common, 2.0), smooth), add(whole, smooth))
+    return reduced("dice_loss", subtract(1.0, overlap), reduction, left.dtype)
+
+
+# Records.
+
+_SCORES = np.array([[0.3, -1.2, 0.8], [2.0, 0.1, -0.5]])
+_SIGNS = np.array([[1.0, -1.0, -1.0], [1.0, 1.0, -1.0]])
+_OTHER = np.array([[0.9, 0.4, -0.6], [1.1, -2.1, 0.2]])
+_THIRD = np.array([[-0.2, 1.4, 0.5], [0.7, -0.3, 1.9]])
+_LOGS = np.log([[0.2, 0.5, 0.3], [0.1, 0.6, 0.3]])
+_ROWS = np.array([[0.3, 0.3, 0.4], [0.0, 0.75, 0.25]])
+_POSITIVE = np.array([[0.3, 0.3, 0.4], [0.05, 0.7, 0.25]])
+_SETS = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+_CLASSES = np.array([2, 0])
+_FACTORS = np.array([0.5, 2.0, 1.5])
+
+
+def _hinge_reference(power_: int) -> Any:
+    def reference(
+        x: Any, t: Any, weights: Any = 1.0, reduction: str = "mean"
+    ) -> Any:
+        return settled(weights * np.maximum(0, 1 - t * x) ** power_, reduction)
+
+    return reference
+
+
+def _multi_margin_reference(
+    x: np.ndarray,
+    y: np.ndarray,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    weights: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    rows = np.moveaxis(x, axis, -1)
+    classes = rows.shape[-1]
+    loss = np.zeros(y.shape)
+    for place in np.ndindex(y.shape):
+        row, label = rows[place], y[place]
+        others = [max(0.0, margin - row[label] + row[j]) ** p for j in range(classes) if j != label]
+        loss[place] = np.sum(others) / classes * (1.0 if weights is None else weights[label])
+    return settled(loss, reduction)
+
+
+def _cosine_reference(x: Any, y: Any, axis: int = -1, epsilon: float = 1e-8) -> Any:
+    x, y = np.broadcast_arrays(x, y)
+    lengths = [np.maximum(np.sqrt(np.sum(v * v, axis)), epsilon) for v in (x, y)]
+    return np.sum(x * y, axis) / (lengths[0] * lengths[1])
+
+
+def _cosine_embedding_reference(
+    x: Any, y: Any, t: Any, margin: float = 0.0, axis: int = -1, reduction: str = "mean"
+) -> Any:
+    cosine = _cosine_reference(x, y, axis)
+    return settled(np.where(t == 1, 1 - cosine, np.maximum(0, cosine - margin)), reduction)
+
+
+def _triplet_reference(
+    a: Any,
+    b: Any,
+    c: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    axis: int = -1,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    def distance(u: Any, v: Any) -> Any:
+        return np.sum(np.abs(u - v) ** p, axis) ** (1 / p)
+
+    far = distance(a, c)
+    far = np.minimum(far, distance(b, c)) if swap else far
+    return settled(np.maximum(0, margin + distance(a, b) - far), reduction)
+
+
+def _info_nce_reference(
+    x: np.ndarray,
+    y: np.ndarray,
+    temperature: float = 0.1,
+    symmetric: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    scores = _cosine_reference(x[:, None], y[None]) / temperature
+    ways = [scores, scores.T] if symmetric else [scores]
+    losses = [np.log(np.exp(s).sum(1)) - np.diag(s) for s in ways]
+    return settled(np.mean(losses, axis=0), reduction)
+
+
+def _kl_reference(
+    logs: Any, t: Any, axis: int = -1, log_target: bool = False, reduction: str = "mean"
+) -> Any:
+    from scipy.special import rel_entr
+
+    return settled(np.sum(rel_entr(np.exp(t) if log_target else t, np.exp(logs)), axis), reduction)
+
+
+def _dice_reference(
+    p: Any, t: Any, axis: Any = None, smooth: float = 1.0, reduction: str = "mean"
+) -> Any:
+    overlap = (2 * np.sum(p * t, axis) + smooth) / (np.sum(p, axis) + np.sum(t, axis) + smooth)
+    return settled(np.asarray(1 - overlap), reduction)
+
+
+HINGE = loss_record(
+    hinge,
+    "The hinge loss.",
+    _hinge_reference(1),
+    lambda: [
+        Sample((_SCORES, _SIGNS)),
+        Sample((_SCORES, _SIGNS[1]), {"weights": _FACTORS, "reduction": "sum"}),
+    ],
+)
+SQUARED_HINGE = loss_record(
+    squared_hinge,
+    "The squared hinge loss.",
+    _hinge_reference(2),
+    lambda: [
+        Sample((_SCORES, _SIGNS)),
+        Sample((_SCORES, _SIGNS[1]), {"weights": _FACTORS, "reduction": "none"}),
+    ],
+)
+MULTI_MARGIN = Composite(
+    name="multi_margin",
+    kind=Kind.REDUCTION,
+    function=multi_margin,
+    doc="By how much the right class fails to lead every other by a margin.",
+    samples=lambda: [
+        Sample((_SCORES, _CLASSES)),
+        Sample((_SCORES, _CLASSES), {"p": 2, "weights": _FACTORS, "reduction": "none"}),
+        Sample((_SCORES.T, _CLASSES), {"margin": 0.3, "axis": 0, "reduction": "sum"}),
+    ],
+    bad_samples=lambda: [
+        BadSample((_SCORES, _CLASSES), ShapeError, "multi_margin: p=3", {"p": 3}),
+        BadSample((_SCORES, _SIGNS[:, 0]), DTypeError, "multi_margin: labels of dtype float64"),
+        BadSample(
+            (_SCORES, np.array([1, 0, 2])),
+            ShapeError,
+            "multi_margin: extents of scores and labels differ: 2 and 3",
+        ),
+    ],
+    reference=_multi_margin_reference,
+    numerics="reassoc",
+)
+MARGIN_RANKING = loss_record(
+    margin_ranking_loss,
+    "By how much one score fails to lead another.",
+    lambda x, y, t, margin=0.0, reduction="mean": settled(
+        np.maximum(0, margin - t * (x - y)), reduction
+    ),
+    lambda: [
+        Sample((_SCORES, _OTHER, _SIGNS)),
+        Sample((_SCORES, _OTHER, _SIGNS[0]), {"margin": 0.25, "reduction": "none"}),
+    ],
+)
+COSINE_SIMILARITY = Composite(
+    name="cosine_similarity",
+    kind=Kind.REDUCTION,
+    function=cosine_similarity,
+    doc="The cosine of the angle between vectors.",
+    samples=lambda: [
+        Sample((_SCORES, _OTHER)),
+        Sample((_SCORES, _OTHER[0])),
+        Sample((_SCORES, _OTHER), {"axis": 0}),
+        Sample(
+            (np.zeros((2, 3)), _OTHER), gradient=(), reason="the angle to zero has no derivative"
+        ),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (_SCORES, _OTHER),
+            ShapeError,
+            "cosine_similarity: axis=2 is out of range for 2 axes",
+            {"axis": 2},
+        )
+    ],
+    reference=_cosine_reference,
+    numerics="reassoc",
+)
+COSINE_EMBEDDING = loss_record(
+    cosine_embedding_loss,
+    "How far pairs of vectors are from pointing the same way, or from not doing so.",
+    _cosine_embedding_reference,
+    lambda: [
+        Sample((_SCORES, _THIRD, np.array([1, -1]))),
+        Sample((_SCORES, _SCORES + 0.1, np.array([-1, -1])), {"margin": 0.5, "reduction": "none"}),
+    ],
+)
+TRIPLET_MARGIN = loss_record(
+    triplet_margin_loss,
+    "How much a negative is nearer to an anchor than a positive, with a margin.",
+    _triplet_reference,
+    lambda: [
+        Sample((_SCORES, _OTHER, _THIRD)),
+        Sample((_SCORES, _OTHER, _THIRD), {"margin": 3.0, "swap": True, "reduction": "none"}),
+        Sample((_SCORES, _OTHER, _THIRD[0]), {"p": 1, "margin": 2.0, "reduction": "sum"}),
+    ],
+)
+INFO_NCE = Composite(
+    name="info_nce",
+    kind=Kind.REDUCTION,
+    function=info_nce,
+    doc="The contrastive loss of pairs within a batch.",
+    samples=lambda: [
+        Sample((_SCORES, _THIRD), {"temperature": 0.5}),
+        Sample((_SCORES, _THIRD), {"symmetric": True, "reduction": "none", "temperature": 1.0}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (_SCORES, _THIRD[:1]), ShapeError, "info_nce: numbers of rows differ: 2 and 1"
+        ),
+        BadSample((_SCORES, _THIRD[0]), ShapeError, "info_nce: operands of 2 and 1 axes"),
+    ],
+    reference=_info_nce_reference,
+    numerics="reassoc",
+)
+KL_DIVERGENCE = loss_record(
+    kl_divergence,
+    "The Kullback-Leibler divergence.",
+    _kl_reference,
+    lambda: [
+        Sample((_LOGS, _POSITIVE)),
+        Sample(
+            (_LOGS, _ROWS), {"reduction": "sum"}, gradient=(0,), reason="an infinite slope at 0"
+        ),
+        Sample((_LOGS, np.log(_POSITIVE)), {"log_target": True, "reduction": "none", "axis": 0}),
+    ],
+)
+DICE_LOSS = loss_record(
+    dice_loss,
+    "One less the overlap of two sets.",
+    _dice_reference,
+    lambda: [
+        Sample((_POSITIVE, _SETS)),
+        Sample((_POSITIVE, _SETS), {"axis": -1, "smooth": 0.1, "reduction": "none"}),
+    ],
+)
+
+RECORDS = (
+    HINGE,
+    SQUARED_HINGE,
+    MULTI_MARGIN,
+    MARGIN_RANKING,
+    COSINE_SIMILARITY,
+    COSINE_EMBEDDING,
+    TRIPLET_MARGIN,
+    INFO_NCE,
+    KL_DIVERGENCE,
+    DICE_LOSS,
+)

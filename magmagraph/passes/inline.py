@@ -1,0 +1,28 @@
+"""Named graphs written out: what stands for one operation to its user stands for none here.
+
+It comes with `simplify`, so that every other rule sees what is inside.
+"""
+
+from __future__ import annotations
+
+from ..graph import Node
+from ..ops.control import ITEM
+from ..ops.subgraph import SUBGRAPH, inlined
+from .rewrite import Match, Rule
+
+
+def _single(match: Match) -> Node | None:
+    made = inlined(match.root)
+    return made[0] if len(made) == 1 else None
+
+
+def _one_of_several(match: Match) -> Node | None:
+    index: int = match.root.attrs["index"]
+    return inlined(match.root.inputs[0])[index]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("write out a named graph", (SUBGRAPH,), _single, complex=True),
+    Rule("write out a result of a named graph", (ITEM,), _one_of_several,
+         looks=lambda node: node.inputs[0].op is SUBGRAPH, complex=True),
+)

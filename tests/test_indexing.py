@@ -1,0 +1,330 @@
+"""Subscripts with arrays, updates, and gathering: against NumPy on random configurations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreted import value
+
+import magmagraph as mg
+from magmagraph.dims import Dim
+from magmagraph.errors import DTypeError, ShapeError
+
+AT = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def _random_key(
+    rng: np.random.Generator, shape: tuple[int, ...], repeated: bool
+) -> tuple[Any, ...]:
+    """Return a subscript of slices, ints, None, Ellipsis and arrays that broadcast."""
+    lead = [(), (2,), (3, 1), (1, 2), (3, 2)]
+    entries: list[Any] = []
+    for extent in shape:
+        kind = rng.integers(5)
+        if kind == 0:
+            entries.append(int(rng.integers(-extent, extent)))
+        elif kind == 1:
+            bounds = [None if rng.random() < 0.4 else int(rng.integers(-6, 7)) for _ in range(2)]
+            entries.append(slice(*bounds, int(rng.choice([-2, -1, 1, 2]))))
+        elif kind == 2:
+            entries.append(slice(None))
+        else:
+            size = lead[rng.integers(len(lead))]
+            entries.append(rng.integers(-extent, extent, size))
+    if not repeated:
+        # One array of different positions, so that the order of updates does not matter.
+        arrays = [i for i, e in enumerate(entries) if isinstance(e, np.ndarray)]
+        for place in arrays[1:]:
+            entries[place] = slice(None)
+        if arrays:
+            extent = shape[arrays[0]]
+            entries[arrays[0]] = rng.permutation(extent)[: rng.integers(extent + 1)]
+    drop = int(rng.integers(len(shape) + 1))
+    if rng.random() < 0.4:
+        entries[drop : drop + int(rng.integers(2))] = [Ellipsis]
+    for _ in range(int(rng.integers(2))):
+        entries.insert(int(rng.integers(len(entries) + 1)), None)
+    return tuple(entries)
+
+
+def test_array_subscripts_are_numpys(rng: np.random.Generator) -> None:
+    data = rng.normal(size=(3, 4, 2, 3))
+    x = mg.input("x", ("a", 4, "b", 3), "float64")
+    fixed = mg.input("y", data.shape, "float64")
+    keys = [_random_key(rng, data.shape, repeated=True) for _ in range(120)]
+    nodes = [mg.index(fixed, key) for key in keys]
+    found = mg.function([fixed], nodes)(data)
+    for key, node, actual in zip(keys, nodes, found, strict=True):
+        assert node.shape == data[key].shape, key
+        np.testing.assert_array_equal(actual, data[key], err_msg=repr(key))
+    for key in keys[:30]:
+        if any(isinstance(e, int) or (isinstance(e, slice) and e != slice(None)) for e in key):
+            continue  # ints and bounds may not fit extents that are names
+        np.testing.assert_array_equal(value(mg.index(x, key), {x: data}), data[key])
+
+
+def test_gradient_of_array_subscripts_adds_up(rng: np.random.Generator) -> None:
+    data = rng.normal(size=(3, 4, 2))
+    x = mg.input("x", data.shape, "float64")
+    keys = [_random_key(rng, data.shape, repeated=True) for _ in range(40)]
+    weights = [rng.normal(size=data[key].shape) for key in keys]
+    gradients = [
+        mg.grad(mg.sum(mg.index(x, key) * w), x) for key, w in zip(keys, weights, strict=True)
+    ]
+    for key, w, found in zip(keys, weights, mg.function([x], gradients)(data), strict=True):
+        expected = np.zeros_like(data)
+        np.add.at(expected, key, w)
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13, err_msg=repr(key))
+
+
+@pytest.mark.parametrize("how", ["set", "add", "multiply", "min", "max"])
+def test_updates_are_numpys(how: str, rng: np.random.Generator) -> None:
+    data = rng.normal(size=(3, 4, 2))
+    x = mg.input("x", data.shape, "float64")
+    keys = [_random_key(rng, data.shape, repeated=how != "set") for _ in range(40)]
+    values = [rng.normal(size=data[key].shape[-1:]) for key in keys]
+    nodes = [mg.index_update(x, key, v, how) for key, v in zip(keys, values, strict=True)]
+    before = data.copy()
+    results = mg.function([x], nodes)(data)
+    np.testing.assert_array_equal(data, before)
+    for key, v, found in zip(keys, values, results, strict=True):
+        expected = data.copy()
+        if how == "set":
+            expected[key] = v
+        else:
+            AT[how].at(expected, key, v)
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0, err_msg=repr(key))
+
+
+def test_methods_of_at() -> None:
+    x = mg.constant(np.array([1.0, 2.0, 4.0]))
+    at = mg.constant(np.array([2, 2, 0]))
+    v = mg.constant(np.array([2.0, 3.0, 5.0]))
+    places = x.at[at]
+    expected = {
+        places.set(v): [5.0, 2.0, 3.0],
+        places.add(v): [6.0, 2.0, 9.0],
+        places.subtract(v): [-4.0, 2.0, -1.0],
+        places.multiply(v): [5.0, 2.0, 24.0],
+        places.divide(v): [1.0 / 5.0, 2.0, 4.0 / 6.0],
+        places.min(v): [1.0, 2.0, 2.0],
+        places.max(v): [5.0, 2.0, 4.0],
+        places.get(): [4.0, 4.0, 1.0],
+    }
+    for node, wanted in expected.items():
+        np.testing.assert_allclose(value(node), wanted, rtol=1e-15)
+
+
+def test_of_equal_positions_the_last_is_set_and_has_the_gradient() -> None:
+    x, v = mg.input("x", (3, 2), "float64"), mg.input("v", (4, 2), "float64")
+    updated = x.at[mg.constant([1, 0, 1, 1])].set(v)
+    weight = np.arange(1.0, 7.0).reshape(3, 2)
+    gradients = mg.grad(mg.sum(updated * weight), [x, v])
+    f = mg.function([x, v], [updated, *gradients])
+    new = np.arange(8.0).reshape(4, 2)
+    result, by_x, by_v = f(np.full((3, 2), -1.0), new)
+    np.testing.assert_array_equal(result, [new[1], new[3], [-1.0, -1.0]])
+    np.testing.assert_array_equal(by_x, [[0, 0], [0, 0], weight[2]])
+    np.testing.assert_array_equal(by_v, [[0, 0], weight[0], [0, 0], weight[1]])
+
+
+def test_extremes_that_tie_share_the_gradient() -> None:
+    x, v = mg.input("x", (2,), "float64"), mg.input("v", (3,), "float64")
+    updated = x.at[mg.constant([0, 0, 1])].max(v)
+    gradients = mg.grad(mg.sum(updated), [x, v])
+    by_x, by_v = mg.function([x, v], gradients)([2.0, 1.0], [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(by_x, [1.0 / 3.0, 0.0], rtol=1e-15)
+    np.testing.assert_allclose(by_v, [1.0 / 3.0, 1.0 / 3.0, 1.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("zeros", [(), (0,), (0, 2)])
+def test_gradient_of_products_at_one_position_at_zeros(zeros: tuple[int, ...]) -> None:
+    x, v = mg.input("x", (2,), "float64"), mg.input("v", (4,), "float64")
+    at = np.array([0, 1, 0, 0])
+    updated = x.at[mg.constant(at)].multiply(v)
+    point, new = np.array([1.5, -2.0]), np.array([0.5, 3.0, -1.0, 2.0])
+    new[list(zeros)] = 0.0
+    by_x, by_v = mg.function([x, v], mg.grad(mg.sum(updated), [x, v]))(point, new)
+    np.testing.assert_allclose(by_x, [new[[0, 2, 3]].prod(), new[1]], rtol=1e-15)
+    for i in range(4):
+        others = [new[j] for j in range(4) if j != i and at[j] == at[i]]
+        assert by_v[i] == pytest.approx(point[at[i]] * np.prod(others))
+
+
+def test_a_scalar_node_is_a_subscript() -> None:
+    x, i = mg.input("x", ("n", 3), "float64"), mg.input("i", (), "int32")
+    data = np.arange(12.0).reshape(4, 3)
+    f = mg.function([x, i], [x[i], x[:, i], x.at[i].set(0.0), x[i, i]])
+    for position in (0, 2, -1):
+        row, column, updated, single = f(data, np.int32(position))
+        np.testing.assert_array_equal(row, data[position])
+        np.testing.assert_array_equal(column, data[:, position])
+        expected = data.copy()
+        expected[position] = 0.0
+        np.testing.assert_array_equal(updated, expected)
+        assert single == data[position, position]
+
+
+def test_a_mask_is_refused_for_reading_and_taken_for_updates(rng: np.random.Generator) -> None:
+    x = mg.input("x", ("n", 2), "float64")
+    with pytest.raises(ShapeError, match="known only when it runs") as caught:
+        x[x > 0]
+    assert "mg.boolean_index(x, mask, size=n)" in str(caught.value)
+    data = rng.normal(size=(5, 2))
+    rows = mg.input("rows", ("n",), "bool")
+    chosen = data[:, 0] > 0
+    f = mg.function([x, rows], [x.at[x > 0].set(0.0), x.at[rows].add([1.0, 2.0])])
+    cut, raised = f(data, chosen)
+    np.testing.assert_array_equal(cut, np.where(data > 0, 0.0, data))
+    np.testing.assert_array_equal(raised, data + np.where(chosen[:, None], [1.0, 2.0], 0.0))
+
+
+def test_slices_of_named_axes_are_updated() -> None:
+    x = mg.input("x", ("n", 3), "float64")
+    f = mg.function([x], [x.at[1:].add(1.0), x.at[-1, ::2].set(9.0), x.at[:, 1].max(0.0)])
+    for n in (1, 4):
+        data = np.arange(3.0 * n).reshape(n, 3) - 4.0
+        added, placed, raised = f(data)
+        expected = data.copy()
+        expected[1:] += 1.0
+        np.testing.assert_array_equal(added, expected)
+        expected = data.copy()
+        expected[-1, ::2] = 9.0
+        np.testing.assert_array_equal(placed, expected)
+        expected = data.copy()
+        expected[:, 1] = np.maximum(expected[:, 1], 0.0)
+        np.testing.assert_array_equal(raised, expected)
+
+
+def test_an_update_of_slices_needs_no_positions() -> None:
+    x = mg.input("x", (4, 3))
+    names = {node.op.name for node in mg.function([x], x.at[1:3].set(0.0)).source_graph.nodes}
+    assert "update" not in names
+    names = {node.op.name for node in mg.function([x], x.at[[1, 2]].set(0.0)).source_graph.nodes}
+    assert "update" in names
+
+
+def test_positions_outside() -> None:
+    x = mg.constant(np.arange(4.0))
+    at = mg.input("at", (3,), "int64")
+    feeds = {at: np.array([-9, 6, 3])}
+    np.testing.assert_array_equal(value(x.at[at].get(), feeds), [0.0, 3.0, 3.0])
+    np.testing.assert_array_equal(value(x.at[at].get(mode="wrap"), feeds), [3.0, 2.0, 3.0])
+    np.testing.assert_array_equal(value(x.at[at].add(1.0), feeds), [1.0, 1.0, 2.0, 5.0])
+    np.testing.assert_array_equal(
+        value(x.at[at].add(1.0, mode="wrap"), feeds), [0.0, 1.0, 3.0, 5.0]
+    )
+    with pytest.raises(ShapeError, match="index 9 is out of range"):
+        x.at[[9]].set(0.0)
+
+
+def test_wrong_updates() -> None:
+    x = mg.input("x", (4,), "int32")
+    with pytest.raises(DTypeError, match="values of dtype float32 for elements of dtype int32"):
+        x.at[0].set(0.5)
+    with pytest.raises(ShapeError, match="values of shape"):
+        x.at[:2].set([1, 2, 3])
+    with pytest.raises(ShapeError, match="a mask of 2 axes for 1 axes"):
+        x.at[mg.input("m", (4, 1), "bool")].set(0)
+    with pytest.raises(TypeError, match=r"x\.at\[key\]\.set\(value\)"):
+        x[0] = 1  # type: ignore[index]
+
+
+def test_narrow_floats_add_in_float32() -> None:
+    x = mg.input("x", (1,), "float16")
+    many = mg.constant(np.full(3000, 1.0, np.float16))
+    added = x.at[mg.constant(np.zeros(3000, np.int64))].add(many)
+    assert value(added, {x: np.zeros(1, np.float16)})[0] == 3000.0
+
+
+def test_take_along_axis_of_named_axes(rng: np.random.Generator) -> None:
+    x, at = mg.input("x", ("n", "m", 2), "float64"), mg.input("at", ("n", "k", 1), "int64")
+    node = mg.take_along_axis(x, at, axis=1)
+    assert node.shape == (Dim("n"), Dim("k"), 2)
+    f = mg.function([x, at], [node, mg.grad(mg.sum(node * node), x)])
+    for n, m, k in ((3, 4, 2), (1, 5, 6)):
+        data, places = rng.normal(size=(n, m, 2)), rng.integers(-m, m, (n, k, 1))
+        found, gradient = f(data, places)
+        expected = np.take_along_axis(data, places, axis=1)
+        np.testing.assert_array_equal(found, expected)
+        total = np.zeros_like(data)
+        i, _, c = np.ogrid[:n, :k, :2]
+        np.add.at(total, (i, places, c), 2.0 * expected)
+        np.testing.assert_allclose(gradient, total, rtol=1e-13)
+
+
+def test_updates_map_over_an_axis(rng: np.random.Generator) -> None:
+    x = mg.input("x", (3, 4), "float64")
+    at = mg.input("at", (3, 2), "int64")
+    v = mg.input("v", (3, 2), "float64")
+    mapped = mg.vmap(lambda a, b, c: a.at[b].add(c))(x, at, v)
+    data, places, new = (
+        rng.normal(size=(3, 4)),
+        rng.integers(-4, 4, (3, 2)),
+        rng.normal(size=(3, 2)),
+    )
+    expected = data.copy()
+    for row in range(3):
+        np.add.at(expected[row], places[row], new[row])
+    found = mg.function([x, at, v], mapped)(data, places, new)
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_sizes_of_what_is_found(rng: np.random.Generator) -> None:
+    x = mg.input("x", ("n",), "float64")
+    f = mg.function(
+        [x],
+        [
+            mg.flatnonzero(x > 0, size="n", fill_value=-1),
+            mg.boolean_index(x, x > 0, size=4, fill_value=np.nan),
+        ],
+    )
+    for n in (0, 3, 9):
+        data = rng.normal(size=n)
+        places, values = f(data)
+        expected = np.flatnonzero(data > 0)
+        np.testing.assert_array_equal(places[: len(expected)], expected)
+        assert (places[len(expected) :] == -1).all()
+        kept = data[data > 0][:4]
+        np.testing.assert_array_equal(values[: len(kept)], kept)
+        assert np.isnan(values[len(kept) :]).all()
+
+
+def test_gradient_of_boolean_index_goes_to_what_was_taken() -> None:
+    x = mg.input("x", (5,), "float64")
+    taken = mg.boolean_index(x, x > 0, size=2)
+    gradient = mg.grad(mg.sum(taken * taken), x)
+    found = value(gradient, {x: np.array([-1.0, 2.0, 3.0, 4.0, -2.0])})
+    np.testing.assert_array_equal(found, [0.0, 4.0, 6.0, 0.0, 0.0])
+
+
+def test_feeds_need_not_be_contiguous(rng: np.random.Generator) -> None:
+    x = mg.input("x", (3, 4), "float64")
+    data = rng.normal(size=(8, 6))[::2, ::2].T
+    outputs = [
+        x.at[[0, 2]].add(1.0),
+        mg.take_along_axis(x, mg.argsort(x, 1), 1),
+        mg.sort(x, 0),
+        mg.cumsum(x, 0),
+        mg.cumprod(x, 1, reverse=True),
+        mg.median(x, 1),
+    ]
+    plain = mg.function([x], outputs)(np.ascontiguousarray(data))
+    for found, expected in zip(mg.function([x], outputs)(data), plain, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_complex_elements_are_updated_but_not_compared() -> None:
+    x = mg.input("x", (3,), "complex128")
+    data = np.array([1 + 2j, -1j, 3.0])
+    at = mg.constant([2, 0, 2])
+    found = mg.function([x], [x.at[at].add(1j), x.at[1:].set(2.0), x[at]])(data)
+    np.testing.assert_array_equal(found[0], data + np.array([1j, 0, 2j]))
+    np.testing.assert_array_equal(found[1], [data[0], 2.0, 2.0])
+    np.testing.assert_array_equal(found[2], data[[2, 0, 2]])
+    with pytest.raises(DTypeError, match="how='max' of dtype complex128"):
+        x.at[at].max(0.0)
+    with pytest.raises(DTypeError, match="values of dtype complex"):
+        mg.input("y", (3,), "float64").at[at].set(mg.constant(np.array(1j)))

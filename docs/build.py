@@ -11,6 +11,7 @@ import inspect
 import io
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,9 @@ from typing import Any
 
 # Measured choices would differ from machine to machine, and with them what pages show.
 os.environ["MAGMAGRAPH_TUNING"] = "0"
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import library_coverage
 
 from magmagraph import passes
 from magmagraph.op import Composite, Kind, Op
@@ -29,7 +33,11 @@ NOTE = "<!-- Made by docs/build.py from the code: change it there, then run `mak
 
 def pages() -> dict[Path, str]:
     """Return the text of each page that the code has a part in, as it should be."""
-    made = {HERE / "ops.md": operations, HERE / "passes.md": pipeline}
+    made = {
+        HERE / "ops.md": operations,
+        HERE / "passes.md": pipeline,
+        HERE / "coverage.md": library_coverage.page,
+    }
     found = {page: page_of() for page, page_of in made.items()}
     return found | {page: with_output(page) for page in written() if page not in made}
 

@@ -170,8 +170,6 @@ from .ops.assembly import (
     vstack,
 )
 from .ops.attention import (
-    causal_mask,
-    padding_mask,
     scaled_dot_product_attention,
 )
 from .ops.bits import (
@@ -361,6 +359,10 @@ from .ops.linalg_products import (
     matrix_transpose,
     vecdot,
 )
+from .ops.masks import (
+    causal_mask,
+    padding_mask,
+)
 from .ops.math import (
     arccos,
     arccosh,
@@ -423,6 +425,10 @@ from .ops.numbers import (
 from .ops.others import (
     product_of_others,
 )
+from .ops.patches import (
+    fold,
+    unfold,
+)
 from .ops.pieces import (
     flip,
     pad,
@@ -439,16 +445,18 @@ from .ops.piecewise import (
     threshold,
 )
 from .ops.pooling import (
-    adaptive_avg_pool,
-    adaptive_max_pool,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
-    global_avg_pool,
-    global_max_pool,
     max_pool1d,
     max_pool2d,
     max_pool3d,
+)
+from .ops.pooling_grid import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    global_avg_pool,
+    global_max_pool,
 )
 from .ops.positions import (
     apply_rotary,
@@ -564,10 +572,47 @@ from .ops.updates import (
     index_update,
     put_along_axis,
 )
+from .ops.windows import (
+    bartlett,
+    blackman,
+    hamming,
+    hanning,
+    kaiser,
+)
 from .scipy_objective import (
     ScipyObjective,
     scipy_objective,
 )
+from .standard import (
+    acos,
+    acosh,
+    asarray,
+    asin,
+    asinh,
+    astype,
+    atan,
+    atan2,
+    atanh,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_right_shift,
+    can_cast,
+    concat,
+    e,
+    empty,
+    empty_like,
+    finfo,
+    from_dlpack,
+    iinfo,
+    inf,
+    isdtype,
+    nan,
+    newaxis,
+    permute_dims,
+    pi,
+    result_type,
+)
+from .standard import namespace_info as __array_namespace_info__  # noqa: F401
 from .subgraph import (
     op_from_graph,
 )
@@ -606,6 +651,14 @@ def __dir__() -> list[str]:
     dunder = [name for name in globals() if name.startswith("__")]
     return sorted({*__all__, *dunder})
 
+
+# The dtypes by their names.
+bfloat16, float16 = map(dtypes.canonical, ("bfloat16", "float16"))
+float32, float64 = map(dtypes.canonical, ("float32", "float64"))
+complex64, complex128 = map(dtypes.canonical, ("complex64", "complex128"))
+int8, int16, int32, int64 = map(dtypes.canonical, ("int8", "int16", "int32", "int64"))
+uint8, uint16, uint32, uint64 = map(dtypes.canonical, ("uint8", "uint16", "uint32", "uint64"))
+bool = dtypes.canonical("bool")
 
 abs = absolute
 conjugate = conj
@@ -678,6 +731,8 @@ __all__ = [
     "__version__",
     "abs",
     "absolute",
+    "acos",
+    "acosh",
     "adaptive_avg_pool",
     "adaptive_max_pool",
     "add",
@@ -703,6 +758,13 @@ __all__ = [
     "array_equal",
     "array_equiv",
     "array_split",
+    "asarray",
+    "asin",
+    "asinh",
+    "astype",
+    "atan",
+    "atan2",
+    "atanh",
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
@@ -710,19 +772,27 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "bartlett",
     "batch_norm",
     "batch_statistics",
     "batches",
+    "bfloat16",
     "binary_cross_entropy",
     "bincount",
     "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
+    "bitwise_right_shift",
     "bitwise_xor",
+    "blackman",
     "block",
+    "bool",
     "boolean_index",
     "broadcast_arrays",
     "broadcast_to",
+    "can_cast",
     "cast",
     "causal_mask",
     "cbrt",
@@ -736,7 +806,10 @@ __all__ = [
     "clip",
     "column_stack",
     "complex",
+    "complex128",
+    "complex64",
     "compress",
+    "concat",
     "concatenate",
     "config",
     "conj",
@@ -789,10 +862,13 @@ __all__ = [
     "dsplit",
     "dstack",
     "dtypes",
+    "e",
     "ediff1d",
     "einsum",
     "elu",
     "embedding",
+    "empty",
+    "empty_like",
     "equal",
     "erf",
     "erfc",
@@ -806,11 +882,15 @@ __all__ = [
     "eye",
     "fft",
     "fill_diagonal",
+    "finfo",
     "fixed_point",
     "flatnonzero",
     "flip",
     "fliplr",
     "flipud",
+    "float16",
+    "float32",
+    "float64",
     "float_power",
     "floor",
     "floor_divide",
@@ -818,7 +898,9 @@ __all__ = [
     "fmin",
     "fmod",
     "focal_loss",
+    "fold",
     "frexp",
+    "from_dlpack",
     "full",
     "full_like",
     "function",
@@ -835,6 +917,8 @@ __all__ = [
     "greater_equal",
     "group_norm",
     "gumbel_softmax",
+    "hamming",
+    "hanning",
     "hard_sigmoid",
     "hard_silu",
     "hard_swish",
@@ -852,22 +936,29 @@ __all__ = [
     "hvp",
     "hypot",
     "identity",
+    "iinfo",
     "imag",
     "index",
     "index_update",
     "indices",
+    "inf",
     "info_nce",
     "init",
     "inner",
     "input",
     "insert",
     "instance_norm",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
     "interp",
     "interpolate",
     "intersect1d",
     "invert",
     "isclose",
     "iscomplex",
+    "isdtype",
     "isfinite",
     "isin",
     "isinf",
@@ -878,6 +969,7 @@ __all__ = [
     "ix_",
     "jacobian",
     "jvp",
+    "kaiser",
     "kl_divergence",
     "kron",
     "l1_loss",
@@ -933,6 +1025,7 @@ __all__ = [
     "mse",
     "multi_margin",
     "multiply",
+    "nan",
     "nan_to_num",
     "nanargmax",
     "nanargmin",
@@ -949,6 +1042,7 @@ __all__ = [
     "nansum",
     "nanvar",
     "negative",
+    "newaxis",
     "nextafter",
     "nll_loss",
     "nonzero",
@@ -965,6 +1059,8 @@ __all__ = [
     "padding_mask",
     "passes",
     "percentile",
+    "permute_dims",
+    "pi",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll",
@@ -993,6 +1089,7 @@ __all__ = [
     "repeat",
     "reshape",
     "resize",
+    "result_type",
     "right_shift",
     "rint",
     "rms_norm",
@@ -1067,6 +1164,11 @@ __all__ = [
     "triu",
     "triu_indices",
     "trunc",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "unfold",
     "union1d",
     "unique",
     "unique_all",

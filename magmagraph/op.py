@@ -8,6 +8,7 @@ are made from. Calling an `Op` runs the shape rule at once and makes a `Node`.
 from __future__ import annotations
 
 import enum
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 
 from . import dims
 from .dims import Constraint
-from .dtypes import is_complex, is_float
+from .dtypes import COMPLEXES, FLOATS, is_complex
 from .errors import DTypeError, GradientError, ShapeError, message
 from .types import Extent, Shape, Type, TypeLike
 
@@ -289,10 +290,8 @@ class Op:
     ) -> tuple[TypeLike, tuple[Constraint, ...]]:
         """Run the shape rule: the type of the result, and what must hold at the call."""
         call = Call(self, inputs)
-        if self.dtypes is not REAL:
+        if self.dtypes is not REAL or self.kind not in _MOVING:
             call.check_dtypes()
-        elif self.kind not in _MOVING:
-            call.refuse_complex()
         result = self.rule(call, *[node.type for node in inputs], **attrs)
         for node in inputs:
             if node.type == result:
@@ -348,6 +347,12 @@ class Composite:
     no_gradient: str = ""
 
 
+@functools.cache
+def _refused(names: tuple[str, ...]) -> frozenset[np.dtype]:
+    """Return the float and complex dtypes that are not among some."""
+    return frozenset(dtype for dtype in (*FLOATS, *COMPLEXES) if dtype.name not in names)
+
+
 class Call:
     """One application of an operation: what a shape rule may ask, and how it complains."""
 
@@ -397,33 +402,26 @@ class Call:
         return int(axis) % ndim
 
     def check_dtypes(self) -> None:
-        """Raise unless each float operand has one of the dtypes that the operation takes."""
-        taken = self.op.dtypes
-        for node in self.inputs:
-            if isinstance(node.type, tuple) or node.dtype.name in taken:
-                continue
-            if is_float(node.dtype):
-                raise self.dtype_error(
-                    f"an operand of dtype {node.dtype.name}",
-                    need=f"one of {', '.join(taken)}",
-                    mend=f"mg.cast(x, '{'float32' if 'float32' in taken else taken[0]}')",
-                )
-        self.refuse_complex()
-
-    def refuse_complex(self) -> None:
-        """Raise where an operand is complex and the operation has no meaning or code for that."""
+        """Raise unless each float or complex operand has a dtype that the operation takes."""
+        refused = _refused(self.op.dtypes)
         for node in self.inputs:
             type_ = node.type
-            if (
-                type(type_) is Type
-                and is_complex(type_.dtype)
-                and type_.dtype.name not in self.op.dtypes
-            ):
-                raise self.dtype_error(
-                    f"an operand of dtype {type_.dtype.name}",
-                    need=f"a real one: {self.op.name} is not defined for complex numbers",
-                    mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
-                )
+            if type(type_) is Type and type_.dtype in refused:
+                raise self._dtype_refusal(type_.dtype)
+
+    def _dtype_refusal(self, dtype: np.dtype) -> DTypeError:
+        taken = self.op.dtypes
+        if is_complex(dtype) and not any(name in taken for name in COMPLEX):
+            return self.dtype_error(
+                f"an operand of dtype {dtype.name}",
+                need=f"a real one: {self.op.name} is not defined for complex numbers",
+                mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
+            )
+        return self.dtype_error(
+            f"an operand of dtype {dtype.name}",
+            need=f"one of {', '.join(taken)}",
+            mend=f"mg.cast(x, '{'float32' if 'float32' in taken else taken[0]}')",
+        )
 
     def _operands(self) -> str:
         return "".join(

@@ -2,6 +2,9 @@
 
 Functions of one or several operands, element by element, which broadcast; ints become floats,
 and 16-bit floats are computed in float32. Poles, NaN and infinities are as in `scipy.special`.
+Values are within the tolerance table's row "stable", 32 units of rounding, of SciPy's; where SciPy
+loses digits (`betaln` of large operands) or has NaN for a limit (`i0` and its like at infinity),
+they are the right ones.
 Gradients are stated with each function; where one is not known, asking for it is an error that
 says so. Functions that `magmagraph` has at the top level are here too, by SciPy's names:
 `gammaln` is `mg.lgamma`, `psi` is `mg.digamma`.

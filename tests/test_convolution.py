@@ -16,13 +16,16 @@ from magmagraph.dtypes import tolerance
 from magmagraph.errors import DTypeError, FeedError, ShapeError
 from magmagraph.graph import Graph, Trace, freeze
 from magmagraph.ops import convolution_winograd as winograd
-from magmagraph.ops.convolution_costs import LANES, default_algorithm
+from magmagraph.ops.convolution_costs import LANES, default_algorithm, scratch
 from magmagraph.passes import pipeline
+from magmagraph.runtime.numpy.convolution import convolution_step
+from magmagraph.runtime.numpy.support import Program, address_of
 from magmagraph.runtime.numpy.threads import get_threads, set_threads
 
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 GENERAL = ("direct", "im2col", "fft")
 TILES = {"winograd-2x2": 2, "winograd-4x4": 4}
+GUARD = 4096
 
 
 class Case(NamedTuple):
@@ -510,3 +513,46 @@ def test_threads_give_the_same(rng: np.random.Generator) -> None:
             for a, b in zip(made[0], other, strict=True):
                 scale = 16.0 * float(np.max(np.abs(a)))
                 assert tolerance(np.dtype(np.float32), "reassoc").close(b, a, scale)
+
+
+def _guarded(count: int, dtype: np.dtype, fill: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return memory and the part of it that may be used, with GUARD bytes on either side."""
+    items = GUARD // dtype.itemsize
+    whole = np.full(count + 2 * items, fill, dtype)
+    return whole, whole[items : items + count]
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "im2col", *TILES])
+@pytest.mark.parametrize("number", range(24))
+def test_kernels_stay_within_their_memory(
+    algorithm: str, number: int, rng: np.random.Generator
+) -> None:
+    """Nothing around results and scratch is written, and nothing that is read there matters."""
+    square = algorithm in TILES
+    case = random_case(rng, 2 if square else 1 + number % 3, square)
+    dtype = np.dtype(np.float32 if number % 2 else np.float64)
+    threads = 1 + number % 4
+    x, w = (array.astype(dtype) for array in case.arguments)
+    left, right = mg.input("x", x.shape, dtype), mg.input("w", w.shape, dtype)
+    forward = mg.conv(left, right, algorithm=algorithm, **case.attrs)
+    cotangent = mg.input("g", forward.shape, dtype)
+    g = rng.standard_normal([int(e) for e in forward.shape]).astype(dtype)
+    to_x, to_w = forward.op.gradient(forward, cotangent)
+    for node, operands in ((forward, (x, w)), (to_x, (g, w)), (to_w, (x, g))):
+        size = int(scratch(node, threads)) // dtype.itemsize
+        held = [_guarded(array.size, dtype, np.nan) for array in operands]
+        for (_, part), array in zip(held, operands, strict=True):
+            part[:] = array.ravel()
+        (room, space), (around, result) = (
+            _guarded(n, dtype, np.nan) for n in (size, int(node.type.size))
+        )
+        addresses = [address_of(part) for _, part in held]
+        step = convolution_step(
+            node, {}, *addresses, address_of(result), address_of(space), space.nbytes, threads
+        )
+        Program([step], keep=(held, room, around)).run()
+        items = GUARD // dtype.itemsize
+        for whole in (room, around):
+            assert np.isnan(whole[:items]).all()
+            assert np.isnan(whole[-items:]).all()
+        assert np.isfinite(result).all()

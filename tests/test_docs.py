@@ -45,7 +45,12 @@ def test_blocks_run_and_print_what_the_page_shows(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), [("ops.md", build.operations), ("passes.md", build.pipeline)]
+    ("name", "make"),
+    [
+        ("ops.md", build.operations),
+        ("passes.md", build.pipeline),
+        ("coverage.md", build.library_coverage.page),
+    ],
 )
 def test_tables_are_those_of_the_code(name: str, make: object) -> None:
     assert callable(make)

@@ -328,3 +328,13 @@ def test_complex_elements_are_updated_but_not_compared() -> None:
         x.at[at].max(0.0)
     with pytest.raises(DTypeError, match="values of dtype complex"):
         mg.input("y", (3,), "float64").at[at].set(mg.constant(np.array(1j)))
+
+
+def test_elements_of_an_axis_that_turns_out_empty() -> None:
+    x, at = mg.input("x", ("n",), "float64"), mg.input("at", ("k",), "int64")
+    f = mg.function([x, at], mg.take(x, at))
+    assert f(np.zeros(0), np.zeros(0, np.int64)).shape == (0,)
+    with pytest.raises(ShapeError, match="axis 0 is empty, and 2 elements of it are taken"):
+        f(np.zeros(0), np.zeros(2, np.int64))
+    with pytest.raises(ShapeError, match="axis 0 is empty, and 2 elements of it are taken"):
+        mg.take(mg.input("y", (0,)), mg.input("places", (2,), "int32"))

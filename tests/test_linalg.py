@@ -417,6 +417,11 @@ NEGATIVE_BATCH = np.stack([np.eye(2)] * 6).reshape(2, 3, 2, 2) * np.array([1, 1,
             "svdvals: matrix [1] of the batch (2,) holds NaN or infinite values",
         ),
         (
+            lambda x: mg.linalg.eigh(x, subset_by_index=(0, 1)).eigenvalues,
+            np.stack([np.eye(3), np.full((3, 3), np.nan)]),
+            "eigh: matrix [1] of the batch (2,) holds NaN or infinite values",
+        ),
+        (
             mg.linalg.pinv,
             np.full((2, 2), np.nan),
             "pinv: the matrix holds NaN or infinite values",

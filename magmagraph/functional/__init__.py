@@ -4,18 +4,16 @@ None has a record of its own kind: what they compile to is one kernel each way, 
 """
 
 from .. import losses
-from . import dropping, normalization, probabilities
+from . import batch_normalization, dropping, normalization, probabilities
+from .batch_normalization import batch_norm, batch_statistics, running_statistics
 from .dropping import alpha_dropout, dropout, spatial_dropout
 from .normalization import (
-    batch_norm,
-    batch_statistics,
     group_norm,
     instance_norm,
     layer_norm,
     local_response_norm,
     normalize,
     rms_norm,
-    running_statistics,
     standardize,
 )
 from .operands import wide
@@ -46,6 +44,7 @@ __all__ = [
 RECORDS = (
     *probabilities.RECORDS,
     *normalization.RECORDS,
+    *batch_normalization.RECORDS,
     *dropping.RECORDS,
     *losses.RECORDS,
 )

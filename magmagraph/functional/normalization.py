@@ -16,29 +16,25 @@ from ..op import BadSample, Call, Composite, Kind, Sample
 from ..ops.arrange import reshape
 from ..ops.axes import CUBE, MATRIX, axes_of
 from ..ops.comparison import maximum
-from ..ops.convert import as_node, cast
 from ..ops.elementwise import add, divide, multiply, power, subtract
 from ..ops.math import rsqrt
 from ..ops.pieces import pad
 from ..ops.slicing import cut
-from ..ops.statistics import mean, norm, variance
+from ..ops.statistics import mean, norm
 from .operands import Axes, along, like, wide
 
 __all__ = [
-    "batch_norm",
-    "batch_statistics",
     "group_norm",
     "instance_norm",
     "layer_norm",
     "local_response_norm",
     "normalize",
     "rms_norm",
-    "running_statistics",
     "standardize",
 ]
 
 
-def _normalized(
+def normalized(
     call: Call,
     x: Node,
     centered: Node,
@@ -97,7 +93,7 @@ def layer_norm(
     axes = axes_of(call, axis, node.ndim)
     centered = subtract(node, mean(node, axes, keepdims=True))
     var = mean(multiply(centered, centered), axes, keepdims=True)
-    return like(_normalized(call, node, centered, var, scale, offset, axes, eps), x)
+    return like(normalized(call, node, centered, var, scale, offset, axes, eps), x)
 
 
 def rms_norm(
@@ -141,7 +137,7 @@ def rms_norm(
     axes = axes_of(call, axis, node.ndim)
     least = float(np.finfo(node.dtype).eps) if eps is None else eps
     square_mean = mean(multiply(node, node), axes, keepdims=True)
-    return like(_normalized(call, node, node, square_mean, scale, None, axes, least), x)
+    return like(normalized(call, node, node, square_mean, scale, None, axes, least), x)
 
 
 def standardize(x: Any, axis: Axes = -1, eps: float = 1e-5) -> Node:
@@ -275,7 +271,7 @@ def group_norm(
     parts = (*node.shape[:axis], groups, channels // groups, *node.shape[axis + 1 :])
     split = reshape(node, parts)
     axes = [i for i in range(1, split.ndim) if i != axis]
-    _, var, centered = _statistics(split, axes)
+    _, var, centered = statistics(split, axes)
     result = multiply(centered, rsqrt(add(var, eps)))
     # Parameters are split as the channels are, so that no reshape stands within the kernel.
     line = (*[1] * axis, groups, channels // groups, *[1] * (node.ndim - axis - 1))
@@ -334,8 +330,8 @@ def instance_norm(
             f"channels on axis {axis} of {node.ndim}",
             need="axes beside the first, of the samples, and that of the channels",
         )
-    _, var, centered = _statistics(node, others)
-    return like(_normalized(call, node, centered, var, scale, offset, [axis], eps), x)
+    _, var, centered = statistics(node, others)
+    return like(normalized(call, node, centered, var, scale, offset, [axis], eps), x)
 
 
 def local_response_norm(
@@ -395,170 +391,10 @@ def local_response_norm(
     return like(multiply(node, power(add(multiply(total, alpha / size), k), -beta)), x)
 
 
-def _other_axes(call: Call, axis: int, ndim: int) -> tuple[int, list[int]]:
-    axis = call.axis(axis, ndim)
-    others = [i for i in range(ndim) if i != axis]
-    if not others:
-        raise call.shape_error(
-            "an operand of one axis has no batch", need="at least one axis beside the channels"
-        )
-    return axis, others
-
-
-def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
-    """Return mean and variance of each channel, over all other axes.
-
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        The axis of the channels.
-
-    Returns
-    -------
-    mean, variance : Node
-        Of one axis, the channels'; the variance is divided by the number of elements.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mean, var = mg.batch_statistics([[1.0, 5.0], [3.0, 5.0]])
-    >>> mean.eval(), var.eval()
-    (array([2., 5.], dtype=float32), array([1., 0.], dtype=float32))
-    """
-    node = wide(x)
-    axis, others = _other_axes(Call(BATCH_STATISTICS, (node,)), axis, node.ndim)
-    average, var, _ = _statistics(node, others)
-    extent = (node.shape[axis],)
-    return like(reshape(average, extent), x), like(reshape(var, extent), x)
-
-
-def _statistics(x: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:
+def statistics(x: Node, axes: Sequence[int]) -> tuple[Node, Node, Node]:
     average = mean(x, axes, keepdims=True)
     centered = subtract(x, average)
     return average, mean(multiply(centered, centered), axes, keepdims=True), centered
-
-
-def batch_norm(
-    x: Any,
-    scale: Any = None,
-    offset: Any = None,
-    running_mean: Any = None,
-    running_var: Any = None,
-    *,
-    training: bool = True,
-    eps: float = 1e-5,
-    axis: int = 1,
-) -> Node:
-    """Bring each channel to mean 0 and variance 1 over the batch, then scale and shift it.
-
-    S. Ioffe, C. Szegedy, "Batch normalization: accelerating deep network training by reducing
-    internal covariate shift", ICML 2015.
-
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(N, C, ...)``; ints become floats.
-    scale, offset
-        Of shape ``(C,)``; left out unless said.
-    running_mean, running_var
-        Of shape ``(C,)``: used in the place of the batch's own where `training` is False. See
-        `running_statistics` for how to keep them.
-    training
-        Whether the statistics are the batch's.
-    eps
-        Added to the variance.
-    axis
-        The axis of the channels.
-
-    Returns
-    -------
-    Node
-        Of the shape and float dtype of `x`.
-
-    Raises
-    ------
-    ShapeError
-        If a parameter is not of shape ``(C,)``, or running statistics are needed and missing.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.batch_norm([[1.0, 5.0], [3.0, 9.0]], eps=0.0).eval()
-    array([[-1., -1.],
-           [ 1.,  1.]], dtype=float32)
-    """
-    node = wide(x)
-    call = Call(BATCH_NORM, (node,))
-    axis, others = _other_axes(call, axis, node.ndim)
-    if training:
-        _, var, centered = _statistics(node, others)
-    else:
-        if running_mean is None or running_var is None:
-            raise call.shape_error(
-                "training=False without running statistics",
-                need="running_mean= and running_var=",
-                mend="variables that running_statistics renews while training",
-            )
-        centered = subtract(node, along(call, "running_mean", running_mean, node, [axis]))
-        var = along(call, "running_var", running_var, node, [axis])
-    return like(_normalized(call, node, centered, var, scale, offset, [axis], eps), x)
-
-
-def running_statistics(
-    x: Any, running_mean: Any, running_var: Any, *, momentum: float = 0.1, axis: int = 1
-) -> tuple[Node, Node]:
-    """Return what running statistics become after a batch that `batch_norm` normalizes.
-
-    Parameters
-    ----------
-    x
-        What is normalized.
-    running_mean, running_var
-        The statistics so far, of shape ``(C,)``: variables, as a rule.
-    momentum
-        Weight of this batch: ``new = (1 - momentum) * old + momentum * batch``.
-    axis
-        The axis of the channels.
-
-    Returns
-    -------
-    mean, variance : Node
-        The new values, for ``updates=``. The batch's variance enters unbiased.
-
-    Raises
-    ------
-    ShapeError
-        If the statistics have another shape than the channels.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mean, var = mg.var("mean", init=[0.0]), mg.var("var", init=[1.0])
-    >>> new_mean, new_var = mg.running_statistics([[1.0], [3.0]], mean, var)
-    >>> mg.function([], [], updates={mean: new_mean, var: new_var})()
-    []
-    >>> mean.value, var.value
-    (array([0.2], dtype=float32), array([1.1], dtype=float32))
-    """
-    node = wide(x)
-    call = Call(RUNNING_STATISTICS, (node,))
-    axis, others = _other_axes(call, axis, node.ndim)
-    batch_mean, _ = batch_statistics(node, axis)
-    unbiased = variance(node, others, ddof=1)
-    return (
-        _blended(call, "running_mean", running_mean, batch_mean, momentum),
-        _blended(call, "running_var", running_var, unbiased, momentum),
-    )
-
-
-def _blended(call: Call, name: str, held: Any, batch: Node, momentum: float) -> Node:
-    old = as_node(held)
-    if old.ndim != 1:
-        raise call.shape_error(f"{name} has shape {old.shape}", need=f"shape {batch.shape}")
-    call.unify(old.shape[0], batch.shape[0], f"extents of {name} and of the channels")
-    return cast(add(multiply(old, 1.0 - momentum), multiply(batch, momentum)), old.dtype)
 
 
 # Records.
@@ -571,25 +407,6 @@ def _layer_norm_reference(
     result = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
     result = result if scale is None else result * scale
     return result if offset is None else result + offset
-
-
-def _batch_norm_reference(
-    x: np.ndarray,
-    scale: Any = None,
-    offset: Any = None,
-    running_mean: Any = None,
-    running_var: Any = None,
-    training: bool = True,
-    eps: float = 1e-5,
-    axis: int = 1,
-) -> Any:
-    rows = np.moveaxis(x, axis, -1)
-    axes = tuple(range(rows.ndim - 1))
-    average = rows.mean(axes) if training else running_mean
-    var = rows.var(axes) if training else running_var
-    result = (rows - average) / np.sqrt(var + eps)
-    result = result if scale is None else result * scale
-    return np.moveaxis(result if offset is None else result + offset, -1, axis)
 
 
 def _rms_reference(x: np.ndarray, scale: Any = None, axis: Any = -1, eps: Any = None) -> Any:
@@ -763,58 +580,6 @@ LAYER_NORM = Composite(
     reference=_layer_norm_reference,
     numerics="reassoc",
 )
-BATCH_STATISTICS = Composite(
-    name="batch_statistics",
-    kind=Kind.REDUCTION,
-    function=batch_statistics,
-    doc="Mean and variance of each channel.",
-    samples=lambda: [Sample((CUBE,))],
-    reference=lambda x, axis=1: (x.mean((0, 2)), x.var((0, 2))),
-    numerics="reassoc",
-)
-BATCH_NORM = Composite(
-    name="batch_norm",
-    kind=Kind.REDUCTION,
-    function=batch_norm,
-    doc="Channels of mean 0 and variance 1 over the batch, scaled and shifted.",
-    samples=lambda: [
-        Sample((CUBE,)),
-        Sample((CUBE, _CHANNELS, _CHANNELS - 0.5)),
-        Sample(
-            (CUBE, _CHANNELS, 0.5 - _CHANNELS, _CHANNELS, 1.0 + _CHANNELS**2), {"training": False}
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "batch_norm: training=False without running statistics",
-            {"training": False},
-        ),
-        BadSample((MATRIX[0],), ShapeError, "batch_norm: axis=1 is out of range for 1 axes"),
-    ],
-    reference=_batch_norm_reference,
-    numerics="reassoc",
-)
-RUNNING_STATISTICS = Composite(
-    name="running_statistics",
-    kind=Kind.REDUCTION,
-    function=running_statistics,
-    doc="Running mean and variance after a batch.",
-    samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
-    bad_samples=lambda: [
-        BadSample(
-            (CUBE, _CHANNELS[:2], _CHANNELS),
-            ShapeError,
-            "running_statistics: extents of running_mean and of the channels differ: 2 and 3",
-        )
-    ],
-    reference=lambda x, mean, var, momentum: (
-        (1 - momentum) * mean + momentum * x.mean((0, 2)),
-        (1 - momentum) * var + momentum * x.var((0, 2), ddof=1),
-    ),
-    numerics="reassoc",
-)
 
 RECORDS = (
     LAYER_NORM,
@@ -824,7 +589,4 @@ RECORDS = (
     GROUP_NORM,
     INSTANCE_NORM,
     LOCAL_RESPONSE_NORM,
-    BATCH_STATISTICS,
-    BATCH_NORM,
-    RUNNING_STATISTICS,
 )

@@ -4,27 +4,21 @@ None has a record of its own kind: what they compile to is one kernel each way, 
 The loss of alignments, which has, is in `ops.ctc`.
 """
 
-from . import classification, comparing, regression
-from .classification import (
-    binary_cross_entropy,
-    cross_entropy,
-    focal_loss,
-    nll_loss,
-    smooth_labels,
-)
+from . import binary, classification, comparing, distributions, regression
+from .binary import binary_cross_entropy, focal_loss
+from .classification import cross_entropy, nll_loss, smooth_labels
 from .common import shifted
 from .comparing import (
     cosine_embedding_loss,
     cosine_similarity,
-    dice_loss,
     hinge,
     info_nce,
-    kl_divergence,
     margin_ranking_loss,
     multi_margin,
     squared_hinge,
     triplet_margin_loss,
 )
+from .distributions import dice_loss, kl_divergence
 from .regression import gaussian_nll, huber, log_cosh, mae, mse, poisson_nll, smooth_l1
 
 __all__ = [
@@ -53,4 +47,10 @@ __all__ = [
     "triplet_margin_loss",
 ]
 
-RECORDS = (*classification.RECORDS, *regression.RECORDS, *comparing.RECORDS)
+RECORDS = (
+    *classification.RECORDS,
+    *binary.RECORDS,
+    *regression.RECORDS,
+    *comparing.RECORDS,
+    *distributions.RECORDS,
+)

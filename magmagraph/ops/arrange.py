@@ -65,7 +65,7 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
     return (*rest[:at], missing, *rest[at:])
 
 
-def reshape(x: Any, shape: Any) -> Node:
+def reshape(x: Any, shape: Any, *, copy: bool | None = None) -> Node:
     """Give `x` another shape with the same elements in the same (row-major) order.
 
     Parameters
@@ -76,6 +76,8 @@ def reshape(x: Any, shape: Any) -> Node:
         An extent or a sequence of extents: ints, names, Dims. One may be -1 and is found from the
         others: exactly, also where they are symbolic. Where only the call can tell that the
         sizes agree, the call checks it.
+    copy
+        Taken for the array API standard's sake: nodes share nothing that could be written.
 
     Returns
     -------

@@ -21,33 +21,25 @@ from ..op import BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
 from . import attention_rows
 from .arrange import reshape, swapaxes
-from .comparison import equal, less_equal, where
+from .comparison import equal, where
 from .contraction import matmul
 from .control import ITEM, MARKER, stop_gradient
 from .convert import as_node, cast, promoted
 from .elementwise import add, divide, multiply, subtract
 from .family import BOOL, floating
-from .index import IOTA
 from .leaf import extent
+from .masks import seen
 from .math import exp, rsqrt
 from .random import bernoulli
 from .reduction import max, sum
 from .rounding import isfinite
 
-__all__ = ["causal_mask", "padding_mask", "scaled_dot_product_attention"]
-
-INT32 = np.dtype(np.int32)
+__all__ = ["scaled_dot_product_attention"]
 _ALGORITHMS = ("auto", "full", "rows")
 _LARGEST_FULL = 2**20  # scores of a head; above, "auto" takes them by rows
 
 
 # The composed form. Queries are scaled and have an axis of groups: the heads that share keys.
-
-
-def _seen(length: Extent, other: Extent) -> Node:
-    """Return where a query may see a key under the causal mask: bool, made without memory."""
-    at = IOTA(shape=(length, 1), axis=0, dtype=INT32)
-    return less_equal(IOTA(shape=(1, other), axis=1, dtype=INT32), at)
 
 
 def _folded(x: Node) -> Node:
@@ -65,7 +57,7 @@ def _composed(
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.dtype == BOOL else add(scores, mask)
     if causal:
-        scores = where(_seen(length, k.shape[-2]), scores, -math.inf)
+        scores = where(seen(length, k.shape[-2]), scores, -math.inf)
     # Of a row that sees nothing the largest score is -inf, and the sum of exponentials 0.
     top = stop_gradient(max(scores, -1, keepdims=True)) if _some(k.shape[-2]) else 0.0
     if isinstance(top, Node):
@@ -369,74 +361,6 @@ def _scale(scale: Any, q: Node) -> Any:
     return rsqrt(cast(extent(width), q.dtype))
 
 
-def causal_mask(length: Extent | str, other: Extent | str | None = None) -> Node:
-    """Return where a query may see a key that does not come after it.
-
-    Parameters
-    ----------
-    length
-        Number of queries: an int or a dimension.
-    other
-        Number of keys; as many unless said.
-
-    Returns
-    -------
-    Node
-        Bool, of shape ``(length, other)``: true where the key's position is at most the query's.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.causal_mask(3).eval().astype(int)
-    array([[1, 0, 0],
-           [1, 1, 0],
-           [1, 1, 1]])
-    """
-    rows, columns = dims.parse_shape((length, length if other is None else other))
-    return _seen(rows, columns)
-
-
-def padding_mask(lengths: Any, length: Extent | str) -> Node:
-    """Return which positions lie within sequences of given lengths.
-
-    Parameters
-    ----------
-    lengths
-        Node or array of integers: how many positions of each sequence count.
-    length
-        The extent of the new last axis: an int or a dimension.
-
-    Returns
-    -------
-    Node
-        Bool, of the shape of `lengths` and an axis of `length`. For attention over keys, give it
-        axes for heads and queries: ``mask[:, None, None, :]``.
-
-    Raises
-    ------
-    DTypeError
-        If the lengths are not integers.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.padding_mask(mg.constant([1, 3]), 3).eval().astype(int)
-    array([[1, 0, 0],
-           [1, 1, 1]])
-    """
-    node = as_node(lengths)
-    if not is_integer(node.dtype):
-        raise Call(PADDING_MASK, (node,)).dtype_error(
-            f"lengths of dtype {node.dtype.name}",
-            need="an integer dtype",
-            mend="mg.cast(lengths, 'int32')",
-        )
-    (count,) = dims.parse_shape((length,))
-    shape: tuple[Extent, ...] = (*[1] * node.ndim, count)
-    at = IOTA(shape=shape, axis=node.ndim, dtype=INT32)
-    return less_equal(add(at, 1), reshape(node, (*node.shape, 1)))
-
-
 # Records.
 
 
@@ -563,35 +487,5 @@ ATTENTION = Composite(
     reference=_reference,
     numerics="reassoc",
 )
-CAUSAL_MASK = Composite(
-    name="causal_mask",
-    kind=Kind.INDEX,
-    function=causal_mask,
-    doc="Where a query may see a key that does not come after it.",
-    samples=lambda: [Sample((), {"length": 4}), Sample((), {"length": 2, "other": 5})],
-    reference=lambda length, other=None: np.tril(
-        np.ones((length, length if other is None else other), bool)
-    ),
-    numerics="exact",
-    no_gradient="boolean valued",
-)
-PADDING_MASK = Composite(
-    name="padding_mask",
-    kind=Kind.INDEX,
-    function=padding_mask,
-    doc="Which positions lie within sequences of given lengths.",
-    samples=lambda: [
-        Sample((np.array([2, 0, 7]),), {"length": 4}),
-        Sample((np.array([[1], [3]], dtype=np.int32),), {"length": 3}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.array([2.0]),), DTypeError, "padding_mask: lengths of dtype float64", {"length": 4}
-        )
-    ],
-    reference=lambda lengths, length: np.arange(length) < lengths[..., None],
-    numerics="exact",
-    no_gradient="boolean valued",
-)
 
-RECORDS = (ROWS, ROWS_GRADIENT, ATTENTION, CAUSAL_MASK, PADDING_MASK)
+RECORDS = (ROWS, ROWS_GRADIENT, ATTENTION)

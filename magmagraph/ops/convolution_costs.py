@@ -18,6 +18,7 @@ from .convolution_shapes import split
 from .convolution_winograd import TAPS, applies
 
 MANY_CHANNELS = 32  # of a group on either side, from which products over channels pay
+FEWEST_CHANNELS = 4  # of a group on either side, for a product to be worth its call
 PATCH_ELEMENTS = 1 << 17  # of the patches that a thread holds at a time
 FEWEST_COLUMNS = 128  # results of a product of patches, where there are as many
 MOST_COLUMNS = 4096
@@ -90,11 +91,13 @@ def algorithms(node: Node) -> tuple[str, ...]:
     """Return the algorithms among which ``"auto"`` chooses for a node, the default one first.
 
     Winograd's larger tiles are not among them: their errors are an order of magnitude larger, so
-    that a user asks for them. Neither are Fourier transforms, which no kernel computes.
+    that a user asks for them. Neither are Fourier transforms, which no kernel computes. Groups of
+    very few channels, as of depthwise convolutions, make products of next to nothing.
     """
     e = Extents(node)
     first = default_algorithm(node)
-    if any(isinstance(k, Dim) for k in e.window):
+    few = e.groups > 1 and min(_fewest(e.ins), _fewest(e.outs)) < FEWEST_CHANNELS
+    if few or any(isinstance(k, Dim) for k in e.window):
         return (first,)
     found = ["direct", "im2col"]
     if applies(list(zip(e.window, e.strides, e.dilation, strict=True))):
@@ -119,6 +122,11 @@ def scratch(node: Node, threads: int) -> Extent:
     if algorithm in TILES:
         return _tiles(e, node, threads, TILES[algorithm]) * item
     return _planes(e, node, threads) * item + _tables(e)
+
+
+def _fewest(extent: Extent) -> int:
+    """Return an extent that is known, else a large one."""
+    return MANY_CHANNELS if isinstance(extent, Dim) else extent
 
 
 def _number(extent: Extent) -> int:

@@ -274,7 +274,9 @@ def _lengths(value: Any, whole: Extent, batch: Extent, flat: bool) -> Node:
 # Records.
 
 
-def _alignments(labels: Sequence[int] | np.ndarray, steps: int, classes: int, blank: int) -> list[Any]:
+def _alignments(
+    labels: Sequence[int] | np.ndarray, steps: int, classes: int, blank: int
+) -> list[Any]:
     """Return, of all sequences of classes, those that become the labels."""
     found = []
     for path in itertools.product(range(classes), repeat=steps):

@@ -85,15 +85,20 @@ def _eigh(xp: Any, a: Any, *, lower: bool, subset: tuple[int, int] | None) -> tu
     from scipy.linalg import eigh as some
 
     count = subset[1] - subset[0] + 1
-    values = np.empty((*a.shape[:-2], count), real_dtype(a.dtype))
-    vectors = np.empty((*a.shape[:-1], count), a.dtype)
 
-    def one(matrix: Any) -> Any:
-        return some(matrix, lower=lower, subset_by_index=subset, check_finite=False)
+    def one(batch: Any) -> tuple[Any, Any]:
+        values = np.empty((*batch.shape[:-2], count), real_dtype(a.dtype))
+        vectors = np.empty((*batch.shape[:-1], count), a.dtype)
+        for index in np.ndindex(*batch.shape[:-2]):
+            found, basis = some(
+                batch[index], lower=lower, subset_by_index=subset, check_finite=False
+            )
+            if found.size != count:  # LAPACK's way to say that it found NaN
+                raise np.linalg.LinAlgError
+            values[index], vectors[index] = found, basis
+        return values, vectors
 
-    for index in np.ndindex(*a.shape[:-2]):
-        values[index], vectors[index] = checked("eigh", *ITERATION, one, a[index])
-    return values, vectors
+    return tuple(checked("eigh", *ITERATION, one, a))
 
 
 def _eigh_facts(node: Node, known: object) -> tuple[Facts, Facts]:

@@ -276,6 +276,24 @@ class Operators:
         """Take the complex conjugate, `mg.conj`."""
         return complex_numbers.conj(self)
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """Return the namespace of the array API standard: `magmagraph` itself."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(
+                message(
+                    f"api_version={api_version!r} of the array API standard is not known here",
+                    need="a version up to 2024.12",
+                )
+            )
+        return sys.modules[_PACKAGE]
+
+    @property
+    def mT(self) -> Node:
+        """The last two axes exchanged; see `mg.matrix_transpose`."""
+        from .linalg_products import matrix_transpose
+
+        return matrix_transpose(self)
+
     @property
     def T(self) -> Node:
         """The node with its axes in reverse order."""

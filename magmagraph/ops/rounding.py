@@ -109,7 +109,7 @@ def round(x: Any, decimals: int = 0) -> Node:
     array([1.23], dtype=float32)
     """
     node = as_node(x)
-    Call(ROUND, (node,)).refuse_complex()
+    Call(ROUND, (node,)).check_dtypes()
     if not is_float(node.dtype):
         if decimals < 0:
             raise DTypeError(

@@ -39,8 +39,8 @@ def _argsort_type(call: Call, x: Type, *, axis: int) -> Type:
     return Type(INT64, x.shape)
 
 
-def argsort(x: Any, axis: int = -1) -> Node:
-    """Return the positions that put `x` into ascending order along an axis.
+def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
+    """Return the positions that put `x` into order along an axis.
 
     The sort is stable: equal elements keep their order. NaN stands last.
 
@@ -50,6 +50,10 @@ def argsort(x: Any, axis: int = -1) -> Node:
         Node or array of any dtype, with at least one axis.
     axis
         The axis.
+    descending
+        Whether the largest comes first; NaN then stands before it.
+    stable
+        Taken for the array API standard's sake: the sort always is.
 
     Returns
     -------
@@ -64,7 +68,11 @@ def argsort(x: Any, axis: int = -1) -> Node:
     """
     node = as_node(x)
     axis = Call(ARGSORT, (node,)).axis(axis, node.ndim)
-    return ARGSORT(node, axis=axis)
+    if not descending:
+        return ARGSORT(node, axis=axis)
+    # From the back: equal elements are then kept in their order by the stable sort.
+    places = flip(ARGSORT(flip(node, axis), axis=axis), axis)
+    return subtract(as_node(size_of(node.shape[axis]) - 1, INT64), places)
 
 
 ARGSORT = Op(
@@ -79,11 +87,14 @@ ARGSORT = Op(
     samples=lambda: [
         Sample((_ROWS[::-1],), {"axis": 0}),
         Sample((np.array([3, 1, 3, 2, 1]),)),
+        Sample((np.array([3, 1, 3, 2, 1]),), {"descending": True}),
     ],
     bad_samples=lambda: [
         BadSample((_ROWS,), ShapeError, "argsort: axis=2 is out of range for 2 axes", {"axis": 2})
     ],
-    reference=lambda x, axis=-1: np.argsort(x, axis, kind="stable"),
+    reference=lambda x, axis=-1, descending=False: np.argsort(
+        -x if descending else x, axis, kind="stable"
+    ),
     numerics="exact",
 )
 
@@ -108,8 +119,10 @@ def _sort_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (permuted(cotangent, places, axis),)
 
 
-def sort(x: Any, axis: int | None = -1) -> Node:
-    """Put the elements into ascending order along an axis.
+def sort(
+    x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+) -> Node:
+    """Put the elements into order along an axis.
 
     Parameters
     ----------
@@ -117,6 +130,10 @@ def sort(x: Any, axis: int | None = -1) -> Node:
         Node or array of any dtype.
     axis
         The axis; None ravels `x` first.
+    descending
+        Whether the largest comes first; NaN then stands before it.
+    stable
+        Taken for the array API standard's sake: the sort always is.
 
     Returns
     -------
@@ -138,7 +155,9 @@ def sort(x: Any, axis: int | None = -1) -> Node:
     node = as_node(x)
     if axis is None:
         node, axis = ravel(node), 0
-    return SORT(node, axis=Call(SORT, (node,)).axis(axis, node.ndim))
+    axis = Call(SORT, (node,)).axis(axis, node.ndim)
+    ordered = SORT(node, axis=axis)
+    return flip(ordered, axis) if descending else ordered
 
 
 SORT = Op(
@@ -155,6 +174,7 @@ SORT = Op(
         Sample((_MIXED,)),
         Sample((_MIXED,), {"axis": 0}),
         Sample((_MIXED,), {"axis": None}),
+        Sample((_MIXED,), {"axis": 0, "descending": True}),
         Sample((_WITH_NAN,), gradient=(), reason="ties and NaN"),
         Sample((np.array([3, -1, 3, 0]),)),
         Sample((np.zeros((2, 0)),)),
@@ -163,7 +183,9 @@ SORT = Op(
         BadSample((_MIXED,), ShapeError, "sort: axis=2 is out of range for 2 axes", {"axis": 2}),
         BadSample((np.float64(1.0),), ShapeError, "sort: axis=-1 is out of range for 0 axes"),
     ],
-    reference=lambda x, axis=-1: np.sort(x, axis),
+    reference=lambda x, axis=-1, descending=False: -np.sort(-x, axis)
+    if descending
+    else np.sort(x, axis),
     numerics="exact",
 )
 

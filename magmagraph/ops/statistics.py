@@ -82,7 +82,14 @@ def _squared_deviations(x: Node, axes: tuple[int, ...], ddof: Any) -> Node:
     return divide(SUM(squares, axes=axes), _count(squares, axes, ddof))
 
 
-def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+def variance(
+    x: Any,
+    axis: Axis = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    correction: Any = None,
+) -> Node:
     """Average the squared deviations from the mean along axes.
 
     Parameters
@@ -95,6 +102,8 @@ def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -
         Delta degrees of freedom: the divisor is the number of elements less `ddof`.
     keepdims
         Keep the reduced axes, with extent 1.
+    correction
+        The array API standard's name of `ddof`; it counts where both are given.
 
     Returns
     -------
@@ -110,7 +119,7 @@ def variance(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -
     """
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
-    spread = _squared_deviations(node, axes, ddof)
+    spread = _squared_deviations(node, axes, ddof if correction is None else correction)
     return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
 
 
@@ -120,7 +129,14 @@ def _safe_sqrt(x: Node) -> Node:
     return where(zero, 0, sqrt(where(zero, 1, x)))
 
 
-def std(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+def std(
+    x: Any,
+    axis: Axis = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    correction: Any = None,
+) -> Node:
     """Take the standard deviation along axes: the square root of `variance`.
 
     Parameters
@@ -133,6 +149,8 @@ def std(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Nod
         Delta degrees of freedom: the divisor is the number of elements less `ddof`.
     keepdims
         Keep the reduced axes, with extent 1.
+    correction
+        The array API standard's name of `ddof`; it counts where both are given.
 
     Returns
     -------
@@ -148,7 +166,8 @@ def std(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Nod
     """
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
-    spread = _safe_sqrt(_squared_deviations(node, axes, ddof))
+    degrees = ddof if correction is None else correction
+    spread = _safe_sqrt(_squared_deviations(node, axes, degrees))
     return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
 
 

@@ -336,8 +336,10 @@ def _diagonal_factor(match: Match) -> Node | None:
     """diag(v) A scales rows, A diag(v) columns; the identity does nothing."""
     left, right = match.root.inputs
     for scaling, other, axis in ((left, right, -1), (right, left, -2)):
+        if not is_square(scaling):
+            continue
         known = facts(scaling)
-        if Facts.DIAGONAL not in known or not is_square(scaling):
+        if Facts.DIAGONAL not in known:
             continue
         match.repair("zeros beside the diagonal times what is not finite")
         if known == IDENTITY:

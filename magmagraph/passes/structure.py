@@ -42,7 +42,7 @@ def facts(node: Node) -> Facts:
     """Return what holds of the matrices in the last two axes of a node."""
     found = _known.get(node)
     if found is None:
-        found = _known[node] = _facts(node, 0)
+        found = _known[node] = _Look().of(node, 0)
     return found
 
 
@@ -77,25 +77,97 @@ def is_square(node: Node) -> bool:
     return node.ndim >= 2 and node.shape[-1] == node.shape[-2]
 
 
-def _facts(node: Node, depth: int) -> Facts:
-    op = node.op
-    if isinstance(node.type, tuple) or node.ndim < 2 or depth == DEEPEST:
+class _Look:
+    """One look at a node and what made it, some operations deep; each of these is seen once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Node, Facts] = {}
+
+    def of(self, node: Node, depth: int) -> Facts:
+        """Return the facts of a node that lies so many operations below."""
+        if isinstance(node.type, tuple) or node.ndim < 2 or depth == DEEPEST:
+            return Facts.NONE
+        found = self._seen.get(node)
+        if found is None:
+            found = self._seen[node] = self._found(node, depth)
+        return found
+
+    def _found(self, node: Node, depth: int) -> Facts:
+        op = node.op
+        if op is CONSTANT:
+            return _of_constant(node)
+        several = node.inputs[0] if op is ITEM else node
+        if several.op.facts is not None:
+            known: Facts | tuple[Facts, ...] = several.op.facts(
+                several, lambda operand: self.of(operand, depth + 1)
+            )
+            return known[node.attrs["index"]] if isinstance(known, tuple) else known
+        if op is MATMUL:
+            return self._of_product(node, depth)
+        if op is WHERE:
+            return self._of_mask(node, depth)
+        if op in (TRANSPOSE, CONJ, CAST, BROADCAST_TO, NEGATIVE, ADD, SUBTRACT, MULTIPLY, EQUAL):
+            return self._of_elements(node, depth)
         return Facts.NONE
-    if op is CONSTANT:
-        return _of_constant(node)
-    several = node.inputs[0] if op is ITEM else node
-    if several.op.facts is not None:
-        known: Facts | tuple[Facts, ...] = several.op.facts(
-            several, lambda operand: _facts(operand, depth + 1)
-        )
-        return known[node.attrs["index"]] if isinstance(known, tuple) else known
-    if op is MATMUL:
-        return _of_product(node, depth)
-    if op is WHERE:
-        return _of_mask(node, depth)
-    if op in (TRANSPOSE, CONJ, CAST, BROADCAST_TO, NEGATIVE, ADD, SUBTRACT, MULTIPLY, EQUAL):
-        return _of_elements(node, depth)
-    return Facts.NONE
+
+    def _of_product(self, node: Node, depth: int) -> Facts:
+        left, right = node.inputs
+        one, other = self.of(left, depth + 1), self.of(right, depth + 1)
+        found = one & other & (Facts.DIAGONAL | Facts.ORTHOGONAL | Facts.REGULAR)
+        if is_adjoint(left, right):
+            found |= Facts.HERMITIAN
+            if Facts.REGULAR in one | other:
+                found |= Facts.POSITIVE
+        return found
+
+    def _of_mask(self, node: Node, depth: int) -> Facts:
+        found = Facts.NONE
+        mask = masked(node)
+        if mask is None:
+            return found
+        chosen, (low, high) = mask
+        found |= Facts.LOWER if high <= 0 else Facts.NONE
+        found |= Facts.UPPER if low >= 0 else Facts.NONE
+        if chosen.shape == node.shape:
+            found |= self.of(chosen, depth + 1) & Facts.DIAGONAL
+        if found & Facts.DIAGONAL == Facts.DIAGONAL and is_square(node):
+            if not is_complex(node.dtype):
+                found |= Facts.HERMITIAN
+            if uniform(chosen) == 1 and low <= 0 <= high:
+                found = ~Facts.NONE  # the identity
+        return found
+
+    def _of_elements(self, node: Node, depth: int) -> Facts:
+        op = node.op
+        if op is EQUAL:
+            return Facts.DIAGONAL if band_of(node) == (0, 0) else Facts.NONE
+        if op is TRANSPOSE:
+            if not swaps_last_two(node):
+                return Facts.NONE
+            return _mirrored(self.of(node.inputs[0], depth + 1))
+        if op is MULTIPLY:
+            # A factor for all of a matrix; elements of the other may not be finite, and are kept.
+            for matrix, factor in (node.inputs, node.inputs[::-1]):
+                if factor.shape == () and matrix.shape == node.shape:
+                    kept = Facts.DIAGONAL
+                    kept |= Facts.NONE if is_complex(factor.dtype) else Facts.HERMITIAN
+                    return self.of(matrix, depth + 1) & kept
+            return Facts.NONE
+        operands = [operand for operand in node.inputs if operand.shape[-2:] == node.shape[-2:]]
+        if len(operands) < len(node.inputs):
+            return Facts.NONE
+        found = [self.of(operand, depth + 1) for operand in operands]
+        if op is CAST:
+            if node.inputs[0].op is EQUAL and is_square(node) and found[0] == Facts.DIAGONAL:
+                return ~Facts.NONE  # the identity
+            return found[0] & (Facts.DIAGONAL | Facts.HERMITIAN)
+        if op is NEGATIVE:
+            return found[0] & ~Facts.POSITIVE
+        if op in (ADD, SUBTRACT):
+            both = Facts.DIAGONAL | Facts.HERMITIAN | (Facts.POSITIVE if op is ADD else Facts.NONE)
+            even = op is ADD and is_adjoint(*operands)
+            return found[0] & found[1] & both | (Facts.HERMITIAN if even else Facts.NONE)
+        return found[0]
 
 
 def _of_constant(node: Node) -> Facts:
@@ -116,68 +188,6 @@ def _of_constant(node: Node) -> Facts:
             if bool((np.abs(diagonal) == 1).all()):
                 found |= Facts.ORTHOGONAL
     return found
-
-
-def _of_product(node: Node, depth: int) -> Facts:
-    left, right = node.inputs
-    one, other = _facts(left, depth + 1), _facts(right, depth + 1)
-    found = one & other & (Facts.DIAGONAL | Facts.ORTHOGONAL | Facts.REGULAR)
-    if is_adjoint(left, right):
-        found |= Facts.HERMITIAN
-        if Facts.REGULAR in one | other:
-            found |= Facts.POSITIVE
-    return found
-
-
-def _of_mask(node: Node, depth: int) -> Facts:
-    found = Facts.NONE
-    mask = masked(node)
-    if mask is None:
-        return found
-    chosen, (low, high) = mask
-    found |= Facts.LOWER if high <= 0 else Facts.NONE
-    found |= Facts.UPPER if low >= 0 else Facts.NONE
-    if chosen.shape == node.shape:
-        found |= _facts(chosen, depth + 1) & Facts.DIAGONAL
-    if found & Facts.DIAGONAL == Facts.DIAGONAL and is_square(node):
-        if not is_complex(node.dtype):
-            found |= Facts.HERMITIAN
-        if uniform(chosen) == 1 and low <= 0 <= high:
-            found = ~Facts.NONE  # the identity
-    return found
-
-
-def _of_elements(node: Node, depth: int) -> Facts:
-    op = node.op
-    if op is EQUAL:
-        return Facts.DIAGONAL if band_of(node) == (0, 0) else Facts.NONE
-    if op is TRANSPOSE:
-        if not swaps_last_two(node):
-            return Facts.NONE
-        return _mirrored(_facts(node.inputs[0], depth + 1))
-    if op is MULTIPLY:
-        # A factor for all of a matrix; elements of the other may not be finite, and are kept.
-        for matrix, factor in (node.inputs, node.inputs[::-1]):
-            if factor.shape == () and matrix.shape == node.shape:
-                kept = Facts.DIAGONAL
-                kept |= Facts.NONE if is_complex(factor.dtype) else Facts.HERMITIAN
-                return _facts(matrix, depth + 1) & kept
-        return Facts.NONE
-    operands = [operand for operand in node.inputs if operand.shape[-2:] == node.shape[-2:]]
-    if len(operands) < len(node.inputs):
-        return Facts.NONE
-    found = [_facts(operand, depth + 1) for operand in operands]
-    if op is CAST:
-        if node.inputs[0].op is EQUAL and is_square(node) and found[0] == Facts.DIAGONAL:
-            return ~Facts.NONE  # the identity
-        return found[0] & (Facts.DIAGONAL | Facts.HERMITIAN)
-    if op is NEGATIVE:
-        return found[0] & ~Facts.POSITIVE
-    if op in (ADD, SUBTRACT):
-        both = Facts.DIAGONAL | Facts.HERMITIAN | (Facts.POSITIVE if op is ADD else Facts.NONE)
-        even = op is ADD and is_adjoint(*operands)
-        return found[0] & found[1] & both | (Facts.HERMITIAN if even else Facts.NONE)
-    return found[0]
 
 
 def _mirrored(found: Facts) -> Facts:

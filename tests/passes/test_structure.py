@@ -37,11 +37,13 @@ def feeds(rng: np.random.Generator) -> dict[Node, np.ndarray]:
     return {**values, A: values[A] + 5.0 * np.eye(N), B: values[B] + 5.0 * np.eye(N)}
 
 
-def passed(nodes: Sequence[Node], *names: str, **options: Any) -> tuple[Graph, Any]:
+def passed(
+    nodes: Sequence[Node], *names: str, leaves: Sequence[Node] = LEAVES, **options: Any
+) -> tuple[Graph, Any]:
     """Return the graph of some nodes after passes, and the report."""
     records = [record for record in DEFAULT if record.name in names]
     return pipeline.run(
-        freeze(LEAVES, list(nodes)), Trace(), passes=records, options=Options.make(**options)
+        freeze(list(leaves), list(nodes)), Trace(), passes=records, options=Options.make(**options)
     )
 
 
@@ -296,6 +298,26 @@ def test_batches_share_from_some_order_on(rng: np.random.Generator) -> None:
             condition = np.linalg.cond(value).max()
             close = tolerance(canonical("float64"), "stable").relative * condition
             assert np.abs(one - other.reshape(one.shape)).max() <= close * np.abs(other).max()
+
+
+def test_complex_matrices(rng: np.random.Generator) -> None:
+    """Rules that hold for complex numbers apply, others refuse; no transpose is an adjoint."""
+    x, y = mg.input("x", (N, N), "complex128"), mg.input("y", (N, 2), "complex128")
+    lower = mg.linalg.cholesky(x @ mg.conj(x).T + mg.eye(N, dtype="complex128"))
+    nodes = [
+        inv(x) @ y, y.T @ inv(x), inv(inv(x)), inv(x).T @ y, solve(x.T, y), det(x), *slogdet(x),
+        solve(mg.tril(x), y), det(mg.tril(x)), lower @ mg.conj(lower).T, lower @ lower.T,
+    ]  # fmt: skip
+    graph = freeze([x, y], nodes)
+    given = [rng.normal(size=n.shape) + 1j * rng.normal(size=n.shape) for n in (x, y)]
+    values = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))
+    found = mg.function([x, y], nodes)(*given)
+    for value, root in zip(found, graph.outputs, strict=True):
+        size = float(np.abs(values[root]).max())
+        close = tolerance(canonical("complex128"), "reassoc")
+        assert np.abs(value - values[root]).max() <= 20.0 * close.absolute * max(size, 1.0)
+    made = names(passed([inv(x) @ y, det(x)], "simplify", "contract", leaves=[x, y])[0])
+    assert "lu_factor" in made and "inv" not in made
 
 
 def test_a_singular_matrix_is_named_where_factors_are_shared() -> None:

@@ -70,7 +70,12 @@ static void run_part(void* context, int64_t thread, int64_t threads)
     const lines* work = context;
     const shape* p = &work->p;
     int64_t begin, end, window = p->k[0] * p->k[1] * p->k[2];
-    reach taps[window > 0 ? window : 1];
+    reach taps[window], across[p->k[2]]; /* of a line; of the last axis, the same for all lines */
+    for (int64_t k2 = 0; k2 < p->k[2]; k2++) {
+        int64_t shift = inside_of(p, 2, k2, &across[k2].first, &across[k2].stop);
+        across[k2].met = shift * p->inner;
+        across[k2].step = p->s[2] * p->inner;
+    }
     mg_split(p->outer * p->parts, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         int64_t outer = i / p->parts, part = i % p->parts;
@@ -85,12 +90,11 @@ static void run_part(void* context, int64_t thread, int64_t threads)
                     int64_t i1 = o1 * p->s[1] + k1 * p->d[1] - p->low[1];
                     if (i1 < 0 || i1 >= p->in[1]) continue;
                     for (int64_t k2 = 0; k2 < p->k[2]; k2++) {
+                        if (across[k2].first == across[k2].stop) continue;
                         reach* tap = &taps[count];
-                        int64_t shift = inside_of(p, 2, k2, &tap->first, &tap->stop);
-                        if (tap->first == tap->stop) continue;
+                        *tap = across[k2];
                         tap->number = (k0 * p->k[1] + k1) * p->k[2] + k2;
-                        tap->met = ((i0 * p->in[1] + i1) * p->in[2] + shift) * p->inner;
-                        tap->step = p->s[2] * p->inner;
+                        tap->met += (i0 * p->in[1] + i1) * p->in[2] * p->inner;
                         count++;
                     }
                 }
@@ -111,12 +115,19 @@ static void run(void** arguments, line each, int64_t zeroed)
     mg_parallel(run_part, &work, lesser(team, p->outer * p->parts));
 }
 
-/* For every result o that a tap is in, and every channel c: out and met are at them. */
+/* For every result o that a tap is in, and every channel c: `at` is its place in the line, `met`
+   that of what the tap meets. Steps that compilers know how to load vectors with stand apart. */
 #define EACH(TAP, STATEMENT)                                                      \
     if (p->inner == 1 && (TAP)->step == 1) {                                      \
         _Pragma("omp simd")                                                       \
         for (int64_t o = (TAP)->first; o < (TAP)->stop; o++) {                    \
             int64_t at = o, met = (TAP)->met + o;                                 \
+            STATEMENT;                                                            \
+        }                                                                         \
+    } else if (p->inner == 1 && (TAP)->step == 2) {                               \
+        _Pragma("omp simd")                                                       \
+        for (int64_t o = (TAP)->first; o < (TAP)->stop; o++) {                    \
+            int64_t at = o, met = (TAP)->met + o * 2;                             \
             STATEMENT;                                                            \
         }                                                                         \
     } else if (p->inner == 1) {                                                   \
@@ -194,6 +205,21 @@ static void spread_line(const shape* p, int64_t outer, int64_t line, int64_t c0,
     }
 }
 
+/* Take elements of a tap where they are larger than those found before: minus infinity is taken
+   where nothing was found, and a NaN once, before all numbers. */
+static inline __attribute__((always_inline)) void better_lanes(
+    const REAL* restrict met, int64_t step, int64_t begin, int64_t end, int32_t number,
+    REAL* restrict best, int32_t* restrict found)
+{
+#pragma omp simd
+    for (int64_t l = begin; l < end; l++) {
+        REAL v = met[l * step], w = best[l];
+        int better = (v > w) | (found[l] < 0) | ((v != v) & (w == w));
+        best[l] = better ? v : w;
+        found[l] = better ? number : found[l];
+    }
+}
+
 /* The first of the largest elements: those of MG_LANES windows at a time are kept beside it. */
 static void taps_line(const shape* p, int64_t outer, int64_t line, int64_t c0, int64_t c1,
                       const reach* taps, int64_t count)
@@ -202,25 +228,25 @@ static void taps_line(const shape* p, int64_t outer, int64_t line, int64_t c0, i
     int32_t* restrict out = (int32_t*)p->out + outer * outputs(p) + line;
     REAL best[MG_LANES];
     int32_t found[MG_LANES];
-    int64_t windows = p->inner == 1 ? MG_LANES : 1, channels = p->inner == 1 ? 1 : MG_LANES;
+    int along = p->inner == 1; /* lanes are windows of a line, else channels of a window */
+    int64_t windows = along ? MG_LANES : 1, channels = along ? 1 : MG_LANES;
     for (int64_t o = 0; o < p->o[2]; o += windows)
     for (int64_t c = c0; c < c1; c += channels) {
         int64_t wide = lesser(windows, p->o[2] - o), deep = lesser(channels, c1 - c);
-        for (int64_t l = 0; l < MG_LANES; l++) best[l] = -(REAL)INFINITY, found[l] = -1;
+        int64_t lanes = wide * deep;
+        for (int64_t l = 0; l < lanes; l++) best[l] = -(REAL)INFINITY, found[l] = -1;
         for (int64_t t = 0; t < count; t++) {
-            int64_t from = taps[t].first > o ? taps[t].first - o : 0;
+            int64_t from = taps[t].first > o ? taps[t].first - o : 0, step = taps[t].step;
             int64_t to = lesser(wide, taps[t].stop - o);
-            const REAL* met = x + taps[t].met + o * taps[t].step + c;
-            int64_t step = p->inner == 1 ? taps[t].step : 1, lanes = p->inner == 1 ? to : deep;
+            const REAL* met = x + taps[t].met + o * step + c;
+            int32_t number = (int32_t)taps[t].number;
             if (from >= to) continue;
-            for (int64_t l = p->inner == 1 ? from : 0; l < lanes; l++) {
-                REAL v = met[l * step], w = best[l];
-                int better = v > w || found[l] < 0 || (v != v && w == w);
-                best[l] = better ? v : w;
-                found[l] = better ? (int32_t)taps[t].number : found[l];
-            }
+            if (!along) better_lanes(met, 1, 0, deep, number, best, found);
+            else if (step == 1) better_lanes(met, 1, from, to, number, best, found);
+            else if (step == 2) better_lanes(met, 2, from, to, number, best, found);
+            else better_lanes(met, step, from, to, number, best, found);
         }
-        for (int64_t l = 0; l < wide * deep; l++) out[o * p->inner + c + l] = found[l];
+        for (int64_t l = 0; l < lanes; l++) out[o * p->inner + c + l] = found[l];
     }
 }
 

@@ -97,7 +97,7 @@ def page() -> str:
     """Return the page."""
     texts = [
         "# What of NumPy, SciPy and JAX is here",
-        "<!-- Made by docs/coverage.py from docs/coverage.toml: change it there, then run "
+        "<!-- Made by docs/library_coverage.py from docs/coverage.toml: change it there, then run "
         "`make docs`. -->",
         "Functions of other libraries, and what they are called here. Arguments have the names of "
         "the original unless the docstring says otherwise. What has no entry in the second table "

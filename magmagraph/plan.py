@@ -70,8 +70,8 @@ class Step:
     Attributes
     ----------
     kernel
-        Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", or "array" (the array
-        expression of its op record, through NumPy or CuPy).
+        Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", or "array" (the
+        array expression of its op record, through NumPy or CuPy).
     node
         The graph node it computes.
     inputs, outputs

@@ -7,6 +7,7 @@ without values can be one; docs/design/014-array-api.md lists where it cannot.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -205,12 +206,12 @@ def can_cast(source: Any, target: Any) -> bool:
     >>> mg.can_cast("float32", "float64"), mg.can_cast("float64", "float32")
     (True, False)
     """
-    given = source.dtype if isinstance(source, Node) else canonical(getattr(source, "dtype", source))
+    given = canonical(getattr(source, "dtype", source))
     wanted = canonical(target)
     return _promote(given, wanted) == wanted
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[np.dtype], bool]] = {
     "bool": is_bool,
     "signed integer": lambda dtype: is_integer(dtype) and not is_unsigned(dtype),
     "unsigned integer": is_unsigned,

@@ -180,7 +180,7 @@ def test_each_of_a_batch_is_reported_by_itself(rng: np.random.Generator) -> None
 def test_magnitudes_that_single_precision_lacks(scale: float, rng: np.random.Generator) -> None:
     A, b = conditioned(rng, 20, 20, 100.0), rng.normal(size=20)
     wanted = np.linalg.solve(A, b)
-    x, error, iterations, converged = values(mg.linalg.refined_solve(scale * A, b))
+    x, _, iterations, converged = values(mg.linalg.refined_solve(scale * A, b))
     assert converged and iterations > 0
     assert_agrees(x * scale, wanted, "reassoc", 100.0)
     x, _, iterations, converged = values(mg.linalg.refined_lstsq(A, scale * b))
@@ -257,13 +257,11 @@ def test_complex_systems(rng: np.random.Generator) -> None:
     A, b = normal(25, 25), normal(25, 2)
     P = A @ A.conj().T + np.eye(25)
     for matrix, assume in ((A, "general"), (P, "positive")):
-        x, error, iterations, converged = values(
-            mg.linalg.refined_solve(matrix, b, assume=assume)
-        )
+        x, _, iterations, converged = values(mg.linalg.refined_solve(matrix, b, assume=assume))
         assert converged and iterations > 0
         assert np.abs(matrix @ x - b).max() <= 1e3 * EPS * np.abs(matrix).sum(1).max()
     for B, right in ((normal(30, 20), normal(30)), (normal(20, 30), normal(20))):
-        x, error, iterations, converged = values(mg.linalg.refined_lstsq(B, right))
+        x, _, iterations, converged = values(mg.linalg.refined_lstsq(B, right))
         assert converged and iterations > 0
         assert_agrees(x, np.linalg.pinv(B) @ right, "reassoc", 10.0)
     found, _, _, iterations, converged = values(mg.linalg.refined_eigh(P))

@@ -259,7 +259,8 @@ def _definitions() -> dict[str, str]:
         family = {
             **_FLOAT,
             "erfinv_fit": _ERFINV_FIT,
-            **(_FLOAT_ONLY_SINGLE | SINGLE if f else _FLOAT_ONLY_DOUBLE | DOUBLE),
+            **(_FLOAT_ONLY_SINGLE if f else _FLOAT_ONLY_DOUBLE),
+            **(SINGLE if f else DOUBLE),
         }
         ends = {"lowest": "-INFINITY", "highest": "INFINITY"}
         table |= _filled(family, T=name, s=s, f=f, **ends)

@@ -7,9 +7,9 @@ stable form (`ops.stable_forms`), the sweep goes on through that: the gradient i
 the written expression's own would not be, and so are the gradients of the gradient.
 
 Notation: the cotangent of a node ``v`` is the derivative of the loss with respect to ``v``; it has
-the shape and dtype of ``v``. Inside the sweep that of a complex ``v`` is the ``c`` for which a change
-``dv`` changes the loss by ``Re(sum(c * dv))``, so that rules of holomorphic functions need no
-conjugates; what users give and get is its conjugate, ``dL/dRe(v) + i dL/dIm(v)``.
+the shape and dtype of ``v``. Inside the sweep that of a complex ``v`` is the ``c`` for which a
+change ``dv`` changes the loss by ``Re(sum(c * dv))``, so that rules of holomorphic functions need
+no conjugates; what users give and get is its conjugate, ``dL/dRe(v) + i dL/dIm(v)``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,11 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     seed = MARKER(constant(1, dtype=loss.dtype), role="seed")
     found = settle("grad", "the loss", [loss], targets, sweep([loss], [seed], targets), unused)
     marked = [
-        MARKER(conj(cotangent), name=f"gradient({target.name})" if target.name else None, role="gradient")
+        MARKER(
+            conj(cotangent),
+            name=f"gradient({target.name})" if target.name else None,
+            role="gradient",
+        )
         for (_, target), cotangent in zip(targets, found, strict=True)
     ]
     return like(wrt, marked)
@@ -131,8 +135,8 @@ def vjp(outputs: Any, wrt: Any, cotangents: Any, *, unused: str = "raise") -> An
     """Build the product of cotangents with the Jacobian: reverse mode for any outputs.
 
     For outputs ``y`` with cotangents ``u`` the result for a target ``x`` is
-    ``sum_i u_i * d y_i / d x``. Of complex ones it is the gradient of ``Re(sum_i conj(u_i) * y_i)``:
-    for a holomorphic function ``sum_i u_i * conj(d y_i / d x)``.
+    ``sum_i u_i * d y_i / d x``. Of complex ones it is the gradient of
+    ``Re(sum_i conj(u_i) * y_i)``: for a holomorphic function ``sum_i u_i * conj(d y_i / d x)``.
 
     Parameters
     ----------
@@ -397,8 +401,8 @@ def _float_nodes(
             raise GradientError(
                 message(
                     f"{who}: the {role} {label} is {describe(member)}",
-                    need="a real one: a matrix of complex derivatives exists for functions that are "
-                    "holomorphic only",
+                    need="a real one: a matrix of complex derivatives exists for functions that "
+                    "are holomorphic only",
                     mend="its parts mg.real and mg.imag, or mg.vjp and mg.jvp, which take any",
                 )
             )

@@ -29,7 +29,7 @@ def _lp64() -> blas_module.Blas | None:
     """Return SciPy's OpenBLAS through cblas with 32-bit integers, where it can be had."""
     import ctypes
 
-    scipy = blas_module._scipy_blas()
+    scipy = blas_module.scipy_blas()
     if scipy is None:
         return None
     functions = {
@@ -46,7 +46,7 @@ def _lp64() -> blas_module.Blas | None:
 INTERFACES = {
     "found": blas_module.find_blas,
     "none": lambda: None,
-    "fortran": blas_module._scipy_blas,
+    "fortran": blas_module.scipy_blas,
     "cblas 32": _lp64,
 }
 

@@ -1,9 +1,9 @@
 """Element types: which exist, how they combine, and how exactly they compute.
 
-The rules, where they are not NumPy's: an integer with a float or a complex number gives the type of
-that (``int64`` with ``float32`` is ``float32``, with ``complex64`` ``complex64``), ``bfloat16`` with
-``float16`` gives ``float32``, and a Python scalar is weak: it takes the type of the array that it
-meets, as long as it is of no higher kind.
+The rules, where they are not NumPy's: an integer with a float or a complex number gives the type
+of that (``int64`` with ``float32`` is ``float32``, with ``complex64`` ``complex64``), ``bfloat16``
+with ``float16`` gives ``float32``, and a Python scalar is weak: it takes the type of the array
+that it meets, as long as it is of no higher kind.
 """
 
 from .kinds import (

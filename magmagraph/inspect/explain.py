@@ -65,8 +65,9 @@ class KernelUse:
     def __str__(self) -> str:
         how = "computed inside" if self.inside else "computed by"
         where = f"into slot {self.slot} ({self.place})"
+        article = "an" if self.family[0] in "aeiou" else "a"
         return (
-            f"{how} step {self.step}, a {self.family} kernel, "
+            f"{how} step {self.step}, {article} {self.family} kernel, "
             + (f"which writes {where}" if self.inside else where)
             + (", in place of an operand" if self.in_place else "")
         )

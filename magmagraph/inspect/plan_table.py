@@ -112,7 +112,8 @@ def _name(value: Value, plan: Plan) -> str:
     if slot.place in (Place.FEED, Place.STATE) and slot.owner.name:
         return str(slot.owner.name)
     if slot.place is Place.CONSTANT and value.type.shape == ():
-        return str(slot.owner.attrs["value"])
+        attrs = slot.owner.attrs
+        return str(attrs["value"] if "value" in attrs else attrs["dim"])  # a number, or an extent
     return f"s{slot.index}"
 
 

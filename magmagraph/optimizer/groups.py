@@ -55,7 +55,9 @@ def targets(wrt: Any, seen: set[Variable]) -> tuple[Variable, ...]:
                 message(
                     f"{label} is {what}",
                     need="variables of a float dtype: they hold what is optimized",
-                    mend="mg.variable(name, init=...), or mg.var(name, init=...)",
+                    mend=_PARTS
+                    if isinstance(member, Variable) and is_complex(member.dtype)
+                    else "mg.variable(name, init=...), or mg.var(name, init=...)",
                 )
             )
         if member in seen:

@@ -166,7 +166,7 @@ def find_blas() -> Blas | None:
             if all(function is not None for function in found):
                 addresses = dict(zip(FUNCTIONS, map(_address, found), strict=True))
                 return Blas(name, interface, addresses, library, _openblas_control(library))
-    return _scipy_blas()
+    return scipy_blas()
 
 
 def _openblas_control(library: Any) -> tuple[str, str] | None:
@@ -176,7 +176,7 @@ def _openblas_control(library: Any) -> tuple[str, str] | None:
     return None
 
 
-def _scipy_blas() -> Blas | None:
+def scipy_blas() -> Blas | None:
     """Return SciPy's BLAS through the capsules that it offers to Cython."""
     try:
         from scipy.linalg import cython_blas

@@ -11,10 +11,12 @@ import numpy as np
 from ... import dims
 from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import CompiledBody, apply, bind_attributes
+from ...op import Kind
 from ...plan import Place, Plan, Step, Value
 from .cells import StepCells, bodies_of, shape_of
 from .interrupts import deferred
 from .results import ResultPool
+from .second_blas import SMALL, on_one_thread
 from .support import Program, address_of, aligned_empty
 
 if TYPE_CHECKING:
@@ -203,7 +205,9 @@ class NumpyBound:
             for target, array in zip(step.outputs, several, strict=True):
                 np.copyto(self._view(target), array)
 
-        return evaluate
+        work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
+        small = step.node.op.kind is Kind.LINALG and work < SMALL
+        return on_one_thread(evaluate) if small else evaluate
 
     # ------------------------------------------------------------------ running
 

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import is_float
+from ..dtypes import is_complex, is_float
 from ..errors import ConfigError, UpdateError, message
 from ..graph import Node
 from ..nesting import leaves
 from ..op import describe
 from ..ops.leaf import Variable
 from .rate import Rate
+
+_PARTS = "two real variables, put together by mg.complex(real, imag)"
 
 
 @dataclass(frozen=True)

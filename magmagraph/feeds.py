@@ -156,9 +156,14 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
         counted = weak and given.kind in ("iuf" if is_complex(wanted) else "iu")
         counted = counted and is_inexact(wanted)
         if not counted and not can_feed(array, wanted):
+            why = (
+                f", and ints are not fed to {wanted.name}"
+                if given.kind in "iu" and is_inexact(wanted)
+                else f" values that {wanted.name} does not hold"
+            )
             raise FeedError(
                 message(
-                    f"{_label(node)} is fed {given.name} values that {wanted.name} does not hold",
+                    f"{_label(node)} is fed {given.name}{why}",
                     need=f"{wanted.name}, or values of its kind that fit",
                     mend=f"array.astype('{wanted.name}')",
                 )

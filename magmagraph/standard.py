@@ -14,13 +14,14 @@ import numpy as np
 
 from .dtypes import canonical, finfo, iinfo, is_bool, is_complex, is_float, is_integer, is_unsigned
 from .dtypes import promote as _promote
-from .errors import DTypeError, message
+from .errors import DTypeError, ShapeError, message
 from .graph import Node
-from .ops.arrange import transpose
+from .ops.arrange import reshape, transpose
 from .ops.bits import bitwise_not, left_shift, right_shift
 from .ops.convert import as_node, cast
 from .ops.creation import zeros, zeros_like
-from .ops.joining import concatenate
+from .ops.joining import concatenate, stack
+from .ops.leaf import holds_node
 from .ops.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
 
 __all__ = [
@@ -111,21 +112,49 @@ def asarray(value: Any, dtype: Any = None, *, copy: bool | None = None) -> Node:
     Parameters
     ----------
     value
-        Node, array, number, or nested sequences of numbers.
+        Node, array, number, or nested lists and tuples of numbers or of nodes of one shape.
     dtype
         Of the result; the value's own unless said.
     copy
         Taken for the standard's sake: arrays are copied, nodes share nothing that could be
         written.
 
+    Raises
+    ------
+    ShapeError
+        If lists with nodes are not of one length each, or the nodes not of one shape.
+
     Examples
     --------
     >>> import magmagraph as mg
     >>> mg.asarray([1, 2], dtype="float32").eval()
     array([1., 2.], dtype=float32)
+    >>> angle = mg.var("angle", init=0.5)
+    >>> mg.asarray([[mg.cos(angle), -mg.sin(angle)], [mg.sin(angle), mg.cos(angle)]])
+    <reshape float32[2, 2]>
     """
-    node = as_node(value)
+    nested = isinstance(value, (list, tuple)) and holds_node(value)
+    node = _stacked(value) if nested else as_node(value)
     return node if dtype is None else cast(node, dtype)
+
+
+def _stacked(value: Any) -> Node:
+    """Return nested lists with nodes in them as one node: their members promote together."""
+    members, outer = list(value), [len(value)]
+    while members and any(isinstance(member, (list, tuple)) for member in members):
+        lengths = {len(m) if isinstance(m, (list, tuple)) else None for m in members}
+        if len(lengths) > 1:
+            raise ShapeError(
+                message(
+                    "asarray: nested lists of unequal lengths or depths",
+                    need="members of one length at each depth",
+                    mend="mg.block joins arrays of several shapes",
+                )
+            )
+        outer.append(len(members[0]))
+        members = [inner for member in members for inner in member]
+    flat = stack(members)
+    return reshape(flat, (*outer, *flat.shape[1:]))
 
 
 def from_dlpack(value: Any) -> Node:

@@ -221,3 +221,25 @@ def test_dtypes() -> None:
     for wrong in (lambda: mg.isdtype(mg.int8, "whole"), lambda: mg.result_type(1.0)):
         with pytest.raises(mg.DTypeError):
             wrong()
+
+
+def test_asarray_takes_nested_lists_of_nodes() -> None:
+    half, wide = mg.var("half", init=np.float16(2.0)), mg.var("wide", init=np.float64(3.0))
+    rows = mg.var("rows", shape=("n", 2))
+    narrow = mg.asarray([[half, 0.5], (1, half)])
+    assert narrow.dtype == mg.float16  # numbers beside nodes are weak, as everywhere
+    np.testing.assert_array_equal(narrow.eval(), [[2.0, 0.5], [1.0, 2.0]])
+    assert mg.asarray([half, wide]).dtype == mg.float64
+    assert mg.asarray([[rows, rows + 1.0]], dtype="float64").shape == (1, 2, "n", 2)
+    for ragged in ([[half, 1.0], [half]], [[half], half]):
+        with pytest.raises(mg.ShapeError, match="unequal lengths or depths"):
+            mg.asarray(ragged)
+    with pytest.raises(mg.ShapeError, match="stack: operands of 2 and 0 axes"):
+        mg.asarray([rows, half])
+
+
+def test_a_list_of_nodes_elsewhere_names_what_joins_them() -> None:
+    x = mg.var("x", init=1.0)
+    for use in (mg.exp, mg.constant, mg.linalg.det):
+        with pytest.raises(mg.DTypeError, match=r"a list of nodes is not a constant(.|\n)*stack"):
+            use([[x, 1.0], [1.0, x]])

@@ -62,6 +62,12 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
         lambda f, x, k: f(GOOD, np.ones(2, np.float32)),
         "input 'k' (int32[batch]) is fed float32 values that int32 does not hold",
     ),
+    "ints for floats": (
+        lambda f, x, k: f(np.ones((2, 3), np.int64), INTS),
+        "input 'x' (float32[batch, 3]) is fed int64, and ints are not fed to float32\n"
+        "  needed: float32, or values of its kind that fit\n"
+        "  mend: array.astype('float32')",
+    ),
     "int out of range": (
         lambda f, x, k: f(GOOD, np.array([1, 2**40])),
         "input 'k' (int32[batch]) is fed int64 values that int32 does not hold",

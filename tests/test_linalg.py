@@ -560,6 +560,36 @@ def test_factors_multiply_to_the_matrix(shape: tuple[int, ...], dtype: str, rng:
     assert not np.triu(value(L, {x: a}), 1).any()
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize(("n", "count"), [(1, 9), (4, 30), (9, 50)])
+def test_many_small_triangles_are_solved_as_each_alone(
+    rng: Rng, n: int, count: int, dtype: str
+) -> None:
+    a = rng.normal(size=(count, n, n)) + 3.0 * np.eye(n)
+    b = rng.normal(size=(2, count, n, 3))
+    if dtype == "complex128":
+        a, b = a + 1j * rng.normal(size=a.shape), b + 1j * rng.normal(size=b.shape)
+    for trans, lower, unit in itertools.product("NTC", (False, True), (False, True)):
+        options = {"trans": trans, "lower": lower, "unit_diagonal": unit}
+        found = value(mg.linalg.solve_triangular(a, b, **options))
+        for i, j in itertools.product(range(2), range(count)):
+            alone = scipy.linalg.solve_triangular(a[j], b[i, j], **options)
+            assert_close(found[i, j], alone)
+
+
+def test_a_singular_one_of_many_small_triangles_is_named(rng: Rng) -> None:
+    a = rng.normal(size=(40, 3, 3)) + 3.0 * np.eye(3)
+    a[17, 1, 1] = 0.0
+    b = rng.normal(size=(5, 40, 3, 1))
+    with pytest.raises(LinAlgError, match=r"matrix \[17\] of the batch \(40,\) is sing"):
+        value(mg.linalg.solve_triangular(a, b))
+    assert np.isfinite(value(mg.linalg.solve_triangular(a, b, unit_diagonal=True))).all()
+    a[17, 1, 1] = np.nan
+    found = value(mg.linalg.solve_triangular(a, b))
+    assert np.isnan(found[:, 17]).any()
+    assert np.isfinite(np.delete(found, 17, axis=1)).all()
+
+
 def test_cholesky_reads_one_triangle(rng: Rng) -> None:
     a = hermitian(rng, [0.5, 1.0, 2.0])
     garbage = np.triu(rng.normal(size=(3, 3)), 1)

@@ -333,3 +333,9 @@ class TestCustom:
         )
         with pytest.raises(mg.UpdateError, match="Nothing.update returned NoneType for 'w'"):
             Nothing(0.1).updates(mg.sum(w), w)
+
+
+def test_a_complex_variable_is_refused_with_what_to_do() -> None:
+    w = mg.var("w", init=np.array([1.0 + 2.0j]))
+    with pytest.raises(mg.UpdateError, match=r"complex128(.|\n)*mg\.complex\(real, imag\)"):
+        mg.optimizer.SGD(0.1).updates(mg.sum(mg.absolute(w)), [w])

@@ -46,6 +46,13 @@ def test_a_plan_shows_the_commit_point_where_something_is_committed(train: Any) 
     assert "-- commit" not in str(mg.function([x], mg.exp(x)).plan)
 
 
+def test_a_plan_names_an_extent_that_an_array_step_reads() -> None:
+    x = mg.var("x", shape=("n",), dtype="complex64")
+    function = mg.function([x], x / mg.extent(x.shape[0]))
+    (line,) = [one for one in str(function.plan).splitlines() if " = cast" in one]
+    assert line.endswith("= cast of n")
+
+
 def test_each_slot_of_the_arena_has_a_row(train: Any) -> None:
     train(np.zeros((6, 4)))
     plan = train.plan

@@ -333,3 +333,12 @@ def test_values_of_named_extents(n: int, rng: np.random.Generator) -> None:
     found = mg.function([x], [node for node, _ in expected])(data)
     for actual, (_, reference) in zip(found, expected, strict=True):
         np.testing.assert_allclose(actual, reference(data), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("limits", [(2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)])
+def test_a_histogram_refuses_a_range_that_is_none(limits: tuple[float, float]) -> None:
+    x = mg.input("x", ("n",))
+    with pytest.raises(mg.ShapeError, match=r"range=.*\n  needed: finite numbers"):
+        mg.histogram(x, 4, limits)
+    with pytest.raises(ValueError, match="range"):  # as NumPy does
+        np.histogram([0.5], 4, limits)

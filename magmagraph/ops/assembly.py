@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ import numpy as np
 from .. import dims
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Kind, Sample
 from ..types import Extent
 from .arrange import expand_dims, reshape
 from .axes import CUBE, MATRIX
 from .convert import as_node, promoted
 from .family import publish
 from .joining import broadcast_to, concatenate
+from .namesakes import namesake
 from .pieces import split
 from .slicing import cut
 
@@ -422,26 +424,13 @@ def broadcast_arrays(*args: Any) -> tuple[Node, ...]:
 _LINES = [MATRIX[0], 2.0 * MATRIX[1]]
 
 
-def _record(
-    name: str, doc: str, samples: Sequence[Sample], bad: Sequence[Any] = (), reference: Any = None
-) -> Composite:
-    return Composite(
-        name=name,
-        kind=Kind.LAYOUT,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        bad_samples=lambda: [BadSample(*each) for each in bad],
-        reference=reference or getattr(np, name),
-        numerics="exact",
-    )
-
+_record = partial(namesake, Kind.LAYOUT)
 
 _NONE: tuple[Any, ...] = ([],)
 _PARTS = Sample((CUBE,), {"indices_or_sections": [1, 2]})
 
 ARRAY_SPLIT = _record(
-    "array_split",
+    array_split,
     "The pieces of an array along an axis, of nearly equal extents.",
     [
         Sample((CUBE,), {"indices_or_sections": 3, "axis": 2}),
@@ -451,12 +440,12 @@ ARRAY_SPLIT = _record(
     [((MATRIX,), ShapeError, "array_split: 0 parts", {"indices_or_sections": 0})],
 )
 UNSTACK = _record(
-    "unstack",
+    unstack,
     "The parts of an array along an axis.",
     [Sample((MATRIX,), {"axis": -1}), Sample((CUBE,))],
 )
 BROADCAST_ARRAYS = _record(
-    "broadcast_arrays",
+    broadcast_arrays,
     "Arrays repeated to their common shape.",
     [Sample((MATRIX, MATRIX[:, :1], np.float64(2.0)))],
     [
@@ -474,42 +463,42 @@ RECORDS = (
     BROADCAST_ARRAYS,
     *[
         _record(
-            f"atleast_{n}d",
+            function,
             f"Arrays of at least {n} {'axes' if n > 1 else 'axis'}.",
             [Sample((np.float64(2.0), MATRIX[0], MATRIX, CUBE)), Sample((MATRIX[0],))],
         )
-        for n in (1, 2, 3)
+        for n, function in enumerate((atleast_1d, atleast_2d, atleast_3d), 1)
     ],
     _record(
-        "hstack",
+        hstack,
         "Arrays joined along the second axis, or the only one.",
         [Sample((_LINES,)), Sample(([MATRIX, MATRIX[:, :1]],))],
         [(_NONE, ShapeError, "hstack: no operands")],
     ),
     _record(
-        "vstack",
+        vstack,
         "Arrays joined along the first axis.",
         [Sample((_LINES,)), Sample(([MATRIX, MATRIX[:1]],))],
         [(_NONE, ShapeError, "vstack: no operands")],
     ),
     _record(
-        "dstack",
+        dstack,
         "Arrays joined along the third axis.",
         [Sample((_LINES,)), Sample(([CUBE, CUBE],))],
     ),
     _record(
-        "column_stack",
+        column_stack,
         "Arrays joined along the second axis, lines as columns.",
         [Sample((_LINES,)), Sample(([MATRIX, MATRIX[:, 0]],))],
     ),
     _record(
-        "block",
+        block,
         "Arrays of nested lists joined.",
         [Sample(([MATRIX, MATRIX[:, :1]],)), Sample((MATRIX,))],
         [(_NONE, ShapeError, "block: an empty list")],
     ),
     _record(
-        "hsplit",
+        hsplit,
         "The pieces of an array along its second axis.",
         [_PARTS],
         [
@@ -521,6 +510,6 @@ RECORDS = (
             )
         ],
     ),
-    _record("vsplit", "The pieces of an array along its first axis.", [_PARTS]),
-    _record("dsplit", "The pieces of an array along its third axis.", [_PARTS]),
+    _record(vsplit, "The pieces of an array along its first axis.", [_PARTS]),
+    _record(dsplit, "The pieces of an array along its third axis.", [_PARTS]),
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Kind, Sample
 from ..types import Extent
 from .arrange import moveaxis, ravel, reshape
 from .axes import CUBE, MATRIX, axes_of
@@ -22,6 +23,7 @@ from .cumulative import cumsum
 from .elementwise import absolute, add, divide, multiply, remainder, subtract
 from .family import BOOL, floating
 from .joining import broadcast_to, concatenate, stack
+from .namesakes import namesake
 from .reduction import sum
 from .slicing import cut
 
@@ -360,24 +362,7 @@ _PLACES = np.array([0.0, 0.4, 1.0, 1.3, 2.5])
 _VECTORS = np.array([[1.0, 2.0, -0.5], [0.3, -1.0, 2.0]])
 
 
-def _record(
-    name: str,
-    doc: str,
-    samples: list[Sample],
-    bad: list[Any] | None = None,
-    **fields: Any,
-) -> Composite:
-    fields.setdefault("reference", getattr(np, name))
-    return Composite(
-        name=name,
-        kind=Kind.INDEX,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        bad_samples=lambda: [BadSample(*each) for each in bad or ()],
-        numerics="reassoc",
-        **fields,
-    )
+_record = partial(namesake, Kind.INDEX, numerics="reassoc")
 
 
 def _diff_reference(a: np.ndarray, **options: Any) -> np.ndarray:
@@ -397,7 +382,7 @@ def _cross_reference(a: np.ndarray, b: np.ndarray, **options: Any) -> Any:
 
 
 DIFF = _record(
-    "diff",
+    diff,
     "Differences of neighbours along an axis.",
     [
         Sample((CUBE,)),
@@ -414,12 +399,12 @@ DIFF = _record(
     reference=_diff_reference,
 )
 EDIFF1D = _record(
-    "ediff1d",
+    ediff1d,
     "Differences of neighbours in the raveled array.",
     [Sample((MATRIX,)), Sample((MATRIX,), {"to_end": [7.0, 8.0], "to_begin": 0.0})],
 )
 GRADIENT = _record(
-    "gradient",
+    gradient,
     "Derivatives estimated by differences.",
     [
         Sample((_LINE,)),
@@ -439,7 +424,7 @@ GRADIENT = _record(
     ],
 )
 TRAPEZOID = _record(
-    "trapezoid",
+    trapezoid,
     "The integral along an axis by the trapezoidal rule.",
     [
         Sample((CUBE,), {"dx": 0.5}),
@@ -449,7 +434,7 @@ TRAPEZOID = _record(
     ],
 )
 CROSS = _record(
-    "cross",
+    cross,
     "The cross product of vectors.",
     [
         Sample((_VECTORS, _VECTORS[::-1] + 0.5)),
@@ -461,7 +446,7 @@ CROSS = _record(
     reference=_cross_reference,
 )
 UNWRAP = _record(
-    "unwrap",
+    unwrap,
     "Without jumps of whole periods between neighbours.",
     [
         Sample((np.array([0.3, 2.5, 5.9, 0.4, 3.0, -3.1]),)),

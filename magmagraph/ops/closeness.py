@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from .. import dims
 from ..dtypes import is_float
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Kind, Sample
 from ..types import Extent
 from .arrange import expand_dims, reshape
 from .axes import MATRIX
@@ -24,6 +25,7 @@ from .family import floating_pair
 from .gathering import check_range, counted, flat_positions, size_of
 from .index import INT64, IOTA
 from .leaf import constant
+from .namesakes import namesake
 from .pieces import flip
 from .reduction import all
 from .rounding import isfinite, isnan
@@ -393,41 +395,23 @@ _POINTS = np.array([0.5, -1.0, 2.0, 0.0])
 _BOOLEAN = "boolean valued"
 
 
-def _record(
-    name: str,
-    doc: str,
-    samples: list[Sample],
-    bad: Sequence[Any] = (),
-    **fields: Any,
-) -> Composite:
-    fields.setdefault("reference", getattr(np, name))
-    fields.setdefault("numerics", "exact")
-    return Composite(
-        name=name,
-        kind=Kind.INDEX,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        bad_samples=lambda: [BadSample(*each) for each in bad],
-        **fields,
-    )
-
+_record = partial(namesake, Kind.INDEX)
 
 _COMPARED = [
     Sample((_CLOSE, _NEARLY), {"rtol": 0.01}),
     Sample((_CLOSE, _NEARLY), {"atol": 0.6, "rtol": 0.01, "equal_nan": True}),
     Sample((MATRIX, MATRIX[0])),
 ]
-ISCLOSE = _record("isclose", "Where elements are close.", _COMPARED, no_gradient=_BOOLEAN)
+ISCLOSE = _record(isclose, "Where elements are close.", _COMPARED, no_gradient=_BOOLEAN)
 ALLCLOSE = _record(
-    "allclose",
+    allclose,
     "Whether all elements are close.",
     [*_COMPARED, Sample((MATRIX, MATRIX))],
     no_gradient=_BOOLEAN,
     reference=lambda *operands, **options: np.asarray(np.allclose(*operands, **options)),
 )
 ARRAY_EQUAL = _record(
-    "array_equal",
+    array_equal,
     "Whether two arrays have one shape and equal elements.",
     [
         Sample((MATRIX, MATRIX)),
@@ -439,7 +423,7 @@ ARRAY_EQUAL = _record(
     reference=lambda *operands, **options: np.asarray(np.array_equal(*operands, **options)),
 )
 ARRAY_EQUIV = _record(
-    "array_equiv",
+    array_equiv,
     "Whether two arrays broadcast to one shape with equal elements.",
     [
         Sample((MATRIX, MATRIX[0])),
@@ -449,7 +433,7 @@ ARRAY_EQUIV = _record(
     reference=lambda *operands: np.asarray(np.array_equiv(*operands)),
 )
 UNRAVEL_INDEX = _record(
-    "unravel_index",
+    unravel_index,
     "Positions along each axis of positions in the raveled array.",
     [
         Sample((np.array([[5, 2], [0, 23]]),), {"shape": (2, 3, 4)}),
@@ -459,7 +443,7 @@ UNRAVEL_INDEX = _record(
     no_gradient="integer valued",
 )
 RAVEL_MULTI_INDEX = _record(
-    "ravel_multi_index",
+    ravel_multi_index,
     "Positions in the raveled array of positions along each axis.",
     [
         Sample(([np.array([[1], [0]]), np.array([2, 0])],), {"dims": (2, 3)}),
@@ -479,7 +463,7 @@ RAVEL_MULTI_INDEX = _record(
     ),
 )
 IX_ = _record(
-    "ix_",
+    ix_,
     "Positions laid along one axis each.",
     [Sample((np.array([1, 0]), np.array([0, 2, 1])))],
     [
@@ -489,7 +473,7 @@ IX_ = _record(
     no_gradient="integer valued",
 )
 POLYVAL = _record(
-    "polyval",
+    polyval,
     "The value of a polynomial.",
     [
         Sample((np.array([0.5, -1.0, 2.0]), MATRIX)),
@@ -500,7 +484,7 @@ POLYVAL = _record(
     numerics="reassoc",
 )
 VANDER = _record(
-    "vander",
+    vander,
     "The matrix of powers of values.",
     [
         Sample((_POINTS,)),

@@ -216,50 +216,42 @@ def _algorithms(node: Node) -> tuple[str, ...]:
     return algorithms(node) if node.attrs["algorithm"] == "auto" else ()
 
 
-CONVOLUTION = Op(
-    name="convolution",
+_record = partial(
+    Op,
     kind=Kind.CONVOLUTION,
+    numerics="reassoc",
+    precision="allow",
+    kernel=_kernel,
+    scratch=_scratch,
+    algorithms=_algorithms,
+)
+
+CONVOLUTION = _record(
+    name="convolution",
     doc="Windows of the input times weights, summed.",
     rule=_forward_type,
     evaluate=_forward,
     gradient=_forward_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
-    numerics="reassoc",
     flops=_forward_flops,
-    precision="allow",
-    kernel=_kernel,
-    scratch=_scratch,
-    algorithms=_algorithms,
 )
-CONVOLUTION_INPUT = Op(
+CONVOLUTION_INPUT = _record(
     name="convolution_input",
-    kind=Kind.CONVOLUTION,
     doc="The transpose of a convolution with respect to its input.",
     rule=_input_type,
     evaluate=_input,
     gradient=_input_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
-    numerics="reassoc",
     flops=_input_flops,
-    precision="allow",
-    kernel=_kernel,
-    scratch=_scratch,
-    algorithms=_algorithms,
 )
-CONVOLUTION_WEIGHT = Op(
+CONVOLUTION_WEIGHT = _record(
     name="convolution_weight",
-    kind=Kind.CONVOLUTION,
     doc="The transpose of a convolution with respect to its weights.",
     rule=_weight_type,
     evaluate=_weight,
     gradient=_weight_gradient,
     batching=partial(map_convolution, (VALUES, VALUES, WEIGHTS)),
-    numerics="reassoc",
     flops=_weight_flops,
-    precision="allow",
-    kernel=_kernel,
-    scratch=_scratch,
-    algorithms=_algorithms,
 )
 
 RECORDS = (CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT)

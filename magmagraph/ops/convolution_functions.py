@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from .convolution_shapes import (
 from .convolution_winograd import TAPS, applies
 from .elementwise import add
 from .family import floating_pair
+from .spatial_family import publish_spatial
 
 __all__ = ["conv", "conv1d", "conv2d", "conv3d"]
 
@@ -54,6 +57,30 @@ def chosen_algorithm(
     return algorithm
 
 
+_FORMS = ("(results, channels / groups, *window)", "(*window, channels / groups, results)")
+
+
+def operands(
+    record: Composite,
+    x: Any,
+    w: Any,
+    layout: str | None,
+    wanted: int | None,
+    forms: tuple[str, str],
+) -> tuple[Call, bool]:
+    """Return the call on operands whose axes fit, and whether channels are last.
+
+    `forms` are the shapes of weights for both layouts, channels first and last.
+    """
+    left, right = floating_pair(x, w)
+    call = Call(record, (left, right))
+    count = spatial_axes(call, left.ndim, wanted)
+    last = channels_last(call, layout, count)
+    if right.ndim != count + 2:
+        raise call.shape_error(f"weights of {right.ndim} axes", need=f"{count + 2}: {forms[last]}")
+    return call, last
+
+
 def convolve(
     record: Composite,
     x: Any,
@@ -68,15 +95,8 @@ def convolve(
     wanted: int | None,
 ) -> Node:
     """Return the node of a convolution; errors speak for `record`."""
-    left, right = floating_pair(x, w)
-    call = Call(record, (left, right))
-    count = spatial_axes(call, left.ndim, wanted)
-    last = channels_last(call, layout, count)
-    if right.ndim != count + 2:
-        form = "(*window, channels / groups, results)" if last else (
-            "(results, channels / groups, *window)"
-        )
-        raise call.shape_error(f"weights of {right.ndim} axes", need=f"{count + 2}: {form}")
+    call, last = operands(record, x, w, layout, wanted, _FORMS)
+    left, right = call.inputs
     outs, ins, window_shape = split_weight(right.shape, last)
     _, channels, spatial = split(left.shape, last)
     (parts,) = numbers(call, groups, 1, "groups", 1)
@@ -190,125 +210,62 @@ def conv(
     )
 
 
-def conv1d(
-    x: Any,
-    w: Any,
-    stride: Any = 1,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    groups: int = 1,
-    layout: str | None = None,
-    algorithm: str = "auto",
-    bias: Any = None,
-) -> Node:
-    """Convolve over one spatial axis.
+def _over(count: int) -> Callable[..., Node]:
+    """Return `conv` for one number of spatial axes."""
 
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, w)``, or ``(batch, w, channels)`` with layout ``"NWC"``.
-    w, stride, padding, dilation, groups, layout, algorithm, bias
-        As for `conv`.
+    def convolution(
+        x: Any,
+        w: Any,
+        stride: Any = 1,
+        padding: Any = "valid",
+        dilation: Any = 1,
+        groups: int = 1,
+        layout: str | None = None,
+        algorithm: str = "auto",
+        bias: Any = None,
+    ) -> Node:
+        return convolve(
+            _RECORD[count], x, w, stride, padding, dilation, groups, layout, algorithm, bias, count
+        )
 
-    Returns
-    -------
-    Node
-        As `conv` gives it.
+    return convolution
 
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
+conv1d = publish_spatial(
+    _over(1),
+    "conv1d",
+    1,
+    "Convolve over one spatial axis.",
+    """
     >>> x = mg.constant([[[1.0, 2.0, 4.0, 8.0]]])
     >>> mg.conv1d(x, mg.constant([[[1.0, 1.0]]]), stride=2).eval()
     array([[[ 3., 12.]]], dtype=float32)
+    """,
+    like=conv,
+)
+conv2d = publish_spatial(
+    _over(2),
+    "conv2d",
+    2,
+    "Convolve over two spatial axes.",
     """
-    return convolve(CONV1D, x, w, stride, padding, dilation, groups, layout, algorithm, bias, 1)
-
-
-def conv2d(
-    x: Any,
-    w: Any,
-    stride: Any = 1,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    groups: int = 1,
-    layout: str | None = None,
-    algorithm: str = "auto",
-    bias: Any = None,
-) -> Node:
-    """Convolve over two spatial axes.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, h, w)``, or ``(batch, h, w, channels)`` with layout
-        ``"NHWC"``.
-    w, stride, padding, dilation, groups, layout, algorithm, bias
-        As for `conv`.
-
-    Returns
-    -------
-    Node
-        As `conv` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", ("batch", 1, 28, 28))
     >>> mg.conv2d(x, mg.zeros((6, 1, 5, 5)), padding=2).shape
     (batch, 6, 28, 28)
+    """,
+    like=conv,
+)
+conv3d = publish_spatial(
+    _over(3),
+    "conv3d",
+    3,
+    "Convolve over three spatial axes.",
     """
-    return convolve(CONV2D, x, w, stride, padding, dilation, groups, layout, algorithm, bias, 2)
-
-
-def conv3d(
-    x: Any,
-    w: Any,
-    stride: Any = 1,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    groups: int = 1,
-    layout: str | None = None,
-    algorithm: str = "auto",
-    bias: Any = None,
-) -> Node:
-    """Convolve over three spatial axes.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, d, h, w)``, or ``(batch, d, h, w, channels)`` with layout
-        ``"NDHWC"``.
-    w, stride, padding, dilation, groups, layout, algorithm, bias
-        As for `conv`.
-
-    Returns
-    -------
-    Node
-        As `conv` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.conv3d(mg.zeros((1, 2, 4, 5, 6)), mg.zeros((3, 2, 2, 2, 2))).shape
     (1, 3, 3, 4, 5)
-    """
-    return convolve(CONV3D, x, w, stride, padding, dilation, groups, layout, algorithm, bias, 3)
+    """,
+    like=conv,
+)
 
 
 # Samples and a reference that is written otherwise than the expressions.
@@ -391,9 +348,10 @@ _HWIO = np.ascontiguousarray(np.moveaxis(_SQUARES, (0, 1), (-1, -2)))
 _LINES = values(2, 3, 7)
 _NO_IMAGES = np.zeros((0, 4, 5, 6))
 
-CONV = Composite(
+_record = partial(Composite, kind=Kind.CONVOLUTION, reference=reference, numerics="reassoc")
+
+CONV = _record(
     name="conv",
-    kind=Kind.CONVOLUTION,
     function=conv,
     doc="Convolutions over one to three spatial axes.",
     samples=lambda: [
@@ -411,12 +369,9 @@ CONV = Composite(
             {"layout": "NHWC"},
         ),
     ],
-    reference=reference,
-    numerics="reassoc",
 )
-CONV1D = Composite(
+CONV1D = _record(
     name="conv1d",
-    kind=Kind.CONVOLUTION,
     function=conv1d,
     doc="Convolutions over one spatial axis.",
     samples=lambda: [
@@ -436,12 +391,9 @@ CONV1D = Composite(
         ),
         BadSample((_IMAGES, _FILTERS), ShapeError, "conv1d: an operand of 4 axes"),
     ],
-    reference=reference,
-    numerics="reassoc",
 )
-CONV2D = Composite(
+CONV2D = _record(
     name="conv2d",
-    kind=Kind.CONVOLUTION,
     function=conv2d,
     doc="Convolutions over two spatial axes.",
     samples=lambda: [
@@ -501,12 +453,9 @@ CONV2D = Composite(
         ),
         BadSample((_IMAGES[0], _FILTERS), ShapeError, "conv2d: an operand of 3 axes"),
     ],
-    reference=reference,
-    numerics="reassoc",
 )  # fmt: skip
-CONV3D = Composite(
+CONV3D = _record(
     name="conv3d",
-    kind=Kind.CONVOLUTION,
     function=conv3d,
     doc="Convolutions over three spatial axes.",
     samples=lambda: [
@@ -522,8 +471,8 @@ CONV3D = Composite(
     bad_samples=lambda: [
         BadSample((_IMAGES, _FILTERS), ShapeError, "conv3d: an operand of 4 axes")
     ],
-    reference=reference,
-    numerics="reassoc",
 )
+
+_RECORD = {1: CONV1D, 2: CONV2D, 3: CONV3D}
 
 RECORDS = (CONV, CONV1D, CONV2D, CONV3D)

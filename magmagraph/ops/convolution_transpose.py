@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,22 +12,23 @@ import numpy as np
 from .. import dims
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Composite, Kind, Sample
 from ..types import Extent
 from .convolution import CONVOLUTION_INPUT, groups_of, split_weight
-from .convolution_functions import chosen_algorithm, per_axis, values, with_bias
+from .convolution_functions import chosen_algorithm, operands, per_axis, values, with_bias
 from .convolution_shapes import (
     Sliding,
-    channels_last,
     numbers,
     paddings,
-    spatial_axes,
     split,
     window_extents,
 )
-from .family import floating_pair
+from .spatial_family import publish_spatial
 
 __all__ = ["conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "conv_transpose"]
+
+
+_FORMS = ("(channels, results / groups, *window)", "(*window, results / groups, channels)")
 
 
 def _convolve(
@@ -42,15 +45,9 @@ def _convolve(
     bias: Any,
     wanted: int | None,
 ) -> Node:
-    left, right = floating_pair(x, w)
-    call = Call(record, (left, right))
-    count = spatial_axes(call, left.ndim, wanted)
-    last = channels_last(call, layout, count)
-    if right.ndim != count + 2:
-        form = "(*window, results / groups, channels)" if last else (
-            "(channels, results / groups, *window)"
-        )
-        raise call.shape_error(f"weights of {right.ndim} axes", need=f"{count + 2}: {form}")
+    call, last = operands(record, x, w, layout, wanted, _FORMS)
+    left, right = call.inputs
+    count = left.ndim - 2
     # What is the input here is the result of the convolution that this is the transpose of.
     outer, _, window_shape = split_weight(right.shape, last)
     _, channels, spatial = split(left.shape, last)
@@ -168,137 +165,64 @@ def conv_transpose(
     )  # fmt: skip
 
 
-def conv1d_transpose(
-    x: Any,
-    w: Any,
-    stride: Any = 1,
-    padding: Any = "valid",
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    layout: str | None = None,
-    algorithm: str = "auto",
-    bias: Any = None,
-) -> Node:
-    """Transpose a convolution over one spatial axis.
+def _over(count: int) -> Callable[..., Node]:
+    """Return `conv_transpose` for one number of spatial axes."""
 
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, w)``, or ``(batch, w, channels)`` with layout ``"NWC"``.
-    w, stride, padding, output_padding, dilation, groups, layout, algorithm, bias
-        As for `conv_transpose`.
+    def convolution(
+        x: Any,
+        w: Any,
+        stride: Any = 1,
+        padding: Any = "valid",
+        output_padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        layout: str | None = None,
+        algorithm: str = "auto",
+        bias: Any = None,
+    ) -> Node:
+        return _convolve(
+            _RECORD[count], x, w, stride, padding, output_padding, dilation, groups, layout,
+            algorithm, bias, count,
+        )  # fmt: skip
 
-    Returns
-    -------
-    Node
-        As `conv_transpose` gives it.
+    return convolution
 
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv_transpose`.
 
-    Examples
-    --------
-    >>> import magmagraph as mg
+conv1d_transpose = publish_spatial(
+    _over(1),
+    "conv1d_transpose",
+    1,
+    "Transpose a convolution over one spatial axis.",
+    """
     >>> x, w = mg.constant([[[1.0, 2.0]]]), mg.constant([[[1.0, 10.0]]])
     >>> mg.conv1d_transpose(x, w, stride=2).eval()
     array([[[ 1., 10.,  2., 20.]]], dtype=float32)
+    """,
+    like=conv_transpose,
+)
+conv2d_transpose = publish_spatial(
+    _over(2),
+    "conv2d_transpose",
+    2,
+    "Transpose a convolution over two spatial axes.",
     """
-    return _convolve(
-        CONV1D_TRANSPOSE, x, w, stride, padding, output_padding, dilation, groups, layout,
-        algorithm, bias, 1,
-    )  # fmt: skip
-
-
-def conv2d_transpose(
-    x: Any,
-    w: Any,
-    stride: Any = 1,
-    padding: Any = "valid",
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    layout: str | None = None,
-    algorithm: str = "auto",
-    bias: Any = None,
-) -> Node:
-    """Transpose a convolution over two spatial axes.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, h, w)``, or ``(batch, h, w, channels)`` with layout
-        ``"NHWC"``.
-    w, stride, padding, output_padding, dilation, groups, layout, algorithm, bias
-        As for `conv_transpose`.
-
-    Returns
-    -------
-    Node
-        As `conv_transpose` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv_transpose`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> x = mg.input("x", ("batch", 16, 7, 7))
     >>> mg.conv2d_transpose(x, mg.zeros((16, 8, 3, 3)), stride=2, padding="same").shape
     (batch, 8, 14, 14)
+    """,
+    like=conv_transpose,
+)
+conv3d_transpose = publish_spatial(
+    _over(3),
+    "conv3d_transpose",
+    3,
+    "Transpose a convolution over three spatial axes.",
     """
-    return _convolve(
-        CONV2D_TRANSPOSE, x, w, stride, padding, output_padding, dilation, groups, layout,
-        algorithm, bias, 2,
-    )  # fmt: skip
-
-
-def conv3d_transpose(
-    x: Any,
-    w: Any,
-    stride: Any = 1,
-    padding: Any = "valid",
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    layout: str | None = None,
-    algorithm: str = "auto",
-    bias: Any = None,
-) -> Node:
-    """Transpose a convolution over three spatial axes.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, d, h, w)``, or ``(batch, d, h, w, channels)`` with layout
-        ``"NDHWC"``.
-    w, stride, padding, output_padding, dilation, groups, layout, algorithm, bias
-        As for `conv_transpose`.
-
-    Returns
-    -------
-    Node
-        As `conv_transpose` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `conv_transpose`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.conv3d_transpose(mg.zeros((1, 3, 2, 3, 4)), mg.zeros((3, 2, 2, 2, 2))).shape
     (1, 2, 3, 4, 5)
-    """
-    return _convolve(
-        CONV3D_TRANSPOSE, x, w, stride, padding, output_padding, dilation, groups, layout,
-        algorithm, bias, 3,
-    )  # fmt: skip
+    """,
+    like=conv_transpose,
+)
 
 
 def reference(
@@ -358,9 +282,10 @@ _SQUARES = values(4, 2, 3, 3, seed=5)
 _NHWC = np.ascontiguousarray(np.moveaxis(_IMAGES, 1, -1))
 _HWIO = np.ascontiguousarray(np.moveaxis(_SQUARES, (0, 1), (-1, -2)))
 
-CONV_TRANSPOSE = Composite(
+_record = partial(Composite, kind=Kind.CONVOLUTION, reference=reference, numerics="reassoc")
+
+CONV_TRANSPOSE = _record(
     name="conv_transpose",
-    kind=Kind.CONVOLUTION,
     function=conv_transpose,
     doc="Transposed convolutions over one to three spatial axes.",
     samples=lambda: [
@@ -379,12 +304,9 @@ CONV_TRANSPOSE = Composite(
             {"padding": 4},
         ),
     ],
-    reference=reference,
-    numerics="reassoc",
 )
-CONV1D_TRANSPOSE = Composite(
+CONV1D_TRANSPOSE = _record(
     name="conv1d_transpose",
-    kind=Kind.CONVOLUTION,
     function=conv1d_transpose,
     doc="Transposed convolutions over one spatial axis.",
     samples=lambda: [Sample((_LINES, values(3, 2, 3)), {"stride": 2, "padding": "same"})],
@@ -396,12 +318,9 @@ CONV1D_TRANSPOSE = Composite(
             {"stride": 2, "output_padding": 2},
         )
     ],
-    reference=reference,
-    numerics="reassoc",
 )
-CONV2D_TRANSPOSE = Composite(
+CONV2D_TRANSPOSE = _record(
     name="conv2d_transpose",
-    kind=Kind.CONVOLUTION,
     function=conv2d_transpose,
     doc="Transposed convolutions over two spatial axes.",
     samples=lambda: [
@@ -423,12 +342,9 @@ CONV2D_TRANSPOSE = Composite(
             {"stride": 2, "algorithm": "winograd-4x4"},
         )
     ],
-    reference=reference,
-    numerics="reassoc",
 )  # fmt: skip
-CONV3D_TRANSPOSE = Composite(
+CONV3D_TRANSPOSE = _record(
     name="conv3d_transpose",
-    kind=Kind.CONVOLUTION,
     function=conv3d_transpose,
     doc="Transposed convolutions over three spatial axes.",
     samples=lambda: [
@@ -437,8 +353,8 @@ CONV3D_TRANSPOSE = Composite(
     bad_samples=lambda: [
         BadSample((_IMAGES, _SQUARES), ShapeError, "conv3d_transpose: an operand of 4 axes")
     ],
-    reference=reference,
-    numerics="reassoc",
 )
+
+_RECORD = {1: CONV1D_TRANSPOSE, 2: CONV2D_TRANSPOSE, 3: CONV3D_TRANSPOSE}
 
 RECORDS = (CONV_TRANSPOSE, CONV1D_TRANSPOSE, CONV2D_TRANSPOSE, CONV3D_TRANSPOSE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from .index import INT64, IOTA
 from .joining import broadcast_to, stack
 from .leaf import constant
 from .math import exp, log
+from .namesakes import namesake
 from .rounding import floor
 
 __all__ = [
@@ -549,63 +551,54 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[Node]
 _LINE = np.array([0.5, -1.0, 2.0])
 
 
-def _record(name: str, doc: str, samples: Sequence[Sample], **fields: Any) -> Composite:
-    fields.setdefault("reference", getattr(np, name))
-    fields.setdefault("numerics", "exact")
-    return Composite(
-        name=name,
-        kind=Kind.INDEX,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        **fields,
-    )
-
+_record = partial(namesake, Kind.INDEX)
 
 _NO_VALUES = "the values do not depend on the operand"
 
 RECORDS = (
     _record(
-        "full",
+        full,
         "An array of one value.",
         [
             Sample((), {"shape": (2, 3), "fill_value": 1.5}),
             Sample((), {"shape": 4, "fill_value": 7, "dtype": "float64"}),
             Sample((), {"shape": (0, 2), "fill_value": True}),
         ],
-        reference=lambda shape, fill_value, dtype=None: np.full(shape, fill_value, dtype),
-        bad_samples=lambda: [
-            BadSample(
+        [
+            (
                 (),
                 ShapeError,
                 "broadcast_to: shape (2,) does not broadcast to (3,)",
                 {"shape": 3, "fill_value": [1, 2]},
             )
         ],
+        reference=lambda shape, fill_value, dtype=None: np.full(shape, fill_value, dtype),
     ),
     _record(
-        "full_like",
+        full_like,
         "An array of one value, of the shape and dtype of another.",
         [Sample((np.array([[1, 2]]),), {"fill_value": 7}), Sample((_LINE,), {"fill_value": 0.5})],
         no_gradient=_NO_VALUES,
     ),
     *[
         _record(
-            name, f"An array of {name}.", [Sample((), {"shape": (2, 3)}), Sample((), {"shape": ()})]
+            function,
+            f"An array of {function.__name__}.",
+            [Sample((), {"shape": (2, 3)}), Sample((), {"shape": ()})],
         )
-        for name in ("zeros", "ones")
+        for function in (zeros, ones)
     ],
     *[
         _record(
-            f"{name}_like",
+            function,
             f"An array of {name}, of the shape and dtype of another.",
             [Sample((_LINE,)), Sample((np.array([[1, 2]]),))],
             no_gradient=_NO_VALUES,
         )
-        for name in ("zeros", "ones")
+        for function, name in ((zeros_like, "zeros"), (ones_like, "ones"))
     ],
     _record(
-        "eye",
+        eye,
         "A matrix that is 1 on a diagonal and 0 elsewhere.",
         [
             Sample((), {"N": 3}),
@@ -613,14 +606,14 @@ RECORDS = (
             Sample((), {"N": 2, "M": 0}),
         ],
     ),
-    _record("identity", "The identity matrix.", [Sample((), {"n": 3}), Sample((), {"n": 0})]),
+    _record(identity, "The identity matrix.", [Sample((), {"n": 3}), Sample((), {"n": 0})]),
     _record(
-        "tri",
+        tri,
         "A matrix that is 1 on and below a diagonal and 0 above it.",
         [Sample((), {"N": 3}), Sample((), {"N": 2, "M": 4, "k": 1, "dtype": "float64"})],
     ),
     _record(
-        "linspace",
+        linspace,
         "Evenly spaced numbers over an interval.",
         [
             Sample((np.float64(-1.0), np.float64(2.5)), {"num": 8}),
@@ -633,7 +626,7 @@ RECORDS = (
         reference=lambda start, stop, num=50, **options: np.linspace(start, stop, num, **options),
     ),
     _record(
-        "logspace",
+        logspace,
         "Numbers whose logarithms are evenly spaced.",
         [
             Sample((np.float64(-1.0), np.float64(0.5)), {"num": 5}),
@@ -642,7 +635,7 @@ RECORDS = (
         numerics="reassoc",
     ),
     _record(
-        "geomspace",
+        geomspace,
         "Numbers whose ratios are equal.",
         [
             Sample((np.float64(1.5), np.float64(6.0)), {"num": 5}),
@@ -651,7 +644,7 @@ RECORDS = (
         numerics="reassoc",
     ),
     _record(
-        "indices",
+        indices,
         "The positions along each axis of an array of a shape.",
         [
             Sample((), {"dimensions": (2, 3)}),

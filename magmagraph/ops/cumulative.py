@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 
-
 def _accumulation(name: str) -> dict[str, Any]:
     """Return the array expressions of a scan by one of NumPy's functions of two operands."""
 
@@ -111,9 +110,19 @@ def _samples(*more: Sample) -> Callable[[], list[Sample]]:
     ]
 
 
-def _bad(name: str) -> Callable[[], list[BadSample]]:
+def _record(name: str, accumulated: str, doc: str, **fields: Any) -> Op:
+    """Return the record of a scan; `accumulated` names the function that it goes on by."""
     text = f"{name}: axis=3 is out of range for 3 axes"
-    return lambda: [BadSample((CUBE,), ShapeError, text, {"axis": 3})]
+    return Op(
+        name=name,
+        kind=Kind.INDEX,
+        doc=doc,
+        rule=scan_type,
+        batching="axes",
+        bad_samples=lambda: [BadSample((CUBE,), ShapeError, text, {"axis": 3})],
+        **_accumulation(accumulated),
+        **fields,
+    )
 
 
 def _reference(scan: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,14 +172,11 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = F
     return _scanned(CUMSUM, _accumulated(x, dtype), axis, reverse)
 
 
-CUMSUM: Op = Op(
-    name="cumsum",
+CUMSUM: Op = _record(
+    "cumsum",
+    "add",
+    "The running sums along an axis.",
     dtypes=INEXACT,
-    kind=Kind.INDEX,
-    doc="The running sums along an axis.",
-    rule=scan_type,
-    batching="axes",
-    **_accumulation("add"),
     gradient=lambda node, cotangent: (
         CUMSUM(cotangent, axis=node.attrs["axis"], reverse=not node.attrs["reverse"]),
     ),
@@ -179,7 +185,6 @@ CUMSUM: Op = Op(
         Sample((np.array([True, False, True]),)),
         Sample((np.array([3, -1, 2], np.int32),), {"dtype": "float64"}),
     ),
-    bad_samples=_bad("cumsum"),
     reference=_reference(np.cumsum),
     numerics="reassoc",
 )
@@ -230,20 +235,16 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = 
     return _scanned(CUMPROD, _accumulated(x, dtype), axis, reverse)
 
 
-CUMPROD = Op(
-    name="cumprod",
-    kind=Kind.INDEX,
-    doc="The running products along an axis.",
-    rule=scan_type,
-    batching="axes",
-    **_accumulation("multiply"),
+CUMPROD = _record(
+    "cumprod",
+    "multiply",
+    "The running products along an axis.",
     gradient=_cumprod_gradient,
     function=cumprod,
     samples=_samples(
         Sample((np.array([2.0, 0.0, -1.5, 0.0, 3.0]),)),
         Sample((np.array([3, 2, -1], dtype=np.int8),)),
     ),
-    bad_samples=_bad("cumprod"),
     reference=_reference(np.cumprod),
     numerics="reassoc",
 )
@@ -285,13 +286,10 @@ def _running_extremum(name: str, function: str, word: str, result: str) -> Any:
             example=f">>> mg.{name}([2.0, 1.0, 3.0]).eval()\narray({result}, dtype=float32)",
         ),
     )
-    op = Op(
-        name=name,
-        kind=Kind.INDEX,
-        doc=f"The {word} element so far, along an axis.",
-        rule=scan_type,
-        batching="axes",
-        **_accumulation(function),
+    op = _record(
+        name,
+        function,
+        f"The {word} element so far, along an axis.",
         gradient=_extremum_gradient,
         function=scan,
         samples=_samples(
@@ -303,7 +301,6 @@ def _running_extremum(name: str, function: str, word: str, result: str) -> Any:
                 reason="ties and NaN",
             ),
         ),
-        bad_samples=_bad(name),
         reference=_reference(getattr(np, function).accumulate),
         numerics="exact",
     )
@@ -357,20 +354,16 @@ def cumlogsumexp(x: Any, axis: int | None = None, reverse: bool = False) -> Node
     return _scanned(CUMLOGSUMEXP, floating(x), axis, reverse)
 
 
-CUMLOGSUMEXP = Op(
-    name="cumlogsumexp",
-    kind=Kind.INDEX,
-    doc="The logarithm of the running sum of exponentials along an axis.",
-    rule=scan_type,
-    batching="axes",
-    **_accumulation("logaddexp"),
+CUMLOGSUMEXP = _record(
+    "cumlogsumexp",
+    "logaddexp",
+    "The logarithm of the running sum of exponentials along an axis.",
     gradient=_logsumexp_gradient,
     function=cumlogsumexp,
     samples=_samples(
         Sample((np.array([-1000.0, 3.0, 1000.0, 2.0]),)),
         Sample((np.array([-np.inf, 1.0, np.inf]),), gradient=(), reason="infinite values"),
     ),
-    bad_samples=_bad("cumlogsumexp"),
     reference=_reference(np.logaddexp.accumulate),
     numerics="reassoc",
 )
@@ -379,9 +372,7 @@ CUMLOGSUMEXP = Op(
 # The standard's names.
 
 
-def _with_initial(
-    name: str, record: Any, scan: Any, x: Any, axis: Any, dtype: Any, first: int | None
-) -> Node:
+def _with_initial(record: Any, scan: Any, x: Any, axis: Any, dtype: Any, first: int | None) -> Node:
     node = as_node(x)
     if axis is None:
         if node.ndim != 1:
@@ -430,7 +421,7 @@ def cumulative_sum(
     array([0., 1., 3., 7.], dtype=float32)
     """
     first = 0 if include_initial else None
-    return _with_initial("cumulative_sum", CUMULATIVE_SUM, cumsum, x, axis, dtype, first)
+    return _with_initial(CUMULATIVE_SUM, cumsum, x, axis, dtype, first)
 
 
 def cumulative_prod(
@@ -465,7 +456,7 @@ def cumulative_prod(
     array([1., 2., 6.], dtype=float32)
     """
     first = 1 if include_initial else None
-    return _with_initial("cumulative_prod", CUMULATIVE_PROD, cumprod, x, axis, dtype, first)
+    return _with_initial(CUMULATIVE_PROD, cumprod, x, axis, dtype, first)
 
 
 def _standard(name: str, function: Callable[..., Any], doc: str) -> Composite:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from .. import dims
 from ..dims import Dim
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Composite, Kind, Sample
 from ..types import Extent
 from .arrange import expand_dims, moveaxis, ravel, reshape
 from .axes import CUBE, MATRIX, axes_of
@@ -21,6 +21,7 @@ from .elementwise import add
 from .gathering import size_of, take
 from .index import INT64, IOTA
 from .leaf import constant
+from .namesakes import namesake
 from .pieces import pad
 from .reduction import sum
 from .slicing import cut
@@ -330,6 +331,12 @@ def _static(name: str, *extents: Any) -> None:
             )
 
 
+def _positions(name: str, n: int, k: int, m: int | None) -> tuple[Node, Node]:
+    _static(name, n, m)
+    rows, columns = getattr(np, name)(n, k, m)
+    return constant(rows), constant(columns)
+
+
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     """Return the positions on and below a diagonal.
 
@@ -357,9 +364,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     >>> x[mg.tril_indices(2)].eval()
     array([1, 3, 4], dtype=int32)
     """
-    _static("tril_indices", n, m)
-    rows, columns = np.tril_indices(n, k, m)
-    return constant(rows), constant(columns)
+    return _positions("tril_indices", n, k, m)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
@@ -389,9 +394,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Node, Node]:
     >>> x[mg.triu_indices(2)].eval()
     array([1, 2, 4], dtype=int32)
     """
-    _static("triu_indices", n, m)
-    rows, columns = np.triu_indices(n, k, m)
-    return constant(rows), constant(columns)
+    return _positions("triu_indices", n, k, m)
 
 
 def diag_indices(n: Any, ndim: int = 2) -> tuple[Node, ...]:
@@ -420,28 +423,11 @@ def diag_indices(n: Any, ndim: int = 2) -> tuple[Node, ...]:
     return (IOTA(shape=dims.parse_shape((n,)), axis=0, dtype=INT64),) * ndim
 
 
-def _record(
-    name: str,
-    doc: str,
-    samples: list[Sample],
-    bad: Callable[[], list[BadSample]] | None = None,
-    **fields: Any,
-) -> Composite:
-    fields.setdefault("reference", getattr(np, name))
-    fields.setdefault("numerics", "exact")
-    return Composite(
-        name=name,
-        kind=Kind.INDEX,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        bad_samples=bad,
-        **fields,
-    )
+_record = partial(namesake, Kind.INDEX)
 
 
-def _too_few(name: str) -> Callable[[], list[BadSample]]:
-    return lambda: [BadSample((MATRIX[0],), ShapeError, f"{name}: an operand of 1 axes")]
+def _too_few(name: str) -> tuple[Any, ...]:
+    return (MATRIX[0],), ShapeError, f"{name}: an operand of 1 axes"
 
 
 def _fill_reference(a: np.ndarray, val: Any) -> np.ndarray:
@@ -460,19 +446,16 @@ _PLANES = [
 _BAD_AXES = "axes=(1, 1) names axis 1 twice"
 _MATRICES = [Sample((MATRIX,)), Sample((CUBE,), {"k": -1}), Sample((CUBE,), {"k": 1})]
 
-TRIL = _record("tril", "The elements on and below a diagonal.", _MATRICES, _too_few("tril"))
-TRIU = _record("triu", "The elements on and above a diagonal.", _MATRICES, _too_few("triu"))
+TRIL = _record(tril, "The elements on and below a diagonal.", _MATRICES, [_too_few("tril")])
+TRIU = _record(triu, "The elements on and above a diagonal.", _MATRICES, [_too_few("triu")])
 DIAGONAL = _record(
-    "diagonal",
+    diagonal,
     "A diagonal of matrices.",
     _PLANES,
-    lambda: [
-        BadSample((MATRIX,), ShapeError, f"diagonal: {_BAD_AXES}", {"axis1": 1}),
-        *_too_few("diagonal")(),
-    ],
+    [((MATRIX,), ShapeError, f"diagonal: {_BAD_AXES}", {"axis1": 1}), _too_few("diagonal")],
 )
 DIAG = _record(
-    "diag",
+    diag,
     "A matrix of its diagonal, or the diagonal of a matrix.",
     [
         Sample((MATRIX[0],)),
@@ -481,23 +464,23 @@ DIAG = _record(
         Sample((MATRIX,), {"k": 1}),
         Sample((np.zeros(0),)),
     ],
-    lambda: [BadSample((CUBE,), ShapeError, "diag: an operand of 3 axes")],
+    [((CUBE,), ShapeError, "diag: an operand of 3 axes")],
 )
 DIAGFLAT = _record(
-    "diagflat", "A matrix whose diagonal is the raveled operand.", [Sample((MATRIX,), {"k": 1})]
+    diagflat, "A matrix whose diagonal is the raveled operand.", [Sample((MATRIX,), {"k": 1})]
 )
 TRACE = _record(
-    "trace", "The sum of a diagonal of matrices.", _PLANES, _too_few("trace"), numerics="reassoc"
+    trace, "The sum of a diagonal of matrices.", _PLANES, [_too_few("trace")], numerics="reassoc"
 )
 FILL_DIAGONAL = _record(
-    "fill_diagonal",
+    fill_diagonal,
     "A matrix with new values on its main diagonal.",
     [
         Sample((MATRIX, np.float64(7.0))),
         Sample((MATRIX, np.array([7.0, 8.0]))),
         Sample((MATRIX.T, np.array([7.0, 8.0]))),
     ],
-    lambda: [BadSample((CUBE, np.float64(0.0)), ShapeError, "fill_diagonal: an operand of 3 axes")],
+    [((CUBE, np.float64(0.0)), ShapeError, "fill_diagonal: an operand of 3 axes")],
     reference=_fill_reference,
 )
 
@@ -509,7 +492,7 @@ RECORDS = (
     DIAGFLAT,
     TRACE,
     FILL_DIAGONAL,
-    _record("tril_indices", "The positions on and below a diagonal.", _SIZES),
-    _record("triu_indices", "The positions on and above a diagonal.", _SIZES),
-    _record("diag_indices", "The positions of the main diagonal.", [Sample((), {"n": 3})]),
+    _record(tril_indices, "The positions on and below a diagonal.", _SIZES),
+    _record(triu_indices, "The positions on and above a diagonal.", _SIZES),
+    _record(diag_indices, "The positions of the main diagonal.", [Sample((), {"n": 3})]),
 )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Composite, Kind, Sample
 from ..types import Extent
 from .arrange import expand_dims, ravel, reshape
 from .axes import CUBE, MATRIX
 from .convert import as_node, cast, promoted
 from .gathering import take
 from .joining import broadcast_to, concatenate
+from .namesakes import namesake
 
 __all__ = ["append", "delete", "insert"]
 
@@ -79,11 +80,28 @@ def _places(call: Call, obj: Any, extent: Extent, name: str) -> np.ndarray:
     return places
 
 
-def _inside(call: Call, places: np.ndarray, last: int) -> np.ndarray:
+def _read(
+    record: Composite, arr: Any, obj: Any, axis: int | None, behind: int
+) -> tuple[Call, int, int, np.ndarray]:
+    """Return the call on the operand, the axis, its extent, and positions along it, from 0.
+
+    `behind` is how many positions there are beside those of the elements.
+    """
+    node = as_node(arr)
+    if axis is None:
+        node, axis = ravel(node), 0
+    call = Call(record, (node,))
+    axis = call.axis(axis, node.ndim)
+    extent = node.shape[axis]
+    places = _places(call, obj, extent, "obj")
+    assert isinstance(extent, int)
+    last = extent - 1 + behind
     for place in places.reshape(-1):
-        if not -last <= place <= last:
-            raise call.shape_error(f"position {place} is out of range", need=f"-{last} to {last}")
-    return np.where(places < 0, places + last, places)
+        if not -extent <= place <= last:
+            raise call.shape_error(
+                f"position {place} is out of range", need=f"from {-extent} to {last}"
+            )
+    return call, axis, extent, np.where(places < 0, places + extent, places)
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Node:
@@ -115,19 +133,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Node:
     >>> mg.delete(mg.constant([10, 20, 30, 40]), [0, 2]).eval()
     array([20, 40], dtype=int32)
     """
-    node = as_node(arr)
-    if axis is None:
-        node, axis = ravel(node), 0
-    call = Call(DELETE, (node,))
-    axis = call.axis(axis, node.ndim)
-    extent = node.shape[axis]
-    places = _places(call, obj, extent, "obj")
-    assert isinstance(extent, int)
-    for place in places.reshape(-1):
-        if not -extent <= place < extent:
-            raise call.shape_error(
-                f"position {place} is out of range", need=f"from {-extent} to {extent - 1}"
-            )
+    call, axis, extent, places = _read(DELETE, arr, obj, axis, 0)
+    (node,) = call.inputs
     kept = np.delete(np.arange(extent), places)
     return take(node, kept, axis)
 
@@ -164,16 +171,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Node:
     >>> mg.insert(mg.constant([1, 2, 3]), [1, 3], [9, 8]).eval()
     array([1, 9, 2, 3, 8], dtype=int32)
     """
-    node = as_node(arr)
-    if axis is None:
-        node, axis = ravel(node), 0
-    call = Call(INSERT, (node,))
-    axis = call.axis(axis, node.ndim)
-    extent = node.shape[axis]
-    places = _places(call, obj, extent, "obj")
-    assert isinstance(extent, int)
+    call, axis, extent, places = _read(INSERT, arr, obj, axis, 1)
+    (node,) = call.inputs
     single = places.ndim == 0
-    places = _inside(call, places, extent).reshape(-1)
+    places = places.reshape(-1)
     new = cast(as_node(values, node.dtype), node.dtype)
     count: Extent = len(places)
     if single:
@@ -196,23 +197,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Node:
 # Records.
 
 
-def _record(
-    name: str, doc: str, samples: Sequence[Sample], bad: Sequence[Any] = (), reference: Any = None
-) -> Composite:
-    return Composite(
-        name=name,
-        kind=Kind.LAYOUT,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        bad_samples=lambda: [BadSample(*each) for each in bad],
-        reference=reference or getattr(np, name),
-        numerics="exact",
-    )
-
+_record = partial(namesake, Kind.LAYOUT)
 
 APPEND = _record(
-    "append",
+    append,
     "Two arrays joined along an axis.",
     [Sample((MATRIX, MATRIX[0])), Sample((MATRIX, MATRIX[:1]), {"axis": 0})],
     [
@@ -225,7 +213,7 @@ APPEND = _record(
     ],
 )
 DELETE = _record(
-    "delete",
+    delete,
     "An array without positions along an axis.",
     [
         Sample((MATRIX,), {"obj": 1, "axis": 1}),
@@ -239,7 +227,7 @@ DELETE = _record(
     ],
 )
 INSERT = _record(
-    "insert",
+    insert,
     "An array with values put in front of positions along an axis.",
     [
         Sample((MATRIX,), {"obj": 1, "values": 9.0, "axis": 1}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from .family import (
     floating_pair,
     numpy_named,
 )
+from .namesakes import namesake
 from .rounding import isinf
 
 __all__ = ["float_power", "frexp", "ldexp", "logaddexp", "logaddexp2"]
@@ -240,18 +242,7 @@ logaddexp2, LOGADDEXP2 = _log_sum(
 # Records.
 
 
-def _composite(name: str, doc: str, samples: list[Sample], **fields: Any) -> Composite:
-    fields.setdefault("reference", getattr(np, name))
-    fields.setdefault("numerics", "exact")
-    return Composite(
-        name=name,
-        kind=Kind.ELEMENTWISE,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        **fields,
-    )
-
+_composite = partial(namesake, Kind.ELEMENTWISE)
 
 RECORDS: tuple[Op | Composite, ...] = (
     LDEXP,
@@ -260,12 +251,12 @@ RECORDS: tuple[Op | Composite, ...] = (
     LOGADDEXP,
     LOGADDEXP2,
     _composite(
-        "frexp",
+        frexp,
         "A fraction and a power of two.",
         [Sample((REAL,)), Sample((np.array([0.0, 6.0, -1.0]),), gradient=(), reason="jumps")],
     ),
     _composite(
-        "float_power",
+        float_power,
         "A power in float64.",
         [
             Sample((WHOLE, np.array([2, -1, 3])), {"dtype": "float64"}),

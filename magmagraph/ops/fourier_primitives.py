@@ -12,6 +12,7 @@ They run in NumPy's or CuPy's own library, which keeps float32.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,44 +147,36 @@ def _flops(x: Type, **attrs: Any) -> Extent:
     return 5 * dims.size(x.shape) * doublings
 
 
-FFT = Op(
+_record = partial(
+    Op, kind=Kind.TRANSFORM, numerics="reassoc", flops=_flops, batching="axes"
+)
+
+FFT = _record(
     name="fft_spectrum",
-    kind=Kind.TRANSFORM,
     doc="The discrete Fourier transform of complex values along axes, or its inverse.",
     rule=_spectrum_type,
     evaluate=_spectrum,
     into=_into(_spectrum),
     gradient=_spectrum_gradient,
     dtypes=COMPLEX,
-    numerics="reassoc",
-    flops=_flops,
-    batching="axes",
 )
-RFFT = Op(
+RFFT = _record(
     name="fft_half_spectrum",
-    kind=Kind.TRANSFORM,
     doc="The half that is kept of the spectrum of real values along an axis.",
     rule=_half_type,
     evaluate=_half,
     into=_into(_half),
     gradient=_half_gradient,
     dtypes=WIDE,
-    numerics="reassoc",
-    flops=_flops,
-    batching="axes",
 )
-IRFFT = Op(
+IRFFT = _record(
     name="fft_real_values",
-    kind=Kind.TRANSFORM,
     doc="The real values of which half a spectrum along an axis is given.",
     rule=_whole_type,
     evaluate=_whole,
     into=_into(_whole),
     gradient=_whole_gradient,
     dtypes=COMPLEX,
-    numerics="reassoc",
-    flops=_flops,
-    batching="axes",
 )
 
 RECORDS: tuple[Op, ...] = (FFT, RFFT, IRFFT)

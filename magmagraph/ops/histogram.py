@@ -132,7 +132,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     Raises
     ------
     ShapeError
-        If there is not at least one bin.
+        If there is not at least one bin, or the range is not finite or runs downwards.
 
     Examples
     --------
@@ -152,6 +152,11 @@ def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
         return edges
     if bins < 1:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
+    known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
+    if known and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
+        raise call.shape_error(
+            f"range=({limits[0]}, {limits[1]})", need="finite numbers, the smaller one first"
+        )
     if limits is None:
         if isinstance(node.size, int) and node.size == 0:
             low, high = as_node(0.0, node.dtype), as_node(1.0, node.dtype)

@@ -254,6 +254,16 @@ def _refuse_complex(what: str, value: Any, dtype: np.dtype) -> None:
     )
 
 
+def holds_node(value: Any) -> bool:
+    """Tell whether nested lists and tuples have a node among their members."""
+    for member in value:
+        if isinstance(member, Node):
+            return True
+        if isinstance(member, (list, tuple)) and holds_node(member):
+            return True
+    return False
+
+
 def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     """Make a constant of a number or an array (copied).
 
@@ -275,6 +285,14 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         element = canonical_scalar(value, config.float_dtype)
     else:
+        if isinstance(value, (list, tuple)) and holds_node(value):
+            raise DTypeError(
+                message(
+                    f"a {type(value).__name__} of nodes is not a constant",
+                    need="numbers or an array",
+                    mend="mg.stack([a, b]), or mg.asarray([[a, b], [c, d]])",
+                )
+            )
         array = np.asarray(value)
         if array.dtype == np.float64 and isinstance(value, (list, tuple)):
             element = config.float_dtype

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dims
 from ..dtypes import is_complex
-from ..errors import ShapeError
+from ..errors import LinAlgError, ShapeError
 from ..graph import Node
 from ..op import LAPACK, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Type
@@ -81,6 +81,43 @@ def without_column(x: Node, vector: bool) -> Node:
     return reshape(x, x.shape[:-1]) if vector else x
 
 
+# Up to so many rows, and from so many triangles for each row on, a batch is solved row by row: a
+# call of LAPACK for each triangle costs microseconds, more than the solution of a small one.
+_MOST_ROWS = 32
+_FEWEST_PER_ROW = 4
+
+
+def _singular(a: Any, index: tuple[int, ...], row: int) -> LinAlgError:
+    return failed(
+        "triangular_solve",
+        f"is singular: its diagonal is zero at {row}",
+        "a diagonal without zeros",
+        "mg.linalg.lstsq; or add a multiple of the identity",
+        a,
+        index,
+    )
+
+
+def _substitute(a: Any, x: Any, lower: bool, trans: str, unit_diagonal: bool) -> None:
+    """Replace right-hand sides by solutions, each row of all systems at once."""
+    diagonal = np.diagonal(a, axis1=-2, axis2=-1)
+    zeros = diagonal == 0
+    if not unit_diagonal and zeros.any():
+        *index, row = (int(i) for i in np.unravel_index(np.argmax(zeros), zeros.shape))
+        raise _singular(a, tuple(index), row)
+    if trans != "N":
+        a, lower = np.swapaxes(a, -1, -2), not lower
+    if trans == "C":
+        a, diagonal = a.conj(), diagonal.conj()
+    order = x.shape[-2]
+    with np.errstate(all="ignore"):
+        for row in range(order) if lower else reversed(range(order)):
+            known = slice(0, row) if lower else slice(row + 1, order)
+            x[..., row : row + 1, :] -= a[..., row : row + 1, known] @ x[..., known, :]
+            if not unit_diagonal:
+                x[..., row, :] /= diagonal[..., row, None]
+
+
 def _solve(
     xp: Any, a: Any, b: Any, *, lower: bool, trans: str, unit_diagonal: bool
 ) -> Any:
@@ -104,14 +141,7 @@ def _solve(
                 matrix.T, columns, lower=not lower, trans=int(trans == "N"), unitdiag=unit_diagonal
             )
         if info > 0:
-            raise failed(
-                "triangular_solve",
-                f"is singular: its diagonal is zero at {info - 1}",
-                "a diagonal without zeros",
-                "mg.linalg.lstsq; or add a multiple of the identity",
-                a,
-                index,
-            )
+            raise _singular(a, index, info - 1)
         return found
 
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -126,6 +156,10 @@ def _solve(
         result.reshape(-1, rows, columns)[...] = np.moveaxis(
             found.reshape(rows, -1, columns), 0, 1
         )
+        return result
+    if rows <= _MOST_ROWS and result.size >= _FEWEST_PER_ROW * rows * rows * columns:
+        result[...] = b
+        _substitute(a, result, lower, trans, unit_diagonal)
         return result
     triangles = np.broadcast_to(a, (*batch, rows, rows))
     sides = np.broadcast_to(b, result.shape)

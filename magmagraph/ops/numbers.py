@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from .family import (
     unary,
 )
 from .math import sin
+from .namesakes import namesake
 from .rounding import isinf, isnan, trunc
 
 __all__ = [
@@ -516,18 +518,7 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
 _NOT_FINITE = np.array([1.5, np.nan, np.inf, -np.inf, -0.5])
 
 
-def _composite(name: str, doc: str, samples: list[Sample], **fields: Any) -> Composite:
-    fields.setdefault("reference", getattr(np, name))
-    fields.setdefault("numerics", "exact")
-    return Composite(
-        name=name,
-        kind=Kind.ELEMENTWISE,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        **fields,
-    )
-
+_composite = partial(namesake, Kind.ELEMENTWISE)
 
 RECORDS: tuple[Op | Composite, ...] = (
     SIGNBIT,
@@ -542,7 +533,7 @@ RECORDS: tuple[Op | Composite, ...] = (
     NEXTAFTER,
     POSITIVE,
     _composite(
-        "heaviside",
+        heaviside,
         "0 for negative, 1 for positive values.",
         [
             Sample((REAL, ROW), gradient=(), reason="no element is 0"),
@@ -551,38 +542,38 @@ RECORDS: tuple[Op | Composite, ...] = (
         ],
     ),
     _composite(
-        "divmod",
+        divmod,
         "The quotient rounded down and what it leaves.",
         [Sample((REAL, OTHER + 0.05)), Sample((WHOLE, OTHER_WHOLE))],
     ),
     _composite(
-        "modf",
+        modf,
         "The fractional and the whole part.",
         [Sample((REAL,)), Sample((_NOT_FINITE,), gradient=(), reason="not finite")],
     ),
     _composite(
-        "sinc",
+        sinc,
         "sin(pi x) / (pi x).",
         [Sample((REAL,)), Sample((np.array([0.0, 1e-3, -0.15, 0.16, 3.0]),))],
         numerics="stable",
         reference=lambda x: np.sinc(x),
     ),
     _composite(
-        "isposinf",
+        isposinf,
         "Where a value is infinite and positive.",
         [Sample((_NOT_FINITE,)), Sample((WHOLE,))],
         no_gradient="boolean valued",
         reference=lambda x: np.asarray(x) == np.inf,
     ),
     _composite(
-        "isneginf",
+        isneginf,
         "Where a value is infinite and negative.",
         [Sample((_NOT_FINITE,)), Sample((WHOLE,))],
         no_gradient="boolean valued",
         reference=lambda x: np.asarray(x) == -np.inf,
     ),
     _composite(
-        "nan_to_num",
+        nan_to_num,
         "Numbers in the places of NaN and infinities.",
         [
             Sample((REAL,)),

@@ -26,6 +26,7 @@ from .elementwise import divide
 from .family import floating
 from .joining import broadcast_to
 from .pooling_records import MAX_POOL, SUM_POOL
+from .spatial_family import ALONG, publish_spatial
 
 __all__ = [
     "avg_pool1d",
@@ -90,43 +91,6 @@ def _average(node: Node, attrs: dict[str, Any], count_include_pad: bool) -> Node
     return divide(total, broadcast_to(counts, total.shape))
 
 
-def max_pool1d(
-    x: Any,
-    window: Any,
-    stride: Any = None,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    layout: str | None = None,
-) -> Node:
-    """Find the largest element of every window along one spatial axis.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, w)``, or ``(batch, w, channels)`` with layout ``"NWC"``.
-    window, stride, padding, dilation, layout
-        As for `max_pool2d`.
-
-    Returns
-    -------
-    Node
-        As `max_pool2d` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `max_pool2d`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.max_pool1d(mg.constant([[[1.0, 5.0, 2.0, 3.0]]]), 2).eval()
-    array([[[5., 3.]]], dtype=float32)
-    """
-    node, attrs = _windows(MAX_POOL1D, x, window, stride, padding, dilation, layout, 1)
-    return MAX_POOL(node, **attrs)
-
-
 def max_pool2d(
     x: Any,
     window: Any,
@@ -180,85 +144,8 @@ def max_pool2d(
     >>> mg.max_pool2d(mg.input("x", ("batch", 6, "h", 28)), 2).shape
     (batch, 6, h//2, 14)
     """
-    node, attrs = _windows(MAX_POOL2D, x, window, stride, padding, dilation, layout, 2)
+    node, attrs = _windows(_MAX_POOLS[2], x, window, stride, padding, dilation, layout, 2)
     return MAX_POOL(node, **attrs)
-
-
-def max_pool3d(
-    x: Any,
-    window: Any,
-    stride: Any = None,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    layout: str | None = None,
-) -> Node:
-    """Find the largest element of every window over three spatial axes.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, d, h, w)``, or ``(batch, d, h, w, channels)`` with layout
-        ``"NDHWC"``.
-    window, stride, padding, dilation, layout
-        As for `max_pool2d`.
-
-    Returns
-    -------
-    Node
-        As `max_pool2d` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `max_pool2d`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.max_pool3d(mg.zeros((2, 3, 4, 6, 8)), 2).shape
-    (2, 3, 2, 3, 4)
-    """
-    node, attrs = _windows(MAX_POOL3D, x, window, stride, padding, dilation, layout, 3)
-    return MAX_POOL(node, **attrs)
-
-
-def avg_pool1d(
-    x: Any,
-    window: Any,
-    stride: Any = None,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    layout: str | None = None,
-    count_include_pad: bool = True,
-) -> Node:
-    """Average every window along one spatial axis.
-
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, w)``, or ``(batch, w, channels)`` with layout ``"NWC"``.
-    window, stride, padding, dilation, layout, count_include_pad
-        As for `avg_pool2d`.
-
-    Returns
-    -------
-    Node
-        As `avg_pool2d` gives it.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `max_pool2d`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> x = mg.constant([[[2.0, 4.0, 6.0]]])
-    >>> mg.avg_pool1d(x, 2, padding=((0, 1),), count_include_pad=False).eval()
-    array([[[3., 6.]]], dtype=float32)
-    """
-    node, attrs = _windows(AVG_POOL1D, x, window, stride, padding, dilation, layout, 1)
-    return _average(node, attrs, count_include_pad)
 
 
 def avg_pool2d(
@@ -304,47 +191,90 @@ def avg_pool2d(
     array([[[[1.],
              [4.]]]], dtype=float32)
     """
-    node, attrs = _windows(AVG_POOL2D, x, window, stride, padding, dilation, layout, 2)
+    node, attrs = _windows(_AVG_POOLS[2], x, window, stride, padding, dilation, layout, 2)
     return _average(node, attrs, count_include_pad)
 
 
-def avg_pool3d(
-    x: Any,
-    window: Any,
-    stride: Any = None,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    layout: str | None = None,
-    count_include_pad: bool = True,
-) -> Node:
-    """Average every window over three spatial axes.
+def _max_pool(count: int) -> Callable[..., Node]:
+    def pool(
+        x: Any,
+        window: Any,
+        stride: Any = None,
+        padding: Any = "valid",
+        dilation: Any = 1,
+        layout: str | None = None,
+    ) -> Node:
+        record = _MAX_POOLS[count]
+        node, attrs = _windows(record, x, window, stride, padding, dilation, layout, count)
+        return MAX_POOL(node, **attrs)
 
-    Parameters
-    ----------
-    x
-        Of shape ``(batch, channels, d, h, w)``, or ``(batch, d, h, w, channels)`` with layout
-        ``"NDHWC"``.
-    window, stride, padding, dilation, layout, count_include_pad
-        As for `avg_pool2d`.
+    return pool
 
-    Returns
-    -------
-    Node
-        As `avg_pool2d` gives it.
 
-    Raises
-    ------
-    ShapeError, DTypeError
-        As for `max_pool2d`.
+def _avg_pool(count: int) -> Callable[..., Node]:
+    def pool(
+        x: Any,
+        window: Any,
+        stride: Any = None,
+        padding: Any = "valid",
+        dilation: Any = 1,
+        layout: str | None = None,
+        count_include_pad: bool = True,
+    ) -> Node:
+        record = _AVG_POOLS[count]
+        node, attrs = _windows(record, x, window, stride, padding, dilation, layout, count)
+        return _average(node, attrs, count_include_pad)
 
-    Examples
-    --------
-    >>> import magmagraph as mg
+    return pool
+
+
+max_pool1d = publish_spatial(
+    _max_pool(1),
+    "max_pool1d",
+    1,
+    f"Find the largest element of every window {ALONG[1]}.",
+    """
+    >>> mg.max_pool1d(mg.constant([[[1.0, 5.0, 2.0, 3.0]]]), 2).eval()
+    array([[[5., 3.]]], dtype=float32)
+    """,
+    like=max_pool2d,
+)
+max_pool3d = publish_spatial(
+    _max_pool(3),
+    "max_pool3d",
+    3,
+    f"Find the largest element of every window {ALONG[3]}.",
+    """
+    >>> mg.max_pool3d(mg.zeros((2, 3, 4, 6, 8)), 2).shape
+    (2, 3, 2, 3, 4)
+    """,
+    like=max_pool2d,
+)
+avg_pool1d = publish_spatial(
+    _avg_pool(1),
+    "avg_pool1d",
+    1,
+    f"Average every window {ALONG[1]}.",
+    """
+    >>> x = mg.constant([[[2.0, 4.0, 6.0]]])
+    >>> mg.avg_pool1d(x, 2, padding=((0, 1),), count_include_pad=False).eval()
+    array([[[3., 6.]]], dtype=float32)
+    """,
+    like=avg_pool2d,
+    raises="max_pool2d",
+)
+avg_pool3d = publish_spatial(
+    _avg_pool(3),
+    "avg_pool3d",
+    3,
+    f"Average every window {ALONG[3]}.",
+    """
     >>> mg.avg_pool3d(mg.zeros((2, 3, 4, 6, 8)), (1, 2, 2)).shape
     (2, 3, 4, 3, 4)
-    """
-    node, attrs = _windows(AVG_POOL3D, x, window, stride, padding, dilation, layout, 3)
-    return _average(node, attrs, count_include_pad)
+    """,
+    like=avg_pool2d,
+    raises="max_pool2d",
+)
 
 
 # References, window by window.
@@ -354,10 +284,10 @@ def _pooled(
     fold: Callable[[np.ndarray], np.ndarray],
     x: np.ndarray,
     window: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    layout: str | None,
+    stride: Any = None,
+    padding: Any = "valid",
+    dilation: Any = 1,
+    layout: str | None = None,
 ) -> np.ndarray:
     """Return `fold` of every window, given as (batch, channels, elements); NaN is padding."""
     count = x.ndim - 2
@@ -391,34 +321,21 @@ def _pooled(
     return np.moveaxis(result, 1, -1) if last else result
 
 
-def _reference_max(
-    x: Any,
-    window: Any,
-    stride: Any = None,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    layout: str | None = None,
-) -> np.ndarray:
+def _reference_max(x: Any, *args: Any, **options: Any) -> np.ndarray:
     def fold(elements: Any) -> np.ndarray:
         return np.asarray(np.max(elements.filled(-np.inf), axis=-1))
 
-    return _pooled(fold, x, window, stride, padding, dilation, layout)
+    return _pooled(fold, x, *args, **options)
 
 
 def _reference_avg(
-    x: Any,
-    window: Any,
-    stride: Any = None,
-    padding: Any = "valid",
-    dilation: Any = 1,
-    layout: str | None = None,
-    count_include_pad: bool = True,
+    x: Any, *args: Any, count_include_pad: bool = True, **options: Any
 ) -> np.ndarray:
     def fold(elements: Any) -> np.ndarray:
         counted = elements.shape[-1] if count_include_pad else np.sum(~elements.mask, axis=-1)
         return np.asarray(np.sum(elements.filled(0.0), axis=-1) / counted)
 
-    return _pooled(fold, x, window, stride, padding, dilation, layout)
+    return _pooled(fold, x, *args, **options)
 
 
 _LINES = values(2, 3, 7)
@@ -479,72 +396,73 @@ def _bad_axes(name: str) -> list[BadSample]:
     ]
 
 
-MAX_POOL1D = pooling_record(
-    max_pool1d,
-    "The largest element of every window along one spatial axis.",
-    lambda: [
-        Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
-        Sample((_LINES,), {"window": 2, "dilation": 3}),
-    ],
+
+
+def _records(
+    doc: str,
+    functions: dict[int, Callable[..., Node]],
+    samples: dict[int, list[Sample]],
+    reference: Callable[..., Any],
+    numerics: str,
+) -> dict[int, Composite]:
+    """Return the records of the functions for each number of spatial axes."""
+
+    def record(count: int, function: Callable[..., Node]) -> Composite:
+        bad = _bad_geometry if count == 2 else _bad_axes
+        return pooling_record(
+            function,
+            f"{doc} {ALONG[count]}.",
+            lambda: samples[count],
+            reference,
+            lambda: bad(function.__name__),
+            numerics,
+        )
+
+    return {count: record(count, function) for count, function in functions.items()}
+
+
+_MAX_POOLS = _records(
+    "The largest element of every window",
+    {1: max_pool1d, 2: max_pool2d, 3: max_pool3d},
+    {
+        1: [
+            Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
+            Sample((_LINES,), {"window": 2, "dilation": 3}),
+        ],
+        2: [
+            Sample((_IMAGES,), {"window": 2}),
+            Sample((_IMAGES,), {"window": (3, 2), "stride": 1, "padding": "same"}),
+            Sample((_NHWC,), {"window": 3, "stride": 2, "padding": (1, (0, 2)), "layout": "NHWC"}),
+            Sample((np.zeros((0, 3, 4, 4)),), {"window": 2}),
+        ],
+        3: [Sample((_VOLUMES,), {"window": (2, 3, 2), "stride": 1, "padding": (1, 0, 1)})],
+    },
     _reference_max,
-    lambda: _bad_axes("max_pool1d"),
     "exact",
 )
-MAX_POOL2D = pooling_record(
-    max_pool2d,
-    "The largest element of every window over two spatial axes.",
-    lambda: [
-        Sample((_IMAGES,), {"window": 2}),
-        Sample((_IMAGES,), {"window": (3, 2), "stride": 1, "padding": "same"}),
-        Sample((_NHWC,), {"window": 3, "stride": 2, "padding": (1, (0, 2)), "layout": "NHWC"}),
-        Sample((np.zeros((0, 3, 4, 4)),), {"window": 2}),
-    ],
-    _reference_max,
-    lambda: _bad_geometry("max_pool2d"),
-    "exact",
-)
-MAX_POOL3D = pooling_record(
-    max_pool3d,
-    "The largest element of every window over three spatial axes.",
-    lambda: [Sample((_VOLUMES,), {"window": (2, 3, 2), "stride": 1, "padding": (1, 0, 1)})],
-    _reference_max,
-    lambda: _bad_axes("max_pool3d"),
-    "exact",
-)
-AVG_POOL1D = pooling_record(
-    avg_pool1d,
-    "The average of every window along one spatial axis.",
-    lambda: [
-        Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
-        Sample(
-            (_LINES,), {"window": 3, "stride": 2, "padding": "same", "count_include_pad": False}
-        ),
-    ],
+_AVG_POOLS = _records(
+    "The average of every window",
+    {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d},
+    {
+        1: [
+            Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
+            Sample(
+                (_LINES,),
+                {"window": 3, "stride": 2, "padding": "same", "count_include_pad": False},
+            ),
+        ],
+        2: [
+            Sample((_IMAGES,), {"window": 2}),
+            Sample(
+                (_NHWC,),
+                {"window": (3, 2), "stride": (1, 3), "padding": (2, (1, 0)), "layout": "NHWC",
+                 "count_include_pad": False},
+            ),
+        ],
+        3: [Sample((_VOLUMES,), {"window": (2, 3, 2), "padding": (1, 0, 1)})],
+    },
     _reference_avg,
-    lambda: _bad_axes("avg_pool1d"),
-    "reassoc",
-)
-AVG_POOL2D = pooling_record(
-    avg_pool2d,
-    "The average of every window over two spatial axes.",
-    lambda: [
-        Sample((_IMAGES,), {"window": 2}),
-        Sample(
-            (_NHWC,),
-            {"window": (3, 2), "stride": (1, 3), "padding": (2, (1, 0)), "layout": "NHWC",
-             "count_include_pad": False},
-        ),
-    ],
-    _reference_avg,
-    lambda: _bad_geometry("avg_pool2d"),
     "reassoc",
 )  # fmt: skip
-AVG_POOL3D = pooling_record(
-    avg_pool3d,
-    "The average of every window over three spatial axes.",
-    lambda: [Sample((_VOLUMES,), {"window": (2, 3, 2), "padding": (1, 0, 1)})],
-    _reference_avg,
-    lambda: _bad_axes("avg_pool3d"),
-    "reassoc",
-)
-RECORDS = (MAX_POOL1D, MAX_POOL2D, MAX_POOL3D, AVG_POOL1D, AVG_POOL2D, AVG_POOL3D)
+
+RECORDS = (*_MAX_POOLS.values(), *_AVG_POOLS.values())

@@ -224,51 +224,49 @@ def _reference_global(fold: Callable[..., Any]) -> Callable[..., np.ndarray]:
 _IMAGES = values(2, 3, 5, 6)
 _NHWC = np.ascontiguousarray(np.moveaxis(_IMAGES, 1, -1))
 
-GLOBAL_AVG_POOL = pooling_record(
-    global_avg_pool,
-    "The average of each channel.",
-    lambda: [Sample((_IMAGES,)), Sample((_NHWC,), {"layout": "NHWC", "keepdims": True})],
-    _reference_global(np.mean),
-    lambda: [
-        BadSample((np.ones((2, 3)),), ShapeError, "global_avg_pool: an operand of 2 axes")
-    ],
-    "reassoc",
+
+def _global_record(
+    function: Callable[..., Node], doc: str, fold: Callable[..., Any], numerics: str
+) -> Composite:
+    text = f"{function.__name__}: an operand of 2 axes"
+    return pooling_record(
+        function,
+        doc,
+        lambda: [Sample((_IMAGES,)), Sample((_NHWC,), {"layout": "NHWC", "keepdims": True})],
+        _reference_global(fold),
+        lambda: [BadSample((np.ones((2, 3)),), ShapeError, text)],
+        numerics,
+    )
+
+
+def _adaptive_record(
+    function: Callable[..., Node], doc: str, fold: Callable[..., Any], numerics: str
+) -> Composite:
+    text = f"{function.__name__}: extents=0"
+    return pooling_record(
+        function,
+        doc,
+        lambda: [
+            Sample((_IMAGES,), {"extents": (3, 2)}),
+            Sample((_NHWC,), {"extents": (1, 4), "layout": "NHWC"}),
+        ],
+        _reference_grid(fold),
+        lambda: [BadSample((_IMAGES,), ShapeError, text, {"extents": 0})],
+        numerics,
+    )
+
+
+GLOBAL_AVG_POOL = _global_record(
+    global_avg_pool, "The average of each channel.", np.mean, "reassoc"
 )
-GLOBAL_MAX_POOL = pooling_record(
-    global_max_pool,
-    "The largest element of each channel.",
-    lambda: [Sample((_IMAGES,)), Sample((_NHWC,), {"layout": "NHWC", "keepdims": True})],
-    _reference_global(np.max),
-    lambda: [
-        BadSample((np.ones((2, 3)),), ShapeError, "global_max_pool: an operand of 2 axes")
-    ],
-    "exact",
+GLOBAL_MAX_POOL = _global_record(
+    global_max_pool, "The largest element of each channel.", np.max, "exact"
 )
-ADAPTIVE_AVG_POOL = pooling_record(
-    adaptive_avg_pool,
-    "The average of each part of a grid.",
-    lambda: [
-        Sample((_IMAGES,), {"extents": (3, 2)}),
-        Sample((_NHWC,), {"extents": (1, 4), "layout": "NHWC"}),
-    ],
-    _reference_grid(np.mean),
-    lambda: [
-        BadSample((_IMAGES,), ShapeError, "adaptive_avg_pool: extents=0", {"extents": 0})
-    ],
-    "reassoc",
+ADAPTIVE_AVG_POOL = _adaptive_record(
+    adaptive_avg_pool, "The average of each part of a grid.", np.mean, "reassoc"
 )
-ADAPTIVE_MAX_POOL = pooling_record(
-    adaptive_max_pool,
-    "The largest element of each part of a grid.",
-    lambda: [
-        Sample((_IMAGES,), {"extents": (3, 2)}),
-        Sample((_NHWC,), {"extents": (1, 4), "layout": "NHWC"}),
-    ],
-    _reference_grid(np.max),
-    lambda: [
-        BadSample((_IMAGES,), ShapeError, "adaptive_max_pool: extents=0", {"extents": 0})
-    ],
-    "exact",
+ADAPTIVE_MAX_POOL = _adaptive_record(
+    adaptive_max_pool, "The largest element of each part of a grid.", np.max, "exact"
 )
 
 RECORDS = (GLOBAL_AVG_POOL, GLOBAL_MAX_POOL, ADAPTIVE_AVG_POOL, ADAPTIVE_MAX_POOL)

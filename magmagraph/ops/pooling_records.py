@@ -10,6 +10,7 @@ Axes before the channels are all batch axes, so that these records take any numb
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -204,79 +205,62 @@ def _spread_flops(g: Type, *rest: Type, window: tuple[int, ...], **attrs: Any) -
     return g.size * math.prod(window)
 
 
-MAX_POOL = Op(
+_record = partial(Op, kind=Kind.CONVOLUTION, batching="leading", kernel="pooling")
+
+MAX_POOL = _record(
     name="max_pool",
-    kind=Kind.CONVOLUTION,
     doc="The largest element of every window.",
     rule=_pooled_type,
     evaluate=_max_pool,
     gradient=_max_gradient,
     numerics="exact",
     flops=_windows_flops,
-    batching="leading",
-    kernel="pooling",
 )
-MAX_POOL_TAPS = Op(
+MAX_POOL_TAPS = _record(
     name="max_pool_taps",
-    kind=Kind.CONVOLUTION,
     doc="Where in its window the first largest element stands.",
     rule=_taps_type,
     evaluate=_max_taps,
     no_gradient="integer valued",
     numerics="exact",
     flops=_windows_flops,
-    batching="leading",
-    kernel="pooling",
 )
-POOL_PICK = Op(
+POOL_PICK = _record(
     name="pool_pick",
-    kind=Kind.CONVOLUTION,
     doc="One element of every window, at given positions.",
     rule=_pick_type,
     evaluate=_pick,
     gradient=_pick_gradient,
     numerics="exact",
     flops=_windows_flops,
-    batching="leading",
-    kernel="pooling",
 )
-POOL_SPREAD = Op(
+POOL_SPREAD = _record(
     name="pool_spread",
-    kind=Kind.CONVOLUTION,
     doc="One number for every window, added at given positions of it.",
     rule=_spread_type,
     evaluate=_spread,
     gradient=_spread_gradient,
     numerics="reassoc",
     flops=_spread_flops,
-    batching="leading",
-    kernel="pooling",
 )
-SUM_POOL = Op(
+SUM_POOL = _record(
     name="sum_pool",
-    kind=Kind.CONVOLUTION,
     doc="The sum of every window.",
     rule=_pooled_type,
     evaluate=_sum_pool,
     gradient=_sum_gradient,
     numerics="reassoc",
     flops=_windows_flops,
-    batching="leading",
-    kernel="pooling",
 )
-SUM_POOL_INPUT = Op(
+SUM_POOL_INPUT = _record(
     name="sum_pool_input",
-    kind=Kind.CONVOLUTION,
     doc="One number for every window, added to all of its elements.",
     rule=_pooled_type,
     evaluate=_sum_pool_input,
     gradient=_sum_input_gradient,
     numerics="reassoc",
     flops=_spread_flops,
-    batching="leading",
-    kernel="pooling",
 )
-
 
 
 def kernel_name(node: Node) -> str:

@@ -12,7 +12,7 @@ from ..dims import Dim
 from ..dtypes import canonical, iinfo, is_integer
 from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
-from ..op import Call, Composite, Kind
+from ..op import Call
 from ..types import Extent
 from .bits import bitwise_and, right_shift
 from .comparison import less
@@ -29,6 +29,7 @@ from .random_bits import (
     RANDOM_BITS,
     RANDOM_STEP,
     Key,
+    drawing_record,
     fitted,
     parameter,
     result_dtype,
@@ -379,28 +380,12 @@ def order(count: Extent, key: Key | None) -> Node:
     return argsort(words)
 
 
-PERMUTATION = Composite(
-    name="random.permutation",
-    kind=Kind.RANDOM,
-    function=permutation,
-    doc="A random order.",
-)
+PERMUTATION = drawing_record(permutation, "A random order.")
 
 RECORDS = (
-    *(
-        Composite(
-            name=f"random.{function.__name__}",
-            kind=Kind.RANDOM,
-            function=function,
-            doc=doc,
-            no_gradient=no_gradient,
-        )
-        for function, doc, no_gradient in (
-            (uniform, "Numbers uniform in [low, high).", ""),
-            (normal, "Normally distributed numbers.", ""),
-            (bernoulli, "Events of given probability.", "a step function of the probability"),
-            (randint, "Integers uniform in [low, high).", "integer valued"),
-        )
-    ),
+    drawing_record(uniform, "Numbers uniform in [low, high)."),
+    drawing_record(normal, "Normally distributed numbers."),
+    drawing_record(bernoulli, "Events of given probability.", "a step function of the probability"),
+    drawing_record(randint, "Integers uniform in [low, high).", "integer valued"),
     PERMUTATION,
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..config import config
 from ..dtypes import canonical, is_float, is_integer, promote
 from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
-from ..op import Call, Effect, Kind, Op
+from ..op import Call, Composite, Effect, Kind, Op
 from ..types import Extent, Shape, Type
 from .bits import bitwise_and, right_shift
 from .comparison import equal
@@ -460,6 +461,17 @@ def common_shape(name: str, shape: Any, nodes: tuple[Node, ...]) -> tuple[Extent
     if nodes and Call(RANDOM_BITS, nodes).broadcast(joint, extents) != extents:
         raise misfit(name, joint, extents)
     return extents
+
+
+def drawing_record(function: Callable[..., Node], doc: str, no_gradient: str = "") -> Composite:
+    """Return the record of a public function of `mg.random`."""
+    return Composite(
+        name=f"random.{function.__name__}",
+        kind=Kind.RANDOM,
+        function=function,
+        doc=doc,
+        no_gradient=no_gradient,
+    )
 
 
 RECORDS = (RANDOM_STEP, RANDOM_BITS)

@@ -11,7 +11,7 @@ from ..config import config
 from ..dims import Dim
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import Call, Composite, Kind
+from ..op import Call
 from ..types import Extent, Shape
 from .arrange import expand_dims, moveaxis, reshape
 from .bits import bitwise_and
@@ -32,6 +32,7 @@ from .random_bits import (
     INT32,
     RANDOM_BITS,
     Key,
+    drawing_record,
     keys_for,
     misfit,
     parameter,
@@ -487,25 +488,15 @@ def ball(n: Any, shape: Any = (), dtype: Any = None, *, key: Key | None = None) 
     return cast(z / expand_dims(length, -1), wanted)
 
 
-_WHOLE = "integer valued"
 _FREE = "there are no parameters"
 
-RECORDS = tuple(
-    Composite(
-        name=f"random.{function.__name__}",
-        kind=Kind.RANDOM,
-        function=function,
-        doc=doc,
-        no_gradient=no_gradient,
-    )
-    for function, doc, no_gradient in (
-        (categorical, "Draw classes, each with its chance.", _WHOLE),
-        (choice, "Draw elements of an array.", ""),
-        (rademacher, "Draw signs.", _FREE),
-        (dirichlet, "Draw vectors of positive numbers that add up to 1.", ""),
-        (multivariate_normal, "Draw vectors of a normal distribution.", ""),
-        (orthogonal, "Draw orthogonal matrices.", _FREE),
-        (sphere, "Draw points of the unit sphere.", _FREE),
-        (ball, "Draw points of the unit ball.", _FREE),
-    )
+RECORDS = (
+    drawing_record(categorical, "Draw classes, each with its chance.", "integer valued"),
+    drawing_record(choice, "Draw elements of an array."),
+    drawing_record(rademacher, "Draw signs.", _FREE),
+    drawing_record(dirichlet, "Draw vectors of positive numbers that add up to 1."),
+    drawing_record(multivariate_normal, "Draw vectors of a normal distribution."),
+    drawing_record(orthogonal, "Draw orthogonal matrices.", _FREE),
+    drawing_record(sphere, "Draw points of the unit sphere.", _FREE),
+    drawing_record(ball, "Draw points of the unit ball.", _FREE),
 )

@@ -30,6 +30,7 @@ from .random_bits import (
     Key,
     check_step,
     common_shape,
+    drawing_record,
     misfit,
     origin,
     parameter,
@@ -54,7 +55,7 @@ def check(name: str, parameter: str, value: Any, requirement: Requirement) -> No
     text, holds = requirement
     if isinstance(value, (int, float, np.number)) and not holds(value):
         raise ShapeError(
-            message(f"random.{name}: {parameter}={value}", need=f"a {parameter} {text}")
+            message(f"random.{name}: {parameter}={value}", need=f"values of {parameter} {text}")
         )
 
 
@@ -185,14 +186,7 @@ def distribution(
     )
     publish(function, name, module, text)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    record = Composite(
-        name=f"random.{name}",
-        kind=Kind.RANDOM,
-        function=function,
-        doc=summary,
-        no_gradient=no_gradient,
-    )
-    return function, record
+    return function, drawing_record(function, summary, no_gradient)
 
 
 def integer_dtype(name: str, dtype: Any) -> np.dtype:

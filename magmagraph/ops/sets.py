@@ -5,8 +5,9 @@ How many elements differ is known only when a graph runs; see `ops.selecting`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from .comparison import less, minimum, not_equal, where
 from .convert import as_node, cast, promoted
 from .cumulative import cumsum
 from .elementwise import subtract
+from .family import publish
 from .gathering import size_of, take
 from .index import INT64
 from .joining import broadcast_to, concatenate
@@ -290,138 +292,115 @@ def _kept(
     return where(there, values, cast(as_node(fill, line.dtype), line.dtype))
 
 
-def _pair(x: Any, y: Any) -> tuple[Node, Node]:
-    first, second = promoted(x, y)
-    return ravel(first), ravel(second)
+_OF_TWO = """{summary}
+
+Parameters
+----------
+ar1, ar2
+    Nodes or arrays; they are raveled, their dtypes promoted.
+size
+    See `unique`.
+fill_value
+    What stands for values that are missing; the smallest one unless said.
+
+Returns
+-------
+Node
+    {returns}
+
+Raises
+------
+ShapeError
+    Without `size`.
+
+Examples
+--------
+>>> import magmagraph as mg
+{example}
+"""
 
 
-def union1d(ar1: Any, ar2: Any, *, size: Any = None, fill_value: Any = None) -> Node:
-    """Find the different elements of two arrays together.
+class OfTwoSets(Protocol):
+    """A set made of two, as users call it."""
 
-    Parameters
-    ----------
-    ar1, ar2
-        Nodes or arrays; they are raveled, their dtypes promoted.
-    size, fill_value
-        See `unique`.
+    def __call__(self, ar1: Any, ar2: Any, *, size: Any = None, fill_value: Any = None) -> Node:
+        """Find the different elements."""
 
-    Returns
-    -------
-    Node
-        In ascending order.
 
-    Raises
-    ------
-    ShapeError
-        Without `size`.
+def _of_two(
+    name: str,
+    summary: str,
+    example: str,
+    find: Callable[[Composite, Node, Node, Any, Any], Node],
+    returns: str = "In ascending order.",
+) -> OfTwoSets:
+    """Make a function of two arrays; `find` gets its record, both lines, `size` and the filler."""
 
-    Examples
-    --------
-    >>> import magmagraph as mg
+    def function(ar1: Any, ar2: Any, *, size: Any = None, fill_value: Any = None) -> Node:
+        first, second = promoted(ar1, ar2)
+        return find(_PAIRS[name], ravel(first), ravel(second), size, fill_value)
+
+    doc = _OF_TWO.format(summary=summary, returns=returns, example=inspect.cleandoc(example))
+    publish(function, name, __name__, doc)
+    return function
+
+
+def _union(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
+    return _differing(record, concatenate([x, y]), size, fill, True).values
+
+
+def _intersection(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
+    return _kept(record, x, lambda values: isin(values, y), size, fill)
+
+
+def _difference(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
+    return _kept(record, x, lambda values: isin(values, y, invert=True), size, fill)
+
+
+def _one_sided(record: Composite, x: Node, y: Node, size: Any, fill: Any) -> Node:
+    def keep(values: Node) -> Node:
+        return not_equal(cast(isin(values, x), INT64), cast(isin(values, y), INT64))
+
+    return _kept(record, concatenate([x, y]), keep, size, fill)
+
+
+union1d = _of_two(
+    "union1d",
+    "Find the different elements of two arrays together.",
+    """
     >>> mg.union1d(mg.constant([3, 1]), mg.constant([2, 3]), size=3).eval()
     array([1, 2, 3], dtype=int32)
+    """,
+    _union,
+)
+intersect1d = _of_two(
+    "intersect1d",
+    "Find the different elements that two arrays share.",
     """
-    return _differing(UNION1D, concatenate(_pair(ar1, ar2)), size, fill_value, True).values
-
-
-def intersect1d(ar1: Any, ar2: Any, *, size: Any = None, fill_value: Any = None) -> Node:
-    """Find the different elements that two arrays share.
-
-    Parameters
-    ----------
-    ar1, ar2
-        Nodes or arrays; they are raveled, their dtypes promoted.
-    size
-        See `unique`.
-    fill_value
-        What stands for values that are missing; the smallest one unless said.
-
-    Returns
-    -------
-    Node
-        In ascending order. NaN is not shared.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.intersect1d(mg.constant([3, 1]), mg.constant([2, 3]), size=2, fill_value=-1).eval()
     array([ 3, -1], dtype=int32)
+    """,
+    _intersection,
+    "In ascending order. NaN is not shared.",
+)
+setdiff1d = _of_two(
+    "setdiff1d",
+    "Find the different elements of one array that another does not have.",
     """
-    first, second = _pair(ar1, ar2)
-    return _kept(INTERSECT1D, first, lambda v: isin(v, second), size, fill_value)
-
-
-def setdiff1d(ar1: Any, ar2: Any, *, size: Any = None, fill_value: Any = None) -> Node:
-    """Find the different elements of one array that another does not have.
-
-    Parameters
-    ----------
-    ar1, ar2
-        Nodes or arrays; they are raveled, their dtypes promoted.
-    size
-        See `unique`.
-    fill_value
-        What stands for values that are missing; the smallest one unless said.
-
-    Returns
-    -------
-    Node
-        In ascending order.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.setdiff1d(mg.constant([3, 1, 4]), mg.constant([2, 3]), size=2).eval()
     array([1, 4], dtype=int32)
+    """,
+    _difference,
+)
+setxor1d = _of_two(
+    "setxor1d",
+    "Find the different elements that only one of two arrays has.",
     """
-    first, second = _pair(ar1, ar2)
-    return _kept(SETDIFF1D, first, lambda v: isin(v, second, invert=True), size, fill_value)
-
-
-def setxor1d(ar1: Any, ar2: Any, *, size: Any = None, fill_value: Any = None) -> Node:
-    """Find the different elements that only one of two arrays has.
-
-    Parameters
-    ----------
-    ar1, ar2
-        Nodes or arrays; they are raveled, their dtypes promoted.
-    size
-        See `unique`.
-    fill_value
-        What stands for values that are missing; the smallest one unless said.
-
-    Returns
-    -------
-    Node
-        In ascending order.
-
-    Raises
-    ------
-    ShapeError
-        Without `size`.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
     >>> mg.setxor1d(mg.constant([3, 1]), mg.constant([2, 3]), size=2).eval()
     array([1, 2], dtype=int32)
-    """
-    first, second = _pair(ar1, ar2)
-
-    def one_sided(values: Node) -> Node:
-        return not_equal(cast(isin(values, first), INT64), cast(isin(values, second), INT64))
-
-    return _kept(SETXOR1D, concatenate([first, second]), one_sided, size, fill_value)
+    """,
+    _one_sided,
+)
 
 
 # Records.
@@ -533,8 +512,8 @@ UNIQUE_ALL, UNIQUE_COUNTS, UNIQUE_INVERSE, UNIQUE_VALUES = (
     )
 )
 _OTHERS = np.array([2.5, 4.0, -3.0, 7.0])
-UNION1D, INTERSECT1D, SETDIFF1D, SETXOR1D = (
-    _record(
+_PAIRS = {
+    name: _record(
         name,
         doc,
         [
@@ -550,7 +529,7 @@ UNION1D, INTERSECT1D, SETDIFF1D, SETXOR1D = (
         ("setdiff1d", "The different elements that another array does not have."),
         ("setxor1d", "The different elements that only one of two arrays has."),
     )
-)
+}
 
 RECORDS = (
     UNIQUE,
@@ -558,8 +537,5 @@ RECORDS = (
     UNIQUE_COUNTS,
     UNIQUE_INVERSE,
     UNIQUE_VALUES,
-    UNION1D,
-    INTERSECT1D,
-    SETDIFF1D,
-    SETXOR1D,
+    *_PAIRS.values(),
 )

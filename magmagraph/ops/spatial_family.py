@@ -1,19 +1,22 @@
-"""How functions over one, two and three spatial axes share a docstring.
+"""How functions over one, two and three spatial axes share a signature and a docstring.
 
-Convolution, its transpose and pooling each have a function that is described in full, and functions
-for a number of spatial axes that say what shape they take and refer to it for the rest.
+Convolution, its transpose and pooling each have a function that is described in full, and others
+for a number of spatial axes, which say what shape they take and refer to it for the rest.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import ParamSpec, cast
 
 from ..graph import Node
 from .family import publish
 
+P = ParamSpec("P")
+
 ALONG = {1: "along one spatial axis", 2: "over two spatial axes", 3: "over three spatial axes"}
-"""Spatial axes -> the words for them that summaries end in."""
+"""Spatial axes -> the words for them that a summary ends in."""
 
 _SHAPES = {
     1: """Of shape ``(batch, channels, w)``, or ``(batch, w, channels)`` with layout ``"NWC"``.""",
@@ -51,26 +54,34 @@ Examples
 def publish_spatial(
     function: Callable[..., Node],
     name: str,
-    module: str,
     count: int,
-    *,
     summary: str,
-    like: str,
     example: str,
+    *,
+    like: Callable[P, Node],
     raises: str = "",
-) -> None:
+) -> Callable[P, Node]:
     """Publish a generated function over `count` spatial axes, which is otherwise as `like`.
 
-    `raises` says where errors are described, if not at `like`; `example` is doctest text without
-    the import.
+    Parameters
+    ----------
+    function
+        With the signature of `like`.
+    name, summary, example
+        What the docstring is made of; `example` is doctest text without the import.
+    like
+        The function that is described in full. The new one is of its module.
+    raises
+        The name of the function that describes the errors, if not `like`.
     """
-    _, *options = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    assert signature == inspect.signature(like), name
     doc = _DOC.format(
         summary=summary,
         shape=_SHAPES[count],
-        options=", ".join(options),
-        like=like,
-        raises=raises or like,
-        example=example,
+        options=", ".join(list(signature.parameters)[1:]),
+        like=like.__name__,
+        raises=raises or like.__name__,
+        example=inspect.cleandoc(example),
     )
-    publish(function, name, module, doc)
+    return cast("Callable[P, Node]", publish(function, name, like.__module__, doc))

@@ -53,7 +53,7 @@ def unknown(name: str, parameter: str, reason: str = "has no closed form") -> Re
     """Return what stands for the derivative in an operand where it is not known."""
     return Refusal(
         f"{name}: the derivative in {parameter} {reason}",
-        need=f"a {parameter} that no gradient is asked for",
+        need=f"no gradient asked for in {parameter}",
         mend=f"mg.stop_gradient({parameter})",
     )
 

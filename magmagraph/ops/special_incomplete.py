@@ -13,7 +13,7 @@ from .math import exp
 from .rounding import floor
 from .special import lgamma
 from .special_entropy import xlog1py, xlogy
-from .special_family import SpecialFunction, composite, elementwise, unknown
+from .special_family import Partial, SpecialFunction, composite, elementwise, unknown
 from .special_gamma import betaln
 from .special_implicit import gamma_slope
 
@@ -34,103 +34,87 @@ def gamma_density(a: Node, x: Node) -> Node:
     return exp(xlogy(a - 1.0, x) - x - lgamma(a))
 
 
-gammainc, GAMMAINC = elementwise(
+def _gamma_family(
+    name: str,
+    second: str,
+    summary: str,
+    arguments: str,
+    result: str,
+    slopes: tuple[Partial, Partial],
+    samples: list[Sample],
+    notes: str = "",
+) -> tuple[SpecialFunction, Op]:
+    flow = (
+        f"The gradient flows to both operands; it can be differentiated again in `{second}`, but\n"
+        "not in `a` twice."
+    )
+    return elementwise(
+        name,
+        f"a {second}",
+        summary,
+        f"""
+        >>> mg.special.{name}({arguments}).eval().round(4)
+        array({result}, dtype=float32)
+        """,
+        module=__name__,
+        notes=f"{notes}\n\n{flow}".strip(),
+        evaluate=special(name),
+        partials=slopes,
+        samples=lambda: samples,
+        reference=scipy_named(name),
+    )
+
+
+def _gamma_samples(shapes: np.ndarray, points: np.ndarray) -> list[Sample]:
+    return [
+        Sample((shapes, points), gradient=(1,), reason=_TWICE),
+        Sample((2.5, points), gradient=(1,), reason=_TWICE),
+    ]
+
+
+gammainc, GAMMAINC = _gamma_family(
     "gammainc",
-    "a x",
+    "x",
     "Evaluate the regularized lower incomplete gamma function.",
-    """
-    >>> mg.special.gammainc(2.0, [0.0, 1.0, 5.0]).eval().round(4)
-    array([0.    , 0.2642, 0.9596], dtype=float32)
-    """,
-    module=__name__,
-    notes="""
-    The integral of t**(a - 1) exp(-t) from 0 to x, divided by gamma(a). The gradient flows to both
-    operands; it can be differentiated again in `x`, but not in `a` twice.
-    """,
-    evaluate=special("gammainc"),
-    partials=(
+    "2.0, [0.0, 1.0, 5.0]",
+    "[0.    , 0.2642, 0.9596]",
+    (
         lambda f, a, x: -gamma_slope(a, x) * gamma_density(a, x),
         lambda f, a, x: gamma_density(a, x),
     ),
-    samples=lambda: [
-        Sample((_SHAPES, _POINTS), gradient=(1,), reason=_TWICE),
-        Sample((2.5, _POINTS), gradient=(1,), reason=_TWICE),
-        _ENDS,
-    ],
-    reference=scipy_named("gammainc"),
+    [*_gamma_samples(_SHAPES, _POINTS), _ENDS],
+    notes="The integral of t**(a - 1) exp(-t) from 0 to x, divided by gamma(a).",
 )
-
-gammaincc, GAMMAINCC = elementwise(
+gammaincc, GAMMAINCC = _gamma_family(
     "gammaincc",
-    "a x",
+    "x",
     "Evaluate the regularized upper incomplete gamma function, 1 - gammainc(a, x).",
-    """
-    >>> mg.special.gammaincc(2.0, [0.0, 1.0, 5.0]).eval().round(4)
-    array([1.    , 0.7358, 0.0404], dtype=float32)
-    """,
-    module=__name__,
-    notes="""
-    Exact also where it is small. The gradient flows to both operands; it can be differentiated
-    again in `x`, but not in `a` twice.
-    """,
-    evaluate=special("gammaincc"),
-    partials=(
+    "2.0, [0.0, 1.0, 5.0]",
+    "[1.    , 0.7358, 0.0404]",
+    (
         lambda f, a, x: gamma_slope(a, x) * gamma_density(a, x),
         lambda f, a, x: -gamma_density(a, x),
     ),
-    samples=lambda: [
-        Sample((_SHAPES, _POINTS), gradient=(1,), reason=_TWICE),
-        Sample((2.5, _POINTS), gradient=(1,), reason=_TWICE),
-        _ENDS,
-    ],
-    reference=scipy_named("gammaincc"),
+    [*_gamma_samples(_SHAPES, _POINTS), _ENDS],
+    notes="Exact also where it is small.",
 )
-
-gammaincinv, GAMMAINCINV = elementwise(
+gammaincinv, GAMMAINCINV = _gamma_family(
     "gammaincinv",
-    "a y",
+    "y",
     "Invert gammainc in x: the quantile of the gamma distribution.",
-    """
-    >>> mg.special.gammaincinv(2.0, [0.0, 0.5]).eval().round(4)
-    array([0.    , 1.6783], dtype=float32)
-    """,
-    module=__name__,
-    notes="""
-    The gradient flows to both operands; it can be differentiated again in `y`, but not in `a`
-    twice.
-    """,
-    evaluate=special("gammaincinv"),
-    partials=(
-        lambda f, a, y: gamma_slope(a, f),
-        lambda f, a, y: 1.0 / gamma_density(a, f),
-    ),
-    samples=lambda: [
-        Sample((_SHAPES + 0.5, _SHARES), gradient=(1,), reason=_TWICE),
-        Sample((2.5, _SHARES), gradient=(1,), reason=_TWICE),
-    ],
-    reference=scipy_named("gammaincinv"),
+    "2.0, [0.0, 0.5]",
+    "[0.    , 1.6783]",
+    (lambda f, a, y: gamma_slope(a, f), lambda f, a, y: 1.0 / gamma_density(a, f)),
+    _gamma_samples(_SHAPES + 0.5, _SHARES),
 )
-
-gammainccinv, GAMMAINCCINV = elementwise(
+gammainccinv, GAMMAINCCINV = _gamma_family(
     "gammainccinv",
-    "a y",
+    "y",
     "Invert gammaincc in x.",
-    """
-    >>> mg.special.gammainccinv(2.0, [0.5, 1.0]).eval().round(4)
-    array([1.6783, 0.    ], dtype=float32)
-    """,
-    module=__name__,
-    notes="""
-    The gradient flows to both operands; it can be differentiated again in `y`, but not in `a`
-    twice.
-    """,
-    evaluate=special("gammainccinv"),
-    partials=(
-        lambda f, a, y: gamma_slope(a, f),
-        lambda f, a, y: -1.0 / gamma_density(a, f),
-    ),
-    samples=lambda: [Sample((_SHAPES + 0.5, _SHARES), gradient=(1,), reason=_TWICE)],
-    reference=scipy_named("gammainccinv"),
+    "2.0, [0.5, 1.0]",
+    "[1.6783, 0.    ]",
+    (lambda f, a, y: gamma_slope(a, f), lambda f, a, y: -1.0 / gamma_density(a, f)),
+    _gamma_samples(_SHAPES + 0.5, _SHARES),
 )
 
 
@@ -309,40 +293,49 @@ def _student_density(df: Node, t: Node) -> Node:
     return exp(xlog1py(-(half + 0.5), t * t / df) - betaln(half, 0.5)) / df**0.5
 
 
-stdtr, STDTR = elementwise(
-    "stdtr",
-    "df t",
-    "Evaluate the distribution function of Student's t distribution.",
-    """
-    >>> mg.special.stdtr(3.0, [0.0, 2.0]).eval().round(4)
-    array([0.5   , 0.9303], dtype=float32)
-    """,
-    module=__name__,
-    notes="The gradient flows to `t` only; that in `df` has no closed form.",
-    evaluate=special("stdtr"),
-    partials=(unknown("stdtr", "df"), lambda f, df, t: _student_density(df, t)),
-    samples=lambda: [
-        Sample((_SHAPES, _POINTS - 1.0), gradient=(1,), reason="no closed form in df")
-    ],
-    reference=scipy_named("stdtr"),
-)
+def _student(
+    name: str,
+    second: str,
+    summary: str,
+    call: str,
+    result: str,
+    slope: Any,
+    operands: tuple[np.ndarray, np.ndarray],
+) -> tuple[SpecialFunction, Op]:
+    return elementwise(
+        name,
+        f"df {second}",
+        summary,
+        f"""
+        >>> {call}
+        array({result}, dtype=float32)
+        """,
+        module=__name__,
+        notes=f"The gradient flows to `{second}` only; that in `df` has no closed form.",
+        evaluate=special(name),
+        partials=(unknown(name, "df"), slope),
+        samples=lambda: [Sample(operands, gradient=(1,), reason="no closed form in df")],
+        reference=scipy_named(name),
+    )
 
-stdtrit, STDTRIT = elementwise(
+
+stdtr, STDTR = _student(
+    "stdtr",
+    "t",
+    "Evaluate the distribution function of Student's t distribution.",
+    "mg.special.stdtr(3.0, [0.0, 2.0]).eval().round(4)",
+    "[0.5   , 0.9303]",
+    lambda f, df, t: _student_density(df, t),
+    (_SHAPES, _POINTS - 1.0),
+)
+stdtrit, STDTRIT = _student(
     "stdtrit",
-    "df p",
+    "p",
     "Invert stdtr in t: the quantile of Student's t distribution.",
-    """
-    >>> mg.special.stdtrit(3.0, [0.5, 0.9]).eval().round(4) + 0.0
-    array([0.    , 1.6377], dtype=float32)
-    """,
-    module=__name__,
-    notes="The gradient flows to `p` only; that in `df` has no closed form.",
-    evaluate=special("stdtrit"),
-    partials=(unknown("stdtrit", "df"), lambda f, df, p: 1.0 / _student_density(df, f)),
-    samples=lambda: [
-        Sample((_SHAPES + 0.7, _SHARES), gradient=(1,), reason="no closed form in df")
-    ],
-    reference=scipy_named("stdtrit"),
+    "mg.special.stdtrit(3.0, [0.5, 0.9]).eval().round(4) + 0.0",
+    "[0.    , 1.6377]",
+    lambda f, df, p: 1.0 / _student_density(df, f),
+    (_SHAPES + 0.7, _SHARES),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

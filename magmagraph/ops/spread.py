@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Composite, Kind, Sample
 from .arrange import expand_dims, reshape, swapaxes, transpose
 from .comparison import clip, maximum
 from .contraction import matmul
@@ -20,6 +21,7 @@ from .folding import CUBE, Axis, extent_product, normalized_axes, restored
 from .gathering import size_of
 from .joining import broadcast_to, concatenate
 from .math import sqrt
+from .namesakes import namesake
 from .reduction import SUM, max, min, sum
 from .statistics import mean
 
@@ -258,22 +260,10 @@ _ROWS = CUBE[0]
 _MORE = CUBE[1, :2]
 
 
-def _record(name: str, doc: str, samples: list[Sample], bad: list[Any]) -> Composite:
-    reference = getattr(np, name)
-    return Composite(
-        name=name,
-        kind=Kind.REDUCTION,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        bad_samples=lambda: [BadSample(*each) for each in bad],
-        reference=lambda *operands, **options: reference(*operands, **options),
-        numerics="reassoc",
-    )
-
+_record = partial(namesake, Kind.REDUCTION, numerics="reassoc")
 
 PTP = _record(
-    "ptp",
+    ptp,
     "The difference between the largest and the smallest element.",
     [
         Sample((CUBE,)),
@@ -290,7 +280,7 @@ PTP = _record(
     ],
 )
 AVERAGE = _record(
-    "average",
+    average,
     "The weighted mean along axes.",
     [
         Sample((CUBE,), {"axis": 1}),
@@ -309,7 +299,7 @@ AVERAGE = _record(
     ],
 )
 COV = _record(
-    "cov",
+    cov,
     "Covariances of variables.",
     [
         Sample((_ROWS,)),
@@ -321,7 +311,7 @@ COV = _record(
     [((CUBE,), ShapeError, "cov: an operand of 3 axes")],
 )
 CORRCOEF = _record(
-    "corrcoef",
+    corrcoef,
     "Correlations of variables.",
     [
         Sample((_ROWS,), gradient=(), reason="the diagonal lies at the limit of 1"),

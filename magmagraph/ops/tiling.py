@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from .. import dims
 from ..dims import Dim
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import Call, Kind, Sample
 from ..types import Extent
 from .arrange import ravel, reshape, transpose
 from .axes import CUBE, MATRIX, axes_of
@@ -21,6 +22,7 @@ from .elementwise import add, remainder, subtract
 from .gathering import size_of, take
 from .index import INT64, IOTA
 from .joining import broadcast_to, concatenate
+from .namesakes import namesake
 from .pieces import flip
 from .slicing import cut
 from .sorting import searchsorted
@@ -378,138 +380,108 @@ def sliding_window_view(
     return node
 
 
-TILE = Composite(
-    name="tile",
-    kind=Kind.LAYOUT,
-    function=tile,
-    doc="A whole array repeated along its axes.",
-    samples=lambda: [
+_record = partial(namesake, Kind.LAYOUT)
+
+TILE = _record(
+    tile,
+    "A whole array repeated along its axes.",
+    [
         Sample((MATRIX,), {"reps": 2}),
         Sample((MATRIX,), {"reps": (3, 1, 2)}),
         Sample((MATRIX[0],), {"reps": (0, 2)}),
         Sample((np.float64(2.0),), {"reps": 3}),
     ],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "-1 in shape (-1,) is negative", {"reps": -1})
-    ],
-    reference=np.tile,
-    numerics="exact",
+    [((MATRIX,), ShapeError, "-1 in shape (-1,) is negative", {"reps": -1})],
 )
-REPEAT = Composite(
-    name="repeat",
-    kind=Kind.LAYOUT,
-    function=repeat,
-    doc="Each element repeated along an axis.",
-    samples=lambda: [
+REPEAT = _record(
+    repeat,
+    "Each element repeated along an axis.",
+    [
         Sample((MATRIX,), {"repeats": 2}),
         Sample((CUBE,), {"repeats": 3, "axis": 1}),
         Sample((MATRIX,), {"repeats": np.array([2, 0, 1]), "axis": 1}),
         Sample((MATRIX, np.array([0, 2])), {"axis": 0, "total_repeat_length": 2}),
         Sample((np.float64(3.0),), {"repeats": 2}),
     ],
-    bad_samples=lambda: [
-        BadSample(
+    [
+        (
             (MATRIX, np.array([1, 2, 3])),
             ShapeError,
             "repeat: the sum of the repeats is known only when it runs",
             {"axis": 1},
         ),
-        BadSample(
+        (
             (MATRIX,),
             ShapeError,
             "repeat: numbers of repeats and of elements differ: 2 and 3",
             {"repeats": [1, 2], "axis": 1},
         ),
-        BadSample(
+        (
             (MATRIX,),
             ShapeError,
             "repeat: repeats has the negative number -1",
             {"repeats": [1, -1], "axis": 0},
         ),
-        BadSample(
-            (MATRIX,), DTypeError, "repeat: repeats of dtype float32", {"repeats": [0.5], "axis": 0}
-        ),
+        ((MATRIX,), DTypeError, "repeat: repeats of dtype float32", {"repeats": [0.5], "axis": 0}),
     ],
     reference=lambda a, repeats, axis=None, total_repeat_length=None: np.repeat(a, repeats, axis),
-    numerics="exact",
 )
-ROLL = Composite(
-    name="roll",
-    kind=Kind.LAYOUT,
-    function=roll,
-    doc="Elements moved along axes, around the ends.",
-    samples=lambda: [
+ROLL = _record(
+    roll,
+    "Elements moved along axes, around the ends.",
+    [
         Sample((MATRIX,), {"shift": 2}),
         Sample((CUBE,), {"shift": (1, -5), "axis": (0, 2)}),
         Sample((MATRIX, np.array(-1)), {"axis": 1}),
         Sample((np.zeros((2, 0)),), {"shift": 1, "axis": 1}),
     ],
-    bad_samples=lambda: [
-        BadSample(
+    [
+        (
             (CUBE,),
             ShapeError,
             "roll: 3 shifts for 2 axes",
             {"shift": (1, 2, 3), "axis": (0, 1)},
         ),
-        BadSample((MATRIX,), DTypeError, "roll: a shift float32[]", {"shift": 0.5, "axis": 0}),
+        ((MATRIX,), DTypeError, "roll: a shift float32[]", {"shift": 0.5, "axis": 0}),
     ],
     reference=lambda a, shift, axis=None: np.roll(a, shift, axis),
-    numerics="exact",
 )
-ROT90 = Composite(
-    name="rot90",
-    kind=Kind.LAYOUT,
-    function=rot90,
-    doc="Turned by right angles in the plane of two axes.",
-    samples=lambda: [
+ROT90 = _record(
+    rot90,
+    "Turned by right angles in the plane of two axes.",
+    [
         *[Sample((MATRIX,), {"k": k}) for k in (0, 1, 2, 3)],
         Sample((CUBE,), {"k": -1, "axes": (2, 0)}),
     ],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "rot90: axes=(0,) are not two", {"axes": (0,)})
-    ],
-    reference=np.rot90,
-    numerics="exact",
+    [((MATRIX,), ShapeError, "rot90: axes=(0,) are not two", {"axes": (0,)})],
 )
-FLIPUD = Composite(
-    name="flipud",
-    kind=Kind.LAYOUT,
-    function=flipud,
-    doc="The rows in reverse order.",
-    samples=lambda: [Sample((MATRIX,)), Sample((MATRIX[0],))],
-    reference=np.flipud,
-    numerics="exact",
+FLIPUD = _record(
+    flipud,
+    "The rows in reverse order.",
+    [Sample((MATRIX,)), Sample((MATRIX[0],))],
 )
-FLIPLR = Composite(
-    name="fliplr",
-    kind=Kind.LAYOUT,
-    function=fliplr,
-    doc="The columns in reverse order.",
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,))],
-    bad_samples=lambda: [
-        BadSample((MATRIX[0],), ShapeError, "flip: axis=1 is out of range for 1 axes")
-    ],
-    reference=np.fliplr,
-    numerics="exact",
+FLIPLR = _record(
+    fliplr,
+    "The columns in reverse order.",
+    [Sample((MATRIX,)), Sample((CUBE,))],
+    [((MATRIX[0],), ShapeError, "flip: axis=1 is out of range for 1 axes")],
 )
-SLIDING_WINDOW_VIEW = Composite(
-    name="sliding_window_view",
-    kind=Kind.LAYOUT,
-    function=sliding_window_view,
-    doc="Every window of a size along axes.",
-    samples=lambda: [
+SLIDING_WINDOW_VIEW = _record(
+    sliding_window_view,
+    "Every window of a size along axes.",
+    [
         Sample((MATRIX,), {"window_shape": (2, 2)}),
         Sample((CUBE,), {"window_shape": 3, "axis": 2}),
         Sample((CUBE,), {"window_shape": (2, 2), "axis": (2, 2)}),
     ],
-    bad_samples=lambda: [
-        BadSample(
+    [
+        (
             (MATRIX,),
             ShapeError,
             "sliding_window_view: 1 extents of a window for 2 axes",
             {"window_shape": 2},
         ),
-        BadSample(
+        (
             (MATRIX,),
             ShapeError,
             "sliding_window_view: a window of 4 along axis 1 of extent 3",
@@ -517,7 +489,6 @@ SLIDING_WINDOW_VIEW = Composite(
         ),
     ],
     reference=np.lib.stride_tricks.sliding_window_view,
-    numerics="exact",
 )
 
 RECORDS = (TILE, REPEAT, ROLL, ROT90, FLIPUD, FLIPLR, SLIDING_WINDOW_VIEW)

@@ -20,6 +20,7 @@ from .family import publish
 from .gathering import size_of
 from .index import IOTA
 from .math import cos, sqrt
+from .namesakes import namesake
 from .special_bessel import i0
 
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
@@ -138,15 +139,14 @@ def kaiser(M: Any, beta: Any, dtype: Any = None) -> Node:
     return cast(result, config.float_dtype if dtype is None else dtype)
 
 
-def _record(name: str, doc: str, samples: list[Sample]) -> Composite:
-    reference = getattr(np, name)
-    return Composite(
-        name=name,
-        kind=Kind.INDEX,
-        function=globals()[name],
-        doc=doc,
-        samples=lambda: samples,
-        reference=lambda *numbers, dtype=None, **options: reference(*numbers, **options),
+def _record(function: Callable[..., Node], doc: str, samples: list[Sample]) -> Composite:
+    standard = getattr(np, function.__name__)
+    return namesake(
+        Kind.INDEX,
+        function,
+        doc,
+        samples,
+        reference=lambda *numbers, dtype=None, **options: standard(*numbers, **options),
         numerics="reassoc",
     )
 
@@ -159,12 +159,12 @@ _COUNTS = [
 ]
 
 RECORDS = (
-    _record("bartlett", "The triangular window.", _COUNTS),
-    _record("blackman", "Blackman's window.", _COUNTS),
-    _record("hamming", "Hamming's window.", _COUNTS),
-    _record("hanning", "The window of von Hann.", _COUNTS),
+    _record(bartlett, "The triangular window.", _COUNTS),
+    _record(blackman, "Blackman's window.", _COUNTS),
+    _record(hamming, "Hamming's window.", _COUNTS),
+    _record(hanning, "The window of von Hann.", _COUNTS),
     _record(
-        "kaiser",
+        kaiser,
         "Kaiser's window.",
         [
             Sample((), {"M": 7, "beta": 8.5}),

@@ -13,7 +13,7 @@ from ..graph import Graph, Node, Trace
 from ..ops.control import ITEM
 from ..ops.linalg_factor import LU
 from .buffers import hinted
-from .linear import substituted
+from .linear import exchanged
 from .pipeline import Options
 from .structure import swaps_last_two
 
@@ -49,16 +49,7 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
         for use in found:
             assert use.node.op.factored is not None
             mapping[use.node] = use.node.op.factored(use.node, packed, pivots, use.transposed)
-    if not mapping:
-        return graph
-    members = graph.interner.intern_all(list(mapping.values()))
-    for node, member in zip(mapping, members, strict=True):
-        mapping[node] = member
-        options.record.hit(RULE)
-        trace.replace(node, member, "contract", RULE)
-    return substituted(
-        graph, mapping, lambda old, new: trace.replace(old, new, "contract", "operands")
-    )
+    return exchanged(graph, mapping, trace, options, "contract", RULE)
 
 
 def _reason(graph: Graph, matrix: Node, found: list[_Use], options: Options) -> str | None:

@@ -36,7 +36,7 @@ from ..graph import Graph, Node, Trace, freeze
 from ..ops.leaf import parameter
 from .buffers import hinted
 from .kernels import family
-from .linear import substituted
+from .linear import exchanged
 from .pipeline import Options
 
 RULE = "algorithm of a convolution"
@@ -52,16 +52,7 @@ def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
             chosen = _chosen(node, candidates, options)
             attrs = {**node.attrs, "algorithm": chosen}
             mapping[node] = node.op(*node.inputs, name=node.name, **attrs)
-    if not mapping:
-        return graph
-    members = graph.interner.intern_all(list(mapping.values()))
-    for node, member in zip(mapping, members, strict=True):
-        mapping[node] = member
-        options.record.hit(RULE)
-        trace.replace(node, member, "layout", RULE)
-    return substituted(
-        graph, mapping, lambda old, new: trace.replace(old, new, "layout", "operands")
-    )
+    return exchanged(graph, mapping, trace, options, "layout", RULE)
 
 
 def _chosen(node: Node, candidates: tuple[str, ...], options: Options) -> str:

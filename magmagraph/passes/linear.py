@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..graph import Graph, Node, topological
+from ..graph import Graph, Node, Trace, topological
 from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..ops.leaf import CONSTANT, constant
 from .pattern import uniform
+from .pipeline import Options
 
 MOST_TERMS = 16
 
@@ -116,6 +117,25 @@ def substituted(
         updates=[(variable, result[value]) for variable, value in graph.updates],
         effects=[result[n] for n in graph.effects],
     )
+
+
+def exchanged(
+    graph: Graph,
+    mapping: Mapping[Node, Node],
+    trace: Trace,
+    options: Options,
+    name: str,
+    rule: str,
+) -> Graph:
+    """Return the graph with nodes replaced, each a hit of a rule of the pass of that name."""
+    if not mapping:
+        return graph
+    members = graph.interner.intern_all(list(mapping.values()))
+    settled = dict(zip(mapping, members, strict=True))
+    for node, member in settled.items():
+        options.record.hit(rule)
+        trace.replace(node, member, name, rule)
+    return substituted(graph, settled, lambda old, new: trace.replace(old, new, name, "operands"))
 
 
 def times(factor: Node | None, scalar: Node) -> Node:

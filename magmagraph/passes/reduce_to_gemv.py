@@ -30,7 +30,7 @@ from ..ops.leaf import parameter
 from ..ops.lowered import gemv_sum
 from ..ops.reduction import SUM
 from .buffers import hinted
-from .linear import Term, combination, one, read_counts, substituted
+from .linear import Term, combination, exchanged, one, read_counts
 from .pattern import uniform
 from .pipeline import Options
 
@@ -61,14 +61,7 @@ def reduce_to_gemv(graph: Graph, trace: Trace, options: Options) -> Graph:
     for node in chosen:
         if node not in taken:
             mapping[node] = gemv_sum(node.inputs[0], node.attrs["axes"][0])
-    members = graph.interner.intern_all(list(mapping.values()))
-    for node, member in zip(mapping, members, strict=True):
-        mapping[node] = member
-        options.record.hit(RULE)
-        trace.replace(node, member, "reduce_to_gemv", RULE)
-    return substituted(
-        graph, mapping, lambda old, new: trace.replace(old, new, "reduce_to_gemv", "operands")
-    )
+    return exchanged(graph, mapping, trace, options, "reduce_to_gemv", RULE)
 
 
 def _fits(node: Node) -> bool:

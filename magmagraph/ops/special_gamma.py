@@ -126,7 +126,7 @@ def multigammaln(a: Any, d: int) -> Node:
     --------
     >>> import magmagraph as mg
     >>> mg.special.multigammaln([3.0, 4.0], 2).eval().round(4)
-    array([1.5502, 3.5661], dtype=float32)
+    array([1.5502, 3.5651], dtype=float32)
     """
     if not isinstance(d, (int, np.integer)) or isinstance(d, bool) or d < 1:
         raise ShapeError(message(f"multigammaln: the dimension {d!r}", need="an int of at least 1"))

@@ -48,7 +48,7 @@ class Function:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.device = resolved_device(device)
+        self.device = _usable(device)
         if precision not in PRECISIONS:
             raise ValueError(
                 message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
@@ -140,7 +140,7 @@ class Function:
                     deterministic=settings["deterministic"],
                     device=self.device,
                     compile_budget=settings["compile_budget"],
-                    choose=_choose,
+                    choose=_choose if self.device == "cpu" else None,
                     **settings["options"],
                 )
                 plan, self._report = pipeline.run(
@@ -166,9 +166,13 @@ class Function:
             sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
             self.compile(sizes)
             from .passes import specialize
+            from .runtime.execute import alignment
 
             with collection_paused():
-                bound = self._compiled.bind(specialize.specialize(self._compiled.plan, sizes))
+                plan = specialize.specialize(
+                    self._compiled.plan, sizes, alignment(self.device)
+                )
+                bound = self._compiled.bind(plan)
             self._causes[shapes] = self._cause(sizes)
             self._bound[shapes] = bound
             while len(self._bound) > max(1, config.specializations):
@@ -227,7 +231,7 @@ class Function:
                     if out is None:
                         return self._structure.build(self._run(bound, feeds))
             arrays = [
-                conform(value, node, self.strict_feeds)
+                conform(self._brought(value), node, self.strict_feeds)
                 for value, node in zip(feeds, self._inputs, strict=True)
             ]
             with collection_paused():  # a first run makes much that stays, too
@@ -237,6 +241,14 @@ class Function:
                     check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
                 results = self._run(bound, arrays, targets)
             return self._structure.build(results)
+
+    def _brought(self, value: Any) -> Any:
+        """Return a fed value of another library's device as an array of this function's."""
+        if type(value) is np.ndarray or not hasattr(value, "__dlpack_device__"):
+            return value
+        from .runtime.execute import received
+
+        return received(value, self.device)
 
     def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
         try:
@@ -515,7 +527,16 @@ def synchronize(device: str = "auto") -> None:
     >>> import magmagraph as mg
     >>> mg.synchronize("cpu")
     """
-    resolved_device(device)
+    from .runtime.execute import synchronize as wait
+
+    wait(_usable(device))
+
+
+def _usable(device: str) -> str:
+    """Return the full name of a device that works here, or raise `DeviceError`."""
+    from .runtime.execute import usable
+
+    return usable(resolved_device(device))
 
 
 def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int]) -> str:

@@ -20,8 +20,11 @@ REPAIR_WORK = 60_000  # pairs of slots looked at by them, about: they cost milli
 MANY_SLOTS = 400  # above, placement in one sweep: best fit takes quadratic time
 
 
-def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """Return the plan with the given sizes of the named dimensions and the arena laid out."""
+def specialize(plan: Plan, sizes: Mapping[str, int], alignment: int = ALIGNMENT) -> Plan:
+    """Return the plan with the given sizes of the named dimensions and the arena laid out.
+
+    Places in the arena are multiples of `alignment` bytes, itself a multiple of 64.
+    """
     known: dict[Extent, int] = {}
 
     def number(extent: Extent) -> int:
@@ -42,7 +45,13 @@ def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
         return Value(value.slot, type_)
 
     slots = [dataclasses.replace(slot, size=number(slot.size)) for slot in plan.slots]
-    arena = [slot for slot in slots if slot.place is Place.ARENA]
+    arena = [
+        dataclasses.replace(slot, size=-(-int(slot.size) // alignment) * alignment)
+        if alignment != ALIGNMENT
+        else slot
+        for slot in slots
+        if slot.place is Place.ARENA
+    ]
     offsets, total = lay_out(arena)
     for slot, offset in zip(arena, offsets, strict=True):
         slots[slot.index] = dataclasses.replace(slot, offset=offset)

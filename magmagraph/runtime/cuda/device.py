@@ -1,0 +1,113 @@
+"""CUDA devices: which there are, how the package speaks to one, and why it cannot where it cannot."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import threading
+from typing import Any
+
+from ...errors import DeviceError, message
+
+__all__ = ["Device", "device_of", "why_unusable"]
+
+_INSTALL = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version)"
+
+
+@functools.lru_cache(maxsize=1)
+def why_unusable() -> str | None:
+    """Return why no CUDA device can be used in this process, or None where one can."""
+    if importlib.util.find_spec("cupy") is None:
+        return "the package cupy is not installed"
+    try:
+        import cupy
+    except Exception as error:  # a broken installation raises whatever its parts raise
+        return f"cupy cannot be imported: {error}"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"the driver gives no device: {error}"
+    return None if count else "there is no CUDA device"
+
+
+class Device:
+    """One CUDA device: its stream, and facts that launches are shaped by.
+
+    Attributes
+    ----------
+    number
+        As in ``"cuda:1"``.
+    stream
+        The stream that all plans of this process run on; it does not wait for the default one.
+    multiprocessors, architecture, name
+        What the driver says.
+    """
+
+    def __init__(self, number: int) -> None:
+        import cupy
+
+        self.number = number
+        self.cupy = cupy
+        with cupy.cuda.Device(number) as device:
+            facts = cupy.cuda.runtime.getDeviceProperties(number)
+            self.name = facts["name"].decode()
+            self.multiprocessors = int(facts["multiProcessorCount"])
+            self.architecture = str(device.compute_capability)
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> Device:
+        self._held = self.cupy.cuda.Device(self.number)
+        self._held.__enter__()
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._held.__exit__(*reason)
+
+    def empty(self, count: int) -> Any:
+        """Return a new block of bytes, or raise an error that says what is free."""
+        try:
+            return self.cupy.empty(count, dtype="u1")
+        except self.cupy.cuda.memory.OutOfMemoryError:
+            free, total = self.cupy.cuda.runtime.memGetInfo()
+            raise DeviceError(
+                message(
+                    f"cuda:{self.number} ({self.name}) has no {count:,} bytes for one block: "
+                    f"{free:,} of {total:,} are free",
+                    need="a smaller batch, or arrays of other libraries freed",
+                    mend="f.memory shows what is planned before anything runs",
+                )
+            ) from None
+
+
+@functools.cache
+def device_of(name: str) -> Device:
+    """Return a device by its name, "cuda" or "cuda:1".
+
+    Raises
+    ------
+    DeviceError
+        cupy is missing, there is no driver, or no such device.
+    """
+    reason = why_unusable()
+    if reason is not None:
+        raise DeviceError(
+            message(
+                f"device={name!r}: {reason}",
+                need="an NVIDIA GPU with its driver, and cupy",
+                mend=f"{_INSTALL}; device='cpu' runs everything here",
+            )
+        )
+    import cupy
+
+    number = int(name.partition(":")[2] or 0)
+    count = cupy.cuda.runtime.getDeviceCount()
+    if number >= count:
+        raise DeviceError(
+            message(
+                f"device={name!r}: there {'is' if count == 1 else 'are'} {count} CUDA "
+                f"device{'' if count == 1 else 's'}",
+                need=f"a number below {count}",
+            )
+        )
+    return Device(number)

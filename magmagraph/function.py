@@ -127,7 +127,7 @@ class Function:
         with self._lock, collection_paused():
             if self._compiled is None:
                 from .passes import pipeline
-                from .runtime.execute import begin, prepare, threads
+                from .runtime.execute import arena_layout, begin, prepare, threads
 
                 begin(self.device)
                 began = time.perf_counter()
@@ -139,6 +139,7 @@ class Function:
                     precision=settings["precision"],
                     deterministic=settings["deterministic"],
                     device=self.device,
+                    spread=arena_layout(self.device)[1],
                     compile_budget=settings["compile_budget"],
                     choose=_choose if self.device == "cpu" else None,
                     **settings["options"],
@@ -166,11 +167,11 @@ class Function:
             sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
             self.compile(sizes)
             from .passes import specialize
-            from .runtime.execute import alignment
+            from .runtime.execute import arena_layout
 
             with collection_paused():
                 plan = specialize.specialize(
-                    self._compiled.plan, sizes, alignment(self.device)
+                    self._compiled.plan, sizes, *arena_layout(self.device)
                 )
                 bound = self._compiled.bind(plan)
             self._causes[shapes] = self._cause(sizes)

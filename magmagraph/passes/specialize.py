@@ -7,6 +7,7 @@ little more than this pass.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 
@@ -20,10 +21,20 @@ REPAIR_WORK = 60_000  # pairs of slots looked at by them, about: they cost milli
 MANY_SLOTS = 400  # above, placement in one sweep: best fit takes quadratic time
 
 
-def specialize(plan: Plan, sizes: Mapping[str, int], alignment: int = ALIGNMENT) -> Plan:
+def specialize(
+    plan: Plan, sizes: Mapping[str, int], alignment: int = ALIGNMENT, spread: int = 0
+) -> Plan:
     """Return the plan with the given sizes of the named dimensions and the arena laid out.
 
-    Places in the arena are multiples of `alignment` bytes, itself a multiple of 64.
+    Parameters
+    ----------
+    plan, sizes
+        A symbolic plan, and the size of every dimension.
+    alignment
+        Bytes that places in the arena are multiples of, itself a multiple of 64.
+    spread
+        Up to so many bytes each slot has memory of its own, so that steps which run side by side
+        wait for none that is done with the same memory.
     """
     known: dict[Extent, int] = {}
 
@@ -52,7 +63,9 @@ def specialize(plan: Plan, sizes: Mapping[str, int], alignment: int = ALIGNMENT)
         for slot in slots
         if slot.place is Place.ARENA
     ]
-    offsets, total = lay_out(arena)
+    offsets, total = _apart(arena)
+    if total > spread:
+        offsets, total = lay_out(arena)
     for slot, offset in zip(arena, offsets, strict=True):
         slots[slot.index] = dataclasses.replace(slot, offset=offset)
     steps = tuple(
@@ -77,6 +90,12 @@ def specialize(plan: Plan, sizes: Mapping[str, int], alignment: int = ALIGNMENT)
         arena=total,
         largest_live=live_peak(arena),
     )
+
+
+def _apart(slots: Sequence[Slot]) -> tuple[list[int], int]:
+    """Return offsets with which no two slots share memory, and the total."""
+    ends = list(itertools.accumulate((_rounded(int(s.size)) for s in slots), initial=0))
+    return ends[:-1], ends[-1]
 
 
 def _rounded(size: int) -> int:

@@ -67,9 +67,9 @@ def usable(device: str) -> str:
     return f"cuda:{device_of(device).number}"
 
 
-def alignment(device: str) -> int:
-    """Return what places in an arena are multiples of."""
-    return 64 if device == "cpu" else 256
+def arena_layout(device: str) -> tuple[int, int]:
+    """Return what places in an arena are multiples of, and how large one may be without reuse."""
+    return (64, 0) if device == "cpu" else (256, 64 << 20)
 
 
 def synchronize(device: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from ..numpy.cells import bodies_of
 from .bound import CudaBound
 from .device import device_of
 from .fused import Modules, kernels_of, source_of
-from .gemm import WORKSPACE
 
 __all__ = ["CudaPrepared"]
 
@@ -24,13 +22,6 @@ def _modules(number: int) -> Modules:
     return Modules(device_of(f"cuda:{number}"))
 
 
-@functools.cache
-def _scratch(number: int) -> Any:
-    device = device_of(f"cuda:{number}")
-    with device:
-        return device.empty(WORKSPACE)
-
-
 class CudaPrepared:
     """A symbolic plan with its kernels built for a device."""
 
@@ -38,7 +29,6 @@ class CudaPrepared:
         self.plan = plan
         self.device = device_of(name)
         self.modules = _modules(self.device.number)
-        self.scratch = _scratch(self.device.number)
         self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         wanted = []
         self.generated = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...interpret import apply
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import bodies_of, shape_of
 from . import gemm
+from .epilogue import RegionEpilogue, product_read
 from .fused import kernels_of
 from .memory import (
     DEVICE_TO_DEVICE,
@@ -23,17 +25,56 @@ from .memory import (
     copy_of,
     upload,
 )
+from .products import launcher, load, trial
+from .small_gemm import SmallProduct
+from .streams import Touched, assign, dependencies
 
 if TYPE_CHECKING:
     from .backend import CudaPrepared
 
 
+Launcher = Callable[[Any], None]  # puts a step's kernels on a stream
+
+SAVED = 2.0  # microseconds that a launch and a pass over a small result take, about
+
+
+@dataclass(frozen=True, eq=False)
+class _Merge:
+    """A product that is launched together with the region that reads it.
+
+    Attributes
+    ----------
+    product, reader
+        The two steps.
+    body
+        Which body of the reader.
+    kernels, node
+        Its kernels, and what of it the product's tile stands for.
+    configuration, sizes
+        How the product is cut; rows, columns and contracted extent.
+    """
+
+    product: Step
+    reader: Step
+    body: int
+    kernels: Any
+    node: Any
+    configuration: Any
+    sizes: tuple[int, int, int]
+
+
+
 class _Segment:
-    """Steps that follow one another and are launched as one captured graph."""
+    """Steps that follow one another and are launched as one captured graph.
+
+    The first run launches them one by one, in order, on one stream; the second captures them on
+    several streams, where only those wait for each other that touch the same memory.
+    """
 
     def __init__(self, bound: CudaBound) -> None:
         self.bound = bound
-        self.launches: list[Callable[[], None]] = []
+        self.launches: list[Launcher] = []
+        self.touched: list[Touched] = []
         self.graph: Any = None
         self.runs = 0
 
@@ -42,22 +83,58 @@ class _Segment:
         if self.graph is not None:
             self.graph.launch(self.bound.stream)
             return
+        stream = self.bound.stream
         if self.runs and len(self.launches) > 1:
-            stream = self.bound.stream
+            self._branch()
             with stream:
                 stream.begin_capture()
                 try:
-                    self._launch()
+                    self._capture()
                 finally:
                     self.graph = stream.end_capture()
             self.graph.launch(stream)
             return
         self.runs += 1
-        self._launch()
-
-    def _launch(self) -> None:
         for launch in self.launches:
-            launch()
+            launch(stream)
+
+    def _branch(self) -> None:
+        """Choose a stream for each step; nothing may be allocated while they are captured."""
+        device = self.bound.device
+        self.waits = dependencies(self.touched)
+        self.chosen = assign(self.waits)
+        self.streams = [self.bound.stream, *device.beside(max(self.chosen, default=0))]
+        for stream in self.streams:
+            device.scratch(stream)
+
+    def _capture(self) -> None:
+        """Put every step on its stream, behind what it waits for."""
+        waits, chosen, streams = self.waits, self.chosen, self.streams
+        event = self.bound.device.cupy.cuda.Event
+        begun = event(disable_timing=True)
+        begun.record(streams[0])
+        needed = {
+            other for step, before in enumerate(waits) for other in before
+            if chosen[other] != chosen[step]
+        }
+        done: dict[int, Any] = {}
+        entered = {0}
+        for number, launch in enumerate(self.launches):
+            stream = streams[chosen[number]]
+            if chosen[number] not in entered:
+                entered.add(chosen[number])
+                stream.wait_event(begun)
+            for other in sorted(waits[number]):
+                if chosen[other] != chosen[number]:
+                    stream.wait_event(done[other])
+            launch(stream)
+            if number in needed:
+                done[number] = event(disable_timing=True)
+                done[number].record(stream)
+        for number in sorted(entered - {0}):
+            ended = event(disable_timing=True)
+            ended.record(streams[number])
+            streams[0].wait_event(ended)
 
 
 class _Interpreted:
@@ -108,6 +185,13 @@ class CudaBound:
             steps = plan.steps
             self._before = self._segments(steps[: plan.commit])
             self._after = self._segments(steps[plan.commit :])
+            if len(self._before) == len(self._after) == 1 and not plan.guard:
+                first, second = self._before[0], self._after[0]
+                if isinstance(first, _Segment) and isinstance(second, _Segment):
+                    # Nothing can fail: all steps are one graph.
+                    first.launches += second.launches
+                    first.touched += second.touched
+                    self._after = []
             cupy.cuda.get_current_stream().synchronize()  # constants have arrived
         self._risky = any(isinstance(part, _Interpreted) for part in self._after)
 
@@ -151,8 +235,14 @@ class CudaBound:
     def _segments(self, steps: Sequence[Step]) -> list[Any]:
         parts: list[Any] = []
         segment: _Segment | None = None
+        merged = self._merges(steps)
         for step in steps:
-            launches = self._launches(step)
+            merge = merged.get(id(step))
+            if merge is not None and merge.product is step:
+                continue  # it is launched with the step that reads it
+            launches = (
+                self._launches(step) if merge is None else self._with_product(step, merge)
+            )
             if launches is None:
                 segment = None
                 parts.append(_Interpreted(self._array_step(step), step))
@@ -161,9 +251,133 @@ class CudaBound:
                 segment = _Segment(self)
                 parts.append(segment)
             segment.launches += launches
+            touched = self._touched(step)
+            if merge is not None:
+                product = self._touched(merge.product)
+                touched = Touched((*product.read, *touched.read), touched.written)
+            segment.touched.append(touched)
         return parts
 
-    def _launches(self, step: Step) -> list[Callable[[], None]] | None:
+    # ------------------------------------------------------------------ products with epilogues
+
+    def _merges(self, steps: Sequence[Step]) -> dict[int, _Merge]:
+        """Return the products that are launched with the one region that reads their result."""
+        found: dict[int, _Merge] = {}
+        if not gemm.available():
+            return found
+        for i, step in enumerate(steps):
+            merge = self._merge(steps, i) if step.kernel == "gemm" else None
+            if merge is not None and id(merge.reader) not in found:
+                found[id(step)] = found[id(merge.reader)] = merge
+        return found
+
+    def _merge(self, steps: Sequence[Step], i: int) -> _Merge | None:
+        step = steps[i]
+        out = step.outputs[0]
+        attrs = step.node.attrs
+        if attrs["scaled"] or attrs["accumulate"] or len(out.type.shape) != 2:
+            return None
+        if out.type.dtype != np.float32 or self.plan.slots[out.slot].place is not Place.ARENA:
+            return None
+        inputs = {value.slot for value in step.inputs}
+        reader: Step | None = None
+        for other in steps[i + 1 :]:
+            if any(value.slot == out.slot for value in other.inputs):
+                if reader is not None:
+                    return None
+                reader = other
+            if any(value.slot == out.slot for value in other.outputs):
+                break
+            if reader is None and any(value.slot in inputs for value in other.outputs):
+                return None
+        if reader is None or reader.kernel != "fused":
+            return None
+        touched = self._touched(step).read
+        for start, end in self._touched(reader).written:
+            if any(start < stop and begin < end for begin, stop in touched):
+                return None
+        places = [k for k, value in enumerate(reader.inputs) if value.slot == out.slot]
+        if len(places) != 1:
+            return None
+        first = 0
+        for body_number, body in enumerate(bodies_of(reader)):
+            if first <= places[0] < first + len(body.inputs):
+                break
+            first += len(body.inputs)
+        kernels = kernels_of(body)
+        if kernels is None or (kernels.cross and not kernels.joined):
+            return None
+        node = product_read(kernels.region, places[0] - first)
+        if node is None:
+            return None
+        m, n = shape_of(out.type)
+        k = shape_of(step.inputs[0].type)[-2 if attrs["transpose_a"] else -1]
+        measured = trial(
+            self.device, m, n, k, attrs["transpose_a"], attrs["transpose_b"]
+        )
+        if measured.configuration is None or measured.generated > measured.library + SAVED:
+            return None
+        return _Merge(step, reader, body_number, kernels, node, measured.configuration, (m, n, k))
+
+    def _with_product(self, step: Step, merge: _Merge) -> list[Launcher] | None:
+        """Return what launches a fused step together with the product that it reads."""
+        lines = self.plan.threads
+        m, n, k = merge.sizes
+        epilogue = RegionEpilogue(merge.kernels, merge.node, merge.configuration)
+        if merge.kernels.cross and epilogue.lines(m) > lines:
+            raise AssertionError("a product's blocks have more lines than were planned")
+        attrs = merge.product.node.attrs
+        transpose_a, transpose_b = attrs["transpose_a"], attrs["transpose_b"]
+        product = SmallProduct(
+            merge.configuration, transpose_a, transpose_b,
+            (m if transpose_a else k) % 4 == 0, (k if transpose_b else n) % 4 == 0,
+            epilogue.epilogue,
+        )
+        (function,) = load(self.device, [product])
+        others = self._fused(step, merge)
+        if others is None:
+            return None
+        pointers, workspace = self._merged_operands
+        shares = epilogue.shares(self.sizes, lines, m)
+        a, b = (self._at(value) for value in merge.product.inputs[:2])
+        words = np.array(
+            [a, b, 0, 0, 0, 0, m, n, k, *pointers, workspace, *shares.numbers()], np.int64
+        )
+        self._keep.append(words)
+        launch = launcher(function, product, m, n, words)
+        ends = [
+            self._launch(address, made, [*pointers, workspace, *made.numbers])
+            for address, made in self.prepared.modules.ends(merge.kernels, shares)
+        ]
+
+        def together(stream: Any) -> None:
+            launch(stream)
+            for end in ends:
+                end(stream)
+            for other in others:
+                other(stream)
+
+        return [together]
+
+    def _touched(self, step: Step) -> Touched:
+        """Return the memory that a step reads and writes."""
+
+        def ranges(values: Sequence[Value]) -> list[tuple[int, int]]:
+            found = []
+            for value in values:
+                start, count = self._address[value.slot], int(value.type.bytes)
+                if count:
+                    found.append((start, start + count))
+            return found
+
+        written = ranges(step.outputs)
+        if step.workspace is not None:
+            slot = self.plan.slots[step.workspace]
+            start = self._address[step.workspace]
+            written.append((start, start + int(slot.size)))
+        return Touched(tuple(ranges(step.inputs)), tuple(written))
+
+    def _launches(self, step: Step) -> list[Launcher] | None:
         """Return what launches a step, or None where its array expression has to run."""
         if step.kernel == "fused":
             return self._fused(step)
@@ -173,9 +387,9 @@ class CudaBound:
             runtime = self.device.cupy.cuda.runtime
             arguments = (self._at(target), self._at(source), count, DEVICE_TO_DEVICE)
 
-            def copy() -> None:
+            def copy(stream: Any) -> None:
                 if count:
-                    runtime.memcpyAsync(*arguments, self.stream.ptr)
+                    runtime.memcpyAsync(*arguments, stream.ptr)
 
             return [copy]
         if step.kernel == "gemm" and gemm.available():
@@ -187,21 +401,27 @@ class CudaBound:
     def _at(self, value: Value | None) -> int:
         return 0 if value is None else self._address[value.slot]
 
-    def _fused(self, step: Step) -> list[Callable[[], None]] | None:
+    def _fused(self, step: Step, merge: _Merge | None = None) -> list[Launcher] | None:
+        """Return what launches a fused step, without the body that a product computes."""
         bodies = bodies_of(step)
         kernels = [kernels_of(body) for body in bodies]
         if any(k is None for k in kernels):
             return None
-        launches: list[Callable[[], None]] = []
+        launches: list[Launcher] = []
         at = to = 0
         lines = self.plan.threads
         workspace = 0 if step.workspace is None else self._address[step.workspace]
-        for body, k in zip(bodies, kernels, strict=True):
+        for number, (body, k) in enumerate(zip(bodies, kernels, strict=True)):
             assert k is not None
             taken, made = len(body.inputs), len(body.outputs)
             pointers = [self._at(v) for v in step.inputs[at : at + taken]]
             pointers += [self._at(v) for v in step.outputs[to : to + made]]
             at, to = at + taken, to + made
+            if merge is not None and number == merge.body:
+                self._merged_operands = (pointers, workspace)
+                size = k.region.workspace(lines)
+                workspace += size if isinstance(size, int) else dims.evaluate(size, self.sizes)
+                continue
             try:
                 bound = self.prepared.modules.bind(k, self.sizes, lines)
             except k.refusals:
@@ -214,9 +434,14 @@ class CudaBound:
             region = k.region
             size = region.workspace(lines)
             workspace += size if isinstance(size, int) else dims.evaluate(size, self.sizes)
-        return launches
 
-    def _launch(self, function: int, launch: Any, words: list[int]) -> Callable[[], None]:
+        def together(stream: Any) -> None:
+            for launch in launches:
+                launch(stream)
+
+        return [together] if launches else []
+
+    def _launch(self, function: int, launch: Any, words: list[int]) -> Launcher:
         """Return what launches a kernel with arguments that never change."""
         from cupy_backends.cuda.api import driver
 
@@ -225,10 +450,9 @@ class CudaBound:
         self._keep += [held, pointer]
         address = ctypes.addressof(pointer)
         (gx, gy, gz), (bx, by, bz) = launch.grid, launch.block
-        stream = self.stream.ptr
 
-        def run() -> None:
-            driver.launchKernel(function, gx, gy, gz, bx, by, bz, 0, stream, address, 0)
+        def run(stream: Any) -> None:
+            driver.launchKernel(function, gx, gy, gz, bx, by, bz, 0, stream.ptr, address, 0)
 
         return run
 
@@ -253,7 +477,7 @@ class CudaBound:
             m, n, k, dtype.name, accumulate=c is not None, device_scalars=dynamic, **more
         )
         product = gemm.plan_product(
-            self.device, shape, self.prepared.scratch.data.ptr, config.tuning
+            self.device, shape, self.device.scratch(self.stream), config.tuning
         )
         if dynamic:
             ones = self.device.cupy.array([1, 0], product.scalar)
@@ -279,7 +503,7 @@ class CudaBound:
         held = self.plan.slots[value.slot].owner.attrs.get("value")
         return None if held is None else float(held.reshape(-1)[0])
 
-    def _gemm(self, step: Step) -> list[Callable[[], None]] | None:
+    def _gemm(self, step: Step) -> list[Launcher] | None:
         a, b = step.inputs[:2]
         out = step.outputs[0]
         attrs = step.node.attrs
@@ -300,7 +524,7 @@ class CudaBound:
         )
         return [self._call(product, self._at(a), self._at(b), c, self._at(out), alpha, beta)]
 
-    def _gemv(self, step: Step) -> list[Callable[[], None]] | None:
+    def _gemv(self, step: Step) -> list[Launcher] | None:
         x, out = step.inputs[0], step.outputs[0]
         m, n = shape_of(x.type)
         if not (m and n):
@@ -316,13 +540,14 @@ class CudaBound:
         )
         return [self._call(product, self._at(x), ones.data.ptr, c, self._at(out), alpha, beta)]
 
-    def _call(self, product: Any, a: int, b: int, c: int, out: int, alpha: int, beta: int
-              ) -> Callable[[], None]:
-        scratch, stream = self.prepared.scratch.data.ptr, self.stream.ptr
-        self._keep.append(self.prepared.scratch)
+    def _call(
+        self, product: Any, a: int, b: int, c: int, out: int, alpha: int, beta: int
+    ) -> Launcher:
+        device = self.device
 
-        def run() -> None:
-            product.launch(a, b, c, out, alpha, beta, scratch, stream)
+        def run(stream: Any) -> None:
+            scratch = device.scratch(stream)  # each stream has one of its own
+            product.launch(a, b, c, out, alpha, beta, scratch, stream.ptr)
 
         return run
 

@@ -1,4 +1,4 @@
-"""CUDA devices: which there are, how the package speaks to one, and why it cannot where it cannot."""
+"""CUDA devices: which there are, what plans share on one, and why there is none."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...errors import DeviceError, message
 
 __all__ = ["Device", "device_of", "why_unusable"]
 
+SCRATCH = 32 << 20
 _INSTALL = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version)"
 
 
@@ -55,6 +56,20 @@ class Device:
             self.architecture = str(device.compute_capability)
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self.lock = threading.RLock()
+        self._beside: list[Any] = []
+        self._scratch: dict[int, Any] = {}
+
+    def beside(self, count: int) -> list[Any]:
+        """Return streams that branches of a captured graph are put on."""
+        while len(self._beside) < count:
+            self._beside.append(self.cupy.cuda.Stream(non_blocking=True))
+        return self._beside[:count]
+
+    def scratch(self, stream: Any) -> int:
+        """Return the address of the memory that products on a stream may write to meanwhile."""
+        if stream.ptr not in self._scratch:
+            self._scratch[stream.ptr] = self.empty(SCRATCH)
+        return int(self._scratch[stream.ptr].data.ptr)
 
     def __enter__(self) -> Device:
         self._held = self.cupy.cuda.Device(self.number)

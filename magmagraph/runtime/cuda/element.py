@@ -53,7 +53,7 @@ class ElementCode:
         self.walk = Walk(region, keep=False)
         self.inner = region.depth - 1
         self.numbers: list[tuple[str, tuple[int, ...]]] = []
-        self._places: dict[str, int] = {}
+        self.places: dict[str, int] = {}
         self.scope: dict[Node, str] = {}
         self.names = _names(region)
         self._folded = {fold.node for fold in region.folds}
@@ -62,8 +62,8 @@ class ElementCode:
 
     def number(self, name: str, what: str, *where: int) -> str:
         """Return the C name of a number that binding tells."""
-        if name not in self._places:
-            self._places[name] = len(self.numbers)
+        if name not in self.places:
+            self.places[name] = len(self.numbers)
             self.numbers.append((what, where))
         return name
 
@@ -102,7 +102,7 @@ class ElementCode:
         tail = offset + taken + made
         if re.search(r"\bworkspace\b", text):
             lines.append(f"char *workspace = (char *)v[{tail}];")
-        for name, position in self._places.items():
+        for name, position in self.places.items():
             if re.search(rf"\b{name}\b", text):
                 wide = "int64_t" if "_place" in name else "idx"
                 lines.append(f"const {wide} {name} = ({wide})v[{tail + 1 + position}];")

@@ -10,7 +10,7 @@ from ...errors import PlanError, message
 from ...graph import Graph
 from ...region import Refusal, analyze
 from .compiler import compile_sources
-from .kernels import Launch, RegionKernels, Unsupported
+from .kernels import WIDE, Launch, RegionKernels, Shares, Unsupported
 from .prelude import MAX_ARGUMENTS, complete
 
 __all__ = ["Modules", "kernels_of", "source_of"]
@@ -88,3 +88,17 @@ class Modules:
         if wide:
             self.build([kernels], wide=True)
         return [(self._functions[launch.kernel, wide], launch) for launch in launches]
+
+    def ends(self, kernels: RegionKernels, shares: Shares) -> list[tuple[int, Launch]]:
+        """Return the launches that end the sums of a region whose main part ran elsewhere."""
+        if not kernels.cross:
+            return []
+        numbers = tuple(shares.numbers())
+        wide = shares.elements > WIDE
+        return [
+            (
+                self._functions[f"{kernels.key}_{suffix}", wide],
+                Launch(f"{kernels.key}_{suffix}", grid, block, numbers),
+            )
+            for suffix, grid, block in shares.finish()
+        ]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..cache import content_key, default_choices
+from .device import SCRATCH
 
 __all__ = ["Product", "available", "plan_product"]
 
-WORKSPACE = 32 << 20
 _ASKED = (32 << 20, 1 << 20)
 _CANDIDATES = 8
 _REPEATS = 20
@@ -147,7 +147,7 @@ class Product:
     def launch(
         self, a: int, b: int, c: int, out: int, alpha: int, beta: int, workspace: int, stream: int
     ) -> None:
-        """Compute ``out = alpha * a @ b + beta * c``; all are addresses, 0 for what is not there."""
+        """Compute ``out = alpha * a @ b + beta * c``, given addresses; 0 for what is not there."""
         alpha = alpha or self.one.ctypes.data
         beta = beta or self.zero.ctypes.data
         layout_b, layout_a, layout_c = self.layouts
@@ -155,7 +155,7 @@ class Product:
             self.handle, self.description, alpha, b, layout_b, a, layout_a, beta, c or out,
             layout_c, out, layout_c,
             self.algorithms.ctypes.data + self.chosen * self.algorithms.shape[1],
-            workspace, WORKSPACE, stream,
+            workspace, SCRATCH, stream,
         )
 
     def tune(self, workspace: int) -> None:

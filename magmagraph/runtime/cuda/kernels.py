@@ -30,10 +30,11 @@ from ..numpy.scalar import computing_type
 from .binding import ENTRIES, LANES, MULTIPROCESSORS, CudaBinding
 from .element import ElementCode, Unsupported
 
-__all__ = ["Launch", "RegionKernels", "Unsupported"]
+__all__ = ["Launch", "RegionKernels", "Shares", "Unsupported"]
 
 THREADS = 256
 MAX_THREADS = 1024
+WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 
 
@@ -74,6 +75,7 @@ class RegionKernels:
         self.widths = (1,)
         self.way = self._way()
         self.suffixes: list[str] = []
+        self.joined = False
         self.direct = self.way == "columns" and self._ends_in_columns()
         parts = [self._main(width) for width in self.widths]
         if self.direct:
@@ -277,7 +279,7 @@ class RegionKernels:
         end: list[str] = []
         for fold in folds:
             end += self._across_block(fold, "threadIdx.x", f"{THREADS // LANES}")
-            end += self._store_partial(fold, "blockIdx.x", "0", "threadIdx.x == 0")
+            end += self.store_partial(fold, "blockIdx.x", "0", "threadIdx.x == 0")
         return [*top, *begin, *loop, *end]
 
     def _across_warp(self, fold: Fold, target: str = "", at: str = "") -> list[str]:
@@ -352,11 +354,17 @@ class RegionKernels:
         position = self.code.position_of(fold)
         return self.code.number(f"{self.code.fold_name(fold)}_length", "line_length", position)
 
-    def _store_partial(
-        self, fold: Fold, line: str, place: str, condition: str, name: str = ""
+    def store_partial(
+        self,
+        fold: Fold,
+        line: str,
+        place: str,
+        condition: str,
+        name: str = "",
+        code: ElementCode | None = None,
     ) -> list[str]:
         """Return the lines that write an accumulator into a line of partial results."""
-        name = name or self.code.fold_name(fold)
+        name = name or (code or self.code).fold_name(fold)
         length = self._line_length(fold) if fold.kept else "1"
         at = f"[(idx)({line}) * {length} + {place}]"
         lines = [f"{self._line(fold)}{at} = {name};"]
@@ -449,7 +457,7 @@ class RegionKernels:
                 *self._across_parts(
                     fold, "threadIdx.y", "blockDim.y", "0", 1, writes="threadIdx.x == 0"
                 ),
-                *self._store_partial(
+                *self.store_partial(
                     fold,
                     "blockIdx.y * gridDim.x + blockIdx.x",
                     "0",
@@ -466,7 +474,7 @@ class RegionKernels:
         inner += self._across_parts(
             fold, slot, "blockDim.y", "threadIdx.x", LANES, name=f"{name}_k"
         )
-        inner += self._store_partial(
+        inner += self.store_partial(
             fold, "blockIdx.y", f"({place})", "active && threadIdx.y == 0", name=f"{name}_k"
         )
         return ["#pragma unroll", f"for (int k = 0; k < {width}; k++) {{", *indent(inner), "}"]
@@ -650,7 +658,7 @@ class RegionKernels:
         name = self.code.fold_name(fold)
         if fold.row or not set(fold.kept) & self.region.row:
             return name, f"{name}_at"
-        if not self.way == "strips":
+        if self.way != "strips":
             self.code.vector_loop = self.inner
         place = self.code.line_position(fold)
         self.code.vector_loop = -1
@@ -756,7 +764,7 @@ class RegionKernels:
     def _end_register(self, fold: Fold) -> list[str]:
         """Return the lines that write a worker's one accumulator into its line."""
         once = "threadIdx.x + threadIdx.y == 0"
-        return [*self._across_worker(fold), *self._store_partial(fold, "worker", "0", once)]
+        return [*self._across_worker(fold), *self.store_partial(fold, "worker", "0", once)]
 
     # ---- The end
 
@@ -829,7 +837,7 @@ class RegionKernels:
                     fold, "threadIdx.y", "blockDim.y", "0", 1, writes="threadIdx.x == 0"
                 ),
                 *(
-                    self._store_partial(fold, "0", "0", "threadIdx.x + threadIdx.y == 0")
+                    self.store_partial(fold, "0", "0", "threadIdx.x + threadIdx.y == 0")
                     if store
                     else []
                 ),
@@ -848,7 +856,7 @@ class RegionKernels:
                 fold, "threadIdx.y * 32 + threadIdx.x", "blockDim.y", "threadIdx.x", LANES
             ),
             *(
-                self._store_partial(fold, "0", "p", f"p < {length} && threadIdx.y == 0")
+                self.store_partial(fold, "0", "p", f"p < {length} && threadIdx.y == 0")
                 if store
                 else []
             ),
@@ -897,7 +905,7 @@ class RegionKernels:
         lines
             For how many workers the workspace was planned.
         """
-        binding = _Shares(self, sizes, lines)
+        binding = Shares(self, sizes, lines)
         made = [binding.main()]
         if self.cross and not binding.straight:
             made += binding.finish()
@@ -907,10 +915,10 @@ class RegionKernels:
             for suffix, grid, block in made
             if grid[0]
         ]
-        return result, binding.elements > (1 << 30)
+        return result, binding.elements > WIDE
 
 
-class _Shares(CudaBinding):
+class Shares(CudaBinding):
     """How the work of a region is shared out for given sizes."""
 
     def __init__(self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..numpy.codegen_text import indent
 
-__all__ = ["CONFIGURATIONS", "Configuration", "SmallProduct"]
+__all__ = ["Configuration", "Epilogue", "SmallProduct", "candidates", "plain_epilogue"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,20 @@ class Configuration:
         return f"{self.rows}x{self.columns}x{self.depth}/{self.cluster}"
 
 
-CONFIGURATIONS = tuple(
-    Configuration(rows, columns, depth, cluster)
-    for rows, columns, depth in ((32, 32, 136), (16, 32, 200), (32, 64, 112), (64, 64, 72))
-    for cluster in (1, 2, 4, 6, 8)
-)
+_TILES = ((32, 32, 136), (32, 64, 112))
+_CLUSTERS = (4, 6, 8)
+
+
+def candidates(m: int, n: int, k: int) -> list[Configuration]:
+    """Return the ways of cutting a product that are worth a trial."""
+    if k < 256 or m * n > 1 << 17:
+        return []  # libraries are as fast
+    return [
+        Configuration(rows, columns, depth, cluster)
+        for rows, columns, depth in _TILES
+        for cluster in _CLUSTERS
+        if k <= 2 * depth * cluster
+    ]
 
 
 @dataclass(frozen=True)
@@ -56,10 +65,14 @@ class Epilogue:
         Lines at the beginning of the kernel, which take operands out of ``v``.
     lines
         Lines for one element.
+    end
+        Lines when a block's part of the tile is done. Each thread had elements of one column,
+        provided that the contracted axis is shared out to a cluster.
     """
 
     head: tuple[str, ...]
     lines: tuple[str, ...]
+    end: tuple[str, ...] = ()
 
 
 def plain_epilogue(scaled: bool, accumulate: bool) -> Epilogue:
@@ -180,8 +193,8 @@ class SmallProduct:
             "const int64_t *v = arguments.v;",
             "const float *a = (const float *)v[0];",
             "const float *b = (const float *)v[1];",
-            *self.epilogue.head,
             f"const int m = (int)v[{SIZES}], n = (int)v[{SIZES + 1}], depth = (int)v[{SIZES + 2}];",
+            *self.epilogue.head,
             f"const int leading_a = {'depth' if self.along_a else 'm'};",
             f"const int leading_b = {'depth' if self.along_b else 'n'};",
             f"__shared__ __align__(16) float shared[{max(size_a + size_b, c.rows * tile)}];",
@@ -246,6 +259,7 @@ class SmallProduct:
                 ]),
                 "}",
                 "mg_cluster_barrier();",
+                *self.epilogue.end,
             ]
         else:
             lines += [

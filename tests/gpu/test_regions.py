@@ -47,7 +47,8 @@ def run_on_device(
     assert kernels is not None
     modules.build([kernels])
     try:
-        bound = modules.bind(kernels, sizes, lines)
+        counter = cupy.zeros(1, np.uint32)
+        bound = modules.bind(kernels, sizes, lines, counter.data.ptr)
     except kernels.refusals:
         return None
     given = [cupy.asarray(np.ascontiguousarray(a).reshape(-1).view(np.uint8)) for a in arrays]
@@ -70,6 +71,7 @@ def run_on_device(
             function, *launch.grid, *launch.block, 0, device.stream.ptr, pointer.ctypes.data, 0
         )
     device.stream.synchronize()
+    assert int(counter[0]) == 0, "a kernel left its count behind"
     assert (workspace[scratch:] == 0xFF).all(), "a kernel wrote behind its workspace"
     results = []
     for node, raw in zip(body.outputs, made, strict=True):

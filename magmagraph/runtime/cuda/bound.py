@@ -423,7 +423,7 @@ class CudaBound:
                 workspace += size if isinstance(size, int) else dims.evaluate(size, self.sizes)
                 continue
             try:
-                bound = self.prepared.modules.bind(k, self.sizes, lines)
+                bound = self.prepared.modules.bind(k, self.sizes, lines, self._counter())
             except k.refusals:
                 return None
             for function, launch in bound:
@@ -440,6 +440,12 @@ class CudaBound:
                 launch(stream)
 
         return [together] if launches else []
+
+    def _counter(self) -> int:
+        """Return the address of a zero that one launch alone counts with."""
+        held = self.device.cupy.zeros(1, np.uint32)
+        self._keep.append(held)
+        return int(held.data.ptr)
 
     def _launch(self, function: int, launch: Any, words: list[int]) -> Launcher:
         """Return what launches a kernel with arguments that never change."""

@@ -81,10 +81,10 @@ class Modules:
                     self._functions[f"{k.key}_{suffix}", wide] = function.ptr
 
     def bind(
-        self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int
+        self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int, counter: int
     ) -> list[tuple[int, Launch]]:
         """Return the launches of a region for given sizes, each with its function's address."""
-        launches, wide = kernels.launches(sizes, lines)
+        launches, wide = kernels.launches(sizes, lines, counter)
         if wide:
             self.build([kernels], wide=True)
         return [(self._functions[launch.kernel, wide], launch) for launch in launches]

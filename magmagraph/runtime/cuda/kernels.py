@@ -35,6 +35,7 @@ __all__ = ["Launch", "RegionKernels", "Shares", "Unsupported"]
 THREADS = 256
 MAX_THREADS = 1024
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
+QUICK = 1 << 13  # partial results and elements that one block is done with soon
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 
 
@@ -141,7 +142,64 @@ class RegionKernels:
             "rows": self._rows,
             "strips": self._strips,
         }
-        return self._kernel(f"v{width}", ways[self.way](width))
+        body = ways[self.way](width)
+        if self.cross:
+            body = [*body, *self._tail()]
+        return self._kernel(f"v{width}", body)
+
+    def _tail(self) -> list[str]:
+        """Return the lines with which the block that is done last ends the sums, where told to."""
+        code, region = self.code, self.region
+        counter = code.number("counter_place", "counter_address")
+        lines = [
+            "const int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x "
+            "+ threadIdx.x;",
+            "const int threads = blockDim.x * blockDim.y * blockDim.z;",
+            "__shared__ bool mg_last;",
+            "__threadfence();",
+            "__syncthreads();",
+            "if (thread == 0) {",
+            "    const unsigned blocks = gridDim.x * gridDim.y;",
+            f"    mg_last = atomicAdd((unsigned *){counter}, 1u) == blocks - 1;",
+            f"    if (mg_last) *(unsigned *){counter} = 0;",
+            "}",
+            "__syncthreads();",
+            "if (!mg_last) return;",
+            "__threadfence();",
+        ]
+        for fold in self.cross:
+            position = code.position_of(fold)
+            name = code.fold_name(fold)
+            kind = computing_type(code.accumulator(fold))
+            count = code.number(f"lines{position}", "line_count", position)
+            length = self._line_length(fold) if fold.kept else "1"
+            inside = [f"const {kind} other = {self._line(fold)}[line * {length} + p];"]
+            if indexed(fold.node.op):
+                inside.append(
+                    f"const int64_t other_at = {self._line(fold, 1)}[line * {length} + p];"
+                )
+            inside += code.join(fold, name, f"{name}_at", "other", "other_at")
+            each = [
+                *code.begin(fold),
+                f"for (idx line = thread & 31; line < {count}; line += 32) {{",
+                *indent(inside),
+                "}",
+                *self._across_warp(fold),
+                *self.store_partial(fold, "0", "p", "(thread & 31) == 0"),
+            ]
+            lines += [
+                f"for (idx p = thread >> 5; p < {length}; p += threads >> 5) {{",
+                *indent(each),
+                "}",
+            ]
+        lines.append("__syncthreads();")
+        for outputs in late_groups(region):
+            late, count = self._late_lines(outputs)
+            lines += [
+                f"for (idx p = thread; p < {count}; p += threads) {{", *indent(late), "}"
+            ]
+        tail = code.number("tail", "ends_itself")
+        return [f"if ({tail}) {{", *indent(lines), "}"]
 
     def _kernel(self, suffix: str, body: Sequence[str]) -> str:
         self.suffixes.append(suffix)
@@ -863,6 +921,16 @@ class RegionKernels:
         ]
 
     def _late(self, outputs: Sequence[Output]) -> list[str]:
+        lines, count = self._late_lines(outputs)
+        return [
+            f"for (idx p = (idx)blockIdx.x * {THREADS} + threadIdx.x; p < {count};",
+            f"     p += (idx)gridDim.x * {THREADS}) {{",
+            *indent(lines),
+            "}",
+        ]
+
+    def _late_lines(self, outputs: Sequence[Output]) -> tuple[list[str], str]:
+        """Return what computes outputs of the end for one ``p``, and how many there are."""
         code, region = self.code, self.region
         code.scope = {}
         loops = sorted(region.values[outputs[0].node].shape_loops)
@@ -886,16 +954,13 @@ class RegionKernels:
         lines += code.define(nodes)
         lines += [code.write(output) for output in outputs]
         count = code.number(f"late_{'_'.join(map(str, loops)) or 'one'}", "product", *loops)
-        return [
-            f"for (idx p = (idx)blockIdx.x * {THREADS} + threadIdx.x; p < {count};",
-            f"     p += (idx)gridDim.x * {THREADS}) {{",
-            *indent(["idx rest = p;", *self._decode("rest", loops), *lines]),
-            "}",
-        ]
+        return ["idx rest = p;", *self._decode("rest", loops), *lines], count
 
     # ---- Launches
 
-    def launches(self, sizes: Mapping[str, int], lines: int) -> tuple[list[Launch], bool]:
+    def launches(
+        self, sizes: Mapping[str, int], lines: int, counter: int = 0
+    ) -> tuple[list[Launch], bool]:
         """Return the launches for given sizes, and whether positions need 64 bits.
 
         Parameters
@@ -904,10 +969,13 @@ class RegionKernels:
             The size of every dimension.
         lines
             For how many workers the workspace was planned.
+        counter
+            The address of a zero, 4 bytes, that only these launches use.
         """
         binding = Shares(self, sizes, lines)
+        binding.counter = counter
         made = [binding.main()]
-        if self.cross and not binding.straight:
+        if self.cross and not binding.straight and not binding.tail:
             made += binding.finish()
         numbers = tuple(binding.numbers())
         result = [
@@ -957,7 +1025,27 @@ class Shares(CudaBinding):
 
     # shares
 
-    straight = False  # whether the main kernel computes everything
+    straight = False  # whether the main kernel has columns whole, and computes everything
+    tail = False  # whether the block that is done last computes the rest
+    counter = 0  # the address at which blocks that are done are counted
+
+    def counter_address(self) -> int:
+        return self.counter
+
+    def ends_itself(self) -> int:
+        return int(self.tail)
+
+    def _is_quick(self) -> bool:
+        """Return whether one block ends the sums faster than launches of their own."""
+        work = 0
+        for position, fold in enumerate(self.region.folds):
+            if not fold.row:
+                work += self.used_lines[position] * (
+                    self.line_length(position) if fold.kept else 1
+                )
+        for outputs in late_groups(self.region):
+            work += self.product(*self.region.values[outputs[0].node].shape_loops)
+        return work <= QUICK
 
     def main(self) -> tuple[str, tuple[int, int, int], tuple[int, int, int]]:
         """Return the main launch: the end of the kernel's name, its grid and its block."""
@@ -966,6 +1054,7 @@ class Shares(CudaBinding):
             if not fold.row:
                 single = workers if fold.kept else workers * getattr(self, "_beside", 1)
                 self.used_lines[position] = single
+        self.tail = bool(self.used_lines) and not self.straight and self._is_quick()
         return f"{'d' if self.straight else 'v'}{self.vector}", grid, block
 
     def _flat(self) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:

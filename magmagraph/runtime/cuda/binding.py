@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ... import dims
 from ...region import Region
+from ...region_parts import indexed
 from ...region_walk import late_groups
 from ..numpy.binding import Binding
 
-__all__ = ["LANES", "CudaBinding"]
+__all__ = ["LANES", "THREADS", "CudaBinding"]
 
 LANES = 32  # threads of a warp, which run side by side along the innermost loop
+THREADS = 256  # of a block whose threads take elements in turn
+MAX_THREADS = 1024
+PARTS = 4  # vectors of a row that a thread has
+KEEPING_THREADS = 512  # of a block, at most, whose threads keep what they read of a row
 ENTRIES = 8  # partial results of no axes that fit into the line planned for one
 MULTIPROCESSORS = 132  # of the card that the shares were measured on; others scale alike
 
@@ -37,9 +43,7 @@ class CudaBinding(Binding):
         for position, fold in enumerate(region.folds):
             self.places.append(at)
             if not fold.row:
-                pieces = 2 if fold.node.op.reduction is not None and (
-                    fold.node.op.reduction.indexed
-                ) else 1
+                pieces = 2 if indexed(fold.node.op) else 1
                 at += pieces * self.lines * self.line_size(position)
 
     # ---- Asked for by name
@@ -59,16 +63,14 @@ class CudaBinding(Binding):
         region = self.region
         if self.extents[inner] % most:
             return 1
-        for position, node in enumerate(region.accesses):
-            offset, steps = self.read(position)
-            if not self._even(offset, steps, inner, most):
-                return 1
-            del node
-        for output in region.outputs:
-            if not output.epilogue and output.element:
-                if not self._even(0, output.bind(self.sizes), inner, most):
-                    return 1
-        return most
+        moved = [self.read(position) for position in range(len(region.accesses))]
+        moved += [
+            (0, output.bind(self.sizes))
+            for output in region.outputs
+            if not output.epilogue and output.element
+        ]
+        even = all(self._even(offset, steps, inner, most) for offset, steps in moved)
+        return most if even else 1
 
     def _even(self, offset: int, steps: Sequence[int], inner: int, most: int) -> bool:
         if steps[inner] != 1:
@@ -86,15 +88,10 @@ class CudaBinding(Binding):
         for node in (*region.body.inputs, *region.body.outputs):
             count = 1
             for extent in node.shape:
-                count *= extent if isinstance(extent, int) else self._size(extent)
+                count *= extent if isinstance(extent, int) else dims.evaluate(extent, self.sizes)
             counts.append(count)
         counts.append(self.product(*range(region.depth)))
         for group in late_groups(region):
             loops = region.values[group[0].node].shape_loops
             counts.append(self.product(*loops))
         return max(counts)
-
-    def _size(self, extent: object) -> int:
-        from ... import dims
-
-        return dims.evaluate(extent, self.sizes)  # type: ignore[arg-type]

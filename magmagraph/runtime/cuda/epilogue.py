@@ -9,8 +9,9 @@ from ...region import Fold, Region
 from ...region_parts import indexed
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
-from .element import ElementCode
-from .kernels import RegionKernels, Shares
+from .folding import FoldingCode
+from .kernels import RegionKernels
+from .shares import Shares
 from .small_gemm import FIRST_OF_EPILOGUE, Configuration, Epilogue
 
 __all__ = ["RegionEpilogue", "product_read"]
@@ -31,9 +32,8 @@ def product_read(region: Region, parameter: int) -> Node | None:
         return None
     if node.shape != source.shape or source.dtype.name != "float32":
         return None
-    wanted = {1: [(1,)], 2: [(0, 1)]}.get(region.depth)
-    axes = tuple(access.axes[: region.depth])
-    if wanted is None or axes not in wanted:
+    wanted = {1: (1,), 2: (0, 1)}.get(region.depth)
+    if tuple(access.axes[: region.depth]) != wanted:
         return None
     if any(not output.element for output in region.outputs if not output.epilogue):
         return None
@@ -61,7 +61,7 @@ class RegionEpilogue:
         self.kernels = kernels
         self.configuration = configuration
         region = kernels.region
-        code = self.code = ElementCode(region)
+        code = self.code = FoldingCode(region)
         # The numbers of the kernels that end the sums come first: they share one list.
         code.numbers = kernels.code.numbers
         code.places = kernels.code.places
@@ -90,7 +90,7 @@ class RegionEpilogue:
             if any(indexed(fold.node.op) for fold in region.folds):
                 shared.append("__shared__ int64_t mg_places[256];")
         self.epilogue = Epilogue(
-            tuple([*shared, *head, *top, *begin]), tuple(lines), tuple(end)
+            (*shared, *head, *top, *begin), tuple(lines), tuple(end)
         )
 
     def _partial(self, fold: Fold) -> list[str]:
@@ -108,7 +108,7 @@ class RegionEpilogue:
             inside.append(f"const int64_t other_at = mg_places[{other}];")
         inside += code.join(fold, name, f"{name}_at", "other", "other_at")
         line = f"blockIdx.y * {c.cluster} + blockIdx.z"
-        store = self.kernels.store_partial(fold, line, "i1", "i1 < n", code=code)
+        store = code.store_partial(fold, line, "i1", "i1 < n")
         return [
             "__syncthreads();",
             *put,
@@ -133,7 +133,6 @@ class RegionEpilogue:
     def shares(self, sizes: Mapping[str, int], lines: int, m: int) -> Shares:
         """Return the numbers of the region, and the launches that end its sums."""
         shares = Shares(self.kernels, sizes, lines)
-        for position, fold in enumerate(self.kernels.region.folds):
-            del fold
+        for position in range(len(self.kernels.region.folds)):
             shares.used_lines[position] = self.lines(m)
         return shares

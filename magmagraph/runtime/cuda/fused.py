@@ -10,10 +10,12 @@ from ...errors import PlanError, message
 from ...graph import Graph
 from ...region import Refusal, analyze
 from .compiler import compile_sources
-from .kernels import WIDE, Launch, RegionKernels, Shares, Unsupported
+from .element import Unsupported
+from .kernels import RegionKernels
 from .prelude import MAX_ARGUMENTS, complete
+from .shares import WIDE, Launch, Shares
 
-__all__ = ["Modules", "kernels_of", "source_of"]
+__all__ = ["Modules", "kernels_of", "source_of", "words"]
 
 _PER_SOURCE = 8  # kernels of as many regions are compiled together
 

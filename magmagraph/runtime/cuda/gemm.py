@@ -33,7 +33,7 @@ def available() -> bool:
     try:
         from nvmath.bindings import cublasLt
 
-        return cublasLt.get_version() > 0
+        return bool(cublasLt.get_version() > 0)
     except Exception:  # missing packages and libraries raise whatever their loaders raise
         return False
 

@@ -7,12 +7,25 @@ import importlib.util
 import threading
 from typing import Any
 
+import numpy as np
+
 from ...errors import DeviceError, message
+from .compiler import compile_source
 
 __all__ = ["Device", "device_of", "why_unusable"]
 
 SCRATCH = 32 << 20
 _INSTALL = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version)"
+
+_PAUSE = r"""
+extern "C" __global__ void mg_pause(long long nanoseconds)
+{
+    unsigned long long begun, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begun));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    while (now - begun < (unsigned long long)nanoseconds);
+}
+"""
 
 
 @functools.lru_cache(maxsize=1)
@@ -58,6 +71,7 @@ class Device:
         self.lock = threading.RLock()
         self._beside: list[Any] = []
         self._scratch: dict[int, Any] = {}
+        self._pause: Any = None
 
     def beside(self, count: int) -> list[Any]:
         """Return streams that branches of a captured graph are put on."""
@@ -70,6 +84,15 @@ class Device:
         if stream.ptr not in self._scratch:
             self._scratch[stream.ptr] = self.empty(SCRATCH)
         return int(self._scratch[stream.ptr].data.ptr)
+
+    def pause(self, stream: Any, nanoseconds: int) -> None:
+        """Let a stream wait for a time on the device's clock."""
+        if self._pause is None:
+            module = self.cupy.cuda.function.Module()
+            module.load(compile_source(_PAUSE, self.architecture))
+            self._pause = (module, module.get_function("mg_pause"))
+        kernel = self._pause[1]
+        kernel((1,), (1,), (np.int64(nanoseconds),), stream=stream)
 
     def __enter__(self) -> Device:
         self._held = self.cupy.cuda.Device(self.number)

@@ -21,7 +21,7 @@ from .small_gemm import (
     plain_epilogue,
 )
 
-__all__ = ["Trial", "load", "trial"]
+__all__ = ["Trial", "driver", "launcher", "load", "trial"]
 
 _REPEATS = 20
 
@@ -102,6 +102,13 @@ def _measured(
     return Trial(_seconds(device, call), taken[best], ways[best])
 
 
+def driver() -> Any:
+    """Return the binding of the driver's calls."""
+    from cupy_backends.cuda.api import driver as calls
+
+    return calls
+
+
 def load(device: Any, products: Sequence[SmallProduct]) -> list[int]:
     """Return the functions of generated products: compiled side by side, and loaded."""
     cubins = compile_sources([complete_source([p]) for p in products], device.architecture)
@@ -122,17 +129,13 @@ def launcher(
     function: int, product: SmallProduct, m: int, n: int, words: np.ndarray
 ) -> Callable[[Any], None]:
     """Return what launches a generated product with arguments that never change."""
-    from cupy_backends.cuda.api import driver
-
     pointer = (ctypes.c_void_p * 1)(words.ctypes.data)
     gx, gy, gz = product.grid(m, n)
     threads = product.configuration.threads
+    kernel = driver().launchKernel
 
-    def run(stream: Any) -> None:
-        assert words.size
-        driver.launchKernel(
-            function, gx, gy, gz, threads, 1, 1, 0, stream.ptr, ctypes.addressof(pointer), 0
-        )
+    def run(stream: Any, words: np.ndarray = words) -> None:  # the launch reads the words
+        kernel(function, gx, gy, gz, threads, 1, 1, 0, stream.ptr, ctypes.addressof(pointer), 0)
 
     return run
 

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["STREAMS", "Touched", "assign", "dependencies"]
+__all__ = ["STREAMS", "Range", "Touched", "assign", "dependencies"]
 
 STREAMS = 4
 

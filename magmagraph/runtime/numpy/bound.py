@@ -293,6 +293,10 @@ class NumpyBound:
                 state.data[...] = value
         return taken
 
+    def wait(self) -> None:
+        """Return at once: a run is done when it returns."""
+
+
 class _Compiled:
     """A segment that is one call into C."""
 

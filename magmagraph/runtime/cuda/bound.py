@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import MagmagraphError, NonFiniteError, message
+from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import shape_of
+from . import gemm
+from .arrange import arranged
 from .launches import StepLaunches, Unit
 from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
 from .merge import merges
@@ -34,6 +36,8 @@ class CudaBound:
     """
 
     def __init__(self, prepared: CudaPrepared, plan: Plan) -> None:
+        if gemm.available():
+            plan = arranged(plan)
         self.plan = plan
         self.prepared = prepared
         self.device = prepared.device
@@ -266,6 +270,25 @@ class CudaBound:
             for state, value in kept:
                 state.write(value)
         return taken
+
+    def launch(self) -> None:
+        """Compute all steps on what was fed last, as a call does, without results."""
+        for part in (*self._before, *self._after):
+            part.run()
+
+    def queue(self, stream: Any) -> None:
+        """Put all kernels on a stream, one behind the other; it may be a stream that captures.
+
+        Raises
+        ------
+        DeviceError
+            A step runs as its array expression, which is no kernel.
+        """
+        for part in (*self._before, *self._after):
+            if isinstance(part, Interpreted):
+                raise DeviceError(message(f"{part.node.op.name} runs as an array expression"))
+            for launch in part.launches:
+                launch(stream)
 
     def wait(self) -> None:
         """Return when all that was run is done."""

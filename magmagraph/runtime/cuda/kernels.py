@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from ...region import Region
-from ...region_walk import late_groups
+from ...region_walk import Walk, late_groups
 from ..numpy.codegen_text import indent
 from .binding import KEEPING_THREADS, MAX_THREADS, THREADS
 from .columns import Columns
@@ -138,7 +138,9 @@ class RegionKernels:
 
     def _keeping(self, width: int) -> str:
         self.code.scope = {}
+        again, self.code.walk = self.code.walk, Walk(self.region)
         body = Workers(self.code, False, width, keeps=True).main()
+        self.code.walk = again
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS)
 
     def _most_threads(self) -> int:

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ...graph import Node
 from ...region import Fold, Output
-from ..numpy.codegen_scalar import load, storage_type, store
+from ...region_parts import indexed
+from ..numpy.codegen_scalar import (
+    combine_expression,
+    identity_expression,
+    load,
+    storage_type,
+    store,
+)
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
-from .element import ElementCode
+from .element import FLOAT64, ElementCode
 
 __all__ = ["Kept", "VectorCode"]
 
+FLOAT32 = np.dtype(np.float32)
 REGISTERS = 48  # words a thread that may hold what several passes read
 
 
 class Kept:
-    """Vectors that a thread reads once and keeps in registers for the passes that follow.
+    """What a thread reads or computes once and keeps in registers for the passes that follow.
+
+    Attributes
+    ----------
+    declared
+        The declaration of each value that is kept.
+    saved
+        Those among them that an earlier pass computed.
 
     Parameters
     ----------
@@ -30,10 +47,11 @@ class Kept:
     def __init__(self, part: str, count: int) -> None:
         self.part, self.count = part, count
         self.declared: dict[Node, str] = {}
+        self.saved: set[Node] = set()
         self.words = 0
 
     def takes(self, node: Node, kind: str, name: str, size: int) -> bool:
-        """Return whether there is room for a node's vectors, of `size` bytes each."""
+        """Return whether there is room for a node's values, a vector of `size` bytes a part."""
         words = max(1, size // 4) * self.count
         if self.words + words > REGISTERS:
             return False
@@ -102,15 +120,26 @@ class VectorCode(ElementCode):
         stores: list[str] = []
         inside: list[str] = []
         self.vector_loop = inner
-        wide = [n for n in nodes if n not in self.scope and self.moves(n)]
-        for node in wide:
-            near = self._bring(node, width, kept, lines)
+        near = [n for n in nodes if n not in self.scope and self.moves(n)]
+        for node in near:
+            place = self._bring(node, width, kept, lines)
             name, kind = self.names[node], computing_type(node.dtype)
-            inside.append(f"const {kind} {name} = {load(f'{near}.x[k]', node.dtype)};")
-        self.scope |= {node: self.names[node] for node in wide}
-        inside += self.define(nodes)
+            inside.append(f"const {kind} {name} = {load(f'{place}.x[k]', node.dtype)};")
+        self.scope |= {node: self.names[node] for node in near}
+        inside += self._define_kept(nodes, width, kept)
         for fold in folds:
-            inside += self.take(fold, *update[fold])
+            target, at = update[fold]
+            if width > 1 and self._in_groups(fold, target):
+                part = f"{target}_near"
+                lines.append(f"float {part} = {identity_expression(fold.node, FLOAT32)};")
+                element = self.operand(fold.operand)
+                inside.append(f"{part} = {combine_expression(fold.node, FLOAT32, part, element)};")
+                wide = self.accumulator(fold)
+                value = f"({computing_type(wide)}){part}"
+                joined = combine_expression(fold.node, wide, target, value)
+                stores.append(f"{target} = {joined};")
+            else:
+                inside += self.take(fold, target, at)
         for output in outputs:
             if self.write_steps(output).get(inner) != "":
                 inside.append(self.write(output))
@@ -132,6 +161,36 @@ class VectorCode(ElementCode):
             "}",
             *stores,
         ]
+
+    def _in_groups(self, fold: Fold, target: str) -> bool:
+        """Return whether a vector is folded in float32 before it is added to what is wider.
+
+        Conversions to float64 take as long as sixteen additions.
+        """
+        narrow = fold.operand.dtype.itemsize <= FLOAT32.itemsize
+        wide = self.accumulator(fold) == FLOAT64
+        return narrow and wide and not indexed(fold.node.op) and "[" not in target
+
+    def _define_kept(self, nodes: Sequence[Node], width: int, kept: Kept | None) -> list[str]:
+        """Return the lines that compute values, some of which other passes kept or will read."""
+        if kept is None:
+            return self.define(nodes)
+        places = {
+            node: f"{self.names[node]}_kept[{kept.part}].x[k]"
+            for node in self.walk.saved
+            if node in nodes
+        }
+        self.scope |= {node: place for node, place in places.items() if node in kept.saved}
+        lines = self.define(nodes)
+        for node, place in places.items():
+            kind = computing_type(node.dtype)
+            name, size = f"{self.names[node]}_kept", width * node.dtype.itemsize
+            if node in kept.saved or node not in self.scope:
+                continue
+            if kept.takes(node, f"mg_vector<{kind}, {width}>", name, size):
+                kept.saved.add(node)
+                lines.append(f"{place} = {self.scope[node]};")
+        return lines
 
     def _bring(self, node: Node, width: int, kept: Kept | None, lines: list[str]) -> str:
         """Return the name of a vector that is read, and add the lines that read it."""

@@ -58,5 +58,5 @@ def torch_in_graph(torch: Any, run: Callable[[], Any], count: int) -> float:
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(count):
                 run()
-        outside = cupy.cuda.ExternalStream(stream.cuda_stream)
+        outside = cupy.cuda.Stream.from_external(stream)
         return microseconds(outside, graph.replay, count)

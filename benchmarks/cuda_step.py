@@ -45,7 +45,7 @@ def check(name: str, found: list[np.ndarray], begun: list[np.ndarray], right: li
         float(np.linalg.norm(f - r) / np.linalg.norm(r - b))
         for f, b, r in zip(found, begun, right, strict=True)
     ]
-    if max(errors) > 1e-4:
+    if max(errors) > 1e-3:
         raise SystemExit(f"{name} is wrong: errors {errors}")
     return max(errors)
 

@@ -24,7 +24,7 @@ def counter(step: float = 1.0) -> tuple[Any, Any, Any]:
 
 def test_three_calls_are_equal_and_new_feeds_are_used(rng: np.random.Generator) -> None:
     x = mg.var("x", shape=("n", 300))
-    w = mg.var("w", value=rng.standard_normal((300, 40)).astype("f4"))
+    w = mg.var("w", init=mg.init.glorot_uniform(seed=1), shape=(300, 40))
     f = mg.function([x], [mg.softmax(mg.tanh(x @ w)), mg.sum(x, axis=0)], device="cuda")
     first = rng.standard_normal((50, 300)).astype("f4")
     kept = [[part.get() for part in f(first)] for _ in range(3)]
@@ -77,8 +77,9 @@ def test_nothing_is_updated_where_a_value_is_not_finite() -> None:
 
 
 def test_updates_land_together() -> None:
-    a = mg.var("a", value=np.array([1.0], "f4"))
-    b = mg.var("b", value=np.array([2.0], "f4"))
+    a = mg.var("a", init=mg.init.zeros(), shape=(1,))
+    b = mg.var("b", init=mg.init.zeros(), shape=(1,))
+    a.value, b.value = np.array([1.0], "f4"), np.array([2.0], "f4")
     swap = mg.function([], [a, b], updates={a: b, b: a}, device="cuda")
     for turn in range(4):
         found = [float(part.get()[0]) for part in swap()]
@@ -87,17 +88,15 @@ def test_updates_land_together() -> None:
 
 
 def test_results_are_the_callers_and_out_is_filled(rng: np.random.Generator) -> None:
-    cupy = pytest.importorskip("cupy")
     x = mg.var("x", shape=(64,))
     f = mg.function([x], mg.exp(x), device="cuda")
     given = rng.standard_normal(64).astype("f4")
     kept = [f(given + i) for i in range(4)]
     for i, part in enumerate(kept):
         assert_agrees(part.get(), np.exp((given + i).astype("f8")), "reassoc", 100)
-    for target in (np.empty(64, "f4"), cupy.empty(64, "f4")):
-        assert f(given, out=target) is target
-        filled = target if isinstance(target, np.ndarray) else target.get()
-        assert_agrees(filled, np.exp(given.astype("f8")), "reassoc", 10)
+    target = np.empty(64, "f4")
+    assert f(given, out=target) is target
+    assert_agrees(target, np.exp(given.astype("f8")), "reassoc", 10)
 
 
 def test_a_call_takes_no_memory_but_its_results(rng: np.random.Generator) -> None:

@@ -19,10 +19,10 @@ from .fused import Modules, kernels_of
 from .kernels import RegionKernels
 from .memory import DEVICE_TO_DEVICE, PlanMemory
 from .merge import Merge
-from .products import driver, launcher, load
+from .products import driver, launcher, load, trial
 from .segments import Launcher
 from .shares import Launch
-from .small_gemm import SmallProduct
+from .small_gemm import SmallProduct, plain_epilogue
 from .streams import Range, Touched
 
 __all__ = ["StepLaunches", "Unit"]
@@ -249,6 +249,10 @@ class StepLaunches:
         count = math.prod(batch)
         if not (m and n and k and count):
             return None
+        if not batch:
+            generated = self._generated(step, m, n, k)
+            if generated is not None:
+                return generated
         strides = (
             m * k if len(a.type.shape) > 2 else 0,
             k * n if len(b.type.shape) > 2 else 0,
@@ -261,6 +265,29 @@ class StepLaunches:
         )
         at = self.memory.at
         return self._call(product, at(a), at(b), c, at(out), alpha, beta)
+
+    def _generated(self, step: Step, m: int, n: int, k: int) -> Launcher | None:
+        """Return what launches a generated product, where it is faster than the library's."""
+        attrs, at = step.node.attrs, self.memory.at
+        if step.outputs[0].type.dtype != np.float32:
+            return None
+        flags = attrs["transpose_a"], attrs["transpose_b"]
+        measured = trial(self.device, m, n, k, *flags)
+        if measured.configuration is None or measured.generated >= measured.library:
+            return None
+        product = SmallProduct(
+            measured.configuration, *flags, (m if flags[0] else k) % 4 == 0,
+            (k if flags[1] else n) % 4 == 0,
+            plain_epilogue(attrs["scaled"], attrs["accumulate"]),
+        )
+        (function,) = load(self.device, [product])
+        alpha, c, beta = self._scalars(step, 2)
+        a, b = step.inputs[:2]
+        words = np.array(
+            [at(a), at(b), at(step.outputs[0]), at(c), at(alpha), at(beta), m, n, k], np.int64
+        )
+        self.memory.keep.append(words)
+        return launcher(function, product, m, n, words)
 
     def _gemv(self, step: Step) -> Launcher | None:
         x, out = step.inputs[0], step.outputs[0]

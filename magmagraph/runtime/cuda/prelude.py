@@ -73,6 +73,13 @@ static __device__ inline double lgamma_r(double x, int *sign) { *sign = 1; retur
 static __device__ inline float lgammaf_r(float x, int *sign) { *sign = 1; return lgammaf(x); }
 """
 
+# What is a comparison and a choice in C is one instruction here.
+_INSTRUCTIONS = {
+    f"mg_{name}_f32": f'{{ float r; asm("{word}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); '
+    "return r; }"
+    for name, word in (("maximum", "max"), ("minimum", "min"))
+}
+
 _DEVICE = "static __device__ inline"
 
 
@@ -87,7 +94,10 @@ def complete(text: str, count: int) -> str:
         parts.append(_random())
     if "mg_float_to_u64" in text:
         parts.append(_on_device(UNSIGNED_HELPER))
-    return "\n".join([*parts, prelude(text, _DEVICE), text])
+    helpers = prelude(text, _DEVICE)
+    for name, instruction in _INSTRUCTIONS.items():
+        helpers = re.sub(rf"(\b{name}\(float a, float b\)) \{{.*\}}", rf"\1 {instruction}", helpers)
+    return "\n".join([*parts, helpers, text])
 
 
 def _on_device(text: str) -> str:

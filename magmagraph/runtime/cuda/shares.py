@@ -58,10 +58,17 @@ class Shares(CudaBinding):
     def __init__(self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int) -> None:
         super().__init__(kernels.region, sizes, lines)
         self.kernels = kernels
-        most = kernels.widths[-1]
         inner = kernels.inner
-        self.vector = self.vector_width(inner, most) if inner >= 0 and most > 1 else 1
+        self.vector = self._widest() if inner >= 0 else 1
         self.used_lines: dict[int, int] = {}
+
+    def _widest(self) -> int:
+        """Return how many neighbours are moved at a time."""
+        *others, most = self.kernels.widths
+        if self.kernels.way == "flat" and self.groups(most) < MULTIPROCESSORS * 2048:
+            (*_, most) = others or [1]  # more threads, rather than more work for each
+        return max(width for width in (1, *others, most) if width <= most
+                   and self.vector_width(self.kernels.inner, width) == width)
 
     # ---- Asked for by name
 

@@ -263,9 +263,13 @@ class SmallProduct:
                     *indent([
                         "unsigned high_b[2], low_b[2];",
                         *b_reads,
-                        "mg_multiply(part[j], low_a, high_b);",
-                        "mg_multiply(part[j], high_a, low_b);",
-                        "mg_multiply(part[j], high_a, high_b);",
+                        "/* Tensor cores cut what they add: only eight products at a time. */",
+                        "float few[4] = {0, 0, 0, 0};",
+                        "mg_multiply(few, low_a, high_b);",
+                        "mg_multiply(few, high_a, low_b);",
+                        "mg_multiply(few, high_a, high_b);",
+                        "#pragma unroll",
+                        "for (int i = 0; i < 4; i++) part[j][i] += few[i];",
                     ]),
                     "}",
                 ]),
@@ -425,9 +429,9 @@ class SmallProduct:
 HELPERS = r"""
 static __device__ __forceinline__ void mg_split(float x, unsigned &high, unsigned &low)
 {
-    high = __float_as_uint(x) & 0xffffe000u;
-    const float rest = fabsf(x) == INFINITY ? 0.0f : x - __uint_as_float(high);
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(rest));
+    /* Rounded, so that what is left over has either sign; the tensor cores cut the low one. */
+    high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+    low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
 }
 static __device__ __forceinline__ void mg_multiply(
     float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])

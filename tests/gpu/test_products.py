@@ -21,12 +21,12 @@ from magmagraph.runtime.cuda.small_gemm import (
 )
 
 WAYS = [
-    *dict.fromkeys(way for k in (256, 700) for way in candidates(100, 528, k)),
+    *dict.fromkeys(way for k in (10, 256, 700) for way in candidates(100, 528, k)),
     Configuration(32, 32, 136, 1, True),
     Configuration(32, 32, 136, 1, False),
 ]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
-SIZES = [(100, 528, 784), (33, 70, 301), (1, 1, 257), (64, 32, 256), (7, 130, 1000)]
+SIZES = [(100, 528, 784), (100, 528, 10), (33, 70, 301), (1, 1, 257), (64, 32, 256), (7, 130, 1000)]
 
 
 def product_of(way: Configuration, flags: tuple[bool, bool], m: int, n: int, k: int) -> Any:

@@ -49,8 +49,7 @@ class RegionKernels:
     way
         Which of the four ways.
     widths
-        How many neighbours are moved at a time: one, as many as 16 bytes hold, and twice that
-        where threads take elements in turn.
+        How many neighbours are moved at a time: one, and as many as 16 bytes hold.
     direct, keeps
         Whether there are kernels that compute columns whole, or keep rows.
     joined
@@ -97,7 +96,6 @@ class RegionKernels:
             kept = {frozenset(fold.kept) for fold in self.cross} - {frozenset()}
             self.widths = tuple(sorted({1, self._width()}))
             if not kept:
-                self.widths = tuple(sorted({*self.widths, 2 * self.widths[-1]}))
                 return "flat"
             if len(kept) > 1 or self.inner not in next(iter(kept)):
                 raise Unsupported("sums across rows keep different axes")

@@ -26,7 +26,7 @@ __all__ = ["WIDE", "Grid", "Launch", "Shares"]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
-MOST_BLOCKS = 1 << 20
+MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 
 Grid = tuple[int, int, int]
@@ -59,16 +59,9 @@ class Shares(CudaBinding):
         super().__init__(kernels.region, sizes, lines)
         self.kernels = kernels
         inner = kernels.inner
-        self.vector = self._widest() if inner >= 0 else 1
+        most = kernels.widths[-1]
+        self.vector = self.vector_width(inner, most) if inner >= 0 and most > 1 else 1
         self.used_lines: dict[int, int] = {}
-
-    def _widest(self) -> int:
-        """Return how many neighbours are moved at a time."""
-        *others, most = self.kernels.widths
-        if self.kernels.way == "flat" and self.groups(most) < MULTIPROCESSORS * 2048:
-            (*_, most) = others or [1]  # more threads, rather than more work for each
-        return max(width for width in (1, *others, most) if width <= most
-                   and self.vector_width(self.kernels.inner, width) == width)
 
     # ---- Asked for by name
 
@@ -150,7 +143,7 @@ class Shares(CudaBinding):
     def _flat(self) -> tuple[Grid, Grid, int]:
         groups = self.groups(self.vector) if self.region.depth else 1
         needed = -(-groups // THREADS)
-        most = MULTIPROCESSORS * 32
+        most = MOST_BLOCKS
         if self.region.folds:
             most = min(self.lines * ENTRIES, MULTIPROCESSORS * 4)
         blocks = max(1 if self.region.folds else 0, min(needed, most))
@@ -192,7 +185,10 @@ class Shares(CudaBinding):
     def _strips(self) -> tuple[Grid, Grid, int]:
         rows = self.product(*self.region.row)
         items = self.row_items(1)
-        parts = 1 if rows <= 32 else min(32, _power(rows // 4))
+        if items < MULTIPROCESSORS:
+            parts = min(32, _power(rows))  # few rows: their elements are shared out
+        else:
+            parts = 1 if rows <= 32 else min(32, _power(rows // 4))
         return self._worker_grid(items, (LANES, parts, 8 if parts == 1 else 1))
 
     def _worker_grid(

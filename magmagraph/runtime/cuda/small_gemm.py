@@ -56,12 +56,17 @@ class Configuration:
 
 _TILES = ((32, 32, 136, True), (32, 64, 96, True), (16, 64, 112, True), (32, 32, 136, False))
 _CLUSTERS = (2, 4, 6, 8)
+SHALLOW = 40  # up to here a block has all of the contracted axis in one share
 
 
 def candidates(m: int, n: int, k: int) -> list[Configuration]:
     """Return the ways of cutting a product that are worth a trial."""
-    if k < 256 or m * n > 1 << 17:
+    if m * n > 1 << 17:
         return []  # libraries are as fast
+    if k <= SHALLOW:
+        return [Configuration(*tile, SHALLOW, 1, True) for tile in ((32, 32), (16, 64))]
+    if k < 256:
+        return []
     return [
         Configuration(rows, columns, depth, cluster, split)
         for rows, columns, depth, split in _TILES

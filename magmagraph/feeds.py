@@ -170,11 +170,12 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                 need=f"{len(node.shape)} axes, shape {node.shape}",
             )
         )
+    result: np.ndarray = array
     if not array.flags.c_contiguous:
-        array = array.copy(order="C")
+        result = array.copy(order="C")
     elif isinstance(array, np.ndarray) and not array.flags.aligned:
-        array = np.array(array, order="C")
-    return array
+        result = np.array(array, order="C")
+    return result
 
 
 def bind_sizes(

@@ -198,10 +198,12 @@ class Shares(CudaBinding):
         cross = self.kernels.cross
         most = MOST_BLOCKS
         if cross:
-            most = max(1, self.lines // beside)
-            if self.lines < beside:
+            lines = self.lines
+            if not any(fold.kept for fold in cross):  # many fit where one with axes does
+                lines = min(lines * ENTRIES, MULTIPROCESSORS * 4 * beside)
+            if lines < beside:
                 block, beside = (block[0], block[1], 1), 1
-                most = self.lines
+            most = max(1, lines // beside)
         blocks = max(1 if cross else 0, min(-(-items // beside), most))
         return (blocks, 1, 1), block, blocks * beside
 

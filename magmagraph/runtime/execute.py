@@ -87,9 +87,7 @@ def received(value: Any, device: str) -> Any:
         return value
     if device == "cpu":
         return value.get() if hasattr(value, "get") else value.cpu()
-    import cupy
-
     from .cuda.device import device_of
 
-    with device_of(device):
-        return cupy.from_dlpack(value)
+    with device_of(device) as chosen:
+        return chosen.cupy.from_dlpack(value)

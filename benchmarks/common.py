@@ -21,7 +21,10 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 INHERITED = ("OPENBLAS_", "OMP_", "MKL_", "GOTO_", "BLIS_", "NVPL_", "PYTHONDONTWRITEBYTECODE")
-PACKAGES = ("numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "pytensor")
+PACKAGES = (
+    "numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "pytensor", "cupy-cuda13x",
+    "nvmath-python", "triton",
+)
 
 
 def clean_environment() -> list[str]:

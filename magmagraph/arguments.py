@@ -20,17 +20,13 @@ from .types import Shape
 
 
 def resolved_device(device: str) -> str:
-    """Return "cpu" for what this machine and version can run, or raise `DeviceError`."""
+    """Return the name of a device, "cpu" for "auto", or raise `DeviceError` for no name of one."""
     wanted = config.device if device == "auto" else device
     if wanted in ("auto", "cpu"):
         return "cpu"
     family, _, number = str(wanted).partition(":")
     if family == "cuda" and (not number or number.isdigit()):
-        raise DeviceError(
-            message(
-                f"device={device!r}: this version has no CUDA runtime", mend="device='cpu'"
-            )
-        )
+        return str(wanted)
     raise DeviceError(
         message(f"there is no device {device!r}", need="'auto', 'cpu', 'cuda' or 'cuda:1'")
     )

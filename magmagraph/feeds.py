@@ -124,7 +124,9 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
             message(f"{_label(node)} is fed a node", need="an array", mend="node.eval()")
         )
     try:
-        if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
+        if hasattr(value, "__cuda_array_interface__") and hasattr(value, "flags"):
+            array = value  # a CuPy array, whose methods are NumPy's
+        elif hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
             array = np.from_dlpack(value)
         else:
             array = np.asarray(value)
@@ -176,9 +178,12 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                 need=f"{len(node.shape)} axes, shape {node.shape}",
             )
         )
-    if not array.flags.c_contiguous or not array.flags.aligned:
-        array = np.array(array, order="C")
-    return array
+    result: np.ndarray = array
+    if not array.flags.c_contiguous:
+        result = array.copy(order="C")
+    elif isinstance(array, np.ndarray) and not array.flags.aligned:
+        result = np.array(array, order="C")
+    return result
 
 
 def bind_sizes(

@@ -51,7 +51,7 @@ class Function:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.device = resolved_device(device)
+        self.device = _usable(device)
         if precision not in PRECISIONS:
             raise ValueError(
                 message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
@@ -130,7 +130,7 @@ class Function:
         with self._lock, collection_paused():
             if self._compiled is None:
                 from .passes import pipeline
-                from .runtime.execute import begin, prepare, threads
+                from .runtime.execute import arena_layout, begin, prepare, threads
 
                 begin(self.device)
                 began = time.perf_counter()
@@ -142,8 +142,9 @@ class Function:
                     precision=settings["precision"],
                     deterministic=settings["deterministic"],
                     device=self.device,
+                    spread=arena_layout(self.device)[1],
                     compile_budget=settings["compile_budget"],
-                    choose=_choose,
+                    choose=_choose if self.device == "cpu" else None,
                     **settings["options"],
                 )
                 plan, self._report = pipeline.run(
@@ -169,9 +170,13 @@ class Function:
             sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
             self.compile(sizes)
             from .passes import specialize
+            from .runtime.execute import arena_layout
 
             with collection_paused():
-                bound = self._compiled.bind(specialize.specialize(self._compiled.plan, sizes))
+                plan = specialize.specialize(
+                    self._compiled.plan, sizes, *arena_layout(self.device)
+                )
+                bound = self._compiled.bind(plan)
             self._causes[shapes] = self._cause(sizes)
             self._bound[shapes] = bound
             while len(self._bound) > max(1, config.specializations):
@@ -230,7 +235,7 @@ class Function:
                     if out is None:
                         return self._structure.build(self._run(bound, feeds))
             arrays = [
-                conform(value, node, self.strict_feeds)
+                conform(self._brought(value), node, self.strict_feeds)
                 for value, node in zip(feeds, self._inputs, strict=True)
             ]
             with collection_paused():  # a first run makes much that stays, too
@@ -240,6 +245,14 @@ class Function:
                     check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
                 results = self._run(bound, arrays, targets)
             return self._structure.build(results)
+
+    def _brought(self, value: Any) -> Any:
+        """Return a fed value of another library's device as an array of this function's."""
+        if type(value) is np.ndarray or not hasattr(value, "__dlpack_device__"):
+            return value
+        from .runtime.execute import received
+
+        return received(value, self.device)
 
     def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
         try:
@@ -540,7 +553,16 @@ def synchronize(device: str = "auto") -> None:
     >>> import magmagraph as mg
     >>> mg.synchronize("cpu")
     """
-    resolved_device(device)
+    from .runtime.execute import synchronize as wait
+
+    wait(_usable(device))
+
+
+def _usable(device: str) -> str:
+    """Return the full name of a device that works here, or raise `DeviceError`."""
+    from .runtime.execute import usable
+
+    return usable(resolved_device(device))
 
 
 def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int]) -> str:

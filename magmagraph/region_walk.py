@@ -50,13 +50,20 @@ class Walk:
         For each stage, the nodes of a row that it computes, operands first.
     saved
         Nodes that their first pass keeps for later ones.
+
+    Parameters
+    ----------
+    region
+        The region.
+    keep
+        Whether dear values may be kept; otherwise each pass computes all that it needs again.
     """
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, keep: bool = True) -> None:
         self.region = region
         self.saved: tuple[Node, ...] = ()
         self.passes = [self._pass(index) for index in range(region.passes)]
-        again = self._computed_again()
+        again = self._computed_again() if keep else None
         if again is not None:
             self.saved = (again,)
             self.passes = [self._pass(index) for index in range(region.passes)]

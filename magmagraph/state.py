@@ -19,25 +19,48 @@ class State:
 
     Attributes
     ----------
-    data
-        C-contiguous array, 64-byte aligned, written in place; never replaced.
     version
         Counts the writes, so that a copy on another device knows when it is stale.
+    newest
+        The copy on another device that holds the value where the host's is stale; its method
+        ``fetch(array)`` writes the value into an array. None where the host has it.
+    copies
+        The copies on other devices, by the device's name.
     invalid
         Why the value is lost (a device failed after the commit point), or None.
     node
         The variable that holds it (weakly), so that unpickling finds one that is alive.
     """
 
-    __slots__ = ("__weakref__", "data", "invalid", "name", "node", "serial", "version")
+    __slots__ = (
+        "__weakref__",
+        "copies",
+        "held",
+        "invalid",
+        "name",
+        "newest",
+        "node",
+        "serial",
+        "version",
+    )
 
     def __init__(self, value: np.ndarray, name: str) -> None:
-        self.data = aligned_copy(value)
+        self.held = aligned_copy(value)
+        self.newest: Any = None
+        self.copies: dict[str, Any] = {}
         self.name = name
         self.version = 0
         self.invalid: str | None = None
         self.serial = next(_serial)
         self.node: weakref.ref[Any] | None = None
+
+    @property
+    def data(self) -> np.ndarray:
+        """The host's buffer, up to date: C-contiguous, 64-byte aligned, never replaced."""
+        if self.newest is not None:
+            self.newest.fetch(self.held)
+            self.newest = None
+        return self.held
 
     def read(self) -> np.ndarray:
         """Return a copy of the value."""
@@ -50,25 +73,27 @@ class State:
     def write(self, value: Any) -> None:
         """Write a value of the same shape, converted within its kind; nothing else changes."""
         array = np.asarray(value)
-        if array.shape != self.data.shape:
+        held = self.held
+        if array.shape != held.shape:
             raise ShapeError(
                 message(
-                    f"variable '{self.name}' has shape {self.data.shape}, "
+                    f"variable '{self.name}' has shape {held.shape}, "
                     f"the new value {array.shape}",
                     need="the same shape",
                 )
             )
         weak = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if array.dtype != self.data.dtype and not weak and not can_feed(array, self.data.dtype):
+        if array.dtype != held.dtype and not weak and not can_feed(array, held.dtype):
             raise DTypeError(
                 message(
-                    f"variable '{self.name}' is {self.data.dtype.name}, "
+                    f"variable '{self.name}' is {held.dtype.name}, "
                     f"the new value {array.dtype.name}",
                     need="a dtype of the same kind",
-                    mend=f"value.astype('{self.data.dtype.name}')",
+                    mend=f"value.astype('{held.dtype.name}')",
                 )
             )
-        self.data[...] = array
+        held[...] = array
+        self.newest = None
         self.version += 1
         self.invalid = None
 

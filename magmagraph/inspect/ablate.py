@@ -14,6 +14,7 @@ from .profile import table
 from .running import Feeds, bind, kept_variables
 
 WHOLE = "all passes"
+_WARM = 2  # runs: the second captures what the others replay
 _SHORTEST = 1_000_000  # nanoseconds that one measurement takes at least, in as many runs
 
 
@@ -149,6 +150,7 @@ def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablatio
                 began = time.perf_counter_ns()
                 for _ in range(count):
                     bound.bound.run(bound.arrays)
+                bound.bound.wait()
                 taken.append((time.perf_counter_ns() - began) / count)
     rows = [
         Ablation(name, statistics.median(taken), _planned(bound), len(bound.bound.plan.steps))
@@ -167,10 +169,13 @@ def _without(function: Any, skip: tuple[str, ...]) -> Any:
 
 
 def _count(feeds: Feeds) -> int:
-    """Return how many runs make one measurement; the first run warms up."""
-    feeds.bound.run(feeds.arrays)
+    """Return how many runs make one measurement; the first ones warm up."""
+    for _ in range(_WARM):
+        feeds.bound.run(feeds.arrays)
+    feeds.bound.wait()
     began = time.perf_counter_ns()
     feeds.bound.run(feeds.arrays)
+    feeds.bound.wait()
     return max(1, _SHORTEST // max(1, time.perf_counter_ns() - began))
 
 

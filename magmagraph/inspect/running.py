@@ -36,7 +36,7 @@ def bind(function: Any, feeds: Sequence[Any], named: Mapping[str, Any]) -> Feeds
     """Return feeds as a call would take them, the function compiled for them."""
     values = function._signature.arrange(feeds, named)
     arrays = [
-        conform(value, node, function.strict_feeds)
+        _host(conform(value, node, function.strict_feeds))
         for value, node in zip(values, function.inputs, strict=True)
     ]
     shapes = tuple(array.shape for array in arrays)
@@ -55,8 +55,10 @@ def kept_variables(function: Any) -> Iterator[None]:
             yield
         finally:
             for state, value, version in kept:
-                state.data[...] = value
+                state.write(value)
                 state.version = version
+                for copy in state.copies.values():
+                    copy.version = -1  # what devices hold was made in between
 
 
 def run_once(function: Any, feeds: Feeds) -> tuple[list[np.ndarray], str]:
@@ -66,8 +68,17 @@ def run_once(function: Any, feeds: Feeds) -> tuple[list[np.ndarray], str]:
     """
     with kept_variables(function):
         try:
-            results = [np.array(value) for value in feeds.bound.run(feeds.arrays)]
+            results = [on_host(value) for value in feeds.bound.run(feeds.arrays)]
         except NonFiniteError as error:
             return [], str(error).splitlines()[0]
         updates = function.source_graph.updates
         return [*results, *(variable.attrs["state"].data.copy() for variable, _ in updates)], ""
+
+
+def _host(array: Any) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else on_host(array)
+
+
+def on_host(value: Any) -> np.ndarray:
+    """Return a result as an array of the host that nobody else has."""
+    return np.array(value.get() if hasattr(value, "get") else value)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import dims
 from ..graph import Graph, Node, Trace
 from ..op import Effect
 from ..plan import Place, Slot
@@ -73,7 +74,9 @@ def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
     if graph.placement is not None:
         return graph
     guard = getattr(options, "nan", "allow") == "raise"
-    placement = _Planner(graph, guard).place()
+    spread = int(getattr(options, "spread", 0))
+    apart = bool(spread) and _expected(graph, getattr(options, "hints", {})) <= spread
+    placement = _Planner(graph, guard, apart).place()
     record: Record | None = getattr(options, "record", None)
     if record is not None:
         renewed = sum(buffer_of(value)[0] is not variable for variable, value in graph.updates)
@@ -84,12 +87,29 @@ def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
     return graph.replace(order=graph.nodes, placement=placement)
 
 
-class _Planner:
-    """One placement in the making."""
+def _expected(graph: Graph, hints: Mapping[str, int]) -> float:
+    """Return the bytes of all that steps make, for the expected sizes; infinity if not known."""
+    total = 0
+    for node in graph.nodes:
+        if is_step(node):
+            for type_ in types_of(node):
+                if not dims.names(type_.bytes) <= hints.keys():
+                    return float("inf")
+                total += dims.evaluate(type_.bytes, hints)
+    return total
 
-    def __init__(self, graph: Graph, guard: bool) -> None:
+
+class _Planner:
+    """One placement in the making.
+
+    With `apart`, no value is written over another: steps that do not depend on each other can then
+    run side by side.
+    """
+
+    def __init__(self, graph: Graph, guard: bool, apart: bool = False) -> None:
         self.graph = graph
         self.guard = guard
+        self.apart = apart
         self.inputs = set(graph.inputs)
         self.steps = tuple(node for node in graph.nodes if is_step(node))
         self.position = {node: i for i, node in enumerate(self.steps)}
@@ -243,7 +263,7 @@ class _Planner:
         """Return the slot of an operand that dies here and may be overwritten."""
         size = types_of(node)[index].bytes
         pairs = in_place_pairs(node)
-        if not pairs:
+        if not pairs or self.apart:
             return None
         taken = {self.result.slot_of.get((node, k)) for k in range(index)}
         for k, operand in enumerate(node.inputs):

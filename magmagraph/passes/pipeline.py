@@ -40,6 +40,9 @@ class Options:
     compile_budget
         Seconds for the whole compile. Passes count their work against it instead of looking at
         the clock, so that equal graphs still compile to equal plans.
+    spread
+        Up to so many bytes of memory nothing is written over something else, so that steps can
+        run side by side; 0 where they run one after the other.
     record
         The record of the running pass: where it notes hits, refusals, repairs.
     """
@@ -54,6 +57,7 @@ class Options:
     deterministic: bool = False
     device: str = "cpu"
     compile_budget: float = 60.0
+    spread: int = 0
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
 
     @classmethod

@@ -7,6 +7,7 @@ little more than this pass.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 
@@ -20,8 +21,21 @@ REPAIR_WORK = 60_000  # pairs of slots looked at by them, about: they cost milli
 MANY_SLOTS = 400  # above, placement in one sweep: best fit takes quadratic time
 
 
-def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """Return the plan with the given sizes of the named dimensions and the arena laid out."""
+def specialize(
+    plan: Plan, sizes: Mapping[str, int], alignment: int = ALIGNMENT, spread: int = 0
+) -> Plan:
+    """Return the plan with the given sizes of the named dimensions and the arena laid out.
+
+    Parameters
+    ----------
+    plan, sizes
+        A symbolic plan, and the size of every dimension.
+    alignment
+        Bytes that places in the arena are multiples of, itself a multiple of 64.
+    spread
+        Up to so many bytes each slot has memory of its own, so that steps which run side by side
+        wait for none that is done with the same memory.
+    """
     known: dict[Extent, int] = {}
 
     def number(extent: Extent) -> int:
@@ -42,8 +56,16 @@ def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
         return Value(value.slot, type_)
 
     slots = [dataclasses.replace(slot, size=number(slot.size)) for slot in plan.slots]
-    arena = [slot for slot in slots if slot.place is Place.ARENA]
-    offsets, total = lay_out(arena)
+    arena = [
+        dataclasses.replace(slot, size=-(-int(slot.size) // alignment) * alignment)
+        if alignment != ALIGNMENT
+        else slot
+        for slot in slots
+        if slot.place is Place.ARENA
+    ]
+    offsets, total = _apart(arena)
+    if total > spread:
+        offsets, total = lay_out(arena)
     for slot, offset in zip(arena, offsets, strict=True):
         slots[slot.index] = dataclasses.replace(slot, offset=offset)
     steps = tuple(
@@ -68,6 +90,12 @@ def specialize(plan: Plan, sizes: Mapping[str, int]) -> Plan:
         arena=total,
         largest_live=live_peak(arena),
     )
+
+
+def _apart(slots: Sequence[Slot]) -> tuple[list[int], int]:
+    """Return offsets with which no two slots share memory, and the total."""
+    ends = list(itertools.accumulate((_rounded(int(s.size)) for s in slots), initial=0))
+    return ends[:-1], ends[-1]
 
 
 def _rounded(size: int) -> int:

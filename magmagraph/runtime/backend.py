@@ -19,6 +19,9 @@ class Bound(Protocol):
     def run_timed(self, feeds: Sequence[Any]) -> list[int]:
         """Run on copies of the variables; return the nanoseconds of each step."""
 
+    def wait(self) -> None:
+        """Return when all that was run is done."""
+
 
 class Prepared(Protocol):
     """A symbolic plan with its kernels built."""

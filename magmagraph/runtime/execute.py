@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..errors import DeviceError, message
+from typing import Any
+
 from ..plan import Plan
 from .backend import Prepared
 
@@ -15,12 +16,14 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
     plan
         A symbolic plan.
     device
-        "cpu".
+        "cpu", or a CUDA device such as "cuda:0".
     budget
         Seconds that building kernels may take; the tiled runtime runs what is left over.
     """
     if device != "cpu":
-        raise DeviceError(message(f"there is no runtime for device {device!r}", mend="'cpu'"))
+        from .cuda.backend import CudaPrepared
+
+        return CudaPrepared(plan, device)
     from .numpy.backend import NumpyPrepared
 
     return NumpyPrepared(plan, budget)
@@ -28,13 +31,63 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
 
 def begin(device: str = "cpu") -> None:
     """Start building what every plan of a device needs, beside the passes; returns at once."""
+    if device != "cpu":
+        return
     from .numpy import warmup
 
     warmup.begin()
 
 
 def threads(device: str = "cpu") -> int:
-    """Return the threads that a device's runtime uses now; plans are made for as many."""
+    """Return the workers that a device's runtime uses now; plans are made for as many.
+
+    On a CUDA device these are the warps or blocks that fold partial results of their own.
+    """
+    if device != "cpu":
+        from .cuda.device import device_of
+
+        return 2 * device_of(device).multiprocessors
     from .numpy.threads import get_threads
 
     return get_threads()
+
+
+def usable(device: str) -> str:
+    """Return the full name of a device that plans can run on: "cpu", "cuda:0", ...
+
+    Raises
+    ------
+    DeviceError
+        There is no such device, or it cannot be used; the text says why, and the mend.
+    """
+    if device == "cpu":
+        return device
+    from .cuda.device import device_of
+
+    return f"cuda:{device_of(device).number}"
+
+
+def arena_layout(device: str) -> tuple[int, int]:
+    """Return what places in an arena are multiples of, and how large one may be without reuse."""
+    return (64, 0) if device == "cpu" else (256, 64 << 20)
+
+
+def synchronize(device: str) -> None:
+    """Wait until a device has done all that was asked of it."""
+    if device != "cpu":
+        from .cuda.device import device_of
+
+        device_of(device).stream.synchronize()
+
+
+def received(value: Any, device: str) -> Any:
+    """Return an array of another library, on any device, as one that a device's plans take."""
+    on_host = value.__dlpack_device__()[0] in (1, 3)  # the host's memory, also where it is pinned
+    if on_host:
+        return value
+    if device == "cpu":
+        return value.get() if hasattr(value, "get") else value.cpu()
+    from .cuda.device import device_of
+
+    with device_of(device) as chosen:
+        return chosen.cupy.from_dlpack(value)

@@ -213,6 +213,9 @@ class NumpyBound:
 
     def run(self, feeds: Sequence[np.ndarray], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
+        for state in self._states:
+            if state.newest is not None:
+                _ = state.data  # what another device wrote comes here
         for places, array in zip(self._feed_cells, feeds, strict=True):
             if places:
                 address = address_of(array)
@@ -298,6 +301,10 @@ class NumpyBound:
             for state, value in kept:
                 state.data[...] = value
         return taken
+
+    def wait(self) -> None:
+        """Return at once: a run is done when it returns."""
+
 
 class _Compiled:
     """A segment that is one call into C."""

@@ -57,7 +57,7 @@ int mg_less_or_nan_@s(@T a, @T b) { return (a < b) | ((a != a) & (b == b)); }"""
 {
     const @T rest = fmod@f(a, b);
     const @T turned = (rest < 0) != (b < 0) ? rest + b : rest;
-    return rest == 0 ? copysign@f(0, b) : turned;
+    return rest == 0 ? copysign@f((@T)0, b) : turned;
 }""",
     # a - fmod(a, b) is a multiple of b up to rounding, so that the quotient is to be rounded.
     "floor_divide": """

@@ -1,0 +1,201 @@
+"""Measure: generated kernels on a GPU beside torch, torch.compile, CuPy, gemv and a copy.
+
+Times are those of a call among many in one CUDA graph. Results are compared with float64 first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import common
+
+SUMS = ((100, 528), (1024, 1024), (4096, 4096), (65536, 64), (16384, 16384))
+COUNT = 20
+
+
+def mine(make: Callable[..., Any], *arrays: Any) -> tuple[Any, float]:
+    """Return the result of a function on the device, and its microseconds."""
+    import cuda_common
+
+    import magmagraph as mg
+
+    inputs = [mg.var(f"x{i}", shape=a.shape, dtype=str(a.dtype)) for i, a in enumerate(arrays)]
+    function = mg.function(inputs, make(*inputs), device="cuda")
+    for _ in range(2):
+        result = function(*arrays)
+    bound = function._last
+    taken = cuda_common.in_graph(bound.stream, lambda: bound.queue(bound.stream), COUNT)
+    return result, taken
+
+
+def error(found: Any, wanted: Any) -> float:
+    import cupy
+
+    return float(cupy.linalg.norm((found - wanted).ravel()) / cupy.linalg.norm(wanted.ravel()))
+
+
+def gemv(x: Any, axis: int) -> float:
+    """Return the microseconds of a product with ones by cuBLASLt."""
+    import cuda_common
+    import cupy
+
+    from magmagraph.runtime.cuda import gemm
+    from magmagraph.runtime.cuda.device import device_of
+
+    device = device_of("cuda")
+    m, n = x.shape
+    rows, inner = (n, m) if axis == 0 else (m, n)
+    shape = gemm.Shape(rows, 1, inner, "float32", axis == 0, False, False, False)
+    product = gemm.plan_product(device, shape, device.scratch(device.stream), True)
+    ones, out = cupy.ones(inner, "f4"), cupy.empty(rows, "f4")
+    scratch, stream = device.scratch(device.stream), device.stream
+    return cuda_common.in_graph(
+        stream,
+        lambda: product.launch(
+            x.data.ptr, ones.data.ptr, 0, out.data.ptr, 0, 0, scratch, stream.ptr
+        ),
+        COUNT,
+    )
+
+
+def cupy_sum(x: Any, axis: int) -> float | None:
+    """Return the microseconds of CuPy's sum, None where it cannot be captured."""
+    import cuda_common
+    import cupy
+
+    out = cupy.empty(x.shape[1 - axis], "f4")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    try:
+        return cuda_common.in_graph(stream, lambda: cupy.sum(x, axis=axis, out=out), COUNT)
+    except Exception as reason:  # whatever a capture refuses
+        print(f"cupy.sum is not captured: {reason}")
+        return None
+
+
+def sums(torch: Any, rng: Any) -> list[dict[str, Any]]:
+    import cuda_common
+
+    import magmagraph as mg
+
+    rows = []
+    for shape in SUMS:
+        x = rng.standard_normal(shape, dtype="f4")
+        for axis in (0, 1):
+            found, taken = mine(lambda v, axis=axis: mg.sum(v, axis=axis), x)
+            wrong = error(found, x.astype("f8").sum(axis))
+            if wrong > 1e-5:
+                raise SystemExit(f"sum of {shape} along {axis}: error {wrong}")
+            t = torch.from_dlpack(x)
+            rows.append({
+                "shape": shape, "axis": axis, "magmagraph": taken, "error": wrong,
+                "torch": cuda_common.torch_in_graph(
+                    torch, lambda t=t, axis=axis: t.sum(axis), COUNT
+                ),
+                "gemv": gemv(x, axis), "cupy": cupy_sum(x, axis),
+            })
+    return rows
+
+
+def streams(torch: Any, rng: Any) -> list[dict[str, Any]]:
+    """Kernels that memory bounds."""
+    import cupy
+
+    import magmagraph as mg
+
+    functional = torch.nn.functional
+    x = rng.standard_normal((8192, 8192), dtype="f4")
+    labels = rng.integers(0, 8192, 8192).astype("int32")
+    chain = rng.standard_normal((1 << 28,), dtype="f4")
+    wide = x.astype("f8")
+    top = wide.max(1, keepdims=True)
+    part = cupy.exp(wide - top)
+    log = top[:, 0] + cupy.log(part.sum(1))
+    centred = wide - wide.mean(1, keepdims=True)
+    cases: list[tuple[str, int, Any, Any, Any, tuple[Any, ...]]] = [
+        ("softmax", 2, mg.softmax, lambda t: torch.softmax(t, -1),
+         part / part.sum(1, keepdims=True), (x,)),
+        ("layer_norm", 2, mg.layer_norm, lambda t: functional.layer_norm(t, (8192,)),
+         centred / cupy.sqrt((centred**2).mean(1, keepdims=True) + 1e-5), (x,)),
+        ("logsumexp", 1, lambda v: mg.logsumexp(v, axis=-1), lambda t: torch.logsumexp(t, -1),
+         log, (x,)),
+        ("cross_entropy", 1, mg.cross_entropy,
+         lambda t, i: functional.cross_entropy(t, i),
+         (log - wide[cupy.arange(8192), labels]).mean(), (x, labels)),
+        ("chain 2^28", 2, lambda v: mg.sigmoid(2 * v + 1) * mg.tanh(v) - 0.1 * v,
+         lambda t: torch.sigmoid(2 * t + 1) * torch.tanh(t) - 0.1 * t, None, (chain,)),
+    ]
+    return [beside(torch, *case) for case in cases]
+
+
+def beside(
+    torch: Any, name: str, moved: int, make: Any, other: Any, wanted: Any, arrays: tuple[Any, ...]
+) -> dict[str, Any]:
+    """Return one function's times: ours, torch's, torch.compile's, and a copy's of its bytes."""
+    import cuda_common
+    import cupy
+
+    found, taken = mine(make, *arrays)
+    if wanted is None:
+        v = arrays[0][: 1 << 24].astype("f8")
+        wanted = cupy.tanh(v) / (1 + cupy.exp(-(2 * v + 1))) - 0.1 * v
+        found = found[: 1 << 24]
+    wrong = error(found, wanted)
+    if wrong > 1e-5:
+        raise SystemExit(f"{name}: error {wrong}")
+    tensors = [torch.from_dlpack(a) for a in arrays]
+    tensors = [t.long() if t.dtype == torch.int32 else t for t in tensors]
+    compiled = torch.compile(other)
+    source, target = arrays[0], cupy.empty_like(arrays[0])
+    stream = cupy.cuda.Stream(non_blocking=True)
+
+    def copies() -> None:
+        for _ in range(5):
+            cupy.cuda.runtime.memcpyAsync(
+                target.data.ptr, source.data.ptr, target.nbytes, 3, stream.ptr
+            )
+
+    return {
+        "name": name,
+        "bytes": source.nbytes * moved,
+        "error": wrong,
+        "magmagraph": taken,
+        "torch": cuda_common.torch_in_graph(torch, lambda: other(*tensors), 3),
+        "torch.compile": cuda_common.torch_in_graph(torch, lambda: compiled(*tensors), 3),
+        "copy": cuda_common.microseconds(stream, copies, 5) * moved / 2,
+    }
+
+
+def main() -> None:
+    import cuda_common
+    import cupy
+    import torch
+
+    rng = cupy.random.default_rng(0)
+    small = sums(torch, rng)
+    big = streams(torch, rng)
+    common.table(
+        [
+            (f"{r['shape']}, {r['axis']}", *(
+                "-" if r[k] is None else f"{r[k]:.1f}"
+                for k in ("magmagraph", "torch", "gemv", "cupy")
+            ))
+            for r in small
+        ],
+        ("sum, axis", "us", "torch", "gemv", "cupy"),
+    )
+    common.table(
+        [
+            (r["name"], *(f"{r['bytes'] / r[k] / 1e6:.2f}"
+                          for k in ("magmagraph", "torch", "torch.compile", "copy")))
+            for r in big
+        ],
+        ("kernel", "TB/s", "torch", "torch.compile", "copy"),
+    )
+    print(common.write(
+        "cuda_kernels", {"sums": small, "streams": big}, device=cuda_common.device_facts()
+    ))
+
+
+if __name__ == "__main__":
+    main()

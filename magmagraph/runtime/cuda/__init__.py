@@ -1,0 +1,1 @@
+"""Plans on CUDA devices: CuPy arrays, kernels by NVRTC, products by cuBLASLt, captured graphs."""

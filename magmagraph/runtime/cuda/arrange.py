@@ -1,0 +1,223 @@
+"""Plans in an order in which products can be launched together with what reads them.
+
+A schedule that keeps little memory alive puts the gradient of a weight between the product that
+makes a layer's gradient and the region that reads it, and lets that region write where the other's
+factor lies. Here the region is moved behind its product, and writes elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ... import dims
+from ...graph import Node
+from ...plan import Place, Plan, Step, Value
+from ..numpy.cells import bodies_of
+from .epilogue import product_read
+from .fused import kernels_of
+from .kernels import RegionKernels
+from .small_gemm import candidates
+
+__all__ = ["Reader", "arranged", "reader_of"]
+
+Room = tuple[int, int, int]  # which block of memory, and half-open offsets in it
+
+ARENA = -1
+ALIGNMENT = 256  # bytes: libraries want it of products
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The one region that reads a product's result, where a tile of that can stand for it.
+
+    Attributes
+    ----------
+    place
+        Of the step in the list.
+    body
+        Which body of the step.
+    kernels, node
+        Its kernels, and what of it the tile stands for.
+    """
+
+    place: int
+    body: int
+    kernels: RegionKernels
+    node: Node
+
+
+def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
+    """Return what reads the result of a product and could be computed on its tiles."""
+    step = steps[i]
+    out = step.outputs[0]
+    attrs = step.node.attrs
+    if step.kernel != "gemm" or attrs["scaled"] or attrs["accumulate"]:
+        return None
+    if len(out.type.shape) != 2 or out.type.dtype != np.float32:
+        return None
+    if plan.slots[out.slot].place is not Place.ARENA:
+        return None
+    found: int | None = None
+    for j in range(i + 1, len(steps)):
+        if any(value.slot == out.slot for value in steps[j].inputs):
+            if found is not None:
+                return None
+            found = j
+        if any(value.slot == out.slot for value in steps[j].outputs):
+            break
+    if found is None or steps[found].kernel != "fused":
+        return None
+    places = [k for k, value in enumerate(steps[found].inputs) if value.slot == out.slot]
+    if len(places) != 1:
+        return None
+    number, parameter = 0, places[0]
+    bodies = bodies_of(steps[found])
+    while parameter >= len(bodies[number].inputs):
+        parameter -= len(bodies[number].inputs)
+        number += 1
+    kernels = kernels_of(bodies[number])
+    if kernels is None or (kernels.cross and not kernels.joined):
+        return None
+    node = product_read(kernels.region, parameter)
+    return None if node is None else Reader(found, number, kernels, node)
+
+
+def arranged(plan: Plan) -> Plan:
+    """Return a specialized plan with readers of products behind these.
+
+    Where a reader would write over what the steps that it is moved past still read, its result
+    and its workspace get memory of their own; the arena grows by that.
+    """
+    arrangement = _Arrangement(plan)
+    for i in range(len(plan.steps)):
+        reader = reader_of(plan, arrangement.steps, i)
+        if reader is not None and (i < plan.commit) == (reader.place < plan.commit):
+            arrangement.move(i, reader.place)
+    return arrangement.result()
+
+
+class _Arrangement:
+    """The steps and slots of a plan while readers are moved."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.steps = list(plan.steps)
+        self.slots = list(plan.slots)
+        self.arena = _even(plan.arena or 0)
+
+    def result(self) -> Plan:
+        """Return the plan, the lives of its slots told anew."""
+        plan = self.plan
+        if all(a is b for a, b in zip(self.steps, plan.steps, strict=True)):
+            return plan
+        alive: dict[int, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            for slot in _slots(step):
+                alive.setdefault(slot, []).append(number)
+        slots = tuple(
+            replace(slot, first=alive[slot.index][0], last=alive[slot.index][-1])
+            if slot.place is Place.ARENA and slot.index in alive
+            else slot
+            for slot in self.slots
+        )
+        return replace(plan, steps=tuple(self.steps), slots=slots, arena=self.arena)
+
+    def move(self, i: int, j: int) -> None:
+        """Put the reader ``j`` behind the product ``i``, where that changes no value."""
+        steps = self.steps
+        product, reader, between = steps[i], steps[j], steps[i + 1 : j]
+        out = product.outputs[0]
+        if not candidates(*_sizes(self.plan, product)):
+            return
+        factors = self._rooms(product.inputs)
+        written = [room for step in between for room in self._written(step)]
+        busy = [*factors, *written, *(r for s in between for r in self._rooms(s.inputs))]
+        others = [value for value in reader.inputs if value.slot != out.slot]
+        if _meet(self._rooms(others), written):
+            return
+        fetched = {value.slot for value in self.plan.fetches}
+        taken = [v for v in reader.outputs if _meet(self._rooms([v]), busy)]
+        if any(self.slots[v.slot].place is not Place.ARENA or v.slot in fetched for v in taken):
+            return
+        after = steps[j + 1 :]
+        for value in taken:
+            fresh = self._fresh(_size(self.plan, value), value.slot)
+            reader = replace(reader, outputs=_named(reader.outputs, value.slot, fresh))
+            after = _read_from(after, value.slot, fresh)
+        if reader.workspace is not None and _meet(self._written(reader)[-1:], busy):
+            size = dims.evaluate(self.slots[reader.workspace].size, self.plan.sizes or {})
+            reader = replace(reader, workspace=self._fresh(size, reader.workspace))
+        self.steps = [*steps[: i + 1], reader, *between, *after]
+
+    def _fresh(self, size: int, like: int) -> int:
+        """Return a new slot at the end of the arena."""
+        number = len(self.slots)
+        self.slots.append(
+            replace(self.slots[like], index=number, size=size, offset=self.arena)
+        )
+        self.arena += _even(size)
+        return number
+
+    def _rooms(self, values: Sequence[Value]) -> list[Room]:
+        """Return the memory of values."""
+        return [self._room(value.slot, _size(self.plan, value)) for value in values]
+
+    def _room(self, number: int, size: int) -> Room:
+        slot = self.slots[number]
+        arena = slot.place is Place.ARENA
+        start = slot.offset or 0 if arena else 0
+        return (ARENA if arena else number, start, start + size)
+
+    def _written(self, step: Step) -> list[Room]:
+        """Return the memory that a step writes, its workspace last."""
+        rooms = self._rooms(step.outputs)
+        if step.workspace is not None:
+            size = dims.evaluate(self.slots[step.workspace].size, self.plan.sizes or {})
+            rooms.append(self._room(step.workspace, size))
+        return rooms
+
+
+def _even(count: int) -> int:
+    return -(-count // ALIGNMENT) * ALIGNMENT
+
+
+def _slots(step: Step) -> list[int]:
+    found = [value.slot for value in (*step.inputs, *step.outputs)]
+    return found if step.workspace is None else [*found, step.workspace]
+
+
+def _sizes(plan: Plan, step: Step) -> tuple[int, int, int]:
+    """Return the rows, columns and contracted extent of a product."""
+    m, n = step.outputs[0].type.concrete(dict(plan.sizes or {}))
+    inner = step.inputs[0].type.concrete(dict(plan.sizes or {}))
+    return m, n, inner[-2 if step.node.attrs["transpose_a"] else -1]
+
+
+def _named(values: Sequence[Value], old: int, new: int) -> tuple[Value, ...]:
+    return tuple(Value(new, v.type) if v.slot == old else v for v in values)
+
+
+def _read_from(after: Sequence[Step], old: int, new: int) -> list[Step]:
+    """Return later steps which read a value from another slot, until the old one is renewed."""
+    result = list(after)
+    for k, step in enumerate(after):
+        if any(value.slot == old for value in step.inputs):
+            result[k] = replace(step, inputs=_named(step.inputs, old, new))
+        if any(value.slot == old for value in step.outputs):
+            break
+    return result
+
+
+def _size(plan: Plan, value: Value) -> int:
+    return dims.evaluate(value.type.bytes, plan.sizes or {})
+
+
+def _meet(some: Sequence[Room], others: Sequence[Room]) -> bool:
+    return any(
+        a == b and start < stop and begin < end
+        for a, start, end in some
+        for b, begin, stop in others
+    )

@@ -1,0 +1,76 @@
+"""Plans on a CUDA device: kernels compiled and loaded once, plans bound to sizes."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ...errors import PlanError, message
+from ...op import Op
+from ...plan import Plan
+from ..numpy.cells import bodies_of
+from .bound import CudaBound
+from .device import device_of
+from .fused import Modules, kernels_of, source_of
+
+__all__ = ["CudaPrepared"]
+
+
+@functools.cache
+def _modules(number: int) -> Modules:
+    return Modules(device_of(f"cuda:{number}"))
+
+
+class CudaPrepared:
+    """A symbolic plan with its kernels built for a device."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self.plan = plan
+        self.device = device_of(name)
+        self.modules = _modules(self.device.number)
+        self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
+        wanted = []
+        self.generated = 0
+        self.on_host: set[Op] = set()  # operations that CuPy was found not to have
+        for i in self._steps:
+            kernels = [kernels_of(body) for body in bodies_of(plan.steps[i])]
+            if all(k is not None for k in kernels):
+                wanted += [k for k in kernels if k is not None]
+                self.generated += 1
+        with self.device:
+            self.modules.build(wanted)
+
+    def describe(self) -> str:
+        """Return one line: how many kernels were built, and how."""
+        return f"{self.generated} of {len(self._steps)} fused steps as CUDA kernels"
+
+    def source(self, step: int) -> str:
+        """Return the CUDA C of a fused step."""
+        steps = self.plan.steps
+        if not isinstance(step, (int, np.integer)) or not -len(steps) <= step < len(steps):
+            raise PlanError(
+                message(
+                    f"there is no step {step!r}",
+                    need=f"a number from 0 to {len(steps) - 1}" if steps else "a plan with steps",
+                    mend="print(f.plan) lists the steps",
+                )
+            )
+        chosen = steps[step]
+        kernels = (
+            [kernels_of(body) for body in bodies_of(chosen)] if chosen.kernel == "fused" else []
+        )
+        generated = {k.key: k for k in kernels if k is not None}
+        if not generated or len(generated) < len({id(k) for k in kernels}):
+            raise PlanError(
+                message(
+                    f"step {step} is of the family {chosen.kernel}, for which no CUDA is generated",
+                    need="a fused step",
+                    mend="print(f.plan) lists the steps",
+                )
+            )
+        return source_of(list(generated.values()))
+
+    def bind(self, plan: Plan) -> CudaBound:
+        """Bind a specialized plan: addresses and launches are made once."""
+        return CudaBound(self, plan)

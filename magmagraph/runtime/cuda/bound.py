@@ -1,0 +1,295 @@
+"""A plan bound to sizes on a CUDA device: its segments, what goes in, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
+from ...interpret import apply
+from ...plan import Place, Plan, Step, Value
+from ..numpy.cells import shape_of
+from . import gemm
+from .arrange import arranged
+from .launches import StepLaunches, Unit
+from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
+from .merge import merges
+from .segments import Interpreted, Segment
+
+if TYPE_CHECKING:
+    from .backend import CudaPrepared
+
+__all__ = ["CudaBound"]
+
+
+class CudaBound:
+    """A plan bound to sizes.
+
+    Parameters
+    ----------
+    prepared
+        The symbolic plan's kernels.
+    plan
+        Specialized: every size is known.
+    """
+
+    def __init__(self, prepared: CudaPrepared, plan: Plan) -> None:
+        if gemm.available():
+            plan = arranged(plan)
+        self.plan = plan
+        self.prepared = prepared
+        self.device = prepared.device
+        self.stream = self.device.stream
+        cupy = self.device.cupy
+        with self.device:
+            self.memory = PlanMemory(self.device, plan)
+            self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
+            self._staged: list[Any] = [None] * len(self._feeds)
+            self._before_event = cupy.cuda.Event(disable_timing=True)
+            self._after_event = cupy.cuda.Event(disable_timing=True)
+            written = {value.slot for step in plan.steps for value in step.outputs}
+            self._written = [
+                (slot.owner, copy_of(self.device, slot.owner))
+                for slot in plan.slots
+                if slot.place is Place.STATE and slot.index in written
+            ]
+            self._before = self._segments(0, plan.commit)
+            self._after = self._segments(plan.commit, len(plan.steps))
+            if len(self._before) == len(self._after) == 1 and not plan.guard:
+                first, second = self._before[0], self._after[0]
+                if isinstance(first, Segment) and isinstance(second, Segment):
+                    first.extend(second)  # nothing can fail: all steps are one graph
+                    self._after = []
+            cupy.cuda.get_current_stream().synchronize()  # constants have arrived
+        self._risky = any(isinstance(part, Interpreted) for part in self._after)
+
+    def _segments(self, low: int, high: int) -> list[Segment | Interpreted]:
+        """Return what runs some steps, in order."""
+        parts: list[Segment | Interpreted] = []
+        steps = self.plan.steps[low:high]
+        make = StepLaunches(self.memory, self.prepared.modules, self.stream)
+        merged = merges(self.memory, steps)
+        for number, step in enumerate(steps, low):
+            merge = merged.get(id(step))
+            if merge is not None and merge.product is step:
+                continue  # it is launched with the step that reads it
+            units = None if merge is None else make.with_product(step, merge)
+            if merge is not None and units is None:
+                self._add(parts, merge.product, make.step(merge.product), number)
+            self._add(parts, step, make.step(step) if units is None else units, number)
+        return parts
+
+    def _add(
+        self,
+        parts: list[Segment | Interpreted],
+        step: Step,
+        units: list[Unit] | None,
+        number: int,
+    ) -> None:
+        """Put a step behind others: in the segment that they end with, where it has launches."""
+        if units is None:
+            parts.append(Interpreted(self.device, self._array_step(step), step, number))
+            return
+        for unit in units:
+            if not parts or not isinstance(parts[-1], Segment):
+                parts.append(Segment(self.device))
+            segment = parts[-1]
+            assert isinstance(segment, Segment)
+            segment.add(unit.launch, unit.touched, number)
+
+    def _array_step(self, step: Step) -> Callable[[], None]:
+        cupy = self.device.cupy
+        sizes = dict(self.memory.sizes)
+
+        def evaluate() -> None:
+            with self.stream:
+                operands = [self.memory.view(v) for v in step.inputs]
+                made = None
+                if step.node.op not in self.prepared.on_host:
+                    try:
+                        made = apply(step.node, operands, sizes, cupy)
+                    except MagmagraphError:
+                        raise
+                    except Exception:  # whatever CuPy raises for what it does not have
+                        made = None
+                if made is None:
+                    given = [cupy.asnumpy(operand) for operand in operands]
+                    made = apply(step.node, given, sizes)
+                    self.prepared.on_host.add(step.node.op)  # it is the host that can
+                several = made if isinstance(made, tuple) else (made,)
+                for target, array in zip(step.outputs, several, strict=True):
+                    if isinstance(array, np.ndarray):
+                        array = cupy.asarray(array)
+                    self.memory.view(target)[...] = array
+
+        return evaluate
+
+    # ---- Running
+
+    def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Run every step once; results are the caller's."""
+        stream, cupy = self.stream, self.device.cupy
+        with self.device.lock, self.device:
+            current = cupy.cuda.get_current_stream()
+            self._before_event.record(current)
+            stream.wait_event(self._before_event)
+            self._send(feeds)
+            for part in self._before:
+                part.run()
+            if self.plan.guard:
+                self._check_finite()
+            kept = self._kept() if self._risky else []
+            try:
+                for part in self._after:
+                    part.run()
+            except BaseException:
+                for address, saved in kept:
+                    cupy.cuda.runtime.memcpyAsync(
+                        address, saved.data.ptr, saved.nbytes, DEVICE_TO_DEVICE, stream.ptr
+                    )
+                raise
+            for state, copy in self._written:
+                state.version += 1
+                copy.version = state.version
+                state.newest = copy
+            results = [self._result(fetch) for fetch in self.plan.fetches]
+            self._after_event.record(stream)
+            current.wait_event(self._after_event)
+        if out is None:
+            return results
+        for target, array in zip(out, results, strict=True):
+            if isinstance(target, np.ndarray):
+                np.copyto(target, array.get(), casting="same_kind")
+            else:
+                target[...] = array
+        return list(out)
+
+    def _send(self, feeds: Sequence[Any]) -> None:
+        """Bring variables and feeds to the device."""
+        for state, copy in self.memory.states:
+            upload(self.device, state, copy)
+        for position, value in enumerate(feeds):
+            self._feed(position, value)
+
+    def _feed(self, position: int, value: Any) -> None:
+        """Send a fed value to its slot; from the host through pinned memory."""
+        count = value.nbytes
+        if not count:
+            return
+        runtime = self.device.cupy.cuda.runtime
+        address = self.memory.address[self._feeds[position]]
+        if not isinstance(value, np.ndarray):
+            runtime.memcpyAsync(
+                address, value.data.ptr, count, DEVICE_TO_DEVICE, self.stream.ptr
+            )
+            return
+        staged = self._staged[position]
+        if staged is None:
+            memory = self.device.cupy.cuda.alloc_pinned_memory(count)
+            array = np.frombuffer(memory, np.uint8, count)
+            event = self.device.cupy.cuda.Event(disable_timing=True)
+            staged = self._staged[position] = (memory, array, event)
+        else:
+            staged[2].synchronize()  # what was sent last has left
+        _, array, event = staged
+        array[...] = value.reshape(-1).view(np.uint8)
+        runtime.memcpyAsync(address, array.ctypes.data, count, HOST_TO_DEVICE, self.stream.ptr)
+        event.record(self.stream)
+
+    def _result(self, fetch: Value) -> Any:
+        """Return a result in memory of its own."""
+        cupy = self.device.cupy
+        array = cupy.empty(shape_of(fetch.type), fetch.type.dtype)
+        if array.nbytes:
+            source, target = self.memory.at(fetch), array.data.ptr
+            cupy.cuda.runtime.memcpyAsync(
+                target, source, array.nbytes, DEVICE_TO_DEVICE, self.stream.ptr
+            )
+        return array
+
+    def _kept(self) -> list[tuple[int, Any]]:
+        """Return copies of all that the steps after the commit point write."""
+        cupy = self.device.cupy
+        kept = []
+        for _, copy in self._written:
+            saved = cupy.empty_like(copy.buffer)
+            cupy.cuda.runtime.memcpyAsync(
+                saved.data.ptr, copy.address, saved.nbytes, DEVICE_TO_DEVICE, self.stream.ptr
+            )
+            kept.append((copy.address, saved))
+        return kept
+
+    def _check_finite(self) -> None:
+        """Raise unless every result and every new value is finite; nothing is written yet."""
+        cupy = self.device.cupy
+        late = self.plan.steps[self.plan.commit :]
+        checked = [(step.inputs[0], step.outputs[0].slot) for step in late]
+        written = {step.outputs[0].slot for step in late}
+        checked += [(f, f.slot) for f in self.plan.fetches if f.slot not in written]
+        with self.stream:
+            for value, target in checked:
+                view = self.memory.view(value)
+                if view.dtype.kind in "iub":
+                    continue
+                bad = int((~cupy.isfinite(view.astype(cupy.float64))).sum())
+                if bad:
+                    slot = self.plan.slots[target]
+                    what = (
+                        f"the new value of variable '{slot.owner.name}'"
+                        if slot.place is Place.STATE
+                        else f"output {slot.owner}"
+                    )
+                    raise NonFiniteError(
+                        message(
+                            f"{what} holds {bad} values that are not finite, and nan='raise' "
+                            "is set",
+                            need="finite values; no variable was changed",
+                            mend="f.check(...) finds the first node that made one",
+                        )
+                    )
+
+    def run_timed(self, feeds: Sequence[Any]) -> list[int]:
+        """Run once, put every variable back, and return the nanoseconds of each step.
+
+        A product that is computed together with the step that reads it counts there.
+        """
+        taken = [0] * len(self.plan.steps)
+        kept = [(state, state.data.copy()) for state, _ in self._written]
+        try:
+            self.run(feeds)
+            for state, value in kept:
+                state.write(value)
+            self._send(feeds)
+            with self.device.lock, self.device:
+                for part in (*self._before, *self._after):
+                    part.time(taken)
+                self.stream.synchronize()
+        finally:
+            for state, value in kept:
+                state.write(value)
+        return taken
+
+    def launch(self) -> None:
+        """Compute all steps on what was fed last, as a call does, without results."""
+        for part in (*self._before, *self._after):
+            part.run()
+
+    def queue(self, stream: Any) -> None:
+        """Put all kernels on a stream, one behind the other; it may be a stream that captures.
+
+        Raises
+        ------
+        DeviceError
+            A step runs as its array expression, which is no kernel.
+        """
+        for part in (*self._before, *self._after):
+            if isinstance(part, Interpreted):
+                raise DeviceError(message(f"{part.node.op.name} runs as an array expression"))
+            for launch in part.launches:
+                launch(stream)
+
+    def wait(self) -> None:
+        """Return when all that was run is done."""
+        self.stream.synchronize()

@@ -1,0 +1,78 @@
+"""CUDA C to machine code by NVRTC, kept on disk; it needs no GPU, so tests run it anywhere.
+
+Cubins are kept, never PTX: a driver refuses the PTX of a newer compiler and runs its cubins.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ...errors import CompilerUnavailable, message
+from ..cache import content_key, default_cache
+
+__all__ = ["compile_source", "compile_sources"]
+
+# As on the CPU: a * b + c is rounded twice, so that a value does not depend on what it was fused
+# with; an expression that wants one rounding says fma.
+FLAGS = ("-std=c++17", "-fmad=false", "-default-device", "-w")
+_lock = threading.Lock()
+
+
+def compile_source(source: str, architecture: str) -> bytes:
+    """Return the cubin of a source for an architecture such as "90".
+
+    Raises
+    ------
+    CompilerUnavailable
+        NVRTC is not installed.
+    RuntimeError
+        The source is wrong: the text has the compiler's log and the source.
+    """
+    nvrtc = _nvrtc()
+    options = (*FLAGS, f"-arch=sm_{architecture}")
+    version = ".".join(map(str, nvrtc.getVersion()))
+    key = content_key("cubin", version, *options, source)
+    cache = default_cache()
+    known = cache.get(key)
+    if known is not None:
+        return known
+    program = nvrtc.createProgram(source, "magmagraph.cu", (), ())
+    try:
+        try:
+            nvrtc.compileProgram(program, options)
+        except nvrtc.NVRTCError:
+            log = nvrtc.getProgramLog(program)
+            numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(source.splitlines(), 1))
+            raise RuntimeError(
+                message(f"a generated CUDA kernel does not compile:\n{log}\n{numbered}")
+            ) from None
+        made = nvrtc.getCUBIN(program)
+    finally:
+        nvrtc.destroyProgram(program)
+    cache.put(key, made)
+    return bytes(made)
+
+
+def compile_sources(sources: list[str], architecture: str) -> list[bytes]:
+    """Return the cubin of each source; several are compiled side by side."""
+    if len(sources) < 2:
+        return [compile_source(source, architecture) for source in sources]
+    with ThreadPoolExecutor(max_workers=min(16, len(sources))) as pool:
+        return list(pool.map(lambda source: compile_source(source, architecture), sources))
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # a missing library raises whatever its loader raises
+        raise CompilerUnavailable(
+            message(
+                f"NVRTC cannot be loaded: {error}",
+                mend="pip install 'magmagraph[cuda13]'",
+            )
+        ) from None
+    return nvrtc

@@ -1,0 +1,151 @@
+"""CUDA devices: which there are, what plans share on one, and why there is none."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import threading
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError, message
+from .compiler import compile_source
+
+__all__ = ["Device", "device_of", "why_unusable"]
+
+SCRATCH = 32 << 20
+_INSTALL = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version)"
+
+_PAUSE = r"""
+extern "C" __global__ void mg_pause(long long nanoseconds)
+{
+    unsigned long long begun, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begun));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    while (now - begun < (unsigned long long)nanoseconds);
+}
+"""
+
+
+@functools.lru_cache(maxsize=1)
+def why_unusable() -> str | None:
+    """Return why no CUDA device can be used in this process, or None where one can."""
+    if importlib.util.find_spec("cupy") is None:
+        return "the package cupy is not installed"
+    try:
+        import cupy
+    except Exception as error:  # a broken installation raises whatever its parts raise
+        return f"cupy cannot be imported: {error}"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"the driver gives no device: {error}"
+    return None if count else "there is no CUDA device"
+
+
+class Device:
+    """One CUDA device: its stream, and facts that launches are shaped by.
+
+    Attributes
+    ----------
+    number
+        As in ``"cuda:1"``.
+    stream
+        The stream that all plans of this process run on; it does not wait for the default one.
+    multiprocessors, architecture, name
+        What the driver says.
+    """
+
+    def __init__(self, number: int) -> None:
+        import cupy
+
+        self.number = number
+        self.cupy = cupy
+        with cupy.cuda.Device(number) as device:
+            facts = cupy.cuda.runtime.getDeviceProperties(number)
+            self.name = facts["name"].decode()
+            self.multiprocessors = int(facts["multiProcessorCount"])
+            self.architecture = str(device.compute_capability)
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.lock = threading.RLock()
+        self._beside: list[Any] = []
+        self._scratch: dict[int, Any] = {}
+        self._pause: Any = None
+
+    def beside(self, count: int) -> list[Any]:
+        """Return streams that branches of a captured graph are put on."""
+        while len(self._beside) < count:
+            self._beside.append(self.cupy.cuda.Stream(non_blocking=True))
+        return self._beside[:count]
+
+    def scratch(self, stream: Any) -> int:
+        """Return the address of the memory that products on a stream may write to meanwhile."""
+        if stream.ptr not in self._scratch:
+            self._scratch[stream.ptr] = self.empty(SCRATCH)
+        return int(self._scratch[stream.ptr].data.ptr)
+
+    def pause(self, stream: Any, nanoseconds: int) -> None:
+        """Let a stream wait for a time on the device's clock."""
+        if self._pause is None:
+            module = self.cupy.cuda.function.Module()
+            module.load(compile_source(_PAUSE, self.architecture))
+            self._pause = (module, module.get_function("mg_pause"))
+        kernel = self._pause[1]
+        kernel((1,), (1,), (np.int64(nanoseconds),), stream=stream)
+
+    def __enter__(self) -> Device:
+        self._held = self.cupy.cuda.Device(self.number)
+        self._held.__enter__()
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._held.__exit__(*reason)
+
+    def empty(self, count: int) -> Any:
+        """Return a new block of bytes, or raise an error that says what is free."""
+        try:
+            return self.cupy.empty(count, dtype="u1")
+        except self.cupy.cuda.memory.OutOfMemoryError:
+            free, total = self.cupy.cuda.runtime.memGetInfo()
+            raise DeviceError(
+                message(
+                    f"cuda:{self.number} ({self.name}) has no {count:,} bytes for one block: "
+                    f"{free:,} of {total:,} are free",
+                    need="a smaller batch, or arrays of other libraries freed",
+                    mend="f.memory shows what is planned before anything runs",
+                )
+            ) from None
+
+
+@functools.cache
+def device_of(name: str) -> Device:
+    """Return a device by its name, "cuda" or "cuda:1".
+
+    Raises
+    ------
+    DeviceError
+        cupy is missing, there is no driver, or no such device.
+    """
+    reason = why_unusable()
+    if reason is not None:
+        raise DeviceError(
+            message(
+                f"device={name!r}: {reason}",
+                need="an NVIDIA GPU with its driver, and cupy",
+                mend=f"{_INSTALL}; device='cpu' runs everything here",
+            )
+        )
+    import cupy
+
+    number = int(name.partition(":")[2] or 0)
+    count = cupy.cuda.runtime.getDeviceCount()
+    if number >= count:
+        raise DeviceError(
+            message(
+                f"device={name!r}: there {'is' if count == 1 else 'are'} {count} CUDA "
+                f"device{'' if count == 1 else 's'}",
+                need=f"a number below {count}",
+            )
+        )
+    return Device(number)

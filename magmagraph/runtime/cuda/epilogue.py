@@ -1,0 +1,138 @@
+"""A region that follows a product, computed on the product's tile: it never goes to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...graph import Node
+from ...region import Fold, Region
+from ...region_parts import indexed
+from ..numpy.codegen_text import indent
+from ..numpy.scalar import computing_type
+from .folding import FoldingCode
+from .kernels import RegionKernels
+from .shares import Shares
+from .small_gemm import FIRST_OF_EPILOGUE, Configuration, Epilogue
+
+__all__ = ["RegionEpilogue", "product_read"]
+
+
+def product_read(region: Region, parameter: int) -> Node | None:
+    """Return what a region reads of a parameter, where a tile of a product can stand for it.
+
+    It must read the whole parameter once, element by element, and run over its rows and columns.
+    """
+    reads = [n for n, access in region.accesses.items() if access.parameter == parameter]
+    if len(reads) != 1 or region.row or any(fold.row for fold in region.folds):
+        return None
+    (node,) = reads
+    access = region.accesses[node]
+    source = region.body.inputs[parameter]
+    if source.ndim != 2 or not all(view.op.alias for view in access.views):
+        return None
+    if node.shape != source.shape or source.dtype.name != "float32":
+        return None
+    wanted = {1: (1,), 2: (0, 1)}.get(region.depth)
+    if tuple(access.axes[: region.depth]) != wanted:
+        return None
+    if any(not output.element for output in region.outputs if not output.epilogue):
+        return None
+    if any(not fold.element or fold.kept != (1,) for fold in region.folds):
+        return None
+    return node
+
+
+class RegionEpilogue:
+    """The lines of a product's epilogue that compute a region.
+
+    Parameters
+    ----------
+    kernels
+        Of the region; those that end its sums are launched behind the product.
+    node
+        What `product_read` gave.
+    configuration
+        How the product is cut.
+    """
+
+    def __init__(
+        self, kernels: RegionKernels, node: Node, configuration: Configuration
+    ) -> None:
+        self.kernels = kernels
+        self.configuration = configuration
+        region = kernels.region
+        code = self.code = FoldingCode(region)
+        # The numbers of the kernels that end the sums come first: they share one list.
+        code.numbers = kernels.code.numbers
+        code.places = kernels.code.places
+        early = [n for n in code.walk.passes[0] if n.op.reduction is None]
+        top = code.define([n for n in early if n is not node], frozenset())
+        begin = [line for fold in region.folds for line in code.begin(fold)]
+        known = dict(code.scope)
+        code.scope[node] = "sum"
+        index = (
+            ["const idx i0 = row * n + column;"]
+            if region.depth == 1
+            else ["const idx i0 = row, i1 = column;"]
+        )
+        lines = [*index, *code.define(code.walk.passes[0])]
+        for fold in region.folds:
+            lines += code.take(fold, code.fold_name(fold), f"{code.fold_name(fold)}_at")
+        for output in region.outputs:
+            if not output.epilogue:
+                lines.append(code.write(output))
+        code.scope = known
+        end = [line for fold in region.folds for line in self._partial(fold)]
+        head = code.header("\n".join([*top, *begin, *lines, *end]), FIRST_OF_EPILOGUE)
+        shared = []
+        if region.folds:
+            shared.append("__shared__ double mg_buffer[256];")
+            if any(indexed(fold.node.op) for fold in region.folds):
+                shared.append("__shared__ int64_t mg_places[256];")
+        self.epilogue = Epilogue(
+            (*shared, *head, *top, *begin), tuple(lines), tuple(end)
+        )
+
+    def _partial(self, fold: Fold) -> list[str]:
+        """Return the lines that add up a column of a block's part of the tile, and write it."""
+        code, c = self.code, self.configuration
+        name, kind = code.fold_name(fold), computing_type(code.accumulator(fold))
+        parts = c.threads // c.columns
+        put = [f"(({kind} *)mg_buffer)[thread] = {name};"]
+        get = [f"{name} = ((const {kind} *)mg_buffer)[column];"]
+        other = f"column + part * {c.columns}"
+        inside = [f"const {kind} other = ((const {kind} *)mg_buffer)[{other}];"]
+        if indexed(fold.node.op):
+            put.append(f"mg_places[thread] = {name}_at;")
+            get.append(f"{name}_at = mg_places[column];")
+            inside.append(f"const int64_t other_at = mg_places[{other}];")
+        inside += code.join(fold, name, f"{name}_at", "other", "other_at")
+        line = f"blockIdx.y * {c.cluster} + blockIdx.z"
+        store = code.store_partial(fold, line, "i1", "i1 < n")
+        return [
+            "__syncthreads();",
+            *put,
+            "__syncthreads();",
+            f"if (thread < {c.columns}) {{",
+            *indent([
+                "const int column = thread;",
+                *get,
+                f"for (int part = 1; part < {parts}; part++) {{",
+                *indent(inside),
+                "}",
+                "const idx i1 = b_first + column;",
+                *store,
+            ]),
+            "}",
+        ]
+
+    def lines(self, m: int) -> int:
+        """Return how many lines of partial results the blocks write."""
+        return -(-m // self.configuration.rows) * self.configuration.cluster
+
+    def shares(self, sizes: Mapping[str, int], lines: int, m: int) -> Shares:
+        """Return the numbers of the region, and the launches that end its sums."""
+        shares = Shares(self.kernels, sizes, lines)
+        for position in range(len(self.kernels.region.folds)):
+            shares.used_lines[position] = self.lines(m)
+        return shares

@@ -1,0 +1,121 @@
+"""CUDA C that folds across threads: of a warp, of a block, and lines of what blocks folded."""
+
+from __future__ import annotations
+
+from ...region import Fold
+from ...region_parts import indexed
+from ..numpy.codegen_text import indent
+from ..numpy.scalar import computing_type
+from .vectors import VectorCode
+
+__all__ = ["FoldingCode"]
+
+
+class FoldingCode(VectorCode):
+    """Lines of CUDA C that join what several threads folded, in a fixed order."""
+
+    @property
+    def cross(self) -> list[Fold]:
+        """The folds across rows."""
+        return [fold for fold in self.region.folds if not fold.row]
+
+    def across_warp(self, fold: Fold, target: str = "", at: str = "") -> list[str]:
+        """Return the lines after which all lanes of a warp hold what they folded together."""
+        name = target or self.fold_name(fold)
+        place = at or f"{self.fold_name(fold)}_at"
+        kind = computing_type(self.accumulator(fold))
+        inside = [f"const {kind} other = mg_shuffle<{kind}>({name}, mask);"]
+        if indexed(fold.node.op):
+            inside.append(f"const int64_t other_at = mg_shuffle<int64_t>({place}, mask);")
+        inside += self.join(fold, name, place, "other", "other_at")
+        return [
+            "#pragma unroll",
+            "for (int mask = 16; mask; mask >>= 1) {",
+            *indent(inside),
+            "}",
+        ]
+
+    def across_parts(
+        self,
+        fold: Fold,
+        slot: str,
+        count: str,
+        first: str,
+        step: int,
+        writes: str = "",
+        name: str = "",
+    ) -> list[str]:
+        """Return the lines after which threads hold what those of several parts folded."""
+        name = name or self.fold_name(fold)
+        kind = computing_type(self.accumulator(fold))
+        at = indexed(fold.node.op)
+        put = [f"(({kind} *)mg_buffer)[{slot}] = {name};"]
+        get = [f"{name} = ((const {kind} *)mg_buffer)[{first}];"]
+        inside = [f"const {kind} other = ((const {kind} *)mg_buffer)[{first} + part * {step}];"]
+        if at:
+            put.append(f"mg_places[{slot}] = {name}_at;")
+            get.append(f"{name}_at = mg_places[{first}];")
+            inside.append(f"const int64_t other_at = mg_places[{first} + part * {step}];")
+        inside += self.join(fold, name, f"{name}_at", "other", "other_at")
+        if writes:
+            put = [f"if ({writes}) {{", *indent(put), "}"]
+        return [
+            "__syncthreads();",
+            *put,
+            "__syncthreads();",
+            *get,
+            f"for (int part = 1; part < {count}; part++) {{",
+            *indent(inside),
+            "}",
+        ]
+
+    def across_block(self, fold: Fold, thread: str, warps: str) -> list[str]:
+        """Return the lines after which all threads of a block hold what they folded together."""
+        lane, warp = f"({thread} & 31)", f"({thread} >> 5)"
+        return [
+            *self.across_warp(fold),
+            *self.across_parts(fold, warp, warps, "0", 1, writes=f"{lane} == 0"),
+        ]
+
+    def across_worker(self, fold: Fold) -> list[str]:
+        """Return the lines after which a worker's threads hold what they folded together."""
+        warp = "((threadIdx.y * blockDim.x + threadIdx.x) >> 5)"
+        lane = "((threadIdx.y * blockDim.x + threadIdx.x) & 31)"
+        across = self.across_parts(
+            fold, warp, "(blockDim.x * blockDim.y >> 5)", "0", 1, writes=f"{lane} == 0"
+        )
+        return [
+            *self.across_warp(fold),
+            "if (blockDim.x * blockDim.y > 32) {",
+            *indent(across),
+            "}",
+        ]
+
+    def line(self, fold: Fold, piece: int = 0) -> str:
+        """Return the address of the lines of a fold's partial results, or of their positions."""
+        position = self.position_of(fold)
+        kind = "int64_t" if piece else computing_type(self.accumulator(fold))
+        offset = self.number(f"{self.fold_name(fold)}_place{piece}", "fold_place", position, piece)
+        return f"(({kind} *)(workspace + {offset}))"
+
+    def line_length(self, fold: Fold) -> str:
+        """Return how many results one line has."""
+        position = self.position_of(fold)
+        return self.number(f"{self.fold_name(fold)}_length", "line_length", position)
+
+    def store_partial(
+        self,
+        fold: Fold,
+        line: str,
+        place: str,
+        condition: str,
+        name: str = "",
+    ) -> list[str]:
+        """Return the lines that write an accumulator into a line of partial results."""
+        name = name or self.fold_name(fold)
+        length = self.line_length(fold) if fold.kept else "1"
+        at = f"[(idx)({line}) * {length} + {place}]"
+        lines = [f"{self.line(fold)}{at} = {name};"]
+        if indexed(fold.node.op):
+            lines.append(f"{self.line(fold, 1)}{at} = {name}_at;")
+        return [f"if ({condition}) {{", *indent(lines), "}"]

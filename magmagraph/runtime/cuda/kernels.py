@@ -1,0 +1,212 @@
+"""CUDA C for one region: the kernels that compute it, and how they are launched.
+
+The iteration space of a region (see `magmagraph.region`) is given to threads in one of four ways:
+
+- *flat*: nothing is reduced but to single numbers. Threads take elements in turn.
+- *columns*: what is reduced lies across the innermost loop. Lanes of a warp take neighbouring
+  columns, the parts of a block and several blocks share the rows.
+- *rows*: each row is reduced, and passed over again, by the threads of a warp or a block.
+- *strips*: rows across the innermost loop, or rows shorter than a vector; lanes take rows side by
+  side.
+
+What is folded across rows goes into lines of partial results, one a worker, in the workspace; the
+block that is done last, or a second launch, adds the lines up, in a fixed order, and computes what
+depends on them. So results do not depend on which block ran when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from ...region import Region
+from ...region_walk import Walk, late_groups
+from ..numpy.codegen_text import indent
+from .binding import KEEPING_THREADS, MAX_THREADS, THREADS
+from .columns import Columns
+from .element import Unsupported
+from .ends import Ends
+from .flat import flat
+from .folding import FoldingCode
+from .rows import Workers
+from .shares import WIDE, Launch, Shares
+
+__all__ = ["RegionKernels"]
+
+
+class RegionKernels:
+    """The kernels of one region.
+
+    Attributes
+    ----------
+    key
+        A hash of the text: regions of one structure have the same.
+    source
+        The kernels; ``idx`` is the type of positions, ``mg_kernel`` stands for their names.
+    suffixes
+        How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
+        whole, ``k4`` keeps rows in registers, ``end``, ``join`` and ``late`` end sums.
+    way
+        Which of the four ways.
+    widths
+        How many neighbours are moved at a time: one, and as many as 16 bytes hold.
+    direct, keeps
+        Whether there are kernels that compute columns whole, or keep rows.
+    joined
+        Whether one launch can end all sums.
+
+    Raises
+    ------
+    Unsupported
+        No way of the four fits.
+    """
+
+    refusals = (Unsupported,)
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.code = FoldingCode(region)
+        self.inner = region.depth - 1
+        self.cross = self.code.cross
+        self.outer = region.outer
+        self.widths: tuple[int, ...] = (1,)
+        self.kept_loops: list[int] = []
+        self.gone_loops: list[int] = []
+        self.way = self._way()
+        self.suffixes: list[str] = []
+        self.direct = self.way == "columns" and self._columns().can_be_whole()
+        self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
+        self._ends = Ends(self.code)
+        self.joined = bool(self.cross) and self._ends.can_be_joined()
+        parts = [self._main(width) for width in self.widths]
+        if self.direct:
+            parts += [self._whole(width) for width in self.widths]
+        if self.keeps:
+            parts.append(self._keeping(self.widths[-1]))
+        if self.cross:
+            parts += self._finish()
+        self.source = "\n".join(parts)
+        self.key = hashlib.sha256(self.source.encode()).hexdigest()[:16]
+
+    def _way(self) -> str:
+        region = self.region
+        if not region.depth and region.loops:
+            raise Unsupported("nothing runs over its axes before the end")
+        if not region.row:
+            kept = {frozenset(fold.kept) for fold in self.cross} - {frozenset()}
+            self.widths = tuple(sorted({1, self._width()}))
+            if not kept:
+                return "flat"
+            if len(kept) > 1 or self.inner not in next(iter(kept)):
+                raise Unsupported("sums across rows keep different axes")
+            self.kept_loops = sorted(next(iter(kept)))
+            self.gone_loops = [i for i in range(region.depth) if i not in self.kept_loops]
+            return "columns"
+        for fold in self.cross:
+            kept_row = set(fold.kept) & region.row
+            if fold.element and kept_row and kept_row != region.row:
+                raise Unsupported("a sum across rows keeps some of a row's axes")
+        if region.strip:
+            return "strips"
+        self.widths = tuple(sorted({1, self._width()}))
+        return "rows"
+
+    def _width(self) -> int:
+        """Return how many neighbours fill 16 bytes of the widest operand."""
+        sizes = [n.dtype.itemsize for n in self.region.accesses if self.code.moves(n)]
+        sizes += [o.node.dtype.itemsize for o in self.region.outputs if not o.epilogue]
+        return max(1, min(8, 16 // max(sizes, default=16)))
+
+    # ---- Kernels
+
+    def _columns(self) -> Columns:
+        return Columns(self.code, self.kept_loops, self.gone_loops)
+
+    def _main(self, width: int) -> str:
+        self.code.scope = {}
+        if self.way == "flat":
+            body = flat(self.code, width)
+        elif self.way == "columns":
+            body = self._columns().main(width)
+        else:
+            body = Workers(self.code, self.way == "strips", width).main()
+        return self._kernel(f"v{width}", [*body, *self._tail()], self._most_threads())
+
+    def _whole(self, width: int) -> str:
+        self.code.scope = {}
+        return self._kernel(f"d{width}", self._columns().main(width, whole=True), MAX_THREADS)
+
+    def _keeping(self, width: int) -> str:
+        self.code.scope = {}
+        again, self.code.walk = self.code.walk, Walk(self.region)
+        body = Workers(self.code, False, width, keeps=True).main()
+        self.code.walk = again
+        return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS)
+
+    def _most_threads(self) -> int:
+        return THREADS if self.way == "flat" else MAX_THREADS
+
+    def _tail(self) -> list[str]:
+        return self._ends.tail() if self.cross else []
+
+    def _finish(self) -> list[str]:
+        """Return the kernels that add up lines of partial results, and use them."""
+        ends = self._ends
+        if self.joined:
+            return [self._kernel("end", ends.joined(), MAX_THREADS)]
+        texts = []
+        for position, fold in enumerate(self.region.folds):
+            if not fold.row:
+                texts.append(self._kernel(f"join{position}", ends.join(fold), MAX_THREADS))
+        for position, outputs in enumerate(late_groups(self.region)):
+            texts.append(self._kernel(f"late{position}", ends.late(outputs), THREADS))
+        return texts
+
+    def _kernel(self, suffix: str, body: Sequence[str], threads: int) -> str:
+        self.suffixes.append(suffix)
+        text = "\n".join(body)
+        shared = []
+        if "mg_buffer" in text:
+            shared.append(f"__shared__ double mg_buffer[{MAX_THREADS}];")
+        if "mg_places" in text:
+            shared.append(f"__shared__ int64_t mg_places[{MAX_THREADS}];")
+        head = ["const int64_t *v = arguments.v;", *shared, *self.code.header(text, 0)]
+        return "\n".join(
+            [
+                f'extern "C" __global__ void __launch_bounds__({threads}) mg_kernel_{suffix}'
+                "(const __grid_constant__ mg_arguments arguments)",
+                "{",
+                *indent([*head, *body]),
+                "}",
+                "",
+            ]
+        )
+
+    # ---- Launches
+
+    def launches(
+        self, sizes: Mapping[str, int], lines: int, counter: int = 0
+    ) -> tuple[list[Launch], bool]:
+        """Return the launches for given sizes, and whether positions need 64 bits.
+
+        Parameters
+        ----------
+        sizes
+            The size of every dimension.
+        lines
+            For how many workers the workspace was planned.
+        counter
+            The address of a zero, 4 bytes, that only these launches use.
+        """
+        shares = Shares(self, sizes, lines)
+        shares.counter = counter
+        made = [shares.main()]
+        if self.cross and not shares.straight and not shares.tail:
+            made += shares.finish()
+        numbers = tuple(shares.numbers())
+        result = [
+            Launch(f"{self.key}_{suffix}", grid, block, numbers)
+            for suffix, grid, block in made
+            if grid[0]
+        ]
+        return result, shares.elements > WIDE

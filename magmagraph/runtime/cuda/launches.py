@@ -1,0 +1,340 @@
+"""What launches a step: its kernels, copies and products, with arguments that never change."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...config import config
+from ...plan import Place, Step, Value
+from ..numpy.cells import bodies_of, shape_of
+from . import gemm
+from .epilogue import RegionEpilogue
+from .fused import Modules, kernels_of
+from .kernels import RegionKernels
+from .memory import DEVICE_TO_DEVICE, PlanMemory
+from .merge import Merge
+from .products import driver, launcher, load, trial
+from .segments import Launcher
+from .shares import Launch
+from .small_gemm import SmallProduct, plain_epilogue
+from .streams import Range, Touched
+
+__all__ = ["StepLaunches", "Unit"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Kernels that are launched together, and the memory that they touch."""
+
+    launch: Launcher
+    touched: Touched
+
+
+class StepLaunches:
+    """Makes the launches of a plan's steps.
+
+    Parameters
+    ----------
+    memory
+        Of the plan.
+    modules
+        The kernels of the device.
+    stream
+        On which products are timed.
+    """
+
+    def __init__(self, memory: PlanMemory, modules: Modules, stream: Any) -> None:
+        self.memory, self.modules, self.stream = memory, modules, stream
+        self.plan, self.device = memory.plan, memory.device
+
+    def step(self, step: Step) -> list[Unit] | None:
+        """Return what launches a step, or None where its array expression has to run."""
+        if step.kernel == "fused":
+            return self._fused(step)
+        launch: Launcher | None = None
+        if step.kernel == "copy":
+            launch = self._copy(step)
+        elif step.kernel == "gemm" and gemm.available():
+            launch = self._gemm(step)
+        elif step.kernel == "gemv" and gemm.available():
+            launch = self._gemv(step)
+        return None if launch is None else [Unit(launch, self.memory.touched(step))]
+
+    def with_product(self, step: Step, merge: Merge) -> list[Unit] | None:
+        """Return what launches a fused step together with the product that it reads."""
+        memory, lines = self.memory, self.plan.threads
+        m, n, k = merge.sizes
+        epilogue = RegionEpilogue(merge.kernels, merge.node, merge.configuration)
+        if merge.kernels.cross and epilogue.lines(m) > lines:
+            raise AssertionError("a product's blocks have more lines than were planned")
+        attrs = merge.product.node.attrs
+        transpose_a, transpose_b = attrs["transpose_a"], attrs["transpose_b"]
+        product = SmallProduct(
+            merge.configuration, transpose_a, transpose_b,
+            (m if transpose_a else k) % 4 == 0, (k if transpose_b else n) % 4 == 0,
+            epilogue.epilogue,
+        )
+        others = self._fused(step, without=merge.body)
+        if others is None:
+            return None
+        body = self._bodies(step)[merge.body]
+        (function,) = load(self.device, [product])
+        shares = epilogue.shares(memory.sizes, lines, m)
+        a, b = (memory.at(value) for value in merge.product.inputs[:2])
+        words = np.array([a, b, 0, 0, 0, 0, m, n, k, *body.words, *shares.numbers()], np.int64)
+        memory.keep.append(words)
+        factors = memory.ranges(merge.product.inputs)
+        made = [
+            Unit(
+                launcher(function, product, m, n, words),
+                Touched((*factors, *body.read), (*body.early, *body.workspace)),
+            )
+        ]
+        ends = [
+            self._launch(address, launch, [*body.words, *launch.numbers])
+            for address, launch in self.modules.ends(merge.kernels, shares)
+        ]
+        if ends:
+            # What runs behind the product needs not wait for the end of its sums.
+            touched = Touched((*body.read, *body.early, *body.workspace), body.late)
+            made.append(Unit(_together(ends), touched))
+        return [*made, *others]
+
+    # ---- Fused steps
+
+    def _bodies(self, step: Step) -> list[_Body]:
+        """Return the operands of each body of a fused step."""
+        memory, found = self.memory, []
+        at = to = 0
+        workspace = 0 if step.workspace is None else memory.address[step.workspace]
+        for body in bodies_of(step):
+            kernels = kernels_of(body)
+            taken, made = len(body.inputs), len(body.outputs)
+            inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + made]
+            at, to = at + taken, to + made
+            # Bodies of one step have workspaces of their own, one behind the other.
+            size = 0
+            if kernels is not None:
+                size = dims.evaluate(kernels.region.workspace(self.plan.threads), memory.sizes)
+            pointers = [memory.at(value) for value in (*inputs, *outputs)]
+            late = {o.position for o in kernels.region.outputs if o.epilogue} if kernels else set()
+            found.append(
+                _Body(
+                    kernels,
+                    [*pointers, workspace],
+                    memory.ranges(inputs),
+                    memory.ranges([v for i, v in enumerate(outputs) if i not in late]),
+                    memory.ranges([v for i, v in enumerate(outputs) if i in late]),
+                    ((workspace, workspace + size),) if size else (),
+                )
+            )
+            workspace += size
+        return found
+
+    def _fused(self, step: Step, without: int = -1) -> list[Unit] | None:
+        """Return what launches the bodies of a fused step, but for one that a product computes."""
+        launches: list[Launcher] = []
+        touched: list[_Body] = []
+        for number, body in enumerate(self._bodies(step)):
+            if number == without:
+                continue
+            if body.kernels is None:
+                return None
+            try:
+                bound = self.modules.bind(
+                    body.kernels, self.memory.sizes, self.plan.threads, self.memory.counter()
+                )
+            except body.kernels.refusals:
+                return None
+            touched.append(body)
+            launches += [
+                self._launch(function, launch, [*body.words, *launch.numbers])
+                for function, launch in bound
+            ]
+        if not launches:
+            return []
+        read = tuple(place for body in touched for place in body.read)
+        written = tuple(
+            place for body in touched for place in (*body.early, *body.late, *body.workspace)
+        )
+        return [Unit(_together(launches), Touched(read, written))]
+
+    def _launch(self, function: int, launch: Launch, words: list[int]) -> Launcher:
+        """Return what launches a kernel with arguments that never change."""
+        held = np.array(words, dtype=np.int64)
+        pointer = (ctypes.c_void_p * 1)(held.ctypes.data)
+        self.memory.keep += [held, pointer]
+        address = ctypes.addressof(pointer)
+        (gx, gy, gz), (bx, by, bz) = launch.grid, launch.block
+        kernel = driver().launchKernel
+
+        def run(stream: Any) -> None:
+            kernel(function, gx, gy, gz, bx, by, bz, 0, stream.ptr, address, 0)
+
+        return run
+
+    def _copy(self, step: Step) -> Launcher:
+        source, target = step.inputs[0], step.outputs[0]
+        count = int(source.type.bytes)
+        runtime = self.device.cupy.cuda.runtime
+        arguments = (self.memory.at(target), self.memory.at(source), count, DEVICE_TO_DEVICE)
+
+        def copy(stream: Any) -> None:
+            if count:
+                runtime.memcpyAsync(*arguments, stream.ptr)
+
+        return copy
+
+    # ---- Products
+
+    def _scalars(self, step: Step, first: int) -> tuple[Value | None, Value | None, Value | None]:
+        """Return alpha, C and beta of a product whose matrices are the `first` operands."""
+        rest = list(step.inputs[first:])
+        alpha = rest.pop(0) if step.node.attrs["scaled"] else None
+        c, beta = rest if step.node.attrs["accumulate"] else (None, None)
+        return alpha, c, beta
+
+    def _product(
+        self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
+    ) -> tuple[Any, int, int, int]:
+        """Return a product and the addresses of alpha, C and beta."""
+        alpha, c, beta = self._scalars(step, first)
+        fixed = [self._fixed(value) for value in (alpha, beta)]
+        dynamic = any(
+            value is not None and number is None
+            for value, number in zip((alpha, beta), fixed, strict=True)
+        )
+        shape = gemm.Shape(
+            m, n, k, dtype.name, accumulate=c is not None, device_scalars=dynamic, **more
+        )
+        product = gemm.plan_product(
+            self.device, shape, self.device.scratch(self.stream), config.tuning
+        )
+        if dynamic:
+            ones = self.device.cupy.array([1, 0], product.scalar)
+            self.memory.keep.append(ones)
+            one, zero = ones.data.ptr, ones.data.ptr + product.scalar.itemsize
+            pair = (
+                self.memory.at(alpha) if alpha is not None else one,
+                self.memory.at(beta) if beta is not None else zero,
+            )
+        else:
+            numbers = [
+                np.array([default if number is None else number], product.scalar)
+                for number, default in zip(fixed, (1, 0), strict=True)
+            ]
+            self.memory.keep += numbers
+            pair = (numbers[0].ctypes.data, numbers[1].ctypes.data)
+        return product, pair[0], self.memory.at(c), pair[1]
+
+    def _fixed(self, value: Value | None) -> float | None:
+        """Return a scalar that is a constant of the plan."""
+        if value is None or self.plan.slots[value.slot].place is not Place.CONSTANT:
+            return None
+        held = self.plan.slots[value.slot].owner.attrs.get("value")
+        return None if held is None else float(held.reshape(-1)[0])
+
+    def _gemm(self, step: Step) -> Launcher | None:
+        a, b = step.inputs[:2]
+        out = step.outputs[0]
+        attrs = step.node.attrs
+        *batch, m, n = shape_of(out.type)
+        k = shape_of(a.type)[-2 if attrs["transpose_a"] else -1]
+        count = math.prod(batch)
+        if not (m and n and k and count):
+            return None
+        if not batch:
+            generated = self._generated(step, m, n, k)
+            if generated is not None:
+                return generated
+        strides = (
+            m * k if len(a.type.shape) > 2 else 0,
+            k * n if len(b.type.shape) > 2 else 0,
+            m * n,
+        )
+        product, alpha, c, beta = self._product(
+            out.type.dtype, m, n, k, step, 2,
+            transpose_a=attrs["transpose_a"], transpose_b=attrs["transpose_b"],
+            batch=count, strides=strides if count > 1 else (0, 0, 0),
+        )
+        at = self.memory.at
+        return self._call(product, at(a), at(b), c, at(out), alpha, beta)
+
+    def _generated(self, step: Step, m: int, n: int, k: int) -> Launcher | None:
+        """Return what launches a generated product, where it is faster than the library's."""
+        attrs, at = step.node.attrs, self.memory.at
+        if step.outputs[0].type.dtype != np.float32:
+            return None
+        flags = attrs["transpose_a"], attrs["transpose_b"]
+        measured = trial(self.device, m, n, k, *flags)
+        if measured.configuration is None or measured.generated >= measured.library:
+            return None
+        product = SmallProduct(
+            measured.configuration, *flags, (m if flags[0] else k) % 4 == 0,
+            (k if flags[1] else n) % 4 == 0,
+            plain_epilogue(attrs["scaled"], attrs["accumulate"]),
+        )
+        (function,) = load(self.device, [product])
+        alpha, c, beta = self._scalars(step, 2)
+        a, b = step.inputs[:2]
+        words = np.array(
+            [at(a), at(b), at(step.outputs[0]), at(c), at(alpha), at(beta), m, n, k], np.int64
+        )
+        self.memory.keep.append(words)
+        return launcher(function, product, m, n, words)
+
+    def _gemv(self, step: Step) -> Launcher | None:
+        x, out = step.inputs[0], step.outputs[0]
+        m, n = shape_of(x.type)
+        if not (m and n):
+            return None
+        columns = step.node.attrs["axis"] == 0
+        dtype = out.type.dtype
+        length = m if columns else n
+        ones = self.device.cupy.ones(length, dtype)
+        self.memory.keep.append(ones)
+        product, alpha, c, beta = self._product(
+            dtype, n if columns else m, 1, length, step, 1,
+            transpose_a=columns, transpose_b=False,
+        )
+        at = self.memory.at
+        return self._call(product, at(x), ones.data.ptr, c, at(out), alpha, beta)
+
+    def _call(
+        self, product: Any, a: int, b: int, c: int, out: int, alpha: int, beta: int
+    ) -> Launcher:
+        device = self.device
+
+        def run(stream: Any) -> None:
+            scratch = device.scratch(stream)  # each stream has one of its own
+            product.launch(a, b, c, out, alpha, beta, scratch, stream.ptr)
+
+        return run
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One body of a fused step: its kernels, the first words of their arguments, its memory."""
+
+    kernels: RegionKernels | None
+    words: list[int]
+    read: tuple[Range, ...]
+    early: tuple[Range, ...]  # what the main kernel writes
+    late: tuple[Range, ...]  # what is written when sums have ended
+    workspace: tuple[Range, ...]
+
+
+def _together(launches: list[Launcher]) -> Launcher:
+    """Return what launches some kernels one after the other."""
+
+    def run(stream: Any) -> None:
+        for launch in launches:
+            launch(stream)
+
+    return launches[0] if len(launches) == 1 else run

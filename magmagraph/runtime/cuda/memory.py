@@ -1,0 +1,174 @@
+"""Memory of plans on a CUDA device: an arena, copies of variables, feeds and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...plan import Place, Plan, Slot, Step, Value
+from ...state import State
+from ..numpy.cells import shape_of
+from .streams import Range, Touched
+
+__all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]
+
+HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+
+
+class VariableCopy:
+    """A variable's buffer on a device, at one address for as long as the variable lives.
+
+    Attributes
+    ----------
+    buffer
+        The bytes, as a CuPy array.
+    version
+        That of the variable's value which it holds.
+    """
+
+    def __init__(self, device: Any, state: State) -> None:
+        self.device = device
+        with device:
+            self.buffer = device.empty(max(1, state.held.nbytes))
+        self.version = -1
+
+    @property
+    def address(self) -> int:
+        """The device address."""
+        return int(self.buffer.data.ptr)
+
+    def fetch(self, target: np.ndarray) -> None:
+        """Write the value into an array of the host, when all that computes it is done."""
+        runtime = self.device.cupy.cuda.runtime
+        with self.device:
+            stream = self.device.stream
+            stream.synchronize()
+            runtime.memcpy(target.ctypes.data, self.address, target.nbytes, DEVICE_TO_HOST)
+
+
+def copy_of(device: Any, state: State) -> VariableCopy:
+    """Return a variable's copy on a device, made where there is none yet."""
+    name = f"cuda:{device.number}"
+    known = state.copies.get(name)
+    if known is None:
+        known = state.copies[name] = VariableCopy(device, state)
+    assert isinstance(known, VariableCopy)
+    return known
+
+
+def upload(device: Any, state: State, copy: VariableCopy) -> None:
+    """Bring a stale copy up to date; the variable may have been written anywhere."""
+    if copy.version == state.version:
+        return
+    data = state.data
+    if data.nbytes:
+        stream = device.stream
+        # From memory that is not pinned this returns when the bytes have been taken.
+        device.cupy.cuda.runtime.memcpyAsync(
+            copy.address, data.ctypes.data, data.nbytes, HOST_TO_DEVICE, stream.ptr
+        )
+    copy.version = state.version
+
+
+class PlanMemory:
+    """The memory of a plan bound to sizes: an address for every slot, for as long as it lives.
+
+    Attributes
+    ----------
+    address
+        Of each slot.
+    states
+        The variables that the plan reads or writes, with their copies here.
+    keep
+        What launches point to.
+    """
+
+    def __init__(self, device: Any, plan: Plan) -> None:
+        self.device, self.plan = device, plan
+        self.sizes = plan.sizes or {}
+        self.keep: list[Any] = []
+        self.address = [0] * len(plan.slots)
+        self.states: list[tuple[State, VariableCopy]] = []
+        self._blocks: dict[int, Any] = {}
+        self._arena = device.empty(max(1, plan.arena or 0))
+        types = self._types()
+        for slot in plan.slots:
+            self._place(slot, types)
+
+    def _types(self) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        for step in self.plan.steps:
+            for value in (*step.inputs, *step.outputs):
+                found.setdefault(value.slot, value.type)
+        for value in self.plan.fetches:
+            found.setdefault(value.slot, value.type)
+        return found
+
+    def _place(self, slot: Slot, types: dict[int, Any]) -> None:
+        """Give a slot its address."""
+        if slot.place is Place.ARENA:
+            self.address[slot.index] = self._arena.data.ptr + slot.offset
+        elif slot.place is Place.STATE:
+            copy = copy_of(self.device, slot.owner)
+            self.states.append((slot.owner, copy))
+            self.address[slot.index] = copy.address
+            self._blocks[slot.index] = copy.buffer
+        elif slot.place is Place.CONSTANT:
+            attrs = slot.owner.attrs
+            value = attrs.get("value")
+            if value is None:
+                value = np.asarray(dims.evaluate(attrs["dim"], self.sizes), dtype=np.int64)
+            raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            held = self.device.empty(max(1, raw.size))
+            if raw.size:
+                held.set(raw)
+            self._blocks[slot.index] = held
+            self.address[slot.index] = held.data.ptr
+        else:
+            type_ = types.get(slot.index)
+            held = self.device.empty(max(1, 0 if type_ is None else int(type_.bytes)))
+            self._blocks[slot.index] = held
+            self.address[slot.index] = held.data.ptr
+
+    def at(self, value: Value | None) -> int:
+        """Return a value's address, 0 for none."""
+        return 0 if value is None else self.address[value.slot]
+
+    def view(self, value: Value) -> Any:
+        """Return a value as a CuPy array."""
+        cupy = self.device.cupy
+        slot = self.plan.slots[value.slot]
+        block = self._arena if slot.place is Place.ARENA else self._blocks[value.slot]
+        start = slot.offset or 0 if slot.place is Place.ARENA else 0
+        count = int(value.type.bytes)
+        raw = block[start : start + count]
+        if not count:
+            return cupy.empty(shape_of(value.type), value.type.dtype)
+        return raw.view(value.type.dtype).reshape(shape_of(value.type))
+
+    def ranges(self, values: Sequence[Value]) -> tuple[Range, ...]:
+        """Return the addresses of values that have any."""
+        found = []
+        for value in values:
+            start, count = self.address[value.slot], int(value.type.bytes)
+            if count:
+                found.append((start, start + count))
+        return tuple(found)
+
+    def touched(self, step: Step) -> Touched:
+        """Return the memory that a step reads and writes."""
+        written = self.ranges(step.outputs)
+        if step.workspace is not None:
+            start = self.address[step.workspace]
+            size = self.plan.slots[step.workspace].size
+            written = (*written, (start, start + dims.evaluate(size, self.sizes)))
+        return Touched(self.ranges(step.inputs), written)
+
+    def counter(self) -> int:
+        """Return the address of a zero that one launch alone counts with."""
+        held = self.device.cupy.zeros(1, np.uint32)
+        self.keep.append(held)
+        return int(held.data.ptr)

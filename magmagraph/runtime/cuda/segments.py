@@ -1,0 +1,152 @@
+"""Runs of steps on a stream: captured as one graph, or array expressions through CuPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import MagmagraphError
+from ...plan import Step
+from .streams import Touched, assign, dependencies
+
+__all__ = ["Interpreted", "Launcher", "Segment"]
+
+PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
+
+Launcher = Callable[[Any], None]  # puts a step's kernels on a stream
+
+
+class Segment:
+    """Steps that follow one another and are launched as one captured graph.
+
+    The first run launches them one by one, in order, on one stream; the second captures them on
+    several streams, where only those wait for each other that touch the same memory.
+
+    Attributes
+    ----------
+    launches
+        What puts kernels on a stream.
+    touched, numbers
+        The memory that each touches, and the step of the plan that it belongs to.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.launches: list[Launcher] = []
+        self.touched: list[Touched] = []
+        self.numbers: list[int] = []
+        self.graph: Any = None
+        self.runs = 0
+
+    def add(self, launch: Launcher, touched: Touched, number: int) -> None:
+        """Put kernels of a step of the plan behind what is there."""
+        self.launches.append(launch)
+        self.touched.append(touched)
+        self.numbers.append(number)
+
+    def extend(self, other: Segment) -> None:
+        """Put all of another segment behind what is there."""
+        self.launches += other.launches
+        self.touched += other.touched
+        self.numbers += other.numbers
+
+    def run(self) -> None:
+        """Launch the steps: one by one at first, then as a graph."""
+        if self.graph is not None:
+            self.graph.launch(self.device.stream)
+            return
+        stream = self.device.stream
+        if self.runs and len(self.launches) > 1:
+            self._branch()
+            with stream:
+                stream.begin_capture()
+                try:
+                    self._capture()
+                finally:
+                    self.graph = stream.end_capture()
+            self.graph.launch(stream)
+            return
+        self.runs += 1
+        for launch in self.launches:
+            launch(stream)
+
+    def time(self, taken: list[int]) -> None:
+        """Launch the steps one by one, and add the nanoseconds of each to its place."""
+        device, stream = self.device, self.device.stream
+        event = device.cupy.cuda.Event
+        # The device waits until all is queued, so that no launch is waited for in between.
+        device.pause(stream, PAUSE * (1 + len(self.launches)))
+        marks = [event() for _ in range(len(self.launches) + 1)]
+        marks[0].record(stream)
+        for launch, mark in zip(self.launches, marks[1:], strict=True):
+            launch(stream)
+            mark.record(stream)
+        marks[-1].synchronize()
+        for number, begin, end in zip(self.numbers, marks[:-1], marks[1:], strict=True):
+            milliseconds = device.cupy.cuda.get_elapsed_time(begin, end)
+            taken[number] += round(milliseconds * 1e6)
+
+    def _branch(self) -> None:
+        """Choose a stream for each step; nothing may be allocated while they are captured."""
+        device = self.device
+        self.waits = dependencies(self.touched)
+        self.chosen = assign(self.waits)
+        self.streams = [self.device.stream, *device.beside(max(self.chosen, default=0))]
+        for stream in self.streams:
+            device.scratch(stream)
+
+    def _capture(self) -> None:
+        """Put every step on its stream, behind what it waits for."""
+        waits, chosen, streams = self.waits, self.chosen, self.streams
+        event = self.device.cupy.cuda.Event
+        begun = event(disable_timing=True)
+        begun.record(streams[0])
+        needed = {
+            other for step, before in enumerate(waits) for other in before
+            if chosen[other] != chosen[step]
+        }
+        done: dict[int, Any] = {}
+        entered = {0}
+        for number, launch in enumerate(self.launches):
+            stream = streams[chosen[number]]
+            if chosen[number] not in entered:
+                entered.add(chosen[number])
+                stream.wait_event(begun)
+            for other in sorted(waits[number]):
+                if chosen[other] != chosen[number]:
+                    stream.wait_event(done[other])
+            launch(stream)
+            if number in needed:
+                done[number] = event(disable_timing=True)
+                done[number].record(stream)
+        for number in sorted(entered - {0}):
+            ended = event(disable_timing=True)
+            ended.record(streams[number])
+            streams[0].wait_event(ended)
+
+
+class Interpreted:
+    """A step that runs as its array expression, through CuPy."""
+
+    def __init__(self, device: Any, run: Callable[[], None], step: Step, number: int) -> None:
+        self._device, self._run = device, run
+        self.node = step.node
+        self.number = number
+
+    def run(self) -> None:
+        """Compute the step."""
+        try:
+            self._run()
+        except MagmagraphError as error:
+            error.node = self.node
+            raise
+
+    def time(self, taken: list[int]) -> None:
+        """Compute the step, and add its nanoseconds, with those of the host, to its place."""
+        stream = self._device.stream
+        stream.synchronize()
+        began = time.perf_counter_ns()
+        self.run()
+        stream.synchronize()
+        taken[self.number] += time.perf_counter_ns() - began

@@ -1,0 +1,236 @@
+"""How the work of a region is shared out to blocks and threads, for given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...region_walk import late_groups
+from .binding import (
+    ENTRIES,
+    KEEPING_THREADS,
+    LANES,
+    MAX_THREADS,
+    MULTIPROCESSORS,
+    PARTS,
+    THREADS,
+    CudaBinding,
+)
+from .element import Unsupported
+
+if TYPE_CHECKING:
+    from .kernels import RegionKernels
+
+__all__ = ["WIDE", "Grid", "Launch", "Shares"]
+
+WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
+QUICK = 1 << 13  # partial results and elements that one block is done with soon
+MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
+ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel: its name, its grid and block, and arguments behind the operands."""
+
+    kernel: str
+    grid: Grid
+    block: Grid
+    numbers: tuple[int, ...]
+
+
+class Shares(CudaBinding):
+    """How the work of a region is shared out for given sizes.
+
+    Parameters
+    ----------
+    kernels
+        Of the region.
+    sizes
+        The size of every dimension.
+    lines
+        For how many workers the workspace was planned.
+    """
+
+    def __init__(self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int) -> None:
+        super().__init__(kernels.region, sizes, lines)
+        self.kernels = kernels
+        inner = kernels.inner
+        most = kernels.widths[-1]
+        self.vector = self.vector_width(inner, most) if inner >= 0 and most > 1 else 1
+        self.used_lines: dict[int, int] = {}
+
+    # ---- Asked for by name
+
+    def groups(self, width: int) -> int:
+        """Return how many vectors the region has."""
+        return self.product(*range(self.region.depth)) // width
+
+    def row_groups(self, width: int) -> int:
+        """Return how many vectors a row has."""
+        return self.product(*self.region.row) // width
+
+    def strips_of(self, width: int) -> int:
+        """Return how many warps' widths the innermost loop has."""
+        return -(-self.extents[self.kernels.inner] // (LANES * width))
+
+    def row_items(self, width: int) -> int:
+        """Return how many rows, or strips of rows, workers take."""
+        kernels = self.kernels
+        count = self.product(*(i for i in kernels.outer if i != kernels.inner or not self._strip))
+        return count * (self.strips_of(1) if self._strip else 1)
+
+    @property
+    def _strip(self) -> bool:
+        return self.kernels.way == "strips"
+
+    def line_count(self, position: int) -> int:
+        """Return how many lines of partial results a fold has."""
+        return self.used_lines[position]
+
+    def numbers(self) -> list[int]:
+        """Return what the kernels are told, in order."""
+        return [self.number(what, where) for what, where in self.kernels.code.numbers]
+
+    # ---- Shares
+
+    keeps = False  # whether threads keep what they read of a row
+    straight = False  # whether the main kernel has columns whole, and computes everything
+    tail = False  # whether the block that is done last computes the rest
+    _beside = 1  # blocks beside each other that have a partial result of no axes each
+    counter = 0  # the address at which blocks that are done are counted
+
+    def counter_address(self) -> int:
+        """Return where blocks that are done are counted."""
+        return self.counter
+
+    def ends_itself(self) -> int:
+        """Return 1 where the block that is done last ends the sums, else 0."""
+        return int(self.tail)
+
+    def _is_quick(self) -> bool:
+        """Return whether one block ends the sums faster than launches of their own."""
+        work = 0
+        for position, fold in enumerate(self.region.folds):
+            if not fold.row:
+                work += self.used_lines[position] * (
+                    self.line_length(position) if fold.kept else 1
+                )
+        for outputs in late_groups(self.region):
+            work += self.product(*self.region.values[outputs[0].node].shape_loops)
+        return work <= QUICK
+
+    def main(self) -> tuple[str, Grid, Grid]:
+        """Return the main launch: the end of the kernel's name, its grid and its block."""
+        ways = {
+            "flat": self._flat,
+            "columns": self._columns,
+            "rows": self._rows,
+            "strips": self._strips,
+        }
+        grid, block, workers = ways[self.kernels.way]()
+        for position, fold in enumerate(self.region.folds):
+            if not fold.row:
+                single = workers if fold.kept else workers * self._beside
+                self.used_lines[position] = single
+        self.tail = bool(self.used_lines) and not self.straight and self._is_quick()
+        kind = "d" if self.straight else "k" if self.keeps else "v"
+        return f"{kind}{self.vector}", grid, block
+
+    def _flat(self) -> tuple[Grid, Grid, int]:
+        groups = self.groups(self.vector) if self.region.depth else 1
+        needed = -(-groups // THREADS)
+        most = MOST_BLOCKS
+        if self.region.folds:
+            most = min(self.lines * ENTRIES, MULTIPROCESSORS * 4)
+        blocks = max(1 if self.region.folds else 0, min(needed, most))
+        return (blocks, 1, 1), (THREADS, 1, 1), blocks
+
+    def _columns(self) -> tuple[Grid, Grid, int]:
+        kernels = self.kernels
+        around = self.product(*kernels.kept_loops[:-1])
+        if around * self.strips_of(1) <= 2 * MULTIPROCESSORS:
+            self.vector = 1  # more blocks, rather than wider reads
+        columns = around * self.strips_of(self.vector)
+        rows = self.product(*kernels.gone_loops)
+        parts = min(32, _power(rows))
+        wanted = -(-MULTIPROCESSORS * 2048 // max(1, columns * LANES * parts))
+        most = min(self.lines, self.lines * ENTRIES // max(1, columns)) or 1
+        if all(fold.kept for fold in kernels.cross):
+            most = self.lines
+        elif columns > self.lines * ENTRIES:
+            raise Unsupported("more columns than lines for a sum of all")
+        chunks = max(1, min(wanted, most, -(-rows // (4 * parts))))
+        self._beside = columns
+        if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):
+            self.straight, chunks = True, 1
+        return (columns, chunks, 1), (LANES, parts, 1), chunks
+
+    def _rows(self) -> tuple[Grid, Grid, int]:
+        groups = self.row_groups(self.vector)
+        items = self.row_items(self.vector)
+        kernels = self.kernels
+        widest = self.vector == kernels.widths[-1]
+        self.keeps = kernels.keeps and widest and groups <= PARTS * KEEPING_THREADS
+        most = KEEPING_THREADS if self.keeps else MAX_THREADS
+        threads = LANES
+        while threads < most and threads * PARTS < groups:
+            threads *= 2
+        beside = 8 if threads == LANES else 1
+        return self._worker_grid(items, (threads, 1, beside))
+
+    def _strips(self) -> tuple[Grid, Grid, int]:
+        rows = self.product(*self.region.row)
+        items = self.row_items(1)
+        if items < MULTIPROCESSORS:
+            parts = min(32, _power(rows))  # few rows: their elements are shared out
+        else:
+            parts = 1 if rows <= 32 else min(32, _power(rows // 4))
+        return self._worker_grid(items, (LANES, parts, 8 if parts == 1 else 1))
+
+    def _worker_grid(
+        self, items: int, block: Grid
+    ) -> tuple[Grid, Grid, int]:
+        beside = block[2]
+        cross = self.kernels.cross
+        most = MOST_BLOCKS
+        if cross:
+            lines = self.lines
+            if not any(fold.kept for fold in cross):  # many fit where one with axes does
+                lines = min(lines * ENTRIES, MULTIPROCESSORS * 4 * beside)
+            if lines < beside:
+                block, beside = (block[0], block[1], 1), 1
+            most = max(1, lines // beside)
+        blocks = max(1 if cross else 0, min(-(-items // beside), most))
+        return (blocks, 1, 1), block, blocks * beside
+
+    def finish(self) -> list[tuple[str, Grid, Grid]]:
+        """Return the launches that add up partial results and use them."""
+        made = []
+        if self.kernels.joined:
+            fold = self.kernels.cross[0]
+            position = self.kernels.code.position_of(fold)
+            blocks = -(-self.line_length(position) // LANES) if fold.kept else 1
+            parts = min(32, _power(self.used_lines[position])) if fold.kept else 8
+            return [("end", (blocks, 1, 1), (LANES, parts, 1))]
+        for position, fold in enumerate(self.region.folds):
+            if fold.row:
+                continue
+            length = self.line_length(position) if fold.kept else 1
+            blocks = -(-length // LANES) if fold.kept else 1
+            parts = min(32, _power(self.used_lines[position])) if fold.kept else 8
+            made.append((f"join{position}", (blocks, 1, 1), (LANES, parts, 1)))
+        for position, outputs in enumerate(late_groups(self.region)):
+            loops = self.region.values[outputs[0].node].shape_loops
+            count = self.product(*loops)
+            blocks = min(-(-count // THREADS), MULTIPROCESSORS * 16)
+            made.append((f"late{position}", (blocks, 1, 1), (THREADS, 1, 1)))
+        return made
+
+
+def _power(count: int) -> int:
+    """Return the largest power of two that is not above a count."""
+    return 1 << max(0, count.bit_length() - 1)

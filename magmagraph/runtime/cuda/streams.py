@@ -1,0 +1,121 @@
+"""Steps on parallel streams: which of them wait for which, by the memory that they touch."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["STREAMS", "Range", "Touched", "assign", "dependencies"]
+
+STREAMS = 4
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The memory of one step: half-open ranges of addresses."""
+
+    read: tuple[Range, ...] = ()
+    written: tuple[Range, ...] = ()
+
+
+@dataclass
+class _Intervals:
+    """Disjoint ranges of addresses, each with the step that wrote it last and those that read it.
+
+    A range is cut where a new one begins or ends inside of it.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    entries: list[tuple[int, int, set[int]]] = field(default_factory=list)  # end, writer, readers
+
+    def cut(self, start: int, end: int) -> list[int]:
+        """Return the positions of the entries that make up a range; gaps are filled."""
+        self._split(start)
+        self._split(end)
+        at = bisect.bisect_left(self.starts, start)
+        here = start
+        while here < end:
+            if at < len(self.starts) and self.starts[at] == here:
+                here = self.entries[at][0]
+            else:
+                stop = min(end, self.starts[at]) if at < len(self.starts) else end
+                self.starts.insert(at, here)
+                self.entries.insert(at, (stop, -1, set()))
+                here = stop
+            at += 1
+        first = bisect.bisect_left(self.starts, start)
+        return list(range(first, at))
+
+    def _split(self, address: int) -> None:
+        at = bisect.bisect_right(self.starts, address) - 1
+        if at < 0 or self.starts[at] == address:
+            return
+        end, writer, readers = self.entries[at]
+        if end > address:
+            self.entries[at] = (address, writer, set(readers))
+            self.starts.insert(at + 1, address)
+            self.entries.insert(at + 1, (end, writer, set(readers)))
+
+
+def dependencies(steps: Sequence[Touched]) -> list[set[int]]:
+    """Return, for each step, the earlier ones that must be done before it begins.
+
+    A step waits for the last writers of what it reads or writes, and for the readers, since then,
+    of what it writes.
+
+    Examples
+    --------
+    >>> a, b = (0, 64), (64, 128)
+    >>> dependencies([Touched((), (a,)), Touched((), (b,)), Touched((a, b), (a,))])
+    [set(), set(), {0, 1}]
+    """
+    known = _Intervals()
+    result: list[set[int]] = []
+    for number, step in enumerate(steps):
+        waits: set[int] = set()
+        for start, end in step.read:
+            for at in known.cut(start, end):
+                _, writer, readers = known.entries[at]
+                if writer >= 0:
+                    waits.add(writer)
+                readers.add(number)
+        for start, end in step.written:
+            for at in known.cut(start, end):
+                stop, writer, readers = known.entries[at]
+                waits |= readers
+                if writer >= 0:
+                    waits.add(writer)
+                known.entries[at] = (stop, number, set())
+        waits.discard(number)
+        result.append(waits)
+    return result
+
+
+def assign(waits: Sequence[set[int]], streams: int = STREAMS) -> list[int]:
+    """Return a stream for each step: behind one that it waits for, where that is a stream's last.
+
+    Examples
+    --------
+    >>> assign([set(), {0}, {0}, {1, 2}])
+    [0, 0, 1, 0]
+    """
+    last: list[int] = []
+    chosen: list[int] = []
+    for number, before in enumerate(waits):
+        behind = [s for s, step in enumerate(last) if step in before]
+        if behind:
+            stream = min(behind, key=lambda s: -last[s])
+            if len(behind) > 1:
+                stream = behind[0]
+        elif len(last) < streams:
+            stream = len(last)
+            last.append(number)
+        else:
+            # The stream whose last step lies the furthest back holds it up the least.
+            stream = min(range(len(last)), key=lambda s: last[s])
+        last[stream] = number
+        chosen.append(stream)
+    return chosen

@@ -1,0 +1,157 @@
+"""Generated products: every way of cutting them, on factors of all kinds; and their epilogues."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from table import assert_agrees, magnitude
+
+import magmagraph as mg
+from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.small_gemm import (
+    Configuration,
+    SmallProduct,
+    candidates,
+    complete_source,
+    plain_epilogue,
+)
+
+WAYS = [
+    *dict.fromkeys(way for k in (10, 256, 700) for way in candidates(100, 528, k)),
+    Configuration(32, 32, 136, 1, True),
+    Configuration(32, 32, 136, 1, False),
+]
+TRANSPOSES = list(itertools.product((False, True), repeat=2))
+SIZES = [(100, 528, 784), (100, 528, 10), (33, 70, 301), (1, 1, 257), (64, 32, 256), (7, 130, 1000)]
+
+
+def product_of(way: Configuration, flags: tuple[bool, bool], m: int, n: int, k: int) -> Any:
+    a, b = flags
+    wide_a, wide_b = (m if a else k) % 4 == 0, (k if b else n) % 4 == 0
+    return SmallProduct(way, a, b, wide_a, wide_b, plain_epilogue(False, False))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_products_compile_without_a_gpu(way: Configuration) -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
+    made = [
+        SmallProduct(way, a, b, wide, wide, plain_epilogue(scaled, scaled))
+        for a, b in TRANSPOSES
+        for wide, scaled in ((True, False), (False, True))
+    ]
+    assert compile_source(complete_source(made), "90")[:4] == b"\x7fELF"
+
+
+class Runner:
+    """Runs a product on arrays of the host, with a result that was poisoned."""
+
+    def __init__(self) -> None:
+        from magmagraph.runtime.cuda.device import device_of
+        from magmagraph.runtime.cuda.products import driver, load
+
+        self.device, self.load, self.driver = device_of("cuda"), load, driver()
+        self.functions: dict[str, int] = {}
+
+    def __call__(
+        self, way: Configuration, flags: tuple[bool, bool], a: np.ndarray, b: np.ndarray
+    ) -> np.ndarray:
+        cupy = self.device.cupy
+        m, k = a.shape
+        n = b.shape[1]
+        product = product_of(way, flags, m, n, k)
+        if product.name not in self.functions:
+            (self.functions[product.name],) = self.load(self.device, [product])
+        left = cupy.asarray(np.ascontiguousarray(a.T if flags[0] else a))
+        right = cupy.asarray(np.ascontiguousarray(b.T if flags[1] else b))
+        out = cupy.full((m + 1, n), np.nan, "f4")
+        cupy.cuda.get_current_stream().synchronize()
+        words = np.array(
+            [left.data.ptr, right.data.ptr, out.data.ptr, 0, 0, 0, m, n, k], np.int64
+        )
+        pointer = (ctypes.c_void_p * 1)(words.ctypes.data)
+        self.driver.launchKernel(
+            self.functions[product.name], *product.grid(m, n), way.threads, 1, 1, 0,
+            self.device.stream.ptr, ctypes.addressof(pointer), 0,
+        )
+        self.device.stream.synchronize()
+        found = out.get()
+        assert np.isnan(found[m]).all(), "a product wrote behind its result"
+        return found[:m]
+
+
+@pytest.fixture(scope="module")
+def run() -> Runner:
+    return Runner()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("flags", TRANSPOSES, ids=lambda f: "".join("NT"[t] for t in f))
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_products_are_exact_products_rounded(
+    way: Configuration, flags: tuple[bool, bool], run: Runner, rng: np.random.Generator
+) -> None:
+    for m, n, k in SIZES:
+        a = rng.standard_normal((m, k)).astype("f4")
+        b = rng.standard_normal((k, n)).astype("f4")
+        wanted = a.astype("f8") @ b.astype("f8")
+        found = run(way, flags, a, b)
+        assert_agrees(found, wanted, "reassoc", magnitude(wanted))
+        assert found.tobytes() == run(way, flags, a, b).tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("flags", TRANSPOSES, ids=lambda f: "".join("NT"[t] for t in f))
+@pytest.mark.parametrize("way", WAYS[:: max(1, len(WAYS) // 6)], ids=lambda way: way.name)
+def test_factors_that_are_not_finite(
+    way: Configuration, flags: tuple[bool, bool], run: Runner, rng: np.random.Generator
+) -> None:
+    a = rng.standard_normal((70, 300)).astype("f4")
+    b = rng.standard_normal((300, 40)).astype("f4")
+    a[3, 5], a[10, 299], a[40, 7], a[41, 8] = np.inf, np.nan, -np.inf, 3e38
+    b[6, 9], b[7, 11], b[12, 20], b[5, 30] = np.inf, 0, np.nan, 1e-40
+    with np.errstate(all="ignore"):
+        wanted = (a.astype("f8") @ b.astype("f8")).astype("f4")
+    found = run(way, flags, a, b)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    infinite = np.isinf(wanted)
+    np.testing.assert_array_equal(found[infinite], wanted[infinite])
+    whole = np.isfinite(wanted)
+    whole[41] = False  # its largest term hides the others
+    assert_agrees(found[whole], wanted[whole], "reassoc", magnitude(wanted[whole]))
+
+
+def network(rows: int, width: int, inputs: int, device: str) -> tuple[Any, list[Any]]:
+    """Return a step whose products have epilogues with a bias, a sigmoid and column sums."""
+    x = mg.var("x", shape=(rows, inputs))
+    w = mg.var("w", init=mg.init.glorot_uniform(seed=1), shape=(inputs, width))
+    b = mg.var("b", init=mg.init.zeros(), shape=(width,))
+    v = mg.var("v", init=mg.init.glorot_uniform(seed=2), shape=(width, width))
+    c = mg.var("c", init=mg.init.zeros(), shape=(width,))
+    u = mg.var("u", init=mg.init.glorot_uniform(seed=3), shape=(width, width))
+    hidden = mg.sigmoid(mg.sigmoid(x @ w + b) @ v + c)
+    loss = mg.mean((hidden @ u) ** 2)
+    variables = [w, b, v, c, u]
+    updates = mg.optimizer.SGD(0.1).updates(loss, variables)
+    return mg.function([x], [loss, hidden], updates=updates, device=device), variables
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("rows", "width", "inputs"), [(100, 528, 784), (37, 301, 260), (64, 256, 512), (1, 257, 300)]
+)
+def test_epilogues_on_the_device_are_the_host(
+    rows: int, width: int, inputs: int, rng: np.random.Generator, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(mg.config, "tuning", True)
+    device, on_device = network(rows, width, inputs, "cuda")
+    host, on_host = network(rows, width, inputs, "cpu")
+    for _ in range(4):
+        x = rng.standard_normal((rows, inputs)).astype("f4")
+        for found, wanted in zip(device(x), host(x), strict=True):
+            assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
+    for found, wanted in zip(on_device, on_host, strict=True):
+        assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))

@@ -1,0 +1,78 @@
+"""Plans whose products are followed by what reads them: on the host, against the plan as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from table import assert_agrees
+
+import magmagraph as mg
+from magmagraph.plan import Place
+from magmagraph.runtime.cuda.arrange import arranged, reader_of
+
+
+def network(layers: int, batch: int, width: int) -> tuple[Any, list[Any]]:
+    x = mg.var("x", shape=("batch", 784))
+    labels = mg.var("labels", shape=("batch",), dtype="int32")
+    value, parameters, inputs = x, [], 784
+    for layer in range(layers):
+        w = mg.var(f"W{layer}", init=mg.init.glorot_uniform(seed=layer), shape=(inputs, width))
+        b = mg.var(f"b{layer}", init=mg.init.zeros(), shape=(width,))
+        parameters += [w, b]
+        value, inputs = mg.sigmoid(value @ w + b), width
+    last = mg.var("W", init=mg.init.glorot_uniform(seed=99), shape=(inputs, 10))
+    parameters.append(last)
+    loss = mg.cross_entropy(value @ last, labels)
+    updates = mg.optimizer.SGD(0.05, weight_decay=0.001).updates(loss, parameters)
+    return mg.function([x, labels], loss, updates=updates, device="cpu"), parameters
+
+
+@pytest.mark.parametrize(("layers", "batch", "width"), [(1, 100, 528), (3, 100, 528), (4, 37, 300)])
+def test_an_arranged_plan_computes_the_same(
+    layers: int, batch: int, width: int, rng: np.random.Generator
+) -> None:
+    f, parameters = network(layers, batch, width)
+    feeds = [
+        rng.standard_normal((batch, 784)).astype("f4"),
+        rng.integers(0, 10, batch).astype("i4"),
+    ]
+    begun = [p.value for p in parameters]
+    losses = [f(*feeds) for _ in range(3)]
+    wanted = [p.value for p in parameters]
+    for parameter, value in zip(parameters, begun, strict=True):
+        parameter.value = value
+    plan = f._last.plan
+    changed = arranged(plan)
+    bound = f._compiled.bind(changed)
+    for loss in losses:
+        assert_agrees(bound.run(feeds)[0], loss, "reassoc")
+    for parameter, value in zip(parameters, wanted, strict=True):
+        assert_agrees(parameter.value, value, "reassoc")  # sums begin at other addresses
+
+
+def test_readers_follow_their_products_and_write_elsewhere() -> None:
+    f, _ = network(3, 100, 528)
+    f(np.zeros((100, 784), "f4"), np.zeros(100, "i4"))
+    plan = f._last.plan
+    changed = arranged(plan)
+    assert changed is not plan
+    assert sorted(map(id, (s.node for s in changed.steps))) == sorted(
+        map(id, (s.node for s in plan.steps))
+    )
+    readers = [reader_of(changed, changed.steps, i) for i in range(len(changed.steps))]
+    behind = [r is not None and r.place == i + 1 for i, r in enumerate(readers)]
+    before = [reader_of(plan, plan.steps, i) for i in range(len(plan.steps))]
+    assert sum(behind) > sum(r is not None and r.place == i + 1 for i, r in enumerate(before))
+    assert changed.arena > plan.arena
+    for slot in changed.slots:
+        if slot.place is Place.ARENA:
+            assert slot.offset + slot.size <= changed.arena
+
+
+def test_a_plan_without_products_stays_as_it_is() -> None:
+    x = mg.var("x", shape=(40,))
+    f = mg.function([x], mg.sum(mg.exp(x)), device="cpu")
+    f(np.zeros(40, "f4"))
+    assert arranged(f._last.plan) is f._last.plan

@@ -1,0 +1,72 @@
+"""Which steps on parallel streams wait for each other: against a comparison of all pairs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from magmagraph.runtime.cuda.streams import Touched, assign, dependencies
+
+
+def random_steps(rng: np.random.Generator) -> list[Touched]:
+    def ranges() -> tuple[tuple[int, int], ...]:
+        starts = rng.integers(0, 40, rng.integers(0, 4)).tolist()
+        return tuple((start, start + int(rng.integers(1, 12))) for start in starts)
+
+    return [Touched(ranges(), ranges()) for _ in range(int(rng.integers(1, 14)))]
+
+
+def overlap(some: tuple[tuple[int, int], ...], others: tuple[tuple[int, int], ...]) -> bool:
+    return any(a < d and c < b for a, b in some for c, d in others)
+
+
+def closure(waits: list[set[int]]) -> list[set[int]]:
+    """Return all that is done before each step begins."""
+    known: list[set[int]] = []
+    for before in waits:
+        known.append(set(before).union(*(known[other] for other in before)))
+    return known
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_every_hazard_is_waited_for_and_nothing_else(number: int) -> None:
+    steps = random_steps(np.random.default_rng(number))
+    waits = dependencies(steps)
+    hazards: list[set[int]] = [
+        {
+            i
+            for i in range(j)
+            if overlap(steps[i].written, steps[j].read)
+            or overlap(steps[i].read, steps[j].written)
+            or overlap(steps[i].written, steps[j].written)
+        }
+        for j in range(len(steps))
+    ]
+    for found, wanted in zip(waits, hazards, strict=True):
+        assert found <= wanted
+    assert closure(waits) == closure(hazards)
+
+
+@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("streams", [1, 2, 4])
+def test_streams_follow_what_they_wait_for(number: int, streams: int) -> None:
+    waits = dependencies(random_steps(np.random.default_rng(number)))
+    chosen = assign(waits, streams)
+    assert len(chosen) == len(waits)
+    assert not chosen or (chosen[0] == 0 and set(chosen) == set(range(max(chosen) + 1)))
+    assert max(chosen) < streams
+    for step, before in enumerate(waits):
+        last = {chosen[i]: i for i in range(step)}
+        free = [i for i in before if last[chosen[i]] == i]
+        if free:  # it is put behind one of those that it waits for
+            assert any(chosen[i] == chosen[step] for i in free)
+
+
+def test_a_chain_stays_on_one_stream_and_branches_part() -> None:
+    assert assign([set(), {0}, {1}]) == [0, 0, 0]
+    assert assign([set(), set(), set()]) == [0, 1, 2]
+    many = assign([set() for _ in range(9)])
+    assert set(many) == {0, 1, 2, 3}
+    assert all(a != b for a, b in itertools.pairwise(many))

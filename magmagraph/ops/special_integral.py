@@ -23,6 +23,14 @@ _ENDS = Sample(
 
 # Exponential integrals.
 
+_expi = special("expi")
+
+
+def _expi_with_limit(xp: Any, x: Any) -> Any:
+    """Return Ei, infinite at infinity in every library."""
+    return xp.where(x == np.inf, x, _expi(xp, x))
+
+
 expi, EXPI = elementwise(
     "expi",
     "x",
@@ -32,7 +40,7 @@ expi, EXPI = elementwise(
     array([1.8951, 4.9542], dtype=float32)
     """,
     module=__name__,
-    evaluate=special("expi"),
+    evaluate=_expi_with_limit,
     partials=(lambda f, x: exp(x) / x,),
     samples=lambda: [Sample((REAL,)), Sample((POSITIVE,)), _ENDS],
     reference=scipy_named("expi"),

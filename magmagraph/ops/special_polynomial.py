@@ -172,7 +172,7 @@ eval_genlaguerre, GENLAGUERRE = _family(
     "eval_genlaguerre",
     "the generalized Laguerre polynomial",
     "2, 0.5",
-    "[0.75 , -0.125]",
+    "[ 0.75 , -0.125]",
     lambda x, alpha: 1.0 + alpha - x,
     lambda x, alpha, k, p, before: (
         ((2.0 * k + 1.0 + alpha - x) * p - (k + alpha) * before) * (1.0 / (k + 1))

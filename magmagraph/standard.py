@@ -310,7 +310,7 @@ class NamespaceInfo:
         }
 
     def devices(self) -> list[str]:
-        """Return the devices that functions can be compiled for here."""
+        """Return the devices that functions take by themselves; others are asked for by name."""
         return ["cpu"]
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:

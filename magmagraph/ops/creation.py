@@ -294,12 +294,6 @@ def _steps(low: Node, high: Node, extent: Extent, endpoint: bool) -> tuple[Node,
     return IOTA(shape=line, axis=0, dtype=low.dtype), IOTA(shape=line, axis=0, dtype=INT64), parts
 
 
-def _ended(values: Node, places: Node, low: Node, high: Node) -> Node:
-    """Return spaced numbers with the ends exactly in their places; a single one is the first."""
-    last = equal(places, size_of(places.shape[0] - 1))
-    return where(equal(places, 0), low, where(last, high, values))
-
-
 def _settled(values: Node, dtype: np.dtype, axis: int) -> Node:
     if values.dtype != dtype:
         values = cast(values if is_inexact(dtype) else floor(values), dtype)

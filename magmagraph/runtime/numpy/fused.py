@@ -117,17 +117,3 @@ class Kernels:
         """
         code = step_code(bodies)
         return self._address[code.key], code.numbers(sizes, threads)
-
-
-def _shared_out(codes: list[StepCode], cores: int) -> list[list[StepCode]]:
-    """Return groups of about as much text each, one source a core.
-
-    A source costs a compiler's start, about what a kernel costs, so that none has only one.
-    """
-    groups: list[list[StepCode]] = [[] for _ in range(max(1, min(cores, len(codes) // 2)))]
-    sizes = [0] * len(groups)
-    for code in sorted(codes, key=lambda c: (-c.size, c.key)):
-        smallest = sizes.index(min(sizes))
-        groups[smallest].append(code)
-        sizes[smallest] += code.size
-    return groups

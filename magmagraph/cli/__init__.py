@@ -1,4 +1,4 @@
-"""The command line: ``magmagraph info`` and ``magmagraph demo``.
+"""The command line: ``magmagraph info``, ``show``, ``explain``, ``profile`` and others.
 
 Each command is a module of this package with two functions: `declare`, which adds its arguments
 to a parser, and `run`, which does the work and raises where it cannot.
@@ -7,15 +7,24 @@ to a parser, and `run`, which does the work and raises where it cannot.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Sequence
 
 from .._version import __version__
 from ..errors import MagmagraphError
-from . import demo, info
+from . import bench, demo, explain, info, profile, show, tune
 
-_COMMANDS = {"info": info, "demo": demo}
+_COMMANDS = {
+    "info": info,
+    "demo": demo,
+    "show": show,
+    "explain": explain,
+    "profile": profile,
+    "tune": tune,
+    "bench": bench,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,11 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"magmagraph {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():
-        line = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        text = inspect.cleandoc(module.__doc__ or "")
         command = commands.add_parser(
-            name,
-            help=line,
-            description=line + ".",
+            name, help=text.partition("\n")[0].rstrip("."), description=text
         )
         module.declare(command)
     return parser

@@ -27,6 +27,8 @@ LIBRARIES = (
     ("cupy-cuda12x", "NVIDIA GPUs, older drivers", "magmagraph[cuda12]"),
     ("mpi4py", "many processes", "magmagraph[mpi]"),
     ("optuna", "hyperparameter search", "magmagraph[tune]"),
+    ("onnx", "export to ONNX", "magmagraph[onnx]"),
+    ("onnxruntime", "running what is exported", "magmagraph[onnx]"),
     ("scikit-learn", "small digits in place of MNIST", "magmagraph[digits]"),
 )
 
@@ -98,24 +100,15 @@ def facts() -> Iterator[Fact]:
 
 def _processor() -> Iterator[Fact]:
     """Yield the processor and how many threads are used on it."""
+    from ..runtime import machine
     from ..runtime.numpy import threads
 
-    yield Fact("CPU", "processor", _processor_name())
+    yield Fact("CPU", "processor", machine.processor())
     yield Fact("CPU", "cores", f"{os.cpu_count()} in the machine")
     try:
         yield Fact("CPU", "threads", f"{threads.available_threads()} (MAGMAGRAPH_THREADS sets it)")
     except ConfigError as error:
         yield Fact("CPU", "threads", "unknown", str(error))
-
-
-def _processor_name() -> str:
-    """Return the name that the processor gives itself, or its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return f"{value.strip()}, {platform.machine()}"
-    return platform.processor() or platform.machine()
 
 
 def _compiler() -> Iterator[Fact]:

@@ -13,6 +13,7 @@ from ..errors import MagmagraphError
 from .profile import table
 from .running import Feeds, bind, kept_variables
 
+VERSION = 1  # of the JSON text
 WHOLE = "all passes"
 _WARM = 2  # runs: the second captures what the others replay
 _SHORTEST = 1_000_000  # nanoseconds that one measurement takes at least, in as many runs
@@ -28,6 +29,8 @@ class Ablation:
         The pass that is left out; "all passes" for the function as it is.
     nanoseconds
         Of one call: the median of the rounds.
+    low, high
+        Quartiles of the rounds: where those of two variants do not overlap, one is faster.
     bytes
         Of the arena that it plans.
     steps
@@ -38,6 +41,8 @@ class Ablation:
 
     name: str
     nanoseconds: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
     bytes: int = 0
     steps: int = 0
     error: str = ""
@@ -48,6 +53,31 @@ class Ablations:
     """One measurement for each optional pass, the whole first. Prints as a table."""
 
     rows: tuple[Ablation, ...]
+    rounds: int = 0
+
+    @property
+    def losses(self) -> list[str]:
+        """The passes without which the function is faster, beyond the spread."""
+        return [row.name for row in self.rows if row.high and row.high < self.whole.low]
+
+    def verdict(self, row: Ablation) -> str:
+        """Return what a pass does to the time, in words; empty within the spread.
+
+        Examples
+        --------
+        >>> rows = (Ablation("all passes", 100, 90, 110), Ablation("fuse", 300, 290, 310),
+        ...         Ablation("layout", 50, 45, 55), Ablation("precision", 105, 95, 115))
+        >>> [Ablations(rows).verdict(row) for row in rows]
+        ['', 'gains 3.00x', 'costs 2.00x', '']
+        """
+        if row is self.whole or row.error:
+            return ""
+        base = self.whole
+        if row.low > base.high:
+            return f"gains {row.nanoseconds / max(1.0, base.nanoseconds):.2f}x"
+        if row.high < base.low:
+            return f"costs {base.nanoseconds / max(1.0, row.nanoseconds):.2f}x"
+        return ""
 
     @property
     def whole(self) -> Ablation:
@@ -69,27 +99,39 @@ class Ablations:
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the measurements as JSON text."""
-        return json.dumps([vars(row) for row in self.rows], indent=indent)
+        return json.dumps(self.as_dict(), indent=indent)
 
-    def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("without", "us", "times", "kB", "times", "steps", "")]
+    def as_dict(self) -> dict[str, Any]:
+        """Return the measurements as plain values."""
+        rows = [{**vars(row), "verdict": self.verdict(row)} for row in self.rows]
+        return {"version": VERSION, "rounds": self.rounds, "rows": rows}
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the table that it prints as, the head first."""
+        rows: list[tuple[str, ...]] = [
+            ("without", "us", "quartiles", "times", "kB", "times", "steps", "the pass")
+        ]
         base = self.whole
         for row in self.rows:
             if row.error:
-                rows.append((row.name, "", "", "", "", "", row.error))
+                rows.append((row.name, "", "", "", "", "", "", row.error))
                 continue
             rows.append(
                 (
                     "nothing" if row is base else row.name,
                     f"{row.nanoseconds / 1e3:.1f}",
+                    f"{row.low / 1e3:.1f}-{row.high / 1e3:.1f}",
                     f"{row.nanoseconds / max(1.0, base.nanoseconds):.2f}",
                     f"{row.bytes / 1e3:.1f}",
                     f"{row.bytes / base.bytes:.2f}" if base.bytes else "",
                     str(row.steps),
-                    "",
+                    self.verdict(row),
                 )
             )
-        return table(rows, left=(0, 6))
+        return rows
+
+    def __str__(self) -> str:
+        return table(self.table(), left=(0, 7))
 
     def __repr__(self) -> str:
         return f"<ablation of {len(self.rows) - 1} passes>"
@@ -98,8 +140,8 @@ class Ablations:
 def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablations:
     """Measure the function with each optional pass left out, in turn.
 
-    The variants run one after the other in every round, so that what else the machine does
-    falls on all of them.
+    The variants run one after the other in every round, each round beginning with another one, so
+    that what else the machine does falls on all of them.
 
     Parameters
     ----------
@@ -144,8 +186,10 @@ def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablatio
     times: list[list[float]] = [[] for _ in variants]
     with kept_variables(function):
         counts = [_count(bound) for _, _, bound in variants]
+    order = list(zip(times, variants, counts, strict=True))
     for _ in range(max(1, rounds)):
-        for taken, (_, _, bound), count in zip(times, variants, counts, strict=True):
+        order.append(order.pop(0))
+        for taken, (_, _, bound), count in order:
             with kept_variables(function):
                 began = time.perf_counter_ns()
                 for _ in range(count):
@@ -153,10 +197,18 @@ def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablatio
                 bound.bound.wait()
                 taken.append((time.perf_counter_ns() - began) / count)
     rows = [
-        Ablation(name, statistics.median(taken), _planned(bound), len(bound.bound.plan.steps))
+        Ablation(name, *_spread(taken), _planned(bound), len(bound.bound.plan.steps))
         for (name, _, bound), taken in zip(variants, times, strict=True)
     ]
-    return Ablations((*rows, *failed))
+    return Ablations((*rows, *failed), max(1, rounds))
+
+
+def _spread(taken: list[float]) -> tuple[float, float, float]:
+    """Return the median and the quartiles of some times."""
+    if len(taken) == 1:
+        return taken[0], taken[0], taken[0]
+    low, middle, high = statistics.quantiles(taken, n=4, method="inclusive")
+    return middle, low, high
 
 
 def _without(function: Any, skip: tuple[str, ...]) -> Any:

@@ -1,8 +1,9 @@
 """`f.check(*feeds)`: how far each pass and the run move the results, and who is to blame.
 
-The reference is the source graph in float64; the baseline is its own rounding, in its own dtypes.
-Decisions (comparisons, argmax, rounding, random bits) are those of the baseline throughout, where
-a graph still has a node for them: a decision at a tie says nothing about an error.
+The reference is the source graph in float64; the baseline is what rounding in its own dtypes does
+to each of its values. Decisions (comparisons, argmax, rounding, random bits) are those of the
+baseline throughout, where a graph still has a node for them: a decision at a tie says nothing
+about an error.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from ..dtypes import Numerics, is_inexact, tolerance
 from ..graph import Graph, Node, Trace, topological
 from ..interpret import evaluate
 from ..op import describe
+from ..ops.control import is_scaling_state
+from ..ops.observing import muted
 from ..plan import Plan
 from .difference import difference, is_finite, widest
-from .fate import OPERANDS, moves
+from .fate import OPERANDS
+from .noise import rounding
 from .running import Feeds, bind, run_once
+from .values import stand_in
 from .wide import evaluate_wide, is_decision, widened
 
+VERSION = 1  # of the JSON text
 BASELINE = "source"
 RUN = "run"
 _MARGIN = 4.0  # multiples of the baseline's own error that rounding in another order may reach
@@ -52,6 +58,15 @@ class Measure:
     allowed: float
     where: str
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "name": self.name,
+            "error": plain(self.error),
+            "allowed": plain(self.allowed),
+            "where": self.where,
+        }
+
 
 @dataclass(frozen=True)
 class Blame:
@@ -76,6 +91,17 @@ class Blame:
     node: Node
     sources: tuple[Node, ...]
     increase: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "name": self.name,
+            "rule": self.rule,
+            "node": describe(self.node),
+            "sources": [describe(node) for node in self.sources],
+            "increase": plain(self.increase),
+            "text": str(self),
+        }
 
     def __str__(self) -> str:
         made = "; ".join(describe(node) for node in self.sources)
@@ -103,6 +129,10 @@ class Check:
         operands, or None.
     notes
         What could not be compared, and why.
+    node_errors
+        For each float node of the source graph, how far rounding moves its value.
+    pass_errors
+        For each pass, the error of each node that it made in the place of one of the source graph.
     """
 
     measures: list[Measure] = field(default_factory=list)
@@ -110,6 +140,8 @@ class Check:
     repairs: list[str] = field(default_factory=list)
     not_finite: Node | None = None
     notes: list[str] = field(default_factory=list)
+    node_errors: dict[Node, float] = field(default_factory=dict, repr=False)
+    pass_errors: dict[str, dict[Node, float]] = field(default_factory=dict, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -122,12 +154,13 @@ class Check:
         return {measure.name: measure.error for measure in self.measures}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return the findings as JSON text."""
+        """Return the findings as JSON text; infinite errors are the string "inf"."""
         return json.dumps(
             {
+                "version": VERSION,
                 "ok": self.ok,
-                "measures": [vars(measure) for measure in self.measures],
-                "blame": None if self.blame is None else str(self.blame),
+                "measures": [measure.as_dict() for measure in self.measures],
+                "blame": None if self.blame is None else self.blame.as_dict(),
                 "repairs": self.repairs,
                 "not_finite": None if self.not_finite is None else describe(self.not_finite),
                 "notes": self.notes,
@@ -177,7 +210,14 @@ def check(function: Any, *feeds: Any, **named: Any) -> Check:
     >>> f.check([1.0, 2.0, 3.0]).ok
     True
     """
-    return _Checker(function, bind(function, feeds, named)).run()
+    bound = bind(function, feeds, named)
+    with function._lock, muted():
+        return _Checker(function, bound).run()
+
+
+def plain(error: float) -> float | str:
+    """Return an error as JSON has it, which has no infinity."""
+    return error if np.isfinite(error) else "inf"
 
 
 class _Checker:
@@ -192,16 +232,17 @@ class _Checker:
         self.labels = _labels(self.source)
         self.result = Check()
         self.own = self._evaluate(self.source, {})
-        self.wide = evaluate_wide(
-            self.source, _fed(self.source, feeds.arrays), feeds.sizes, self.own
-        )
+        fed = _fed(self.source, feeds.arrays)
+        self.wide = evaluate_wide(self.source, fed, feeds.sizes, self.own)
+        self.noise = rounding(self.source, fed, feeds.sizes, self.own, self.wide)
+        self.result.node_errors = self.noise
         self.references = [self.wide[root] for root in self.roots]
         self.dtypes = [root.dtype for root in self.roots]
-        self.baseline = [
-            difference(self.own[root], reference).error
-            for root, reference in zip(self.roots, self.references, strict=True)
-        ]
+        self.baseline = [self.noise.get(root, 0.0) for root in self.roots]
         self.numerics: dict[str, Numerics] = {p.name: p.numerics for p in function.passes}
+        # A pass counts in these: the source graph has no values to compare them with.
+        updates = enumerate(self.source.updates, len(self.source.outputs))
+        self.counters = {i for i, (_, value) in updates if is_scaling_state(value)}
 
     def _evaluate(self, graph: Graph, override: Mapping[Node, Any]) -> dict[Node, Any]:
         fed = _fed(graph, self.feeds.arrays)
@@ -225,6 +266,7 @@ class _Checker:
             now = [values[root] for root in _roots(new)]
             errors, wrong = self._measure(name, now, _ORDER[worst])
             self._note_repairs(name, before, now)
+            self._note_errors(name, old, values, standing)
             if wrong is not None and self.result.blame is None:
                 increase = errors[wrong] - previous[wrong]
                 self.result.blame = self._blame(name, new, values, standing, worst, wrong, increase)
@@ -263,8 +305,8 @@ class _Checker:
     ) -> tuple[list[float], int | None]:
         """Add a measure; return the error of each result, and the first that is too large."""
         errors = [
-            difference(value, reference).error
-            for value, reference in zip(now, self.references, strict=True)
+            0.0 if i in self.counters else difference(value, reference).error
+            for i, (value, reference) in enumerate(zip(now, self.references, strict=True))
         ]
         allowed = [self._allowed(i, numerics) for i in range(len(errors))]
         if errors:
@@ -287,6 +329,17 @@ class _Checker:
         if found and name != RUN:
             found += self.function.report[name].repairs
         self.result.repairs += found
+
+    def _note_errors(
+        self, name: str, old: Graph, values: Mapping[Node, Any], standing: Mapping[Node, Node]
+    ) -> None:
+        """Keep the error of each node that the pass made."""
+        known = set(old.nodes)
+        self.result.pass_errors[name] = {
+            node: difference(values[node], self.wide[source]).error
+            for node, source in standing.items()
+            if node not in known and source in self.noise
+        }
 
     def _first_not_finite(self) -> None:
         for node in self.source.nodes:
@@ -312,10 +365,10 @@ class _Checker:
         guilty = _roots(graph)[wrong]
         for node in graph.nodes:
             source = standing.get(node)
-            if source is None or isinstance(node.type, tuple) or not is_inexact(node.dtype):
+            if source is None or source not in self.noise:
                 continue
             error = difference(values[node], self.wide[source]).error
-            base = difference(self.own[source], self.wide[source]).error
+            base = self.noise[source]
             row = tolerance(node.dtype, _ORDER[worst])
             if error > _MARGIN * base + row.relative + row.absolute:
                 guilty = node
@@ -357,9 +410,9 @@ def _stand_ins(
     present = set(after.nodes)
     found = {node: source for node, source in standing.items() if node in present}
     for node, source in standing.items():
-        for move in moves(trace, name, {node: False}):
-            if not move.inside and move.new in present and move.new.type == source.type:
-                found.setdefault(move.new, source)
+        new = stand_in(trace, name, node, present)
+        if new is not None:
+            found.setdefault(new, source)
     return found
 
 

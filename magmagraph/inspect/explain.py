@@ -12,6 +12,8 @@ from ..op import Kind, describe
 from ..plan import Place, Plan
 from .fate import INSIDE, OPERANDS, Move, advance, maker, source_nodes
 
+VERSION = 1  # of the JSON text
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -84,7 +86,7 @@ class Explanation:
     sources
         The user's nodes that are one with it in the graph, each with a line of its own.
     stages
-        A stage for each pass that changed it.
+        A stage for each pass that changed it, or that says why it did not.
     kernels
         The steps that compute it.
     memory
@@ -118,6 +120,7 @@ class Explanation:
         """Return the explanation as JSON text."""
         return json.dumps(
             {
+                "version": VERSION,
                 "node": _label(self.node),
                 "lines": self.lines,
                 "stages": [
@@ -194,7 +197,10 @@ def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]
     """Go through the passes; return the nodes of the last graph that compute the node."""
     here: dict[Node, bool] = {member: False}
     for name, before, after in function.report.steps():
-        if not isinstance(after, Graph) or after is before:
+        if not isinstance(after, Graph):
+            continue
+        found.stages += _refused(function, name, here)
+        if after is before:
             continue
         nexts, made = advance(function.trace, name, after, here)
         if not nexts:
@@ -205,6 +211,17 @@ def _follow(function: Any, member: Node, found: Explanation) -> dict[Node, bool]
             found.stages.append(_replaced(name, here, nexts, made))
         here = nexts
     return here
+
+
+def _refused(function: Any, name: str, here: dict[Node, bool]) -> list[Stage]:
+    """Return what a pass left alone, and why."""
+    reasons = [
+        (rule, why) for node in here for rule, why in function.report[name].reasons(node).items()
+    ]
+    return [
+        Stage(name, (), f"{rule} refused: {why}", tuple(here))
+        for rule, why in dict.fromkeys(reasons)
+    ]
 
 
 def _replaced(

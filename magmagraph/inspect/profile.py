@@ -1,17 +1,31 @@
-"""`f.profile(*feeds)`: time, bytes and arithmetic of every step, mapped to the user's lines."""
+"""`f.profile(*feeds)`: time, bytes and arithmetic of every step, mapped to the user's lines.
+
+The roofline puts each step under three roofs, measured once a machine: the bandwidth of memory,
+the arithmetic of a large product, and the time of a kernel that does nothing.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from .. import dims
+from ..dtypes import is_float
+from ..errors import GraphError, message
 from ..graph import Graph, Node
 from ..op import Kind
+from ..plan import Step
 from .fate import maker, users_of
+from .peaks import Peaks
 from .running import bind, kept_variables
 
+VERSION = 1  # of the JSON text
+
+_FAR = 3.0  # times a roof's time, from which on the roof explains nothing
 _SHOWN = 6  # operations and lines of a step that the table names
 
 
@@ -37,6 +51,18 @@ class StepProfile:
         The user's nodes that it computes.
     lines
         Their lines, each once.
+    arithmetic
+        The dtype that it computes in; "tf32" for products of rounded float32.
+    bandwidth_share, flops_share
+        Of the machine's peaks, or None where these are not known. Bytes that lie in a cache move
+        faster than memory: the first can exceed 1.
+    bound
+        The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
+        "kernel" where it takes more than three times as long as that, so that it is something of
+        its own that takes the time (transcendental functions, strides, threads that wait), and
+        "host" where it runs as an array expression, whose time is mostly that of the host.
+    roof
+        Time under the lowest roof over the time taken: 1 where it cannot be faster.
     """
 
     step: int
@@ -47,6 +73,11 @@ class StepProfile:
     flops: int
     nodes: tuple[Node, ...]
     lines: tuple[str, ...]
+    arithmetic: str = ""
+    bandwidth_share: float | None = None
+    flops_share: float | None = None
+    bound: str = ""
+    roof: float | None = None
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -69,9 +100,27 @@ class StepProfile:
             "gigabytes_per_second": round(self.gigabytes_per_second, 3),
             "flops": self.flops,
             "gigaflops": round(self.gigaflops, 3),
+            "arithmetic": self.arithmetic,
+            "bandwidth_share": _rounded(self.bandwidth_share),
+            "flops_share": _rounded(self.flops_share),
+            "bound": self.bound,
+            "roof": _rounded(self.roof),
             "nodes": [node.name or node.op.name for node in self.nodes],
             "lines": list(self.lines),
         }
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
+
+
+@dataclass(frozen=True)
+class LineProfile:
+    """A line of the user's source, measured: `nanoseconds` of all steps, and their share."""
+
+    line: str
+    nanoseconds: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -84,10 +133,19 @@ class Profile:
         See `StepProfile`.
     runs
         How many runs the times are the shortest of.
+    peaks
+        Of the machine, or None.
+    weights
+        The elements of each of the user's nodes, by which a step's time is shared out to them.
+    live
+        The bytes of the arena that are alive in each step.
     """
 
     steps: tuple[StepProfile, ...]
     runs: int
+    peaks: Peaks | None = None
+    weights: Mapping[Node, int] | None = None
+    live: tuple[int, ...] = ()
 
     @property
     def nanoseconds(self) -> int:
@@ -104,6 +162,32 @@ class Profile:
         """The arithmetic of all steps."""
         return sum(step.flops for step in self.steps)
 
+    def by_node(self) -> dict[Node, float]:
+        """Return the nanoseconds of each of the user's nodes.
+
+        A step's time is shared out to the nodes that it computes by their elements: inside of one
+        kernel nobody can measure more.
+        """
+        taken: dict[Node, float] = {}
+        weights = self.weights or {}
+        for step in self.steps:
+            whole = sum(weights.get(node, 1) for node in step.nodes)
+            for node in step.nodes:
+                share = step.nanoseconds * weights.get(node, 1) / whole
+                taken[node] = taken.get(node, 0.0) + share
+        return taken
+
+    def by_line(self) -> list[LineProfile]:
+        """Return the time of each of the user's lines, the longest first."""
+        taken: dict[str, float] = {}
+        for node, nanoseconds in self.by_node().items():
+            if node.line:
+                line = str(node.line)
+                taken[line] = taken.get(line, 0.0) + nanoseconds
+        whole = max(1, self.nanoseconds)
+        order = sorted(taken.items(), key=lambda pair: -pair[1])
+        return [LineProfile(line, round(ns), ns / whole) for line, ns in order]
+
     def __iter__(self) -> Iterator[StepProfile]:
         return iter(self.steps)
 
@@ -113,15 +197,68 @@ class Profile:
     def to_json(self, indent: int | None = 2) -> str:
         """Return the measurements as JSON text."""
         return json.dumps(
-            {"runs": self.runs, "steps": [step.as_dict() for step in self.steps]}, indent=indent
+            {
+                "version": VERSION,
+                "runs": self.runs,
+                "nanoseconds": self.nanoseconds,
+                "peaks": None if self.peaks is None else self.peaks.as_dict(),
+                "steps": [step.as_dict() for step in self.steps],
+                "lines": [vars(line) for line in self.by_line()],
+            },
+            indent=indent,
         )
 
-    def __str__(self) -> str:
+    def to_trace(self) -> dict[str, Any]:
+        """Return the steps as a trace that Chrome's tracing page and Perfetto open."""
+        from .trace import trace
+
+        return trace(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace that Chrome's tracing page and https://ui.perfetto.dev open.
+
+        Parameters
+        ----------
+        path
+            With the suffix ``.json``.
+
+        Raises
+        ------
+        GraphError
+            The suffix is another one.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, os, tempfile
+        >>> x = mg.input("x", shape=(1000,))
+        >>> measured = mg.function([x], mg.exp(x)).profile([1.0] * 1000)
+        >>> measured.save(os.path.join(tempfile.mkdtemp(), "trace.json"))
+        """
+        target = Path(path)
+        if target.suffix.lower() != ".json":
+            raise GraphError(
+                message(
+                    f"{target.name}: there are no traces of the form {target.suffix!r}",
+                    need=".json",
+                    mend=f"{target.stem}.json",
+                )
+            )
+        from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
+
+        with replace_file(target) as file:
+            file.write_text(json.dumps(self.to_trace()), encoding="utf-8")
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the table that it prints as, the head first and the sums last."""
         unit, size = ("MB", 1e6) if self.bytes >= 1e6 else ("kB", 1e3)
-        head = ("step", "kernel", "us", "share", unit, "GB/s", "GFLOP/s", "operations", "lines")
+        roofs = ("roof", "bound") if self.peaks is not None else ()
+        head = (
+            "step", "kernel", "us", "share", unit, "GB/s", "GFLOP/s", *roofs, "operations", "lines"
+        )
         whole = max(1, self.nanoseconds)
         rows: list[tuple[str, ...]] = [head]
         for step in self.steps:
+            under = (f"{step.roof or 0.0:.0%}", step.bound) if roofs else ()
             rows.append(
                 (
                     str(step.step),
@@ -131,15 +268,20 @@ class Profile:
                     f"{step.bytes / size:.3f}",
                     f"{step.gigabytes_per_second:.1f}",
                     f"{step.gigaflops:.1f}",
+                    *under,
                     _short(step.operations),
                     _short(_by_file(step.lines)),
                 )
             )
         rows.append(
             ("all", "", f"{self.nanoseconds / 1e3:.1f}", "", f"{self.bytes / size:.3f}",
-             f"{self.bytes / whole:.1f}", f"{self.flops / whole:.1f}", "", "")
+             f"{self.bytes / whole:.1f}", f"{self.flops / whole:.1f}", *("" for _ in roofs), "", "")
         )
-        return table(rows, left=(1, 7, 8))
+        return rows
+
+    def __str__(self) -> str:
+        left = (1, 8, 9, 10) if self.peaks is not None else (1, 7, 8)
+        return table(self.rows(), left=left)
 
     def __repr__(self) -> str:
         return f"<profile of {len(self.steps)} steps, {self.nanoseconds / 1e3:.1f} us>"
@@ -177,7 +319,9 @@ def _short(parts: Any) -> str:
     return ", ".join([*shown[:_SHOWN], *more])
 
 
-def profile(function: Any, *feeds: Any, runs: int = 5, **named: Any) -> Profile:
+def profile(
+    function: Any, *feeds: Any, runs: int = 5, peaks: Any = None, **named: Any
+) -> Profile:
     """Measure every step of the plan that a call with these feeds runs.
 
     Parameters
@@ -185,9 +329,12 @@ def profile(function: Any, *feeds: Any, runs: int = 5, **named: Any) -> Profile:
     function : Function
         Compiled, if it is not yet.
     feeds, named
-        As for a call. Variables keep what they hold.
+        As for a call. Variables keep what they hold; taps and asserts look away.
     runs
         How often to run; the shortest time of each step counts.
+    peaks
+        ``peaks(seen)`` gives the machine's peaks, or None; no roofs without. `seen` has for each
+        dtype the most 1e9 operations a second of a step.
 
     Returns
     -------
@@ -214,23 +361,103 @@ def profile(function: Any, *feeds: Any, runs: int = 5, **named: Any) -> Profile:
             taken = bound.run_timed(bound_feeds.arrays)
             best = [min(pair) for pair in zip(best, taken, strict=True)] if best else list(taken)
     users = _users_by_step(function)
+    plan = bound.plan
+    kinds = [_arithmetic(step) for step in plan.steps]
+    known: Peaks | None = None if peaks is None else peaks(_seen(plan.steps, kinds, best))
     steps = []
-    for i, (step, nanoseconds) in enumerate(zip(bound.plan.steps, best, strict=True)):
+    for i, (step, nanoseconds, kind) in enumerate(zip(plan.steps, best, kinds, strict=True)):
         # What a rule made of pieces stands for no user's node: then those it was made for.
         nodes = tuple(users.get(step.node) or function.trace.origins(step.node))
+        measured = (int(nanoseconds), int(step.bytes), int(step.flops))
         steps.append(
             StepProfile(
-                step=i,
-                kernel=step.kernel,
-                operations=("copy",) if step.kernel == "copy" else operations(step.node),
-                nanoseconds=int(nanoseconds),
-                bytes=int(step.bytes),
-                flops=int(step.flops),
+                i,
+                step.kernel,
+                ("copy",) if step.kernel == "copy" else operations(step.node),
+                *measured,
                 nodes=nodes,
                 lines=tuple(dict.fromkeys(str(node.line) for node in nodes if node.line)),
+                arithmetic=kind,
+                **_roofs(*measured, kind, step.kernel, known),
             )
         )
-    return Profile(tuple(steps), max(1, runs))
+    weights = {
+        node: _elements(node, bound_feeds.sizes) for step in steps for node in step.nodes
+    }
+    return Profile(tuple(steps), max(1, runs), known, weights, _live(plan))
+
+
+def _seen(steps: Iterable[Step], kinds: list[str], taken: list[int]) -> dict[str, float]:
+    """Return for each dtype the most 1e9 operations a second of a step."""
+    most: dict[str, float] = {}
+    for step, kind, nanoseconds in zip(steps, kinds, taken, strict=True):
+        if kind:
+            most[kind] = max(most.get(kind, 0.0), int(step.flops) / max(1, nanoseconds))
+    return most
+
+
+def _arithmetic(step: Step) -> str:
+    """Return the dtype that a step computes in, empty where it computes nothing of floats."""
+    if step.kernel == "copy":
+        return ""
+    node = step.node
+    rounded = node.attrs.get("compute")
+    if isinstance(rounded, str) and rounded:
+        return rounded
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    floats = [type_.dtype for type_ in types if is_float(type_.dtype)]
+    return str(max(floats, key=lambda dtype: dtype.itemsize).name) if floats else ""
+
+
+def _roofs(
+    nanoseconds: int, moved: int, flops: int, kind: str, kernel: str, peaks: Peaks | None
+) -> dict[str, Any]:
+    """Return how near a step is to each roof."""
+    if peaks is None:
+        return {}
+    taken = max(1, nanoseconds)
+    most = peaks.gigaflops.get(kind, 0.0)
+    floors = {
+        "bandwidth": moved / max(peaks.gigabytes_per_second, 1e-9),
+        "arithmetic": flops / most if most else 0.0,
+        "latency": peaks.latency,
+    }
+    lowest = max(floors, key=lambda name: floors[name])
+    bound = "host" if kernel == "array" else lowest
+    if bound == lowest and taken > _FAR * floors[lowest]:
+        bound = "kernel"
+    return {
+        "bandwidth_share": floors["bandwidth"] / taken,
+        "flops_share": floors["arithmetic"] / taken if most else None,
+        "bound": bound,
+        "roof": floors[lowest] / taken,
+    }
+
+
+def _elements(node: Node, sizes: Mapping[str, int]) -> int:
+    """Return how many elements a node makes, or reads where it reduces."""
+    counted = node.inputs[0] if node.op.reduction is not None else node
+    types = counted.type if isinstance(counted.type, tuple) else (counted.type,)
+    total = 0
+    for type_ in types:
+        size = type_.size
+        if isinstance(size, int) or dims.names(size) <= sizes.keys():
+            total += size if isinstance(size, int) else dims.evaluate(size, sizes)
+    return max(1, total)
+
+
+def _live(plan: Any) -> tuple[int, ...]:
+    """Return the bytes of the arena that are alive in each step."""
+    change = [0] * (len(plan.steps) + 1)
+    for slot in plan.slots:
+        if slot.offset is not None:
+            change[max(0, slot.first)] += int(slot.size)
+            change[min(len(plan.steps), slot.last + 1)] -= int(slot.size)
+    live, now = [], 0
+    for step in change[:-1]:
+        now += step
+        live.append(now)
+    return tuple(live)
 
 
 def operations(node: Node) -> tuple[str, ...]:

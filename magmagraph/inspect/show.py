@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import GraphError, message
-from ..graph import Graph, Node
-from ..op import Effect, Kind
+from ..errors import GraphError, PlanError, message
+from ..graph import Graph, Node, Trace, freeze, topological
 from ..plan import Plan
-from ..text import Writer, dump, write_node
+from ..text import dump, write_node
 from .networkx import members
 
-_LATER = (".svg", ".html")
-_SHAPES = {Kind.LEAF: "ellipse", Kind.LOWERED: "box3d", Kind.REDUCTION: "invtrapezium"}
+_FORMS = {".txt": "text", ".dot": "dot", ".svg": "svg", ".html": "html", ".htm": "html"}
+_DRAWN = 600  # nodes up to which a notebook shows a picture at once
 
 
 class Shown:
@@ -23,22 +22,23 @@ class Shown:
 
     Parameters
     ----------
-    what
+    what, source, evidence
         As of `show`.
-    source
-        Whether the user's lines are shown.
     """
 
-    def __init__(self, what: Any, source: bool = True) -> None:
+    def __init__(
+        self, what: Any, source: bool = True, evidence: Mapping[str, Any] | None = None
+    ) -> None:
         self._what = what
         self._source = source
-        if not _is_record(what) and not isinstance(what, Plan):
+        self._evidence = evidence
+        if not (_is_record(what) or _is_report(what) or isinstance(what, Plan)):
             members(what)  # raises where it holds no nodes
 
     def text(self) -> str:
         """Return it as text: of a function, its graph and then its plan."""
         what = self._what
-        if hasattr(what, "records"):
+        if _is_report(what):
             return str(what)
         if isinstance(what, Node):
             return write_node(what)
@@ -53,16 +53,71 @@ class Shown:
 
     def dot(self) -> str:
         """Return it in the language of Graphviz; of a pass record, the graph after the pass."""
+        from .dot import graph_dot, plan_dot
+
         what = self._what
         if _is_record(what):
             before, after = what.graphs
             what = after if isinstance(after, Graph) else before
         if isinstance(what, Plan):
-            return _plan_dot(what)
-        return _dot(what, self._source)
+            return plan_dot(what)
+        return graph_dot(*members(what), self._source)
+
+    def svg(self) -> str:
+        """Return it as an SVG picture; of a pass record, the graphs before and after it."""
+        from .geometry import draw
+        from .scene import Scene, traced_scope
+        from .svg import picture
+
+        what = self._what
+        if not _is_record(what):
+            trace = getattr(what, "trace", None)
+            scope = traced_scope(trace) if isinstance(trace, Trace) else None
+            drawn = [("", draw(Scene(*_drawn(what), scope=scope).root))]
+            return picture(drawn, source=self._source, title=self._title())
+        before, after = what.graphs
+        scenes = [("before", Scene(*_drawn(before)))]
+        if isinstance(after, Graph):
+            scenes.append(("after", Scene(*_drawn(after), scenes[0][1].places())))
+        drawings = [(heading, draw(scene.root)) for heading, scene in scenes]
+        return picture(drawings, source=self._source, title=self._title())
+
+    def html(self) -> str:
+        """Return the viewer: one page that holds all it needs, and works without a network."""
+        from .viewer import html
+        from .viewer.data import Pages
+
+        what = self._what
+        common: dict[str, Any] = {
+            "title": self._title(), "lines": self._source, "evidence": self._evidence,
+        }
+        if _is_report(what) or _is_record(what):
+            records = list(what) if _is_report(what) else [what]
+            return html(Pages(graphs=_graphs(records), records=records, **common))
+        source_graph = getattr(what, "source_graph", None)
+        if not isinstance(source_graph, Graph):
+            return html(Pages(graphs=[("graph", _as_graph(what))], **common))
+        what.compile()
+        plan = what.plan
+        return html(
+            Pages(
+                graphs=_graphs(list(what.report), source_graph),
+                records=list(what.report),
+                trace=what.trace,
+                plan=plan,
+                device=what.device,
+                sources=_kernel_sources(what, plan),
+                **common,
+            )
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, in the form that its suffix names: ``.txt`` or ``.dot``.
+        """Write it to a file: text, DOT, a picture, or the viewer.
+
+        Parameters
+        ----------
+        path
+            Its suffix names the form: ``.txt``, ``.dot``, ``.svg`` or ``.html``.
 
         Raises
         ------
@@ -71,24 +126,47 @@ class Shown:
         """
         target = Path(path)
         suffix = target.suffix.lower()
-        if suffix == ".txt":
-            content = self.text()
-        elif suffix == ".dot":
-            content = self.dot()
-        else:
-            form = f"pictures of the form {suffix!r}" if suffix else "files without a suffix"
-            what = f"{form} are not there yet" if suffix in _LATER else f"there are no {form}"
+        form = _FORMS.get(suffix)
+        if form is None:
+            there = f"pictures of the form {suffix!r}" if suffix else "files without a suffix"
             raise GraphError(
                 message(
-                    f"{target.name}: {what}",
-                    need=".txt or .dot",
-                    mend=f"{target.stem}.dot, which Graphviz turns into a picture",
+                    f"{target.name}: there are no {there}",
+                    need=".txt, .dot, .svg or .html",
+                    mend=f"{target.stem}.html, which a browser opens",
                 )
             )
+        content = getattr(self, form)()
         from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
 
         with replace_file(target) as file:
             file.write_text(content + "\n", encoding="utf-8")
+
+    def _title(self) -> str:
+        what = self._what
+        if _is_record(what):
+            return f"{what.name}: {what.before} -> {what.after} nodes"
+        if _is_report(what):
+            return "compile report"
+        name = getattr(what, "name", None)
+        kind = type(what).__name__.lower()
+        if isinstance(what, Node):
+            return f"{name} = {what.op.name}" if name else what.op.name
+        return str(name) if name else kind
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def _repr_html_(self) -> str:
+        if _is_report(self._what):
+            return f"<pre>{_escaped(self.text())}</pre>"
+        count = len(_drawn(self._what)[0]) if not _is_record(self._what) else self._what.before
+        if count > _DRAWN:
+            return (
+                f"<p>{count} nodes: too many for a picture in place; "
+                "<code>.save('graph.html')</code> makes a page to look around in.</p>"
+            )
+        return f'<div style="overflow:auto;max-height:80vh">{self.svg()}</div>'
 
     def __str__(self) -> str:
         return self.text()
@@ -99,20 +177,26 @@ class Shown:
         return f"<shown {kind}{size}>"
 
 
-def show(what: Any, source: bool = True) -> Shown:
+def show(
+    what: Any, source: bool = True, evidence: Mapping[str, Any] | None = None
+) -> Shown:
     """Return something to look at.
 
     Parameters
     ----------
     what : Node, list or dict of nodes, Function, Graph, Plan, or `f.report` or a record of it
-        What to show.
+        What to show. Of a function, the viewer has every pass, the plan and the kernels.
     source
-        Whether pictures name the user's source lines.
+        Whether pictures name the user's source lines, and the viewer shows some around them.
+    evidence
+        What was measured of a function, which the viewer shows: as of
+        `magmagraph.inspect.evidence.evidence`.
 
     Returns
     -------
     Shown
-        An object with ``text()``, ``dot()`` and ``save(path)``; it prints as its text.
+        An object with ``text()``, ``dot()``, ``svg()``, ``html()`` and ``save(path)``; it prints
+        as its text, and notebooks draw it.
 
     Raises
     ------
@@ -126,8 +210,10 @@ def show(what: Any, source: bool = True) -> Shown:
     >>> print(mg.show(x * x).text())
     %0 = input() : float32[3]  # x
     %1 = multiply(%0, %0) : float32[3]
+    >>> mg.show(x * x).svg()[:4]
+    '<svg'
     """
-    return Shown(what, source)
+    return Shown(what, source, evidence)
 
 
 def _is_record(what: Any) -> bool:
@@ -135,46 +221,51 @@ def _is_record(what: Any) -> bool:
     return isinstance(graphs, tuple) and len(graphs) == 2
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _is_report(what: Any) -> bool:
+    return hasattr(what, "records")
 
 
-def _dot(what: Any, source: bool) -> str:
-    nodes, outputs, updates = members(what)
-    number = {node: i for i, node in enumerate(nodes)}
-    writer = Writer()
-    returned = set(outputs)
-    lines = ["digraph magmagraph {", "  node [fontname=monospace];"]
-    for node, i in number.items():
-        parts = [node.op.name + (f" {node.name}" if node.name else ""), writer.types(node.type)]
-        if source and node.line:
-            parts.append(f"{Path(node.line.file).name}:{node.line.number}")
-        shape = _SHAPES.get(node.op.kind, "box")
-        style = ', style="bold"' if node in returned else ""
-        if node.op.effect is Effect.STATE:
-            style += ', peripheries="2"'
-        label = _quoted("\n".join(parts))
-        lines.append(f'  n{i} [label={label}, shape="{shape}"{style}];')
-        for position, operand in enumerate(node.inputs):
-            mark = f' [label="{position}"]' if len(node.inputs) > 1 else ""
-            lines.append(f"  n{number[operand]} -> n{i}{mark};")
-    for variable, value in updates:
-        lines.append(
-            f'  n{number[value]} -> n{number[variable]} '
-            '[style="dashed", label="update", constraint="false"];'
-        )
-    return "\n".join([*lines, "}"])
+def _drawn(
+    what: Any,
+) -> tuple[Sequence[Node], Sequence[Node], Sequence[tuple[Node, Node]]]:
+    """Return nodes, outputs and updates; of a plan, those of its steps."""
+    if _is_report(what):
+        what = what.graph
+    if isinstance(what, Plan):
+        return topological([step.node for step in what.steps]), (), ()
+    return members(what)
 
 
-def _plan_dot(plan: Plan) -> str:
-    lines = ["digraph plan {", "  node [fontname=monospace];"]
-    for slot in plan.slots:
-        label = _quoted(f"s{slot.index} {slot.place.value}\n{slot.size} bytes")
-        lines.append(f'  s{slot.index} [label={label}, shape="ellipse"];')
+def _as_graph(what: Any) -> Graph:
+    if isinstance(what, Graph):
+        return what
+    nodes, outputs, updates = _drawn(what)
+    return freeze((), outputs or nodes[-1:], updates)
+
+
+def _graphs(records: list[Any], source: Graph | None = None) -> list[tuple[str, Graph]]:
+    """Return (what made it, graph) of a compile, the source first."""
+    kept = [record for record in records if record.graphs is not None]
+    if source is None:
+        source = kept[0].graphs[0]
+    found = [("source", source)]
+    found += [(r.name, r.graphs[1]) for r in kept if isinstance(r.graphs[1], Graph)]
+    return found
+
+
+def _kernel_sources(function: Any, plan: Plan) -> dict[int, str]:
+    """Return the generated code of the steps that have some."""
+    found = {}
     for i, step in enumerate(plan.steps):
-        late = ', style="bold"' if i >= plan.commit else ""
-        label = _quoted(f"{i} {step.kernel}\n{step.bytes} bytes")
-        lines.append(f'  k{i} [label={label}, shape="box"{late}];')
-        lines += [f"  s{slot} -> k{i};" for slot in dict.fromkeys(v.slot for v in step.inputs)]
-        lines += [f"  k{i} -> s{value.slot};" for value in step.outputs]
-    return "\n".join([*lines, "}"])
+        if step.kernel == "fused":
+            try:
+                found[i] = function.source(i)
+            except PlanError:  # interpreted: no compiler is there
+                continue
+    return found
+
+
+def _escaped(text: str) -> str:
+    from html import escape
+
+    return escape(text)

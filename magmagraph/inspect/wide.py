@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from ..op import Kind
 
 _WIDE = np.dtype(np.float64)
 _WIDE_COMPLEX = np.dtype(np.complex128)
+_ADDING = frozenset(
+    (Kind.REDUCTION, Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LINALG, Kind.TRANSFORM)
+)
 
 
 def _widest(dtype: np.dtype) -> np.dtype:
@@ -46,6 +50,7 @@ def evaluate_wide(
     feeds: Mapping[Node, Any],
     sizes: Mapping[str, int],
     decided: Mapping[Node, Any],
+    moved: Callable[[Node, Any, float], Any] | None = None,
 ) -> dict[Node, Any]:
     """Return the value of every node, computed in float64.
 
@@ -59,20 +64,42 @@ def evaluate_wide(
         The size of each named dimension.
     decided
         The values of a run in the graph's own dtypes: decisions are taken from it.
+    moved
+        ``moved(node, value, times)`` gives the value that goes on in the place of a node's own; it
+        is not asked about decisions and constants. Operations that add up many products or
+        elements are given operands that are moved once more, for themselves alone, since their
+        own sums round: by half the depth of a pairwise sum (N. Higham, Accuracy and Stability of
+        Numerical Algorithms, 2nd ed. 2002, ch. 4).
     """
     values: dict[Node, Any] = {}
     for node in graph.nodes:
         if is_decision(node):
             values[node] = decided[node]
-        elif node.op.kind is Kind.LEAF:
+            continue
+        if node.op.kind is Kind.LEAF:
             values[node] = widened(decided[node])
+            if "value" in node.attrs:
+                continue
         else:
             attrs = bind_attributes(node.attrs, sizes)
             for name, value in attrs.items():
                 if isinstance(value, np.dtype) and is_inexact(value):
                     # A cast to a narrower float would round the reference.
                     attrs[name] = _widest(value)
+            operands = [values[i] for i in node.inputs]
+            if moved is not None and node.op.kind in _ADDING:
+                times = _depth(operands) / 2.0
+                operands = [
+                    moved(i, v, times) for i, v in zip(node.inputs, operands, strict=True)
+                ]
             with np.errstate(all="ignore"):
-                made = node.op.evaluate(np, *[values[i] for i in node.inputs], **attrs)
+                made = node.op.evaluate(np, *operands, **attrs)
             values[node] = widened(made)
+        if moved is not None:
+            values[node] = moved(node, values[node], 1.0)
     return values
+
+
+def _depth(operands: Sequence[Any]) -> float:
+    """Return how deep a pairwise sum of an operand's elements is, at least 2."""
+    return max(2.0, math.log2(max(2, *(np.size(operand) for operand in operands))))

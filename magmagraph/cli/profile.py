@@ -1,0 +1,88 @@
+"""Measure a function: each step under its roofs, and the time of each line of your source."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ..errors import GraphError
+from . import tables, target
+from .target import CommandError
+
+LINES = 15  # of the source that are shown
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    target.declare(parser, "the function")
+    target.declare_feeds(parser)
+    parser.add_argument("--runs", type=_positive, default=5, help="the shortest of so many (5)")
+    parser.add_argument(
+        "--check", action="store_true", help="compare each pass with float64, too"
+    )
+    parser.add_argument(
+        "--ablate", action="store_true", help="measure without each optional pass, too"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="TRACE.json", help="write a trace for ui.perfetto.dev"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Measure, print, and write the trace."""
+    if chosen.output is not None and Path(chosen.output).suffix.lower() != ".json":
+        raise CommandError(f"{chosen.output}: a trace is written to .json")
+    found, space, name = target.load(chosen.target)
+    function = target.function_of(found, name)
+    feeds, text = target.feeds_of(function, space, chosen)
+    if chosen.json:
+        from ..inspect.evidence import evidence
+
+        measured = evidence(function, *feeds, check=chosen.check, ablate=chosen.ablate)
+        print(json.dumps({"feeds": text, **measured}, indent=2))
+        if chosen.output is not None:
+            _save(function.profile(*feeds, runs=chosen.runs), chosen.output)
+        return
+    print(text)
+    profile = function.profile(*feeds, runs=chosen.runs)
+    if profile.peaks is not None:
+        flops = ", ".join(f"{v:.0f} GFLOP/s {k}" for k, v in profile.peaks.gigaflops.items())
+        print(
+            f"roofs: {profile.peaks.gigabytes_per_second:.1f} GB/s"
+            + (f", {flops}" if flops else "")
+            + f", {profile.peaks.latency:.0f} ns a kernel ({profile.peaks.machine})"
+        )
+    head, *rows = profile.rows()
+    named = (head.index("kernel"), head.index("operations"), head.index("lines"))
+    left = (*named, head.index("bound")) if "bound" in head else named
+    tables.show([head, *rows], left, "\nsteps", total=True)
+    lines = profile.by_line()
+    shown = [("us", "share", "line")]
+    shown += [(f"{x.nanoseconds / 1e3:.1f}", f"{x.share:.0%}", x.line) for x in lines[:LINES]]
+    more = f"{len(lines) - LINES} more lines" if len(lines) > LINES else ""
+    tables.show([*shown, ("", "", more)] if more else shown, (2,), "\nlines")
+    if chosen.check:
+        print(f"\naccuracy\n{function.check(*feeds)}")
+    if chosen.ablate:
+        tables.show(function.ablate(*feeds).table(), (0, 7), "\npasses")
+    if chosen.output is not None:
+        _save(profile, chosen.output)
+        print(f"\n{chosen.output}: open it at https://ui.perfetto.dev or chrome://tracing")
+
+
+def _save(profile: object, path: str) -> None:
+    try:
+        profile.save(path)  # type: ignore[attr-defined]
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
+    except GraphError as error:
+        raise CommandError(str(error).splitlines()[0]) from None
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not positive")
+    return number

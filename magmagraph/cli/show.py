@@ -1,0 +1,79 @@
+"""Show a function or an expression: the viewer, a picture, or text.
+
+Without -o the text goes to the standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..errors import GraphError
+from . import target
+from .target import CommandError
+
+FORMS = (".html", ".svg", ".dot", ".txt", ".json")
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    target.declare(parser, "what to show")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        help=f"where to write it; the suffix names the form: {', '.join(FORMS)}",
+    )
+    parser.add_argument(
+        "--no-source", action="store_true", help="leave the lines of your source out"
+    )
+    parser.add_argument(
+        "--evidence",
+        action="store_true",
+        help="measure times and errors first, for the overlays of the viewer",
+    )
+    target.declare_feeds(parser)
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Write or print what was asked for."""
+    from ..inspect.show import show
+
+    path = None if chosen.output is None else _checked(chosen.output)
+    found, space, name = target.load(chosen.target)
+    measured = None
+    if chosen.evidence:
+        from ..inspect.evidence import evidence
+
+        function = target.function_of(found, name)
+        feeds, text = target.feeds_of(function, space, chosen)
+        print(text)
+        measured = evidence(function, *feeds)
+        found = function
+    try:
+        shown = show(found, source=not chosen.no_source, evidence=measured)
+    except GraphError:
+        kind = type(found).__name__
+        raise CommandError(
+            f"{name} is {kind}, not a compiled function, a graph, a node or nodes"
+        ) from None
+    if path is None:
+        print(shown.text())
+        return
+    try:
+        shown.save(path)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
+    print(f"{path}: {path.stat().st_size / 1e3:.1f} kB")
+
+
+def _checked(text: str) -> Path:
+    """Return the path of the output, or raise before anything takes time."""
+    path = Path(text)
+    if path.suffix.lower() not in FORMS:
+        raise CommandError(f"{text}: the suffix says no form; there are {', '.join(FORMS)}")
+    if path.is_dir():
+        raise CommandError(f"{text} is a folder")
+    if not path.resolve().parent.is_dir():
+        raise CommandError(f"{text} cannot be written: there is no folder {path.parent}")
+    return path

@@ -1,0 +1,227 @@
+"""What a command is pointed at: ``FILE.py:NAME``, and feeds for it."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import runpy
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from ..errors import MagmagraphError
+from ..function import Function
+from ..graph import Graph, Node
+
+SIZE = 32  # of a named dimension that nothing says the size of
+
+
+class CommandError(MagmagraphError):
+    """What was asked for cannot be done; the text is one line."""
+
+
+def declare(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the argument that names the target."""
+    parser.add_argument(
+        "target",
+        metavar="FILE.py:NAME",
+        help=f"{what}: a Python file, and a name in it (dots reach attributes); a Python function "
+        "of no arguments is called. The file is run, but not as __main__",
+    )
+
+
+def declare_feeds(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say with what a function is run."""
+    parser.add_argument(
+        "--feeds",
+        metavar="NAME",
+        default="feeds",
+        help="the name, in the file, of the feeds or of a function that returns them (feeds); "
+        "random numbers where there is none",
+    )
+    parser.add_argument(
+        "--size",
+        metavar="NAME=N",
+        action="append",
+        default=[],
+        type=_size,
+        help=f"the size of a named dimension of random feeds ({SIZE})",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of random feeds (0)")
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, mark, number = text.partition("=")
+    if not mark or not name or not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form batch=100")
+    return name, int(number)
+
+
+def load(target: str) -> tuple[Any, Mapping[str, Any], str]:
+    """Return what a target names, everything else in its file, and the name.
+
+    Raises
+    ------
+    CommandError
+        There is no such file or name, or running the file fails; one line says which.
+    """
+    file, mark, name = target.rpartition(":")
+    if not mark or not file or not name:
+        raise CommandError(f"{target!r} is not of the form FILE.py:NAME")
+    space = _run(Path(file))
+    found: Any = None
+    for i, part in enumerate(name.split(".")):
+        where = file if i == 0 else ".".join(name.split(".")[:i])
+        try:
+            found = space[part] if i == 0 else getattr(found, part)
+        except (KeyError, AttributeError):
+            raise CommandError(f"{where} has no {part!r}{_known(space, found, i)}") from None
+    if inspect.isfunction(found):
+        found = _called(found, name)
+    return found, space, name
+
+
+def _run(path: Path) -> Mapping[str, Any]:
+    """Return the names of a file that is run as a module, from where its imports are found."""
+    if not path.is_file():
+        kind = "is not a file" if path.exists() else "does not exist"
+        raise CommandError(f"{path} {kind}")
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        return runpy.run_path(str(path), run_name=f"<{path.stem}>")
+    except SystemExit as stop:
+        raise CommandError(f"{path} ended with the status {stop.code}") from None
+    except Exception as error:
+        raise CommandError(f"{path} raised {_told(error, str(path))}") from error
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _told(error: BaseException, file: str) -> str:
+    """Return an error as one line, with the last line of a file that led to it."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).name == Path(file).name
+    ]
+    text = str(error)
+    if isinstance(error, SyntaxError):
+        lines, text = [error.lineno], error.msg
+    where = f" (line {lines[-1]})" if lines else ""
+    first = (text.splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}{where}" if first else type(error).__name__ + where
+
+
+def _known(space: Mapping[str, Any], found: Any, depth: int) -> str:
+    """Return, for a name that is not there, which ones could have been meant."""
+    if depth:
+        return ""
+    kinds = (Function, Node, Graph)
+    names = [name for name, value in space.items() if isinstance(value, kinds)]
+    return f"; it has {', '.join(names[:10])}" if names else "; it holds no functions and no nodes"
+
+
+def _called(function: Any, name: str) -> Any:
+    needed = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise CommandError(
+            f"{name} is a Python function with arguments, not a compiled function or a node"
+        )
+    try:
+        return function()
+    except Exception as error:
+        raise CommandError(
+            f"{name}() raised {_told(error, function.__code__.co_filename)}"
+        ) from error
+
+
+def function_of(found: Any, name: str) -> Function:
+    """Return what was found as a compiled function: itself, or nodes made one.
+
+    Raises
+    ------
+    CommandError
+        It is neither.
+    """
+    if isinstance(found, Function):
+        return found
+    members = list(found.values()) if isinstance(found, Mapping) else found
+    nodes = [members] if isinstance(members, Node) else members
+    if isinstance(nodes, (list, tuple)) and nodes and all(isinstance(n, Node) for n in nodes):
+        from ..graph import topological
+
+        inputs = [node for node in topological(nodes) if "key" in node.attrs]
+        return Function(inputs, found)
+    raise CommandError(
+        f"{name} is {type(found).__name__}, not a compiled function, a node or nodes"
+    )
+
+
+def feeds_of(
+    function: Function, space: Mapping[str, Any], chosen: argparse.Namespace
+) -> tuple[tuple[Any, ...], str]:
+    """Return feeds for a function, and where they come from, in words.
+
+    Raises
+    ------
+    CommandError
+        The feeds of the file cannot be had.
+    """
+    if chosen.feeds in space:
+        found = space[chosen.feeds]
+        if callable(found):
+            try:
+                found = found()
+            except Exception as error:
+                name = f"{chosen.feeds}()"
+                raise CommandError(f"{name} raised {_told(error, '')}") from error
+        given = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        return given, f"feeds: {chosen.feeds} of the file"
+    if chosen.feeds != "feeds":
+        raise CommandError(f"the file has no {chosen.feeds!r}, which --feeds names")
+    return random_feeds(function, dict(chosen.size), chosen.seed)
+
+
+def random_feeds(
+    function: Function, given: Mapping[str, int], seed: int
+) -> tuple[tuple[Any, ...], str]:
+    """Return random feeds of the types of a function's inputs, and a text that says so.
+
+    Floats are standard normal, ints 0 or 1, bools even; dimensions without a size are `SIZE`.
+    """
+    names = dict.fromkeys(
+        name for node in function.inputs for extent in node.shape for name in dims.names(extent)
+    )
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        known = ", ".join(map(str, names)) or "none"
+        raise CommandError(f"no input has the dimension {unknown[0]!r}; there are {known}")
+    sizes = {name: given.get(name, SIZE) for name in names}
+    rng = np.random.default_rng(seed)
+    feeds = []
+    for node in function.inputs:
+        shape = node.type.concrete(sizes)
+        kind = node.dtype.kind
+        if kind in "iu":
+            value = rng.integers(0, 2, shape)
+        elif kind == "b":
+            value = rng.integers(0, 2, shape).astype(bool)
+        elif kind == "c":
+            value = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+        else:
+            value = rng.normal(size=shape)
+        feeds.append(np.asarray(value).astype(node.dtype))
+    shown = ", ".join(f"{name}={size}" for name, size in sizes.items() if "?" not in str(name))
+    text = "feeds: random numbers by type (the file has no feeds)"
+    return tuple(feeds), text + (f", {shown}" if shown else "") if feeds else "feeds: none needed"

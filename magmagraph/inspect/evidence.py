@@ -1,0 +1,218 @@
+"""What was measured of a function, as one dictionary of plain values: for viewers and files.
+
+The keys are described in docs/viewer-schema.md. Nodes stand as their position in
+``f.source_graph.nodes``, nodes of a pass as that in the graph after it, steps as that in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import MagmagraphError
+from ..graph import Graph, Node
+from ..op import Kind
+from . import ablate as ablation
+from . import check as checking
+from . import profile as profiling
+from .ablate import Ablations
+from .check import Check, plain
+from .profile import Profile
+
+SCHEMA = "magmagraph.evidence"
+VERSION = 1
+
+Positions = Mapping[Node, int]
+
+
+def evidence(
+    function: Any,
+    *feeds: Any,
+    profile: bool = True,
+    check: bool = True,
+    ablate: bool = False,
+    **named: Any,
+) -> dict[str, Any]:
+    """Return measurements of a function on some feeds as plain values.
+
+    Parameters
+    ----------
+    function : Function
+        Compiled, if it is not yet.
+    feeds, named
+        As for a call. Variables keep what they hold.
+    profile, check, ablate
+        Which parts are measured; the others are None.
+
+    Returns
+    -------
+    dict
+        ``schema``, ``version``, ``device``, ``profile``, ``check``, ``ablate`` and ``rewrites``
+        (each application of a rule: pass, rule, what it replaced, and by what).
+
+    Raises
+    ------
+    FeedError
+        As a call would.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=(3,))
+    >>> found = evidence(mg.function([x], mg.exp(x)), [1.0, 2.0, 3.0])
+    >>> found["schema"], found["version"], found["check"]["ok"], len(found["profile"]["steps"])
+    ('magmagraph.evidence', 1, True, 1)
+    """
+    function.compile()
+    positions = _users(function)
+    parts: dict[str, Any] = {"profile": None, "check": None, "ablate": None}
+    if profile:
+        measured = profiling.profile(function, *feeds, peaks=function._peaks, **named)
+        parts["profile"] = _profile(measured, positions)
+    if check:
+        try:
+            found = checking.check(function, *feeds, **named)
+            parts["check"] = _check(function, found, positions)
+        except MagmagraphError as error:  # what has no reference in float64, say
+            parts["check"] = {"ok": None, "notes": [str(error).splitlines()[0]]}
+    if ablate:
+        parts["ablate"] = _ablate(ablation.ablate(function, *feeds, **named))
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "device": function.device,
+        **parts,
+        "rewrites": list(rewrites(function)),
+    }
+
+
+def _users(function: Any) -> dict[Node, int]:
+    """Return the position of each of the user's nodes, and of those of the source graph."""
+    source: Graph = function.source_graph
+    found: dict[Node, int] = {}
+    for i, node in enumerate(source.nodes):
+        found[node] = i
+        for user in function.trace.sources.get(node, ()):
+            found.setdefault(user, i)
+    return found
+
+
+def _at(nodes: Iterable[Node], positions: Positions) -> list[int]:
+    return list(dict.fromkeys(positions[node] for node in nodes if node in positions))
+
+
+def _profile(measured: Profile, positions: Positions) -> dict[str, Any]:
+    steps = []
+    begin = 0
+    for step in measured.steps:
+        held = step.as_dict()
+        held.pop("nodes")
+        steps.append(
+            {**held, "source_nodes": _at(step.nodes, positions), "stream": None, "begin": begin}
+        )
+        begin += step.nanoseconds
+    return {
+        "runs": measured.runs,
+        "nanoseconds": measured.nanoseconds,
+        "bytes": measured.bytes,
+        "flops": measured.flops,
+        "peaks": None if measured.peaks is None else measured.peaks.as_dict(),
+        "steps": steps,
+        "nodes": _shared(measured, positions),
+        "lines": [vars(line) for line in measured.by_line()],
+    }
+
+
+def _shared(measured: Profile, positions: Positions) -> list[dict[str, Any]]:
+    """Return time, bytes and arithmetic of the steps shared out to the nodes of the source."""
+    weights = measured.weights or {}
+    found: dict[int, list[float]] = {}
+    for step in measured.steps:
+        whole = sum(weights.get(node, 1) for node in step.nodes)
+        for node in step.nodes:
+            if node not in positions:
+                continue
+            share = weights.get(node, 1) / whole
+            sums = found.setdefault(positions[node], [0.0, 0.0, 0.0])
+            for i, amount in enumerate((step.nanoseconds, step.bytes, step.flops)):
+                sums[i] += amount * share
+    return [
+        {"node": node, "nanoseconds": round(ns), "bytes": round(moved), "flops": round(flops)}
+        for node, (ns, moved, flops) in sorted(found.items())
+    ]
+
+
+def _check(function: Any, found: Check, positions: Positions) -> dict[str, Any]:
+    graphs = {name: after for name, _, after in function.report.steps()}
+    blame: dict[str, Any] | None = None
+    if found.blame is not None:
+        graph = graphs.get(found.blame.name)
+        blame = {
+            **found.blame.as_dict(),
+            "pass": found.blame.name,
+            "node": _numbered(graph).get(found.blame.node),
+            "source_nodes": _at(found.blame.sources, positions),
+        }
+    return {
+        "ok": found.ok,
+        "measures": [measure.as_dict() for measure in found.measures],
+        "blame": blame,
+        "repairs": found.repairs,
+        "not_finite": None if found.not_finite is None else positions.get(found.not_finite),
+        "notes": found.notes,
+        "nodes": [
+            {"node": positions[node], "error": plain(error)}
+            for node, error in found.node_errors.items()
+            if node.op.kind is not Kind.LEAF
+        ],
+        "passes": [
+            {
+                "pass": name,
+                "nodes": [
+                    {"node": number, "error": plain(errors[node])}
+                    for node, number in _numbered(graphs.get(name)).items()
+                    if node in errors
+                ],
+            }
+            for name, errors in found.pass_errors.items()
+        ],
+    }
+
+
+def _numbered(graph: Any) -> dict[Node, int]:
+    return {n: i for i, n in enumerate(graph.nodes)} if isinstance(graph, Graph) else {}
+
+
+def _ablate(found: Ablations) -> dict[str, Any]:
+    held = found.as_dict()
+    held.pop("version")
+    return held
+
+
+def rewrites(function: Any) -> Iterable[dict[str, Any]]:
+    """Give each application of a rule: the pass, the rule, the node before and that after.
+
+    Nodes are positions in the graph before the pass and in the one after it; None where what was
+    replaced, or took its place, was itself replaced within the pass.
+    """
+    trace = function.trace
+    for name, before, after in function.report.steps():
+        if not isinstance(before, Graph) or not isinstance(after, Graph) or after is before:
+            continue
+        old, new = _numbered(before), _numbered(after)
+        pending = list(before.nodes)
+        seen = set(pending)
+        for node in pending:  # grows by what was made and replaced within the pass
+            for by, rule, made in trace.became.get(node, ()):
+                if by != name:
+                    continue
+                yield {
+                    "pass": name,
+                    "rule": rule,
+                    "before": old.get(node),
+                    "after": new.get(made),
+                    "line": str(node.line) if node.line else "",
+                }
+                if made not in seen:
+                    seen.add(made)
+                    pending.append(made)

@@ -1,0 +1,384 @@
+"""`mg.to_onnx`: functions and expressions as ONNX models, which other runtimes and viewers read.
+
+Operators are written by the operations' own records (their field `onnx`); this file knows none.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from .._version import __version__
+from ..dims import Dim
+from ..dtypes import is_complex
+from ..errors import GraphError, message
+from ..graph import Graph, Node, topological
+from ..nesting import leaves
+from ..op import Kind, describe
+from ..types import Extent
+
+OPSET = 21
+IR_VERSION = 10
+_LARGEST = 1 << 30  # bytes of a model whose variables stand in the file itself
+_SHOWN = 10  # operations that an error names
+
+
+def to_onnx(what: Any, path: str | os.PathLike[str] | None = None) -> Any:
+    """Return a function or an expression as an ONNX model, and write it to a file.
+
+    Parameters
+    ----------
+    what : Function, Node, or a list, tuple or dict of nodes
+        Of a function, the program as it was written: its outputs, then the new values of
+        variables under the name ``new(W)``. Of nodes, what is below them.
+    path
+        Where to write it, ``model.onnx``; not at all unless given. Variables of more than 1 GiB
+        stand beside it, in ``model.onnx.data``.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Of IR version 10 and opset 21, checked. Named dimensions are its symbolic ones, variables
+        and constants its initializers; each operator says in ``doc_string`` which of your lines
+        made it.
+
+    Raises
+    ------
+    GraphError
+        It holds no nodes, or operations that have no form in ONNX; the text lists them.
+    ImportError
+        The package ``onnx`` is not installed.
+
+    Notes
+    -----
+    Taps and asserts are left out. Random numbers cannot be exported: ONNX says nothing about their
+    bits. Positions out of range are clipped or wrap as `take` says.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", shape=("batch", 3))
+    >>> model = mg.to_onnx(mg.tanh(x) * 2.0)                          # doctest: +SKIP
+    >>> [node.op_type for node in model.graph.node]                   # doctest: +SKIP
+    ['Tanh', 'Mul']
+    """
+    inputs, outputs = _ends(what)
+    onnx = _library()
+    nodes = topological([*inputs, *(node for _, node in outputs)])
+    _check(nodes)
+    model = _Model(onnx, inputs, nodes).build(outputs, getattr(what, "name", None))
+    large = model.ByteSize() > _LARGEST
+    if not large:
+        onnx.checker.check_model(model, full_check=True)
+    if path is not None:
+        _write(onnx, model, Path(path), large)
+    return model
+
+
+def _library() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError(
+            message("the package onnx is not installed", mend="pip install 'magmagraph[onnx]'")
+        ) from error
+    return onnx
+
+
+def _ends(what: Any) -> tuple[list[Node], list[tuple[str, Node]]]:
+    """Return the inputs and the named outputs of whatever is to be written."""
+    source = getattr(what, "source_graph", what)
+    if isinstance(source, Graph):
+        outputs = [(node.name or f"output_{i}", node) for i, node in enumerate(source.outputs)]
+        outputs += [(f"new({variable.name})", value) for variable, value in source.updates]
+        return list(source.inputs), outputs
+    found = leaves(what, "output")
+    if not found or not all(isinstance(node, Node) for _, node in found):
+        raise GraphError(
+            message(
+                f"{type(what).__name__} holds no nodes",
+                need="a function, a node, or a list or dict of nodes",
+            )
+        )
+    outputs = [(node.name or label, node) for label, node in found]
+    inputs = [node for node in topological([n for _, n in found]) if "key" in node.attrs]
+    return inputs, outputs
+
+
+def _check(nodes: Sequence[Node]) -> None:
+    """Raise unless every operation and every dtype has a form in ONNX."""
+    missing: dict[str, Node] = {}
+    for node in nodes:
+        types = node.type if isinstance(node.type, tuple) else (node.type,)
+        if any(is_complex(type_.dtype) for type_ in types):
+            missing.setdefault(f"{node.op.name} of complex numbers", node)
+        elif not node.op.onnx and not _is_given(node):
+            missing.setdefault(node.op.name, node)
+    if missing:
+        shown = "".join(f"\n{name}: {describe(n)}" for name, n in list(missing.items())[:_SHOWN])
+        more = f"\n... {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise GraphError(
+            message(
+                f"{len(missing)} operation{'s have' if len(missing) > 1 else ' has'} no form in "
+                f"ONNX:{shown}{more}",
+                mend="export the part that lies before or behind them",
+            )
+        )
+
+
+def _is_given(node: Node) -> bool:
+    """Return whether a node's value stands in the model, or is fed to it."""
+    return node.op.kind is Kind.LEAF and any(key in node.attrs for key in ("key", "state", "value"))
+
+
+def _write(onnx: Any, model: Any, path: Path, large: bool) -> None:
+    from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
+
+    if large:
+        onnx.save(
+            model, str(path), save_as_external_data=True, location=f"{path.name}.data",
+            all_tensors_to_one_file=True,
+        )
+        onnx.checker.check_model(str(path))
+        return
+    with replace_file(path) as file:
+        file.write_bytes(model.SerializeToString(deterministic=True))
+
+
+class _Model:
+    """One model in the making: what `ops.onnx_rules.Target` describes."""
+
+    def __init__(self, onnx: Any, inputs: Sequence[Node], nodes: Sequence[Node]) -> None:
+        self.onnx = onnx
+        self.inputs = list(inputs)
+        self.nodes = nodes
+        self.operators: list[Any] = []
+        self.initializers: list[Any] = []
+        self.names: dict[Node, Any] = {}
+        self._taken: set[str] = set()
+        self._constants: dict[Any, str] = {}
+        self._extents: dict[str, str] = {}
+        self._shapes: dict[tuple[Extent, ...], str] = {}
+        self._current: Node | None = None
+        self._places = _places(self.inputs)
+
+    # ------------------------------------------------------------------ the whole
+
+    def build(self, outputs: Sequence[tuple[str, Node]], name: str | None) -> Any:
+        """Return the model."""
+        helper = self.onnx.helper
+        for node in self.inputs:
+            self.names[node] = self._fresh(node.name or "input")
+        reserved = [self._fresh(label) for label, _ in outputs]
+        for node in self.nodes:
+            self.node(node)
+        for label, (_, node) in zip(reserved, outputs, strict=True):
+            self.operators.append(helper.make_node("Identity", [self.names[node]], [label]))
+        graph = helper.make_graph(
+            self.operators,
+            name or "magmagraph",
+            [self._value(self.names[node], node) for node in self.inputs],
+            [self._value(label, n) for label, (_, n) in zip(reserved, outputs, strict=True)],
+            self.initializers,
+        )
+        return helper.make_model(
+            graph,
+            producer_name="magmagraph",
+            producer_version=__version__,
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+        )
+
+    def _value(self, name: str, node: Node) -> Any:
+        """Return the declaration of an input or output; extents that are not known are named."""
+        shape = [e if isinstance(e, int) else _symbol(e) for e in node.shape]
+        return self.onnx.helper.make_tensor_value_info(name, self._element(node.dtype), shape)
+
+    def _element(self, dtype: np.dtype) -> int:
+        return int(getattr(self.onnx.TensorProto, _ELEMENTS.get(dtype.name, dtype.name.upper())))
+
+    def _fresh(self, wanted: str) -> str:
+        """Return a name that nothing has yet."""
+        name, count = wanted, 1
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+    # ------------------------------------------------------------------ what rules ask for
+
+    def node(self, node: Node) -> str:
+        """Return the name of a node's value (names, of several), written if it is not yet."""
+        for each in topological([node], stop=lambda n: n in self.names):
+            if each not in self.names:
+                before, self._current = self._current, each if each.line else self._current
+                self.names[each] = self._written(each)
+                self._current = before
+        name: str = self.names[node]
+        return name
+
+    def _written(self, node: Node) -> Any:
+        attrs = node.attrs
+        if "state" in attrs:
+            return self._initializer(node.name or "variable", attrs["state"].read())
+        if node.op.kind is Kind.LEAF and "value" in attrs:
+            return self.constant(attrs["value"])
+        operands = [self.names[operand] for operand in node.inputs]
+        rule = node.op.onnx
+        if not rule:
+            _check([node])
+        if callable(rule):
+            return rule(self, node, *operands)
+        return self.add(rule, *operands)
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Write an operator of one result, and return that one's name."""
+        return self.several(operator, 1, *inputs, **attributes)[0]
+
+    def several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Write an operator of several results."""
+        node = self._current
+        label = operator.lower()
+        if node is not None:
+            scope = getattr(node.line, "scope", "")
+            label = "/".join(part for part in (scope, node.name or node.op.name) if part)
+        results = [self._fresh(label) for _ in range(count)]
+        made = self.onnx.helper.make_node(
+            operator, list(inputs), results, name=results[0], **attributes
+        )
+        if node is not None and node.line:
+            made.doc_string = str(node.line)
+        self.operators.append(made)
+        return results
+
+    def constant(self, value: Any) -> str:
+        """Return the name of an array."""
+        array = np.asarray(value)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._initializer("constant", array)
+        return self._constants[key]
+
+    def _initializer(self, wanted: str, array: np.ndarray) -> str:
+        name = self._fresh(wanted)
+        tensor = self.onnx.TensorProto()
+        tensor.name = name
+        tensor.data_type = self._element(array.dtype)
+        tensor.dims.extend(array.shape)
+        tensor.raw_data = np.ascontiguousarray(array).tobytes()
+        self.initializers.append(tensor)
+        return name
+
+    def cast(self, name: str, dtype: np.dtype) -> str:
+        """Return the name of a value in another dtype."""
+        return self.add("Cast", name, to=self._element(dtype))
+
+    def extents(self, shape: Sequence[Extent]) -> str:
+        """Return the name of a shape as an int64 vector."""
+        key = tuple(shape)
+        if all(isinstance(e, (int, np.integer)) for e in key):
+            return self.constant(np.asarray(key, np.int64))
+        if key not in self._shapes:
+            one = self.constant(np.array([1], np.int64))
+            parts = [
+                self.add("Reshape", self.extent(e), one)
+                if isinstance(e, Dim)
+                else self.constant(np.array([e], np.int64))
+                for e in key
+            ]
+            self._shapes[key] = self.add("Concat", *parts, axis=0)
+        return self._shapes[key]
+
+    def extent(self, extent: Extent) -> str:
+        """Return the name of an extent as an int64 scalar, computed from the inputs' shapes."""
+        if not isinstance(extent, Dim):
+            return self.constant(np.int64(extent))
+        text = str(extent)
+        if text not in self._extents:
+            # The text of an extent is the expression that it stands for, in Python's own syntax.
+            parsed = ast.parse(text.replace("?", _ANONYMOUS), mode="eval")
+            self._extents[text] = self._counted(parsed.body)
+        return self._extents[text]
+
+    def _counted(self, part: ast.expr) -> str:
+        """Return the name of a part of an extent's expression."""
+        match part:
+            case ast.Constant(value=int(number)):
+                return self.constant(np.int64(number))
+            case ast.Name(id=name):
+                return self._dimension(name.replace(_ANONYMOUS, "?"))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self.add("Neg", self._counted(operand))
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
+                factors = [self._counted(left)] * power
+                result = factors[0]
+                for factor in factors[1:]:
+                    result = self.add("Mul", result, factor)
+                return result
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+                x, y = self._counted(left), self._counted(right)
+                return self.add("Div", self.add("Sub", x, self.add("Mod", x, y)), y)
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _ARITHMETIC:
+                kind = _ARITHMETIC[type(operator)]
+                return self.add(kind, self._counted(left), self._counted(right))
+            case ast.Call(func=ast.Name(id="min"), args=[left, right]):
+                return self.add("Min", self._counted(left), self._counted(right))
+        raise GraphError(message(f"the extent {ast.unparse(part)} has no form in ONNX"))
+
+    def _dimension(self, name: str) -> str:
+        if name not in self._extents:
+            if name not in self._places:
+                raise GraphError(
+                    message(
+                        f"the size of the dimension {name!r} does not follow from the inputs",
+                        need="an input with that dimension as an axis of its own",
+                    )
+                )
+            node, axis = self._places[name]
+            shape = self.add("Shape", self.names[node], start=axis, end=axis + 1)
+            empty = self.constant(np.zeros(0, np.int64))
+            self._extents[name] = self.add("Reshape", shape, empty)
+        return self._extents[name]
+
+    def refuse(self, node: Node, reason: str) -> GraphError:
+        """Make (not raise) the error for a node that cannot be written."""
+        return GraphError(
+            message(
+                f"{node.op.name} has no form in ONNX here: {reason}\n{describe(node)}",
+                mend="export the part that lies before or behind it",
+            )
+        )
+
+
+_ELEMENTS = {"float32": "FLOAT", "float64": "DOUBLE"}  # the others have the dtypes' names
+_ANONYMOUS = "anonymous_dimension_"
+_ARITHMETIC: Mapping[type[ast.operator], str] = {
+    ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul",
+}
+
+
+def _places(inputs: Sequence[Node]) -> dict[str, tuple[Node, int]]:
+    """Return for each named dimension an input, and the axis of it that has just that size."""
+    found: dict[str, tuple[Node, int]] = {}
+    for node in inputs:
+        for axis, extent in enumerate(node.shape):
+            if isinstance(extent, Dim) and extent.name is not None:
+                found.setdefault(extent.name, (node, axis))
+    return found
+
+
+def _symbol(extent: Extent) -> str:
+    """Return the name of an extent: a dimension's own, or its expression."""
+    names = dims.names(extent)
+    text = str(extent)
+    for name in names:
+        if name.startswith("?"):
+            text = text.replace(name, f"dim_{name[1:]}")
+    return text

@@ -1,0 +1,97 @@
+"""A profile as a trace of Chrome's tracing page and of Perfetto.
+
+The format is the JSON object format of Google's document "Trace Event Format": complete events
+(``"ph": "X"``) with a beginning and a duration in microseconds, counters (``"C"``), and metadata
+(``"M"``) that names processes and threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .profile import Profile
+
+_PROCESS = 1
+_KERNELS, _LINES = 1, 2
+
+
+def trace(profile: Profile) -> dict[str, Any]:
+    """Return the trace: kernels one behind the other, below them the lines that they compute."""
+    events: list[dict[str, Any]] = [
+        _named("process_name", 0, "magmagraph"),
+        _named("thread_name", _KERNELS, "kernels"),
+        _named("thread_name", _LINES, "lines"),
+    ]
+    shares = profile.by_node()
+    begin = 0
+    for step in profile.steps:
+        events.append(
+            {
+                "name": f"{step.step} {step.kernel}",
+                "cat": step.kernel,
+                "ph": "X",
+                "pid": _PROCESS,
+                "tid": _KERNELS,
+                "ts": begin / 1e3,
+                "dur": step.nanoseconds / 1e3,
+                "args": {
+                    key: value
+                    for key, value in step.as_dict().items()
+                    if key not in ("step", "kernel", "nanoseconds") and value is not None
+                },
+            }
+        )
+        events += _lines(step, shares, begin)
+        if profile.live:
+            events.append(
+                {
+                    "name": "arena",
+                    "ph": "C",
+                    "pid": _PROCESS,
+                    "tid": 0,
+                    "ts": begin / 1e3,
+                    "args": {"bytes": profile.live[step.step]},
+                }
+            )
+        begin += step.nanoseconds
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "runs": profile.runs,
+            "peaks": None if profile.peaks is None else profile.peaks.as_dict(),
+        },
+    }
+
+
+def _named(what: str, thread: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+
+
+def _lines(step: Any, shares: dict[Any, float], begin: int) -> list[dict[str, Any]]:
+    """Return the time of a step shared out to the user's lines."""
+    taken: dict[str, float] = {}
+    for node in step.nodes:
+        if node.line:
+            line = f"{node.line.file.rpartition('/')[2]}:{node.line.number}"
+            taken[line] = taken.get(line, 0.0) + shares[node]
+    whole = sum(taken.values())
+    events = []
+    at = float(begin)
+    for line, share in taken.items():
+        length = step.nanoseconds * share / whole if whole else 0.0
+        events.append(
+            {
+                "name": line,
+                "cat": "line",
+                "ph": "X",
+                "pid": _PROCESS,
+                "tid": _LINES,
+                "ts": at / 1e3,
+                "dur": length / 1e3,
+                "args": {"step": step.step},
+            }
+        )
+        at += length
+    return events

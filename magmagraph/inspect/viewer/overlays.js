@@ -1,0 +1,126 @@
+// What can be laid over the graph in place of the colours of kinds.
+
+/** Write a number in few characters: 12.3 k. */
+function few(value, unit = "") {
+  if (typeof value !== "number") return String(value);
+  if (value === 0) return `0${unit ? ` ${unit}` : ""}`;
+  const sizes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+  const [size, prefix] = sizes.find(([s]) => Math.abs(value) >= s) ?? [1, ""];
+  const text = (value / size).toPrecision(3).replace(/\.?0+$/, "");
+  const short = text.includes("e") ? String(Math.round(value / size)) : text;
+  return prefix || unit ? `${short} ${prefix}${unit}` : short;
+}
+
+/** Write a time given in nanoseconds. */
+function duration(nanoseconds) {
+  if (nanoseconds >= 1e9) return `${(nanoseconds / 1e9).toPrecision(3)} s`;
+  if (nanoseconds >= 1e6) return `${(nanoseconds / 1e6).toPrecision(3)} ms`;
+  if (nanoseconds >= 1e3) return `${(nanoseconds / 1e3).toPrecision(3)} µs`;
+  return `${Math.round(nanoseconds)} ns`;
+}
+
+const NO_PLAN = "there is no plan: this page shows a graph alone";
+const NO_SIZES = "sizes are not bound: call the function once before it is shown";
+const NO_PROFILE = "nothing was profiled: mg.show(f, evidence=evidence(f, *feeds))";
+const NO_CHECK = "nothing was checked: mg.show(f, evidence=evidence(f, *feeds))";
+
+/** Return the overlays: {key, title, missing, value(id, graph), write, sorts}. */
+function makeOverlays(model) {
+  const plan = model.plan;
+  const profile = model.evidence?.profile;
+  const check = model.evidence?.check;
+  const times = new Map((profile?.steps ?? []).map((step) => [step.step, step]));
+  const bound = plan?.steps.every((step) => typeof step.bytes === "number");
+
+  const ofStep = (read) => (id, graph) => {
+    const values = stepsOf(model, id, graph).map(read).filter((v) => v !== null && v !== undefined);
+    return values.length ? values.reduce((a, b) => a + b, 0) : null;
+  };
+  const errors = errorsByGraph(model, check);
+  return [
+    { key: "kind", title: "Kind", missing: "", sorts: null, value: null, write: String },
+    {
+      key: "time", title: "Time", missing: profile ? "" : NO_PROFILE, write: duration,
+      value: ofStep((step) => times.get(step)?.nanoseconds),
+      about: "of the kernel that computes it",
+    },
+    {
+      key: "bytes", title: "Bytes", missing: !plan ? NO_PLAN : bound ? "" : NO_SIZES,
+      value: ofStep((step) => plan.steps[step].bytes), write: (v) => few(v, "B"),
+      about: "that the kernel moves",
+    },
+    {
+      key: "flops", title: "FLOPs", missing: !plan ? NO_PLAN : bound ? "" : NO_SIZES,
+      value: ofStep((step) => plan.steps[step].flops), write: (v) => few(v),
+      about: "of the kernel that computes it",
+    },
+    {
+      key: "error", title: "Error", missing: check ? "" : NO_CHECK,
+      value: (id, graph) => errors[graph]?.get(id) ?? null, write: (v) => v.toExponential(1),
+      logarithmic: true, about: "relative to float64",
+    },
+    {
+      key: "dtype", title: "dtype", missing: "", sorts: true, write: String,
+      value: (id) => model.type(id).replace(/\[.*/s, ""), about: "of the value",
+    },
+    {
+      key: "stream", title: "Stream", missing: profile ? "" : NO_PROFILE, sorts: true,
+      value: (id, graph) => {
+        const step = stepsOf(model, id, graph)[0];
+        return step === undefined ? null : `stream ${times.get(step)?.stream ?? 0}`;
+      },
+      write: String, about: "that the kernel runs on",
+    },
+  ];
+}
+
+/** Return for each graph: node -> error. A graph that a pass left alone has those before it. */
+function errorsByGraph(model, check) {
+  if (!check) return [];
+  const number = (error) => (error === "inf" ? Infinity : error);
+  const mapped = (rows) => new Map(rows.map((row) => [row.node, number(row.error)]));
+  const found = [mapped(check.nodes)];
+  for (let i = 1; i < model.graphs.length; i++) {
+    const rows = check.passes.find((row) => row.pass === model.graphs[i].name);
+    if (rows) found.push(mapped(rows.nodes));
+    else found.push(model.graphs[i].nodes === model.graphs[i - 1].nodes ? found[i - 1] : null);
+  }
+  return found;
+}
+
+/** Return {colour(id), legend} of an overlay on one graph. */
+function overlayColours(overlay, model, graph, ids) {
+  if (!overlay.value) return null;
+  const values = new Map();
+  for (const id of ids) {
+    const value = overlay.value(id, graph);
+    if (value !== null && value !== undefined) values.set(id, value);
+  }
+  if (overlay.sorts) {
+    const sorts = [...new Set(values.values())].sort();
+    const colours = new Map(sorts.map((sort, i) => [sort, APART[i % APART.length]]));
+    return {
+      values, colour: (id) => (values.has(id) ? colours.get(values.get(id)) : null),
+      legend: sorts.map((sort) => [sort, colours.get(sort)]),
+    };
+  }
+  const finite = [...values.values()].filter((v) => Number.isFinite(v) && (!overlay.logarithmic || v > 0));
+  const scale = overlay.logarithmic ? Math.log10 : (v) => v;
+  const least = finite.length ? finite.reduce((a, b) => Math.min(a, b)) : 0;
+  const low = overlay.logarithmic ? scale(least) : 0;
+  const most = finite.length ? finite.reduce((a, b) => Math.max(a, b)) : 0;
+  const high = scale(most);
+  const share = (v) => {
+    if (!Number.isFinite(v)) return 1;
+    if (overlay.logarithmic && v <= 0) return 0;
+    return high > low ? (scale(v) - low) / (high - low) : 1;
+  };
+  return {
+    values, colour: (id) => (values.has(id) ? scaled(share(values.get(id))) : null),
+    legend: [
+      [overlay.write(overlay.logarithmic ? least : 0), scaled(0)],
+      ["", scaled(0.25)], ["", scaled(0.5)], ["", scaled(0.75)],
+      [overlay.write(most), scaled(1)],
+    ],
+  };
+}

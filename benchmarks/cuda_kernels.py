@@ -1,10 +1,13 @@
-"""Measure: generated kernels on a GPU beside torch, torch.compile, CuPy, gemv and a copy.
+"""Measure: generated kernels on a GPU beside torch, torch.compile, JAX, CuPy, gemv and a copy.
 
 Times are those of a call among many in one CUDA graph. Results are compared with float64 first.
+JAX makes a graph of its own program: there, each sum also adds a zero that depends on the last one,
+so that none is left out.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +15,7 @@ import common
 
 SUMS = ((100, 528), (1024, 1024), (4096, 4096), (65536, 64), (16384, 16384))
 COUNT = 20
+CALLS = 10
 
 
 def mine(make: Callable[..., Any], *arrays: Any) -> tuple[Any, float]:
@@ -73,6 +77,31 @@ def cupy_sum(x: Any, axis: int) -> float | None:
         return None
 
 
+def jax_sum(x: Any, axis: int) -> float | None:
+    """Return the microseconds of JAX's sum, None where JAX is not there."""
+    try:
+        import jax
+    except ImportError:
+        return None
+
+    def chained(array: Any, zero: Any) -> Any:
+        out = array.sum(axis)
+        for _ in range(COUNT - 1):
+            out = (array + out[0] * zero).sum(axis)
+        return out
+
+    run = jax.jit(chained)
+    array, zero = jax.dlpack.from_dlpack(x), jax.numpy.float32(0)
+    run(array, zero).block_until_ready()
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            last = run(array, zero)
+        last.block_until_ready()
+
+    return common.timed(calls, seconds=0.1)["median"] / (CALLS * COUNT) * 1e6
+
+
 def sums(torch: Any, rng: Any) -> list[dict[str, Any]]:
     import cuda_common
 
@@ -92,7 +121,7 @@ def sums(torch: Any, rng: Any) -> list[dict[str, Any]]:
                 "torch": cuda_common.torch_in_graph(
                     torch, lambda t=t, axis=axis: t.sum(axis), COUNT
                 ),
-                "gemv": gemv(x, axis), "cupy": cupy_sum(x, axis),
+                "gemv": gemv(x, axis), "cupy": cupy_sum(x, axis), "jax": jax_sum(x, axis),
             })
     return rows
 
@@ -122,10 +151,36 @@ def streams(torch: Any, rng: Any) -> list[dict[str, Any]]:
         ("cross_entropy", 1, mg.cross_entropy,
          lambda t, i: functional.cross_entropy(t, i),
          (log - wide[cupy.arange(8192), labels]).mean(), (x, labels)),
+        ("cross_entropy and gradient", 2,
+         lambda v, i: (lambda loss: [loss, mg.grad(loss, v)])(mg.cross_entropy(v, i)),
+         loss_and_gradient(torch), [
+             (log - wide[cupy.arange(8192), labels]).mean(),
+             (part / part.sum(1, keepdims=True) - one_hot(labels, 8192)) / 8192,
+         ], (x, labels)),
         ("chain 2^28", 2, lambda v: mg.sigmoid(2 * v + 1) * mg.tanh(v) - 0.1 * v,
          lambda t: torch.sigmoid(2 * t + 1) * torch.tanh(t) - 0.1 * t, None, (chain,)),
     ]
     return [beside(torch, *case) for case in cases]
+
+
+def one_hot(labels: Any, classes: int) -> Any:
+    import cupy
+
+    made = cupy.zeros((labels.size, classes))
+    made[cupy.arange(labels.size), labels] = 1
+    return made
+
+
+def loss_and_gradient(torch: Any) -> Any:
+    """Return what torch computes a cross-entropy and its gradient with, in one compiled graph."""
+
+    def run(t: Any, i: Any) -> Any:
+        log = torch.log_softmax(t, -1)
+        loss = -log.gather(1, i[:, None]).mean()
+        ones = torch.nn.functional.one_hot(i, t.shape[1]).to(t.dtype)
+        return loss, (log.exp() - ones) / t.shape[0]
+
+    return run
 
 
 def beside(
@@ -140,7 +195,9 @@ def beside(
         v = arrays[0][: 1 << 24].astype("f8")
         wanted = cupy.tanh(v) / (1 + cupy.exp(-(2 * v + 1))) - 0.1 * v
         found = found[: 1 << 24]
-    wrong = error(found, wanted)
+    if not isinstance(wanted, list):
+        found, wanted = [found], [wanted]
+    wrong = max(error(f, w) for f, w in zip(found, wanted, strict=True))
     if wrong > 1e-5:
         raise SystemExit(f"{name}: error {wrong}")
     tensors = [torch.from_dlpack(a) for a in arrays]
@@ -167,6 +224,7 @@ def beside(
 
 
 def main() -> None:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import cuda_common
     import cupy
     import torch
@@ -178,11 +236,11 @@ def main() -> None:
         [
             (f"{r['shape']}, {r['axis']}", *(
                 "-" if r[k] is None else f"{r[k]:.1f}"
-                for k in ("magmagraph", "torch", "gemv", "cupy")
+                for k in ("magmagraph", "torch", "gemv", "cupy", "jax")
             ))
             for r in small
         ],
-        ("sum, axis", "us", "torch", "gemv", "cupy"),
+        ("sum, axis", "us", "torch", "gemv", "cupy", "jax"),
     )
     common.table(
         [

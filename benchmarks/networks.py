@@ -11,8 +11,11 @@ import magmagraph as mg
 WIDTH = 528
 
 
-def training_step(layers: int, batch: int | str = "batch") -> tuple[Any, list[Any], Any]:
-    """Return (compiled step, variables, optimizer) of the seed network."""
+def training_step(
+    layers: int, batch: int | str = "batch", **options: Any
+) -> tuple[Any, list[Any], Any]:
+    """Return (compiled step, variables, optimizer) of the seed network, with a function's options.
+    """
     x = mg.var("x", shape=(batch, 784))
     labels = mg.var("labels", shape=(batch,), dtype="int32")
     value = x
@@ -29,7 +32,7 @@ def training_step(layers: int, batch: int | str = "batch") -> tuple[Any, list[An
     parameters += [weight, bias]
     loss = mg.cross_entropy(value @ weight + bias, labels)
     optimizer = mg.optimizer.SGD(0.05, weight_decay=0.001)
-    step = optimizer.step(loss, parameters, inputs=[x, labels], outputs=[loss])
+    step = optimizer.step(loss, parameters, inputs=[x, labels], outputs=[loss], **options)
     return step, parameters, optimizer
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from magmagraph.runtime.cuda.streams import Touched, assign, dependencies
+from magmagraph.runtime.cuda.streams import FULL, Touched, assign, dependencies, joins
 
 
 def random_steps(rng: np.random.Generator) -> list[Touched]:
@@ -53,7 +53,7 @@ def test_every_hazard_is_waited_for_and_nothing_else(number: int) -> None:
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_streams_follow_what_they_wait_for(number: int, streams: int) -> None:
     waits = dependencies(random_steps(np.random.default_rng(number)))
-    chosen = assign(waits, streams)
+    chosen = assign(waits, None, streams)
     assert len(chosen) == len(waits)
     assert not chosen or (chosen[0] == 0 and set(chosen) == set(range(max(chosen) + 1)))
     assert max(chosen) < streams
@@ -70,3 +70,38 @@ def test_a_chain_stays_on_one_stream_and_branches_part() -> None:
     many = assign([set() for _ in range(9)])
     assert set(many) == {0, 1, 2, 3}
     assert all(a != b for a, b in itertools.pairwise(many))
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_the_longest_chain_has_a_stream_of_its_own(number: int) -> None:
+    rng = np.random.default_rng(number)
+    waits = dependencies(random_steps(rng))
+    full = [bool(rng.random() < 0.5) for _ in waits]
+    full[0] = True
+    chain = [step for step, place in enumerate(assign(waits, full)) if place == 0]
+    assert all(a in waits[b] for a, b in itertools.pairwise(chain))
+
+    def longest(step: int) -> int:
+        own = FULL if full[step] else 1
+        return own + max((longest(other) for other in waits[step]), default=0)
+
+    found = sum(FULL if full[step] else 1 for step in chain)
+    assert found == max(longest(step) for step in range(len(waits)))
+
+
+@pytest.mark.parametrize("number", range(100))
+@pytest.mark.parametrize("streams", [2, 4])
+def test_what_is_joined_is_enough_and_never_twice(number: int, streams: int) -> None:
+    rng = np.random.default_rng(number)
+    waits = dependencies(random_steps(rng))
+    chosen = [int(rng.integers(streams)) for _ in waits]
+    joined = joins(waits, chosen)
+    over: list[set[int]] = []  # what is done before each step begins, by streams and joins
+    for step, place in enumerate(chosen):
+        before = {i for i in range(step) if chosen[i] == place} | joined[step]
+        over.append(before.union(*(over[i] for i in before)))
+        assert waits[step] <= over[step]
+        for other in joined[step]:
+            assert chosen[other] != place
+            earlier = [i for i in range(step) if chosen[i] == place]
+            assert all(other not in joined[i] for i in earlier)

@@ -19,10 +19,11 @@ After (where nothing was measured)::
 The operation's record says which algorithms a node can run by, its own choice first. A trial of all
 of them, on operands of this class of sizes, decides; it is made once per machine and cached. Where
 trials are switched off, or results are to be the same everywhere (`deterministic=True`), the
-record's choice holds.
+record's choice holds. On a CUDA device the library chooses when the plan is bound, and the pass
+puts channels last where that is faster (`layout_channels`).
 
-It stands after precision, because the fastest depends on the dtype. The order of axes is the one
-that the user wrote: kernels of this device take each as it comes.
+It stands after precision, because the fastest depends on the dtype. On the CPU the order of axes is
+the one that the user wrote: kernels take each as it comes.
 
 Numerics: `reassoc`.
 """
@@ -45,6 +46,10 @@ EXACT = 16  # extents below it are told apart in the key of a trial; others by t
 
 def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with an algorithm in every node that left it open."""
+    if options.device != "cpu":
+        from .layout_channels import channels
+
+        return channels(graph, trace, options)  # algorithms are the library's to choose
     mapping: dict[Node, Node] = {}
     for node in graph.nodes:
         candidates = () if node.op.algorithms is None else tuple(node.op.algorithms(node))

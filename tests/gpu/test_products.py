@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import dataclasses
 import itertools
 from typing import Any
 
@@ -12,18 +12,25 @@ from table import assert_agrees, magnitude
 
 import magmagraph as mg
 from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.products import ProductShape
 from magmagraph.runtime.cuda.small_gemm import (
     Configuration,
     SmallProduct,
-    candidates,
     complete_source,
+    cut_for,
     plain_epilogue,
 )
 
 WAYS = [
-    *dict.fromkeys(way for k in (10, 256, 700) for way in candidates(100, 528, k)),
-    Configuration(32, 32, 136, 1, True),
-    Configuration(32, 32, 136, 1, False),
+    *(
+        cut
+        for m, n, k in ((100, 528, 784), (100, 10, 528), (100, 528, 10), (528, 528, 100))
+        if (cut := cut_for(m, n, k)) is not None
+    ),
+    Configuration(2, 2, (1, 1, 11), 3),
+    Configuration(2, 4, (2, 2, 1), 2),
+    Configuration(2, 4, (1, 1, 2), 1),
+    Configuration(1, 1, (2, 1, 3), 2),
 ]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
 SIZES = [(100, 528, 784), (100, 528, 10), (33, 70, 301), (1, 1, 257), (64, 32, 256), (7, 130, 1000)]
@@ -32,16 +39,18 @@ SIZES = [(100, 528, 784), (100, 528, 10), (33, 70, 301), (1, 1, 257), (64, 32, 2
 def product_of(way: Configuration, flags: tuple[bool, bool], m: int, n: int, k: int) -> Any:
     a, b = flags
     wide_a, wide_b = (m if a else k) % 4 == 0, (k if b else n) % 4 == 0
-    return SmallProduct(way, a, b, wide_a, wide_b, plain_epilogue(False, False))
+    epilogue = plain_epilogue(False, False, way.items)
+    return SmallProduct(way, a, b, wide_a, wide_b, epilogue, k <= way.reach)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_products_compile_without_a_gpu(way: Configuration) -> None:
+@pytest.mark.parametrize("terms", [1, 3])
+@pytest.mark.parametrize("wide", [True, False])
+def test_products_compile_without_a_gpu(wide: bool, terms: int) -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
     made = [
-        SmallProduct(way, a, b, wide, wide, plain_epilogue(scaled, scaled))
-        for a, b in TRANSPOSES
-        for wide, scaled in ((True, False), (False, True))
+        SmallProduct(way, a, b, wide, not wide, plain_epilogue(not wide, wide, way.items))
+        for (a, b), way in zip(TRANSPOSES, WAYS[:: len(WAYS) // 4], strict=False)
+        for way in [dataclasses.replace(way, terms=terms)]
     ]
     assert compile_source(complete_source(made), "90")[:4] == b"\x7fELF"
 
@@ -51,9 +60,9 @@ class Runner:
 
     def __init__(self) -> None:
         from magmagraph.runtime.cuda.device import device_of
-        from magmagraph.runtime.cuda.products import driver, load
+        from magmagraph.runtime.cuda.products import call_of, load
 
-        self.device, self.load, self.driver = device_of("cuda"), load, driver()
+        self.device, self.load, self.call_of = device_of("cuda"), load, call_of
         self.functions: dict[str, int] = {}
 
     def __call__(
@@ -69,14 +78,10 @@ class Runner:
         right = cupy.asarray(np.ascontiguousarray(b.T if flags[1] else b))
         out = cupy.full((m + 1, n), np.nan, "f4")
         cupy.cuda.get_current_stream().synchronize()
-        words = np.array(
-            [left.data.ptr, right.data.ptr, out.data.ptr, 0, 0, 0, m, n, k], np.int64
-        )
-        pointer = (ctypes.c_void_p * 1)(words.ctypes.data)
-        self.driver.launchKernel(
-            self.functions[product.name], *product.grid(m, n), way.threads, 1, 1, 0,
-            self.device.stream.ptr, ctypes.addressof(pointer), 0,
-        )
+        operands = [left.data.ptr, right.data.ptr, out.data.ptr, 0, 0, 0]
+        shape = ProductShape(m, n, k, *flags)
+        call = self.call_of(self.functions[product.name], product, shape, operands)
+        call(self.device.stream)
         self.device.stream.synchronize()
         found = out.get()
         assert np.isnan(found[m]).all(), "a product wrote behind its result"

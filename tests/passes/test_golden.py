@@ -24,7 +24,7 @@ from magmagraph.text_load import load
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = sorted(
     file
-    for name in ("simplify", "contract", "layout", "accumulate", "reduce_to_gemv")
+    for name in ("simplify", "contract", "precision", "layout", "accumulate", "reduce_to_gemv")
     for file in (GOLDEN / name).glob("*.txt")
 )
 SHOWN = {  # module -> the pass that runs its example
@@ -33,6 +33,7 @@ SHOWN = {  # module -> the pass that runs its example
     "stable": "simplify",
     "cancel": "simplify",
     "contract": "contract",
+    "precision": "precision",
     "layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
@@ -85,7 +86,9 @@ def test_golden_file(file: Path) -> None:
     assert again == after, "the pass changes its own result"
 
 
-@pytest.mark.parametrize("name", ["simplify", "contract", "accumulate", "reduce_to_gemv"])
+@pytest.mark.parametrize(
+    "name", ["simplify", "contract", "precision", "accumulate", "reduce_to_gemv"]
+)
 def test_every_pass_has_a_hit_and_a_refusal(name: str) -> None:
     reports = [parts(f.read_text())["report"] for f in FILES if f.parent.name == name]
     assert any(" x1" in report for report in reports)
@@ -111,7 +114,7 @@ def blocks(docstring: str) -> list[str]:
 def test_example_of_a_docstring(module: str) -> None:
     found = importlib.import_module(f"magmagraph.passes.{module}")
     before, after = blocks(found.__doc__ or "")
-    options = Options.make(reduce_to_gemv="always")
+    options = Options.make(reduce_to_gemv="always", precision="bfloat16")
     result, record = applied(SHOWN[module], before, options)
     assert result == dump(load(after))
     assert record.hits

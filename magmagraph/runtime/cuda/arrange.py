@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ... import dims
-from ...graph import Node
+from ...graph import Graph, Node
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import bodies_of
 from .epilogue import product_read
 from .fused import kernels_of
 from .kernels import RegionKernels
-from .small_gemm import candidates
+from .library_epilogue import library_epilogue
+from .small_gemm import cut_for
 
 __all__ = ["Reader", "arranged", "reader_of"]
 
@@ -49,14 +50,37 @@ class Reader:
     node: Node
 
 
-def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
-    """Return what reads the result of a product and could be computed on its tiles."""
+@dataclass(frozen=True)
+class Reading:
+    """The one body of a fused step that reads a product's result, by one parameter.
+
+    Attributes
+    ----------
+    place
+        Of the step in the list.
+    body, parameter
+        Which body of the step, and which of its parameters.
+    graph
+        The body.
+    alone
+        Whether the step has no other body.
+    """
+
+    place: int
+    body: int
+    parameter: int
+    graph: Graph
+    alone: bool
+
+
+def reading(plan: Plan, steps: Sequence[Step], i: int) -> Reading | None:
+    """Return what alone reads the result of a plain product, where that is a fused step."""
     step = steps[i]
     out = step.outputs[0]
     attrs = step.node.attrs
     if step.kernel != "gemm" or attrs["scaled"] or attrs["accumulate"]:
         return None
-    if len(out.type.shape) != 2 or out.type.dtype != np.float32:
+    if len(out.type.shape) != 2:
         return None
     if plan.slots[out.slot].place is not Place.ARENA:
         return None
@@ -78,11 +102,20 @@ def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
     while parameter >= len(bodies[number].inputs):
         parameter -= len(bodies[number].inputs)
         number += 1
-    kernels = kernels_of(bodies[number])
+    return Reading(found, number, parameter, bodies[number], len(bodies) == 1)
+
+
+def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
+    """Return what reads the result of a product and could be computed on its tiles."""
+    found = reading(plan, steps, i)
+    values = (*steps[i].outputs, *steps[i].inputs[:2])
+    if found is None or any(value.type.dtype != np.float32 for value in values):
+        return None
+    kernels = kernels_of(found.graph)
     if kernels is None or (kernels.cross and not kernels.joined):
         return None
-    node = product_read(kernels.region, parameter)
-    return None if node is None else Reader(found, number, kernels, node)
+    node = product_read(kernels.region, found.parameter)
+    return None if node is None else Reader(found.place, found.body, kernels, node)
 
 
 def arranged(plan: Plan) -> Plan:
@@ -93,10 +126,25 @@ def arranged(plan: Plan) -> Plan:
     """
     arrangement = _Arrangement(plan)
     for i in range(len(plan.steps)):
-        reader = reader_of(plan, arrangement.steps, i)
-        if reader is not None and (i < plan.commit) == (reader.place < plan.commit):
-            arrangement.move(i, reader.place)
+        place = _behind(plan, arrangement.steps, i)
+        if place is not None and (i < plan.commit) == (place < plan.commit):
+            arrangement.move(i, place)
     return arrangement.result()
+
+
+def _behind(plan: Plan, steps: Sequence[Step], i: int) -> int | None:
+    """Return the place of the step that is best launched together with a product, or None."""
+    step = steps[i]
+    if step.kernel != "gemm":
+        return None
+    if len(step.outputs[0].type.shape) == 2 and cut_for(*_sizes(plan, step)) is not None:
+        reader = reader_of(plan, steps, i)
+        if reader is not None:
+            return reader.place
+    found = reading(plan, steps, i)
+    if found is None or not found.alone:
+        return None
+    return None if library_epilogue(found.graph, found.parameter) is None else found.place
 
 
 class _Arrangement:
@@ -130,8 +178,6 @@ class _Arrangement:
         steps = self.steps
         product, reader, between = steps[i], steps[j], steps[i + 1 : j]
         out = product.outputs[0]
-        if not candidates(*_sizes(self.plan, product)):
-            return
         factors = self._rooms(product.inputs)
         written = [room for step in between for room in self._written(step)]
         busy = [*factors, *written, *(r for s in between for r in self._rooms(s.inputs))]

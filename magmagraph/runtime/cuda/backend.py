@@ -7,12 +7,13 @@ import functools
 import numpy as np
 
 from ...errors import PlanError, message
-from ...op import Op
+from ...op import Effect, Op
 from ...plan import Plan
 from ..numpy.cells import bodies_of
 from .bound import CudaBound
 from .device import device_of
 from .fused import Modules, kernels_of, source_of
+from .kernels import RegionKernels
 
 __all__ = ["CudaPrepared"]
 
@@ -30,20 +31,26 @@ class CudaPrepared:
         self.device = device_of(name)
         self.modules = _modules(self.device.number)
         self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
-        wanted = []
+        self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
         self.generated = 0
-        self.on_host: set[Op] = set()  # operations that CuPy was found not to have
+        # Operations that CuPy was found not to have, and those that show values to people.
+        self.on_host: set[Op] = {
+            step.node.op for step in plan.steps if step.node.op.effect is Effect.ORDERED
+        }
         for i in self._steps:
             kernels = [kernels_of(body) for body in bodies_of(plan.steps[i])]
             if all(k is not None for k in kernels):
-                wanted += [k for k in kernels if k is not None]
+                self.kernels += [k for k in kernels if k is not None]
                 self.generated += 1
-        with self.device:
-            self.modules.build(wanted)
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
-        return f"{self.generated} of {len(self._steps)} fused steps as CUDA kernels"
+        cuts = [step.node for step in self.plan.steps if step.node.op.effect is Effect.ORDERED]
+        shown = ", ".join(f"{node.op.name} '{node.attrs['label']}'" for node in cuts)
+        return (
+            f"{self.generated} of {len(self._steps)} fused steps as CUDA kernels"
+            + (f"; the captured graph is cut by {shown}" if cuts else "")
+        )
 
     def source(self, step: int) -> str:
         """Return the CUDA C of a fused step."""

@@ -14,10 +14,15 @@ from ..numpy.binding import Binding
 __all__ = ["LANES", "THREADS", "CudaBinding"]
 
 LANES = 32  # threads of a warp, which run side by side along the innermost loop
-THREADS = 256  # of a block whose threads take elements in turn
+THREADS = 128  # of a block whose threads take elements in turn
 MAX_THREADS = 1024
-PARTS = 4  # vectors of a row that a thread has
-KEEPING_THREADS = 512  # of a block, at most, whose threads keep what they read of a row
+COLUMN_SUMS = 16  # of a thread, at most: more would not fit into its registers
+COLUMN_THREADS = 512  # of a block, at most, whose threads have sums of several columns each
+PARTS = 4  # vectors of a row that a thread has, at least, where there are as many
+KEPT_PARTS = 8  # vectors of a row that a thread keeps, at most
+KEEPING_THREADS = 256  # of a block, at most, whose threads keep what they read of a row
+KEEPING_BLOCKS = (3, 4)  # of those on a multiprocessor: that keep more words than ROOM, or less
+ROOM = 32
 ENTRIES = 8  # partial results of no axes that fit into the line planned for one
 MULTIPROCESSORS = 132  # of the card that the shares were measured on; others scale alike
 
@@ -51,6 +56,11 @@ class CudaBinding(Binding):
     def fold_place(self, position: int, piece: int) -> int:
         """Return where in the workspace the lines of a fold (or of its positions) begin."""
         return self.places[position] + piece * self.lines * self.line_size(position)
+
+    def count(self, position: int) -> int:
+        """Return a constant that is a number of elements."""
+        node = list(self.region.values)[position]
+        return int(node.attrs["value"].reshape(-1)[0])
 
     def product(self, *loops: int) -> int:
         """Return the number of iterations of some loops together."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import dims
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import shape_of
-from . import gemm
 from .arrange import arranged
 from .launches import StepLaunches, Unit
+from .library_merge import library_merges, with_epilogue
+from .loops import Loop, Rows
 from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
 from .merge import merges
+from .namespace import array_namespace, refusing
 from .segments import Interpreted, Segment
+from .streams import Range
 
 if TYPE_CHECKING:
     from .backend import CudaPrepared
@@ -36,14 +41,14 @@ class CudaBound:
     """
 
     def __init__(self, prepared: CudaPrepared, plan: Plan) -> None:
-        if gemm.available():
-            plan = arranged(plan)
+        plan = arranged(plan)
         self.plan = plan
         self.prepared = prepared
         self.device = prepared.device
         self.stream = self.device.stream
         cupy = self.device.cupy
         with self.device:
+            prepared.modules.build_launched(prepared.kernels, plan.sizes or {}, plan.threads)
             self.memory = PlanMemory(self.device, plan)
             self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
             self._staged: list[Any] = [None] * len(self._feeds)
@@ -63,6 +68,8 @@ class CudaBound:
                     first.extend(second)  # nothing can fail: all steps are one graph
                     self._after = []
             cupy.cuda.get_current_stream().synchronize()  # constants have arrived
+        self._plain_loop: Loop | None = None
+        self._loops: weakref.WeakKeyDictionary[Rows, Loop] = weakref.WeakKeyDictionary()
         self._risky = any(isinstance(part, Interpreted) for part in self._after)
 
     def _segments(self, low: int, high: int) -> list[Segment | Interpreted]:
@@ -71,7 +78,19 @@ class CudaBound:
         steps = self.plan.steps[low:high]
         make = StepLaunches(self.memory, self.prepared.modules, self.stream)
         merged = merges(self.memory, steps)
+        make.prepare(steps, merged)
+        free = {id(step) for step in steps if id(step) not in merged}
+        by_library = library_merges(self.memory, steps, free)
         for number, step in enumerate(steps, low):
+            called = by_library.get(id(step))
+            if called is not None:
+                if called.product is not step:
+                    units = with_epilogue(make, called)
+                    if units is None:
+                        self._add(parts, called.product, make.step(called.product), number)
+                        units = make.step(step)
+                    self._add(parts, step, units, number)
+                continue
             merge = merged.get(id(step))
             if merge is not None and merge.product is step:
                 continue  # it is launched with the step that reads it
@@ -104,12 +123,12 @@ class CudaBound:
         sizes = dict(self.memory.sizes)
 
         def evaluate() -> None:
-            with self.stream:
+            with self.stream, refusing():
                 operands = [self.memory.view(v) for v in step.inputs]
                 made = None
                 if step.node.op not in self.prepared.on_host:
                     try:
-                        made = apply(step.node, operands, sizes, cupy)
+                        made = apply(step.node, operands, sizes, array_namespace())
                     except MagmagraphError:
                         raise
                     except Exception:  # whatever CuPy raises for what it does not have
@@ -132,10 +151,9 @@ class CudaBound:
         """Run every step once; results are the caller's."""
         stream, cupy = self.stream, self.device.cupy
         with self.device.lock, self.device:
-            current = cupy.cuda.get_current_stream()
-            self._before_event.record(current)
-            stream.wait_event(self._before_event)
-            self._send(feeds)
+            self.enter()
+            for position, value in enumerate(feeds):
+                self._feed(position, value)
             for part in self._before:
                 part.run()
             if self.plan.guard:
@@ -150,13 +168,8 @@ class CudaBound:
                         address, saved.data.ptr, saved.nbytes, DEVICE_TO_DEVICE, stream.ptr
                     )
                 raise
-            for state, copy in self._written:
-                state.version += 1
-                copy.version = state.version
-                state.newest = copy
             results = [self._result(fetch) for fetch in self.plan.fetches]
-            self._after_event.record(stream)
-            current.wait_event(self._after_event)
+            self.leave(1)
         if out is None:
             return results
         for target, array in zip(out, results, strict=True):
@@ -166,20 +179,79 @@ class CudaBound:
                 target[...] = array
         return list(out)
 
-    def _send(self, feeds: Sequence[Any]) -> None:
-        """Bring variables and feeds to the device."""
+    def enter(self) -> None:
+        """Let what is queued next find its variables, when all that the caller queued is done."""
+        self._before_event.record(self.device.cupy.cuda.get_current_stream())
+        self.stream.wait_event(self._before_event)
         for state, copy in self.memory.states:
             upload(self.device, state, copy)
-        for position, value in enumerate(feeds):
-            self._feed(position, value)
+
+    def leave(self, steps: int) -> None:
+        """Count steps that were queued, and let what the caller queues next wait for them."""
+        for state, copy in self._written:
+            state.version += steps
+            copy.version = state.version
+            if steps:
+                state.newest = copy
+        self._after_event.record(self.stream)
+        self.device.cupy.cuda.get_current_stream().wait_event(self._after_event)
+
+    # ---- Many steps
+
+    def looped(self) -> Segment | None:
+        """Return the one segment that all steps are in, or None where they need the host."""
+        if len(self._before) != 1 or self._after or self.plan.guard:
+            return None
+        (part,) = self._before
+        return part if isinstance(part, Segment) else None
+
+    def feed_ranges(self) -> list[Range]:
+        """Return where the feeds lie."""
+        found = []
+        for slot in self._feeds:
+            start = self.memory.address[slot]
+            size = dims.evaluate(self.plan.slots[slot].size, self.plan.sizes or {})
+            found.append((start, start + size))
+        return found
+
+    def repeat(
+        self, count: int, feeds: Sequence[Any] | None, rows: Rows | None, stacked: bool, **how: Any
+    ) -> list[Any]:
+        """Run a number of steps, at least one, with no return to the caller between them.
+
+        Parameters
+        ----------
+        count
+            How many; `looped` gives a segment.
+        feeds
+            Of each step, or None where rows are given.
+        rows
+            The data that the steps' batches are taken of.
+        stacked
+            Whether to return the results of all steps, along a first axis, or of the last.
+        **how
+            With rows: see `Loop`.
+        """
+        with self.device.lock, self.device:
+            loop = self._plain_loop if rows is None else self._loops.get(rows)
+            if loop is None:
+                loop = Loop(self, rows, **how)
+                if rows is None:
+                    self._plain_loop = loop
+                else:
+                    self._loops[rows] = loop
+            self.enter()
+            for position, value in enumerate(feeds or ()):
+                self._feed(position, value)
+            return loop.run(count, rows, stacked)
 
     def _feed(self, position: int, value: Any) -> None:
         """Send a fed value to its slot; from the host through pinned memory."""
         count = value.nbytes
-        if not count:
+        address = self.memory.address[self._feeds[position]]
+        if not (count and address):  # no step reads it
             return
         runtime = self.device.cupy.cuda.runtime
-        address = self.memory.address[self._feeds[position]]
         if not isinstance(value, np.ndarray):
             runtime.memcpyAsync(
                 address, value.data.ptr, count, DEVICE_TO_DEVICE, self.stream.ptr
@@ -246,7 +318,7 @@ class CudaBound:
                             f"{what} holds {bad} values that are not finite, and nan='raise' "
                             "is set",
                             need="finite values; no variable was changed",
-                            mend="f.check(...) finds the first node that made one",
+                            mend="mg.debug.blame(f, ...) names the node that made the first",
                         )
                     )
 
@@ -261,7 +333,9 @@ class CudaBound:
             self.run(feeds)
             for state, value in kept:
                 state.write(value)
-            self._send(feeds)
+            self.enter()
+            for position, value in enumerate(feeds):
+                self._feed(position, value)
             with self.device.lock, self.device:
                 for part in (*self._before, *self._after):
                     part.time(taken)

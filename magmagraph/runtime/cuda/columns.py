@@ -1,6 +1,9 @@
 """CUDA C for what is reduced across the innermost loop.
 
 Lanes of a warp take neighbouring columns; the parts of a block, and several blocks, share the rows.
+Where columns are few, a warp has several rows of them. A thread adds up a group of rows in float32
+before it adds that to its float64 sum, and reads several of them ahead: the conversion takes as
+long as sixteen additions, and one row in flight does not fill the memory's bandwidth.
 """
 
 from __future__ import annotations
@@ -8,12 +11,19 @@ from __future__ import annotations
 from ...region import Fold
 from ...region_parts import indexed
 from ...region_walk import late_groups
+from ..numpy.codegen_scalar import identity_expression
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
-from .binding import LANES
 from .folding import FoldingCode
 
 __all__ = ["Columns"]
+
+GROUP = 16  # rows of a thread that are added up before they are converted
+AHEAD = ((8, 4), (24, 2))  # values computed of an element, up to which so many rows are read ahead
+
+# Threads of a warp that have the same columns come first; then what each warp has of them.
+_SLOT = "(threadIdx.y * blockDim.x + threadIdx.x >> 5) * blockDim.x + threadIdx.x"
+_WARPS = "(blockDim.x * blockDim.y >> 5)"
 
 
 class Columns:
@@ -52,23 +62,59 @@ class Columns:
         top = code.top()
         kept, gone = self.kept, self.gone
         begin: list[str] = []
+        near: list[str] = []
+        far: list[str] = []
         update: dict[Fold, tuple[str, str]] = {}
         for fold in folds:
             name = code.fold_name(fold)
-            if fold.kept:
-                begin += code.begin(fold, str(width))
-                update[fold] = (f"{name}[k]", f"{name}_at[k]")
-            else:
-                begin += code.begin(fold)
-                update[fold] = (name, f"{name}_at")
+            target = f"{name}[k]" if fold.kept else name
+            update[fold] = (target, f"{name}_at[k]" if fold.kept else f"{name}_at")
+            begin += code.begin(fold, str(width)) if fold.kept else code.begin(fold)
+            if fold.kept and code.near(fold) != code.accumulator(fold):
+                part, kind = f"{name}_part", computing_type(code.near(fold))
+                zero = identity_expression(fold.node, code.near(fold))
+                near += [
+                    f"{kind} {part}[{width}];",
+                    "#pragma unroll",
+                    f"for (int k = 0; k < {width}; k++) {part}[k] = {zero};",
+                ]
+                wide = f"({computing_type(code.accumulator(fold))}){part}[k]"
+                far += code.join(fold, target, "", wide, "")
+                update[fold] = (f"{part}[k]", "")
+                code.parts[fold] = code.near(fold)
         n = code.extent(code.inner)
         strips = code.number(f"strips{width}", "strips_of", width)
         rows = code.number("rows", "product", *gone)
         work = code.elements(nodes, folds, outputs, width, update)
+        code.parts = {}
+        ahead = next((count for most, count in AHEAD if len(nodes) <= most), 1)
+        row = ["idx rest = row;", *code.decode("rest", gone), *work]
+        turns = f"for (int turn = 0; turn < {GROUP}; turn++, row += step) {{"
+        group = [*near]
+        if ahead > 1:
+            group += [
+                f"if (row + {GROUP - 1} * step < high) {{",
+                f"    #pragma unroll {ahead}",
+                f"    {turns}",
+                *indent(indent(row)),
+                "    }",
+                "} else {",
+                "    #pragma unroll 1",
+                "    for (; row < high; row += step) {",
+                *indent(indent(row)),
+                "    }",
+                "}",
+            ]
+        else:
+            turns = f"for (int turn = 0; turn < {GROUP} && row < high; turn++, row += step) {{"
+            group += ["#pragma unroll 1", turns, *indent(row), "}"]
+        if far:
+            columns = f"for (int k = 0; k < {width}; k++) {{"
+            group += ["#pragma unroll", columns, *indent(far), "}"]
         lines = [
             *top,
             "idx column = blockIdx.x;",
-            f"const idx i{code.inner} = (column % {strips} * {LANES} + threadIdx.x) * {width};",
+            f"const idx i{code.inner} = (column % {strips} * blockDim.x + threadIdx.x) * {width};",
             *([f"column /= {strips};"] if len(kept) > 1 else []),
             *code.decode("column", kept[:-1]),
             f"const bool active = i{code.inner} < {n};",
@@ -76,11 +122,11 @@ class Columns:
             f"const idx low = (idx)((int64_t){rows} * blockIdx.y / gridDim.y);",
             f"const idx high = (idx)((int64_t){rows} * (blockIdx.y + 1) / gridDim.y);",
             "if (active) {",
-            *indent([
-                "for (idx row = low + threadIdx.y; row < high; row += blockDim.y) {",
-                *indent(["idx rest = row;", *code.decode("rest", gone), *work]),
-                "}",
-            ]),
+            "    const idx step = blockDim.y;",
+            "    idx row = low + threadIdx.y;",
+            "    while (row < high) {",
+            *indent(indent(group)),
+            "    }",
             "}",
         ]
         if whole:
@@ -99,10 +145,7 @@ class Columns:
             inside.append(f"{kind} {name}_k = {name}[k];")
             if indexed(fold.node.op):
                 inside.append(f"int64_t {name}_k_at = {name}_at[k];")
-            inside += code.across_parts(
-                fold, "threadIdx.y * 32 + threadIdx.x", "blockDim.y", "threadIdx.x", LANES,
-                name=f"{name}_k",
-            )
+            inside += self._across(fold, f"{name}_k")
             code.scope[fold.node] = code.result(fold, f"{name}_k")
         code.vector_loop = code.inner
         outputs = [output for group in late_groups(code.region) for output in group]
@@ -120,8 +163,7 @@ class Columns:
         code = self.code
         name = code.fold_name(fold)
         kind = computing_type(code.accumulator(fold))
-        slot = "threadIdx.y * 32 + threadIdx.x"
-        if not fold.kept:
+        if not fold.kept:  # lanes are those of a warp then
             return [
                 *code.across_warp(fold),
                 *code.across_parts(
@@ -141,10 +183,23 @@ class Columns:
         inner = [f"{kind} {name}_k = {name}[k];"]
         if at:
             inner.append(f"int64_t {name}_k_at = {name}_at[k];")
-        inner += code.across_parts(
-            fold, slot, "blockDim.y", "threadIdx.x", LANES, name=f"{name}_k"
-        )
+        inner += self._across(fold, f"{name}_k")
         inner += code.store_partial(
             fold, "blockIdx.y", f"({place})", "active && threadIdx.y == 0", name=f"{name}_k"
         )
         return ["#pragma unroll", f"for (int k = 0; k < {width}; k++) {{", *indent(inner), "}"]
+
+    def _across(self, fold: Fold, name: str) -> list[str]:
+        """Return the lines after which threads hold what the block folded of their columns."""
+        code = self.code
+        kind = computing_type(code.accumulator(fold))
+        inside = [f"const {kind} other = mg_shuffle<{kind}>({name}, mask);"]
+        if indexed(fold.node.op):
+            inside.append(f"const int64_t other_at = mg_shuffle<int64_t>({name}_at, mask);")
+        inside += code.join(fold, name, f"{name}_at", "other", "other_at")
+        return [
+            "for (int mask = 16; mask >= (int)blockDim.x; mask >>= 1) {",
+            *indent(inside),
+            "}",
+            *code.across_parts(fold, _SLOT, _WARPS, "threadIdx.x", "blockDim.x", name=name),
+        ]

@@ -27,10 +27,12 @@ from ..numpy.codegen_scalar import (
 )
 from ..numpy.codegen_text import replace_if_better, times
 from ..numpy.scalar import computing_type
+from .arithmetic import elementwise
 
 __all__ = ["ElementCode", "Unsupported"]
 
 FLOAT64 = np.dtype(np.float64)
+FEWEST_COUNTED = 32  # from which a whole number among constants is taken for a count
 
 
 class Unsupported(Exception):
@@ -44,6 +46,8 @@ class ElementCode:
     ----------
     numbers
         What kernels are told at run time, in order: a method of `CudaBinding`, and where.
+    parts
+        Folds whose elements are added up some at a time, and the dtype of that.
     scope
         The C expression of each value that is known where lines are written now.
     """
@@ -54,6 +58,7 @@ class ElementCode:
         self.inner = region.depth - 1
         self.numbers: list[tuple[str, tuple[int, ...]]] = []
         self.places: dict[str, int] = {}
+        self.parts: dict[Fold, np.dtype] = {}
         self.scope: dict[Node, str] = {}
         self.names = _names(region)
         self._folded = {fold.node for fold in region.folds}
@@ -142,6 +147,7 @@ class ElementCode:
     def _value(self, node: Node) -> list[str]:
         region = self.region
         name = self.names[node]
+        lines: list[str] = []
         if not node.inputs and node not in region.accesses and not region.counts(node):
             self.scope[node] = self._scalar(node)
             return []
@@ -152,13 +158,42 @@ class ElementCode:
         elif region.counts(node):
             expression = self._counted(node)
         else:
-            expression = apply_scalar(node, [self.operand(o) for o in node.inputs])
+            operands = [self.operand(o) for o in node.inputs]
+            lines, expression = elementwise(node, operands, name, self._shared, self._below)
         self.scope[node] = name
-        return [f"const {computing_type(node.dtype)} {name} = {expression};"]
+        return [*lines, f"const {computing_type(node.dtype)} {name} = {expression};"]
+
+    def _shared(self, node: Node) -> bool:
+        """Return whether neighbours along the innermost loop have the same of a value."""
+        return self.inner not in self.region.values[self.walk.source(node)].loops
+
+    def _below(self, node: Node) -> bool:
+        """Return whether a value is what elements of a row are below the row's highest."""
+        node = self.walk.source(node)
+        if node in self.region.accesses or node.op.scalar != "a - b":
+            return False
+        element, highest = (self.walk.source(o) for o in node.inputs)
+        if highest.op.scalar == "a ? b : c":  # it may stand for a highest that is not finite
+            condition, highest, _ = (self.walk.source(o) for o in highest.inputs)
+            if condition.op.scalar != "a - a == 0" or self.walk.source(
+                condition.inputs[0]
+            ) is not highest:
+                return False
+        reduction = highest.op.reduction
+        return any(
+            fold.row and fold.node is highest and self.walk.source(fold.operand) is element
+            for fold in self.region.folds
+        ) and reduction is not None and reduction.combine == "$maximum(a, b)"
 
     def _scalar(self, node: Node) -> str:
         if "value" in node.attrs:
-            return literal(node.attrs["value"].reshape(-1)[0], node.dtype)
+            value = node.attrs["value"].reshape(-1)[0]
+            if node in self.region.values and _is_count(value, node.dtype):
+                # What depends on extents is told at run time: one kernel serves them all.
+                position = list(self.region.values).index(node)
+                name = self.number(f"{self.names[node]}_count", "count", position)
+                return f"(({computing_type(node.dtype)}){name})"
+            return literal(value, node.dtype)
         position = list(self.region.values).index(node)
         return self.number(self.names[node], "scalar", position)
 
@@ -265,8 +300,8 @@ class ElementCode:
         return lines
 
     def take(self, fold: Fold, target: str, at: str, condition: str = "") -> list[str]:
-        """Return the lines that fold the element here into an accumulator."""
-        dtype = self.accumulator(fold)
+        """Return the lines that fold the element here into an accumulator, or a part of one."""
+        dtype = self.parts.get(fold, self.accumulator(fold))
         kind = computing_type(dtype)
         element = f"({kind}){self.operand(fold.operand)}"
         if condition:
@@ -321,3 +356,10 @@ def _names(region: Region) -> dict[Node, str]:
         label = f"x{access.parameter}" if access is not None else node.op.name
         names[node] = re.sub(r"\W", "_", f"{label}_{len(names)}")
     return names
+
+
+def _is_count(value: np.generic, dtype: np.dtype) -> bool:
+    """Return whether a constant looks like a number of elements."""
+    if not is_floating(dtype) or dtype.itemsize < 4:
+        return False
+    return FEWEST_COUNTED <= float(value) < 2**31 and float(value).is_integer()

@@ -71,6 +71,25 @@ class Ends:
                     f"const int64_t other_at = {code.line(fold, 1)}[line * {length} + p];"
                 )
             inside += code.join(fold, name, f"{name}_at", "other", "other_at")
+            if not fold.kept:
+                lines += [
+                    "{",
+                    *indent([
+                        "const idx p = 0;",
+                        *code.begin(fold),
+                        f"for (idx line = thread; line < {count}; line += threads) {{",
+                        *indent(inside),
+                        "}",
+                        *code.across_warp(fold),
+                        *code.across_parts(
+                            fold, "(thread >> 5)", "(threads >> 5)", "0", 1,
+                            writes="(thread & 31) == 0",
+                        ),
+                        *code.store_partial(fold, "0", "0", "thread == 0"),
+                    ]),
+                    "}",
+                ]
+                continue
             each = [
                 *code.begin(fold),
                 f"for (idx line = thread & 31; line < {count}; line += 32) {{",

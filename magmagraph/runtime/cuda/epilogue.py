@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...graph import Node
-from ...region import Fold, Region
+from ...region import Fold, Output, Region
 from ...region_parts import indexed
+from ..numpy.codegen_scalar import load, storage_type, store
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
 from .folding import FoldingCode
@@ -65,33 +66,64 @@ class RegionEpilogue:
         # The numbers of the kernels that end the sums come first: they share one list.
         code.numbers = kernels.code.numbers
         code.places = kernels.code.places
-        early = [n for n in code.walk.passes[0] if n.op.reduction is None]
-        top = code.define([n for n in early if n is not node], frozenset())
+        first = [n for n in code.walk.passes[0] if n.op.reduction is None]
+        top = code.define([n for n in first if n is not node], frozenset())
         begin = [line for fold in region.folds for line in code.begin(fold)]
         known = dict(code.scope)
+        arrays, early = self._early([n for n in first if n is not node])
         code.scope[node] = "sum"
-        index = (
-            ["const idx i0 = row * n + column;"]
-            if region.depth == 1
-            else ["const idx i0 = row, i1 = column;"]
-        )
-        lines = [*index, *code.define(code.walk.passes[0])]
+        lines = [*self._index(), *code.define(code.walk.passes[0])]
         for fold in region.folds:
             lines += code.take(fold, code.fold_name(fold), f"{code.fold_name(fold)}_at")
-        for output in region.outputs:
-            if not output.epilogue:
-                lines.append(code.write(output))
+        written = [output for output in region.outputs if not output.epilogue]
+        stores = self._index() if written else []
+        for output in written:
+            array = f"made{output.position}"
+            kind = storage_type(output.node.dtype)
+            arrays.append(f"{kind} {array}[{configuration.items}];")
+            value = store(code.operand(output.node), output.node.dtype)
+            lines.append(f"{array}[item] = {value};")
+            stores.append(self._write(output, f"{array}[item]"))
         code.scope = known
         end = [line for fold in region.folds for line in self._partial(fold)]
-        head = code.header("\n".join([*top, *begin, *lines, *end]), FIRST_OF_EPILOGUE)
-        shared = []
+        text = "\n".join([*top, *begin, *early, *lines, *stores, *end])
+        head = code.header(text, FIRST_OF_EPILOGUE)
         if region.folds:
-            shared.append("__shared__ double mg_buffer[256];")
+            head.append(f"__shared__ double mg_buffer[{configuration.threads}];")
             if any(indexed(fold.node.op) for fold in region.folds):
-                shared.append("__shared__ int64_t mg_places[256];")
+                head.append(f"__shared__ int64_t mg_places[{configuration.threads}];")
         self.epilogue = Epilogue(
-            (*shared, *head, *top, *begin), tuple(lines), tuple(end)
+            (*head, *arrays), tuple(top), tuple(early), tuple(begin), tuple(lines),
+            tuple(stores), tuple(end),
         )
+
+    def _index(self) -> list[str]:
+        """Return the line that says where an element lies in the region's loops."""
+        if self.kernels.region.depth == 1:
+            return ["const idx i0 = row * n + column;"]
+        return ["const idx i0 = row, i1 = column;"]
+
+    def _early(self, nodes: list[Node]) -> tuple[list[str], list[str]]:
+        """Return arrays by items for what elements read, and the lines that read it.
+
+        Memory answers while the product is computed.
+        """
+        code, items = self.code, self.configuration.items
+        arrays: list[str] = []
+        lines: list[str] = []
+        for node in nodes:
+            if node not in code.region.accesses or node in code.scope:
+                continue
+            array = f"{code.names[node]}_early"
+            arrays.append(f"{computing_type(node.dtype)} {array}[{items}];")
+            lines.append(f"{array}[item] = {load(code.read(node), node.dtype)};")
+            code.scope[node] = f"{array}[item]"
+        return arrays, [*self._index(), *lines] if lines else []
+
+    def _write(self, output: Output, value: str) -> str:
+        """Return the line that writes an element of a result as it is stored."""
+        line = self.code.write(output)
+        return f"{line.partition(' = ')[0]} = {value};"
 
     def _partial(self, fold: Fold) -> list[str]:
         """Return the lines that add up a column of a block's part of the tile, and write it."""
@@ -107,8 +139,7 @@ class RegionEpilogue:
             get.append(f"{name}_at = mg_places[column];")
             inside.append(f"const int64_t other_at = mg_places[{other}];")
         inside += code.join(fold, name, f"{name}_at", "other", "other_at")
-        line = f"blockIdx.y * {c.cluster} + blockIdx.z"
-        store = code.store_partial(fold, line, "i1", "i1 < n")
+        store_lines = code.store_partial(fold, "blockIdx.y", "i1", "i1 < n")
         return [
             "__syncthreads();",
             *put,
@@ -121,14 +152,14 @@ class RegionEpilogue:
                 *indent(inside),
                 "}",
                 "const idx i1 = b_first + column;",
-                *store,
+                *store_lines,
             ]),
             "}",
         ]
 
     def lines(self, m: int) -> int:
         """Return how many lines of partial results the blocks write."""
-        return -(-m // self.configuration.rows) * self.configuration.cluster
+        return -(-m // self.configuration.rows)
 
     def shares(self, sizes: Mapping[str, int], lines: int, m: int) -> Shares:
         """Return the numbers of the region, and the launches that end its sums."""

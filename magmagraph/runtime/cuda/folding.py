@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...region import Fold
 from ...region_parts import indexed
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
+from .binding import LANES
 from .vectors import VectorCode
 
 __all__ = ["FoldingCode"]
@@ -41,7 +44,7 @@ class FoldingCode(VectorCode):
         slot: str,
         count: str,
         first: str,
-        step: int,
+        step: int | str,
         writes: str = "",
         name: str = "",
     ) -> list[str]:
@@ -68,6 +71,48 @@ class FoldingCode(VectorCode):
             *indent(inside),
             "}",
         ]
+
+    def across_row(self, folds: Sequence[tuple[Fold, int]], first: bool) -> list[str]:
+        """Return the lines after which the threads of a row hold what they folded together.
+
+        Parameters
+        ----------
+        folds
+            Those of one pass, each with a place of its own for what the warps have.
+        first
+            Whether all threads have to be done with reading what was there before.
+        """
+        lines: list[str] = []
+        put: list[str] = []
+        get: list[str] = []
+        turns: list[str] = []
+        for fold, place in folds:
+            lines += self.across_warp(fold)
+            name, kind = self.fold_name(fold), computing_type(self.accumulator(fold))
+            slot = f"(({kind} *)(mg_buffer + {place * LANES}))"
+            put.append(f"{slot}[threadIdx.x >> 5] = {name};")
+            get.append(f"{name} = {slot}[threadIdx.x & ((blockDim.x >> 5) - 1)];")
+            turns.append(f"const {kind} {name}_other = mg_shuffle<{kind}>({name}, mask);")
+            if indexed(fold.node.op):
+                slot = f"(mg_places + {place * LANES})"
+                put.append(f"{slot}[threadIdx.x >> 5] = {name}_at;")
+                get.append(f"{name}_at = {slot}[threadIdx.x & ((blockDim.x >> 5) - 1)];")
+                turns.append(
+                    f"const int64_t {name}_other_at = mg_shuffle<int64_t>({name}_at, mask);"
+                )
+            turns += self.join(fold, name, f"{name}_at", f"{name}_other", f"{name}_other_at")
+        across = [
+            *(["__syncthreads();"] if first else []),
+            "if ((threadIdx.x & 31) == 0) {",
+            *indent(put),
+            "}",
+            "__syncthreads();",
+            *get,
+            "for (int mask = blockDim.x >> 6; mask; mask >>= 1) {",
+            *indent(turns),
+            "}",
+        ]
+        return [*lines, "if (blockDim.x > 32) {", *indent(across), "}"]
 
     def across_block(self, fold: Fold, thread: str, warps: str) -> list[str]:
         """Return the lines after which all threads of a block hold what they folded together."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import PlanError, message
-from ...graph import Graph
+from ...graph import Graph, structure
 from ...region import Refusal, analyze
 from .compiler import compile_sources
 from .element import Unsupported
@@ -17,12 +17,66 @@ from .shares import WIDE, Launch, Shares
 
 __all__ = ["Modules", "kernels_of", "source_of", "words"]
 
-_PER_SOURCE = 8  # kernels of as many regions are compiled together
+_CHARACTERS = 24_000  # of kernels that are compiled together
+
+
+class Wanted(NamedTuple):
+    """One kernel of a region.
+
+    Attributes
+    ----------
+    kernels
+        Of the region.
+    suffix
+        Which of them.
+    wide
+        Whether positions are 64-bit numbers.
+    """
+
+    kernels: RegionKernels
+    suffix: str
+    wide: bool
+
+    @property
+    def place(self) -> tuple[str, bool]:
+        """What it is looked up by."""
+        return f"{self.kernels.key}_{self.suffix}", self.wide
+
+    @property
+    def name(self) -> str:
+        """A name that no other has."""
+        return f"{self.kernels.key}_{self.suffix}_{self.wide}"
+
+    @property
+    def text(self) -> str:
+        """Its source."""
+        text = self.kernels.texts[self.suffix]
+        return text.replace("mg_kernel_", f"fused_{self.kernels.key}_")
+
+
+def _suffix(kernel: str) -> str:
+    return kernel.partition("_")[2]
 
 
 @lru_cache(maxsize=4096)
 def kernels_of(body: Graph) -> RegionKernels | None:
-    """Return the kernels of a body, or None where its array expressions have to run."""
+    """Return the kernels of a body, or None where its array expressions have to run.
+
+    Bodies of one structure share them.
+    """
+    key = structure(body)
+    if key not in _known:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = _generated(body)
+    return _known[key]
+
+
+_MOST_KNOWN = 4096
+_known: dict[object, RegionKernels | None] = {}
+
+
+def _generated(body: Graph) -> RegionKernels | None:
     region = analyze(body)
     if isinstance(region, Refusal):
         raise PlanError(message(f"a fused body is not one region: {region.reason}"))
@@ -43,6 +97,10 @@ def source_of(kernels: Sequence[RegionKernels], wide: bool = False) -> str:
         Whether positions are 64-bit numbers.
     """
     texts = [k.source.replace("mg_kernel_", f"fused_{k.key}_") for k in kernels]
+    return _source(texts, kernels, wide)
+
+
+def _source(texts: Sequence[str], kernels: Sequence[RegionKernels], wide: bool) -> str:
     most = max(words(k) for k in kernels)
     if most > MAX_ARGUMENTS:
         raise PlanError(message(f"a kernel takes {most} arguments", need=f"up to {MAX_ARGUMENTS}"))
@@ -65,31 +123,60 @@ class Modules:
         self._modules: list[Any] = []
 
     def build(self, kernels: Sequence[RegionKernels], wide: bool = False) -> None:
-        """Compile and load what is not loaded yet."""
-        new = {k.key: k for k in kernels if (f"{k.key}_v1", wide) not in self._functions}
-        ordered = list(new.values())
-        groups = [ordered[i : i + _PER_SOURCE] for i in range(0, len(ordered), _PER_SOURCE)]
-        sources = [source_of(group, wide) for group in groups]
+        """Compile and load every kernel of some regions."""
+        self._load([Wanted(k, suffix, wide) for k in kernels for suffix in k.suffixes])
+
+    def build_launched(
+        self, kernels: Sequence[RegionKernels], sizes: Mapping[str, int], lines: int
+    ) -> None:
+        """Compile and load, side by side, the kernels that are launched for given sizes."""
+        wanted = []
+        for k in {k.key: k for k in kernels}.values():
+            try:
+                launches, wide = k.launches(sizes, lines)
+            except k.refusals:
+                continue  # the array expression runs
+            wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
+        self._load(wanted)
+
+    def _load(self, wanted: Sequence[Wanted]) -> None:
+        """Compile and load what is not loaded yet; what is long is shared out evenly."""
+        new = {w.name: w for w in wanted if w.place not in self._functions}
+        groups: list[list[Wanted]] = []
+        size = _CHARACTERS
+        for one in sorted(new.values(), key=lambda w: (w.wide, -len(w.text))):
+            if size + len(one.text) > _CHARACTERS or groups[-1][0].wide != one.wide:
+                groups.append([])
+                size = 0
+            groups[-1].append(one)
+            size += len(one.text)
+        sources = [_source([w.text for w in g], [w.kernels for w in g], g[0].wide) for g in groups]
         for group, cubin in zip(
             groups, compile_sources(sources, self.device.architecture), strict=True
         ):
             module = self.device.cupy.cuda.function.Module()
             module.load(cubin)
             self._modules.append(module)
-            for k in group:
-                for suffix in k.suffixes:
-                    function = module.get_function(f"fused_{k.key}_{suffix}")
-                    self._modules.append(function)
-                    self._functions[f"{k.key}_{suffix}", wide] = function.ptr
+            for one in group:
+                function = module.get_function(f"fused_{one.place[0]}")
+                self._modules.append(function)
+                self._functions[one.place] = function.ptr
+
+    def _function(self, kernels: RegionKernels, suffix: str, wide: bool) -> int:
+        one = Wanted(kernels, suffix, wide)
+        if one.place not in self._functions:
+            self._load([one])
+        return self._functions[one.place]
 
     def bind(
-        self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int, counter: int
+        self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int, counter: int,
+        tail: bool = True,
     ) -> list[tuple[int, Launch]]:
         """Return the launches of a region for given sizes, each with its function's address."""
-        launches, wide = kernels.launches(sizes, lines, counter)
-        if wide:
-            self.build([kernels], wide=True)
-        return [(self._functions[launch.kernel, wide], launch) for launch in launches]
+        launches, wide = kernels.launches(sizes, lines, counter, tail)
+        return [
+            (self._function(kernels, _suffix(launch.kernel), wide), launch) for launch in launches
+        ]
 
     def ends(self, kernels: RegionKernels, shares: Shares) -> list[tuple[int, Launch]]:
         """Return the launches that end the sums of a region whose main part ran elsewhere."""
@@ -99,7 +186,7 @@ class Modules:
         wide = shares.elements > WIDE
         return [
             (
-                self._functions[f"{kernels.key}_{suffix}", wide],
+                self._function(kernels, suffix, wide),
                 Launch(f"{kernels.key}_{suffix}", grid, block, numbers),
             )
             for suffix, grid, block in shares.finish()

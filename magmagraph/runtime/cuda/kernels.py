@@ -22,7 +22,16 @@ from collections.abc import Mapping, Sequence
 from ...region import Region
 from ...region_walk import Walk, late_groups
 from ..numpy.codegen_text import indent
-from .binding import KEEPING_THREADS, MAX_THREADS, THREADS
+from .binding import (
+    COLUMN_SUMS,
+    COLUMN_THREADS,
+    KEEPING_BLOCKS,
+    KEEPING_THREADS,
+    KEPT_PARTS,
+    MAX_THREADS,
+    ROOM,
+    THREADS,
+)
 from .columns import Columns
 from .element import Unsupported
 from .ends import Ends
@@ -30,6 +39,7 @@ from .flat import flat
 from .folding import FoldingCode
 from .rows import Workers
 from .shares import WIDE, Launch, Shares
+from .vectors import Kept
 
 __all__ = ["RegionKernels"]
 
@@ -43,6 +53,8 @@ class RegionKernels:
         A hash of the text: regions of one structure have the same.
     source
         The kernels; ``idx`` is the type of positions, ``mg_kernel`` stands for their names.
+    texts
+        The source of each kernel alone.
     suffixes
         How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
         whole, ``k4`` keeps rows in registers, ``end``, ``join`` and ``late`` end sums.
@@ -74,6 +86,7 @@ class RegionKernels:
         self.gone_loops: list[int] = []
         self.way = self._way()
         self.suffixes: list[str] = []
+        self.texts: dict[str, str] = {}
         self.direct = self.way == "columns" and self._columns().can_be_whole()
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
         self._ends = Ends(self.code)
@@ -99,6 +112,10 @@ class RegionKernels:
                 return "flat"
             if len(kept) > 1 or self.inner not in next(iter(kept)):
                 raise Unsupported("sums across rows keep different axes")
+            width = self.widths[-1]
+            while width > 1 and width * len(self.cross) > COLUMN_SUMS:
+                width //= 2
+            self.widths = tuple(sorted({1, width}))
             self.kept_loops = sorted(next(iter(kept)))
             self.gone_loops = [i for i in range(region.depth) if i not in self.kept_loops]
             return "columns"
@@ -112,8 +129,13 @@ class RegionKernels:
         return "rows"
 
     def _width(self) -> int:
-        """Return how many neighbours fill 16 bytes of the widest operand."""
-        sizes = [n.dtype.itemsize for n in self.region.accesses if self.code.moves(n)]
+        """Return how many neighbours fill 16 bytes of the widest operand.
+
+        One that stays the same from row to row is in the cache, and may be read in two pieces.
+        """
+        moved = [n for n in self.region.accesses if self.code.moves(n)]
+        whole = [n for n in moved if len(self.region.values[n].loops) == self.region.depth]
+        sizes = [n.dtype.itemsize for n in whole or moved]
         sizes += [o.node.dtype.itemsize for o in self.region.outputs if not o.epilogue]
         return max(1, min(8, 16 // max(sizes, default=16)))
 
@@ -130,20 +152,28 @@ class RegionKernels:
             body = self._columns().main(width)
         else:
             body = Workers(self.code, self.way == "strips", width).main()
-        return self._kernel(f"v{width}", [*body, *self._tail()], self._most_threads())
+        return self._kernel(f"v{width}", [*body, *self._tail()], self._most_threads(width))
 
     def _whole(self, width: int) -> str:
         self.code.scope = {}
-        return self._kernel(f"d{width}", self._columns().main(width, whole=True), MAX_THREADS)
+        body = self._columns().main(width, whole=True)
+        return self._kernel(f"d{width}", body, self._most_threads(width))
 
     def _keeping(self, width: int) -> str:
         self.code.scope = {}
-        again, self.code.walk = self.code.walk, Walk(self.region)
-        body = Workers(self.code, False, width, keeps=True).main()
+        again, walk = self.code.walk, Walk(self.region)
+        if Kept("", KEPT_PARTS, width, walk.saved).fits:
+            self.code.walk = walk
+        workers = Workers(self.code, False, width, keeps=True)
+        body = workers.main()
         self.code.walk = again
-        return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS)
+        assert workers.kept is not None
+        self.resident = KEEPING_BLOCKS[workers.kept.words <= ROOM]
+        return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
 
-    def _most_threads(self) -> int:
+    def _most_threads(self, width: int) -> int:
+        if self.way == "columns" and width > 1:
+            return COLUMN_THREADS  # they have sums of several columns, and need more registers
         return THREADS if self.way == "flat" else MAX_THREADS
 
     def _tail(self) -> list[str]:
@@ -162,7 +192,7 @@ class RegionKernels:
             texts.append(self._kernel(f"late{position}", ends.late(outputs), THREADS))
         return texts
 
-    def _kernel(self, suffix: str, body: Sequence[str], threads: int) -> str:
+    def _kernel(self, suffix: str, body: Sequence[str], threads: int, blocks: int = 1) -> str:
         self.suffixes.append(suffix)
         text = "\n".join(body)
         shared = []
@@ -170,22 +200,25 @@ class RegionKernels:
             shared.append(f"__shared__ double mg_buffer[{MAX_THREADS}];")
         if "mg_places" in text:
             shared.append(f"__shared__ int64_t mg_places[{MAX_THREADS}];")
-        head = ["const int64_t *v = arguments.v;", *shared, *self.code.header(text, 0)]
-        return "\n".join(
+        head = [
+            "const int64_t *v = arguments.v;", *shared, *self.code.header(text, 0), "mg_begin();"
+        ]
+        self.texts[suffix] = "\n".join(
             [
-                f'extern "C" __global__ void __launch_bounds__({threads}) mg_kernel_{suffix}'
-                "(const __grid_constant__ mg_arguments arguments)",
+                f'extern "C" __global__ void __launch_bounds__({threads}, {blocks}) '
+                f"mg_kernel_{suffix}(const __grid_constant__ mg_arguments arguments)",
                 "{",
                 *indent([*head, *body]),
                 "}",
                 "",
             ]
         )
+        return self.texts[suffix]
 
     # ---- Launches
 
     def launches(
-        self, sizes: Mapping[str, int], lines: int, counter: int = 0
+        self, sizes: Mapping[str, int], lines: int, counter: int = 0, tail: bool = True
     ) -> tuple[list[Launch], bool]:
         """Return the launches for given sizes, and whether positions need 64 bits.
 
@@ -197,10 +230,13 @@ class RegionKernels:
             For how many workers the workspace was planned.
         counter
             The address of a zero, 4 bytes, that only these launches use.
+        tail
+            Whether the main kernel may end sums itself.
         """
         shares = Shares(self, sizes, lines)
         shares.counter = counter
         made = [shares.main()]
+        shares.tail = shares.tail and tail
         if self.cross and not shares.straight and not shares.tail:
             made += shares.finish()
         numbers = tuple(shares.numbers())

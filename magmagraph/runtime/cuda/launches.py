@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,16 @@ from ...config import config
 from ...plan import Place, Step, Value
 from ..numpy.cells import bodies_of, shape_of
 from . import gemm
+from .calls import KernelCall, LibraryCall, Together
+from .cudnn_attention import attention
+from .cudnn_convolution import convolution
 from .epilogue import RegionEpilogue
 from .fused import Modules, kernels_of
 from .kernels import RegionKernels
 from .memory import DEVICE_TO_DEVICE, PlanMemory
-from .merge import Merge
-from .products import driver, launcher, load, trial
+from .merge import Merge, product_shape
+from .pooling import pooling
+from .products import ProductShape, call_of, cut_of, load, product_of
 from .segments import Launcher
 from .shares import Launch
 from .small_gemm import SmallProduct, plain_epilogue
@@ -52,6 +56,7 @@ class StepLaunches:
     def __init__(self, memory: PlanMemory, modules: Modules, stream: Any) -> None:
         self.memory, self.modules, self.stream = memory, modules, stream
         self.plan, self.device = memory.plan, memory.device
+        self._products: dict[int, tuple[SmallProduct, RegionEpilogue]] = {}
 
     def step(self, step: Step) -> list[Unit] | None:
         """Return what launches a step, or None where its array expression has to run."""
@@ -60,26 +65,45 @@ class StepLaunches:
         launch: Launcher | None = None
         if step.kernel == "copy":
             launch = self._copy(step)
-        elif step.kernel == "gemm" and gemm.available():
+        elif step.kernel == "gemm":
             launch = self._gemm(step)
         elif step.kernel == "gemv" and gemm.available():
             launch = self._gemv(step)
+        elif step.kernel == "convolution":
+            launch = convolution(self.memory, step)
+        elif step.kernel == "attention":
+            launch = attention(self.memory, step)
+        elif step.kernel == "pooling":
+            launch = pooling(self.memory, step)
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
+
+    def prepare(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> None:
+        """Compile, side by side, the generated products of some steps."""
+        found = []
+        for step in steps:
+            merge = merged.get(id(step))
+            if merge is not None:
+                found.append(self._merged(merge)[0])
+            elif step.kernel == "gemm":
+                generated = self._small(step)
+                found += [] if generated is None else [generated[0]]
+        load(self.device, found)
+
+    def _merged(self, merge: Merge) -> tuple[SmallProduct, RegionEpilogue]:
+        """Return a product and its epilogue."""
+        if id(merge) not in self._products:
+            epilogue = RegionEpilogue(merge.kernels, merge.node, merge.configuration)
+            product = product_of(merge.shape, merge.configuration, epilogue.epilogue)
+            self._products[id(merge)] = product, epilogue
+        return self._products[id(merge)]
 
     def with_product(self, step: Step, merge: Merge) -> list[Unit] | None:
         """Return what launches a fused step together with the product that it reads."""
         memory, lines = self.memory, self.plan.threads
-        m, n, k = merge.sizes
-        epilogue = RegionEpilogue(merge.kernels, merge.node, merge.configuration)
+        product, epilogue = self._merged(merge)
+        m = merge.shape.m
         if merge.kernels.cross and epilogue.lines(m) > lines:
             raise AssertionError("a product's blocks have more lines than were planned")
-        attrs = merge.product.node.attrs
-        transpose_a, transpose_b = attrs["transpose_a"], attrs["transpose_b"]
-        product = SmallProduct(
-            merge.configuration, transpose_a, transpose_b,
-            (m if transpose_a else k) % 4 == 0, (k if transpose_b else n) % 4 == 0,
-            epilogue.epilogue,
-        )
         others = self._fused(step, without=merge.body)
         if others is None:
             return None
@@ -87,17 +111,17 @@ class StepLaunches:
         (function,) = load(self.device, [product])
         shares = epilogue.shares(memory.sizes, lines, m)
         a, b = (memory.at(value) for value in merge.product.inputs[:2])
-        words = np.array([a, b, 0, 0, 0, 0, m, n, k, *body.words, *shares.numbers()], np.int64)
-        memory.keep.append(words)
-        factors = memory.ranges(merge.product.inputs)
+        one, other = memory.ranges(merge.product.inputs[:2])
+        call = call_of(
+            function, product, merge.shape, (a, b, 0, 0, 0, 0),
+            [*body.words, *shares.numbers()], len(body.words),
+            (*body.read, (one, other)[product.early]),
+        )
         made = [
-            Unit(
-                launcher(function, product, m, n, words),
-                Touched((*factors, *body.read), (*body.early, *body.workspace)),
-            )
+            Unit(call, Touched((one, other, *body.read), (*body.early, *body.workspace)))
         ]
         ends = [
-            self._launch(address, launch, [*body.words, *launch.numbers])
+            self.launcher(address, launch, [*body.words, *launch.numbers], len(body.words))
             for address, launch in self.modules.ends(merge.kernels, shares)
         ]
         if ends:
@@ -141,7 +165,10 @@ class StepLaunches:
         """Return what launches the bodies of a fused step, but for one that a product computes."""
         launches: list[Launcher] = []
         touched: list[_Body] = []
-        for number, body in enumerate(self._bodies(step)):
+        bodies = self._bodies(step)
+        if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
+            return self._ended_apart(bodies[0])
+        for number, body in enumerate(bodies):
             if number == without:
                 continue
             if body.kernels is None:
@@ -154,7 +181,7 @@ class StepLaunches:
                 return None
             touched.append(body)
             launches += [
-                self._launch(function, launch, [*body.words, *launch.numbers])
+                self.launcher(function, launch, [*body.words, *launch.numbers], len(body.words))
                 for function, launch in bound
             ]
         if not launches:
@@ -165,31 +192,56 @@ class StepLaunches:
         )
         return [Unit(_together(launches), Touched(read, written))]
 
-    def _launch(self, function: int, launch: Launch, words: list[int]) -> Launcher:
-        """Return what launches a kernel with arguments that never change."""
+    def _ended_apart(self, body: _Body) -> list[Unit] | None:
+        """Return what launches a body, and what ends its sums, for which not all have to wait."""
+        if body.kernels is None:
+            return None
+        try:
+            bound = self.modules.bind(
+                body.kernels, self.memory.sizes, self.plan.threads, self.memory.counter(),
+                tail=False,
+            )
+        except body.kernels.refusals:
+            return None
+        main, *ends = (
+            self.launcher(function, launch, [*body.words, *launch.numbers], len(body.words))
+            for function, launch in bound
+        )
+        written = (*body.early, *body.workspace)
+        if not ends:
+            return [Unit(main, Touched(body.read, (*written, *body.late)))]
+        after = Touched((*body.read, *written), (*body.late, *body.workspace))
+        return [Unit(main, Touched(body.read, written)), Unit(_together(ends), after)]
+
+    def launcher(
+        self, function: int, launch: Launch, words: Sequence[int], pointers: int = 0
+    ) -> KernelCall:
+        """Return what launches a kernel with arguments that never change.
+
+        Parameters
+        ----------
+        function, launch
+            The kernel, its grid and its block.
+        words
+            Its arguments.
+        pointers
+            How many of these, the first, are addresses.
+        """
         held = np.array(words, dtype=np.int64)
-        pointer = (ctypes.c_void_p * 1)(held.ctypes.data)
-        self.memory.keep += [held, pointer]
-        address = ctypes.addressof(pointer)
-        (gx, gy, gz), (bx, by, bz) = launch.grid, launch.block
-        kernel = driver().launchKernel
-
-        def run(stream: Any) -> None:
-            kernel(function, gx, gy, gz, bx, by, bz, 0, stream.ptr, address, 0)
-
-        return run
+        return KernelCall(
+            function, launch.grid, launch.block, held, range(pointers), overlaps=True
+        )
 
     def _copy(self, step: Step) -> Launcher:
         source, target = step.inputs[0], step.outputs[0]
         count = int(source.type.bytes)
         runtime = self.device.cupy.cuda.runtime
-        arguments = (self.memory.at(target), self.memory.at(source), count, DEVICE_TO_DEVICE)
 
-        def copy(stream: Any) -> None:
+        def copy(stream: Any, to: int, start: int) -> None:
             if count:
-                runtime.memcpyAsync(*arguments, stream.ptr)
+                runtime.memcpyAsync(to, start, count, DEVICE_TO_DEVICE, stream.ptr)
 
-        return copy
+        return LibraryCall(copy, (self.memory.at(target), self.memory.at(source)))
 
     # ---- Products
 
@@ -202,10 +254,13 @@ class StepLaunches:
 
     def _product(
         self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
-    ) -> tuple[Any, int, int, int]:
-        """Return a product and the addresses of alpha, C and beta."""
+    ) -> tuple[Any, int, int, int] | None:
+        """Return a product and the addresses of alpha, C and beta; None where it cannot be."""
         alpha, c, beta = self._scalars(step, first)
         fixed = [self._fixed(value) for value in (alpha, beta)]
+        for value, number in zip((alpha, beta), fixed, strict=True):
+            if value is not None and number is None and value.type.dtype.itemsize < 4:
+                return None  # the library scales in float32
         dynamic = any(
             value is not None and number is None
             for value, number in zip((alpha, beta), fixed, strict=True)
@@ -249,45 +304,55 @@ class StepLaunches:
         count = math.prod(batch)
         if not (m and n and k and count):
             return None
-        if not batch:
-            generated = self._generated(step, m, n, k)
-            if generated is not None:
-                return generated
+        generated = self._generated(step)
+        if generated is not None:
+            return generated
+        if not gemm.available():
+            return None
         strides = (
             m * k if len(a.type.shape) > 2 else 0,
             k * n if len(b.type.shape) > 2 else 0,
             m * n,
         )
-        product, alpha, c, beta = self._product(
-            out.type.dtype, m, n, k, step, 2,
+        mixed = "" if out.type.dtype == a.type.dtype else out.type.dtype.name
+        made = self._product(
+            a.type.dtype, m, n, k, step, 2,
             transpose_a=attrs["transpose_a"], transpose_b=attrs["transpose_b"],
             batch=count, strides=strides if count > 1 else (0, 0, 0),
+            compute=attrs.get("compute") or "float32", result=mixed,
         )
+        if made is None:
+            return None
+        product, alpha, c, beta = made
         at = self.memory.at
         return self._call(product, at(a), at(b), c, at(out), alpha, beta)
 
-    def _generated(self, step: Step, m: int, n: int, k: int) -> Launcher | None:
-        """Return what launches a generated product, where it is faster than the library's."""
-        attrs, at = step.node.attrs, self.memory.at
-        if step.outputs[0].type.dtype != np.float32:
+    def _small(self, step: Step) -> tuple[SmallProduct, ProductShape] | None:
+        """Return the generated product of a step, where there is one."""
+        attrs = step.node.attrs
+        shape = product_shape(step)
+        if shape is None:
             return None
-        flags = attrs["transpose_a"], attrs["transpose_b"]
-        measured = trial(self.device, m, n, k, *flags)
-        if measured.configuration is None or measured.generated >= measured.library:
+        configuration = cut_of(self.device, shape)
+        if configuration is None:
             return None
-        product = SmallProduct(
-            measured.configuration, *flags, (m if flags[0] else k) % 4 == 0,
-            (k if flags[1] else n) % 4 == 0,
-            plain_epilogue(attrs["scaled"], attrs["accumulate"]),
-        )
+        epilogue = plain_epilogue(attrs["scaled"], attrs["accumulate"], configuration.items)
+        return product_of(shape, configuration, epilogue), shape
+
+    def _generated(self, step: Step) -> Launcher | None:
+        """Return what launches a generated product, where there is one."""
+        found = self._small(step)
+        if found is None:
+            return None
+        product, shape = found
         (function,) = load(self.device, [product])
         alpha, c, beta = self._scalars(step, 2)
-        a, b = step.inputs[:2]
-        words = np.array(
-            [at(a), at(b), at(step.outputs[0]), at(c), at(alpha), at(beta), m, n, k], np.int64
+        operands = (*step.inputs[:2], step.outputs[0], c, alpha, beta)
+        others = [value for value in (c, alpha, beta) if value is not None]
+        return call_of(
+            function, product, shape, [self.memory.at(value) for value in operands], (), 0,
+            self.memory.ranges([step.inputs[product.early], *others]),
         )
-        self.memory.keep.append(words)
-        return launcher(function, product, m, n, words)
 
     def _gemv(self, step: Step) -> Launcher | None:
         x, out = step.inputs[0], step.outputs[0]
@@ -299,10 +364,13 @@ class StepLaunches:
         length = m if columns else n
         ones = self.device.cupy.ones(length, dtype)
         self.memory.keep.append(ones)
-        product, alpha, c, beta = self._product(
+        made = self._product(
             dtype, n if columns else m, 1, length, step, 1,
             transpose_a=columns, transpose_b=False,
         )
+        if made is None:
+            return None
+        product, alpha, c, beta = made
         at = self.memory.at
         return self._call(product, at(x), ones.data.ptr, c, at(out), alpha, beta)
 
@@ -311,11 +379,12 @@ class StepLaunches:
     ) -> Launcher:
         device = self.device
 
-        def run(stream: Any) -> None:
+        # Scalars of the host, whose addresses are no operands' on the device, stay where they are.
+        def run(stream: Any, a: int, b: int, c: int, out: int, alpha: int, beta: int) -> None:
             scratch = device.scratch(stream)  # each stream has one of its own
             product.launch(a, b, c, out, alpha, beta, scratch, stream.ptr)
 
-        return run
+        return LibraryCall(run, (a, b, c, out, alpha, beta))
 
 
 @dataclass(frozen=True)
@@ -330,11 +399,6 @@ class _Body:
     workspace: tuple[Range, ...]
 
 
-def _together(launches: list[Launcher]) -> Launcher:
+def _together(launches: Sequence[Launcher]) -> Launcher:
     """Return what launches some kernels one after the other."""
-
-    def run(stream: Any) -> None:
-        for launch in launches:
-            launch(stream)
-
-    return launches[0] if len(launches) == 1 else run
+    return launches[0] if len(launches) == 1 else Together(launches)

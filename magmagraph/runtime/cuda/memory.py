@@ -127,9 +127,8 @@ class PlanMemory:
                 held.set(raw)
             self._blocks[slot.index] = held
             self.address[slot.index] = held.data.ptr
-        else:
-            type_ = types.get(slot.index)
-            held = self.device.empty(max(1, 0 if type_ is None else int(type_.bytes)))
+        elif slot.index in types:  # what no step touches has no memory
+            held = self.device.empty(max(1, int(types[slot.index].bytes)))
             self._blocks[slot.index] = held
             self.address[slot.index] = held.data.ptr
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...graph import Node
 from ...plan import Step
 from ..numpy.cells import shape_of
-from . import gemm
 from .arrange import reader_of
 from .kernels import RegionKernels
 from .memory import PlanMemory
-from .products import trial
+from .products import ProductShape, cut_of
 from .small_gemm import Configuration
 from .streams import Range
 
-__all__ = ["Merge", "merges"]
-
-SAVED = 2.0  # microseconds that a launch and a pass over a small result take, about
-
+__all__ = ["Merge", "merges", "product_shape"]
 
 @dataclass(frozen=True, eq=False)
 class Merge:
@@ -33,8 +31,8 @@ class Merge:
         Which body of the reader.
     kernels, node
         Its kernels, and what of it the product's tile stands for.
-    configuration, sizes
-        How the product is cut; rows, columns and contracted extent.
+    configuration, shape
+        How the product is cut, and what it is.
     """
 
     product: Step
@@ -43,38 +41,50 @@ class Merge:
     kernels: RegionKernels
     node: Node
     configuration: Configuration
-    sizes: tuple[int, int, int]
+    shape: ProductShape
+
+
+def product_shape(step: Step) -> ProductShape | None:
+    """Return the shape of a step that is one product of float32 matrices, or None."""
+    types = [value.type for value in (*step.inputs[:2], *step.outputs)]
+    if step.kernel != "gemm" or any(len(t.shape) != 2 or t.dtype != np.float32 for t in types):
+        return None
+    attrs = step.node.attrs
+    m, n = shape_of(types[-1])
+    k = shape_of(types[0])[-2 if attrs["transpose_a"] else -1]
+    if not (m and n and k):
+        return None
+    terms = 1 if attrs.get("compute") == "tf32" else 3
+    return ProductShape(m, n, k, attrs["transpose_a"], attrs["transpose_b"], terms)
 
 
 def merges(memory: PlanMemory, steps: Sequence[Step]) -> dict[int, Merge]:
     """Return the products that are launched with the one region that reads their result."""
     found: dict[int, Merge] = {}
-    if not gemm.available():
-        return found
-    for i, step in enumerate(steps):
-        merge = _merge(memory, steps, i)
+    shapes = [product_shape(step) for step in steps]
+    for i, shape in enumerate(shapes):
+        merge = None if shape is None else _merge(memory, steps, i, shape)
         if merge is not None and id(merge.reader) not in found:
-            found[id(step)] = found[id(merge.reader)] = merge
+            found[id(steps[i])] = found[id(merge.reader)] = merge
     return found
 
 
-def _merge(memory: PlanMemory, steps: Sequence[Step], i: int) -> Merge | None:
+def _merge(
+    memory: PlanMemory, steps: Sequence[Step], i: int, shape: ProductShape
+) -> Merge | None:
     reader = reader_of(memory.plan, steps, i)
     if reader is None:
         return None
-    step, attrs = steps[i], steps[i].node.attrs
+    step = steps[i]
     factors = memory.ranges(step.inputs)
     for other in steps[i + 1 : reader.place + 1]:
         if _overlap(memory.touched(other).written, factors):
             return None  # the factors would be gone when the reader runs
-    m, n = shape_of(step.outputs[0].type)
-    k = shape_of(step.inputs[0].type)[-2 if attrs["transpose_a"] else -1]
-    measured = trial(memory.device, m, n, k, attrs["transpose_a"], attrs["transpose_b"])
-    if measured.configuration is None or measured.generated > measured.library + SAVED:
+    configuration = cut_of(memory.device, shape)
+    if configuration is None:
         return None
     return Merge(
-        step, steps[reader.place], reader.body, reader.kernels, reader.node,
-        measured.configuration, (m, n, k),
+        step, steps[reader.place], reader.body, reader.kernels, reader.node, configuration, shape
     )
 
 

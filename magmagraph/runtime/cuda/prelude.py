@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ..numpy import philox
-from ..numpy.codegen_scalar import HALF_HELPERS, UNSIGNED_HELPER
+from ..numpy.codegen_scalar import UNSIGNED_HELPER
 from ..numpy.scalar import prelude
+from .arithmetic import DEFINITIONS, HALVES
 
 __all__ = ["MAX_ARGUMENTS", "complete"]
 
@@ -68,6 +69,23 @@ template <> __device__ __forceinline__ int16_t mg_shuffle<int16_t>(int16_t value
 }
 """
 
+_OVERLAP = r"""
+/* Launches overlap where the one that follows waits here for all that was launched before. */
+static __device__ __forceinline__ void mg_wait_before()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void mg_begin()
+{
+    mg_wait_before();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+"""
+
 _LOG_GAMMA = """
 static __device__ inline double lgamma_r(double x, int *sign) { *sign = 1; return lgamma(x); }
 static __device__ inline float lgammaf_r(float x, int *sign) { *sign = 1; return lgammaf(x); }
@@ -81,15 +99,16 @@ _INSTRUCTIONS = {
 }
 
 _DEVICE = "static __device__ inline"
+LONG = 400  # characters of a function that is not copied to where it is called
 
 
 def complete(text: str, count: int) -> str:
     """Return a whole source: the kernels of `text`, with arguments of up to `count` words."""
-    parts = [_TYPES, f"struct mg_arguments {{ int64_t v[{count}]; }};"]
+    parts = [_TYPES, _OVERLAP, f"struct mg_arguments {{ int64_t v[{count}]; }};"]
     if "lgamma" in prelude(text) or "lgamma" in text:
         parts.append(_LOG_GAMMA)
-    halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
-    parts += [_on_device(part) for part in halves]
+    parts += [part for word, part in HALVES.items() if re.search(rf"mg_{word}|_{word}\(", text)]
+    parts += [part for word, part in DEFINITIONS.items() if re.search(word, text)]
     if "mg_random" in text:
         parts.append(_random())
     if "mg_float_to_u64" in text:
@@ -97,7 +116,15 @@ def complete(text: str, count: int) -> str:
     helpers = prelude(text, _DEVICE)
     for name, instruction in _INSTRUCTIONS.items():
         helpers = re.sub(rf"(\b{name}\(float a, float b\)) \{{.*\}}", rf"\1 {instruction}", helpers)
-    return "\n".join([*parts, helpers, text])
+    return "\n".join([*parts, _called(helpers), text])
+
+
+def _called(helpers: str) -> str:
+    """Return definitions of which long ones are called: each of their copies takes a second."""
+    return "\n\n".join(
+        part.replace(_DEVICE, "static __device__ __noinline__", 1) if len(part) > LONG else part
+        for part in re.split(rf"\n\n(?={_DEVICE})", helpers)
+    )
 
 
 def _on_device(text: str) -> str:

@@ -1,161 +1,118 @@
-"""Which way a product is computed: by the library or by a generated kernel, as measured."""
+"""Generated products on a device: which there are, loaded once, and their launches."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...config import config
-from ..cache import content_key, default_choices
+from .calls import KernelCall, driver
 from .compiler import compile_sources
-from .gemm import Product, Shape, plan_product
 from .small_gemm import (
+    EARLY,
+    FIRST_OF_EPILOGUE,
     Configuration,
+    Epilogue,
     SmallProduct,
-    candidates,
     complete_source,
-    plain_epilogue,
+    cut_for,
 )
+from .streams import Range
 
-__all__ = ["Trial", "driver", "launcher", "load", "trial"]
+__all__ = ["ProductShape", "call_of", "cut_of", "load", "product_of"]
 
-_REPEATS = 20
+_MAX_SHARED, _CARVEOUT = 8, 9  # CU_FUNC_ATTRIBUTE_...
+_WITH_TENSOR_CORES = 80  # compute capability whose tensor cores take float32
 
 
-class Trial(NamedTuple):
-    """What was measured for one product, in microseconds.
+class ProductShape(NamedTuple):
+    """What a float32 product is.
 
     Attributes
     ----------
-    library
-        The library's time.
-    generated
-        The fastest generated kernel's, infinity where none was tried.
-    configuration
-        How that is cut.
+    m, n, k
+        Rows, columns and contracted extent.
+    transpose_a, transpose_b
+        Whether a is stored as (k, m), b as (n, k).
+    terms
+        3 for float32's accuracy, 1 for "tf32".
     """
 
-    library: float
-    generated: float
-    configuration: Configuration | None
+    m: int
+    n: int
+    k: int
+    transpose_a: bool
+    transpose_b: bool
+    terms: int = 3
 
 
-@functools.cache
-def trial(device: Any, m: int, n: int, k: int, transpose_a: bool, transpose_b: bool) -> Trial:
-    """Return what a float32 product takes each way: measured now, or known from before."""
-    ways = candidates(m, n, k)
-    if not ways or not config.tuning:
-        return Trial(0.0, float("inf"), None)
-    key = content_key(
-        "product", device.name, repr((m, n, k, transpose_a, transpose_b)),
-        " ".join(way.name for way in ways),
+def cut_of(device: Any, shape: ProductShape) -> Configuration | None:
+    """Return how a product is cut on a device, or None where the library computes it."""
+    if int(device.architecture) < _WITH_TENSOR_CORES:
+        return None
+    return cut_for(shape.m, shape.n, shape.k, shape.terms)
+
+
+def product_of(
+    shape: ProductShape, configuration: Configuration, epilogue: Epilogue
+) -> SmallProduct:
+    """Return the generated product of a shape."""
+    m, n, k, transpose_a, transpose_b, _ = shape
+    return SmallProduct(
+        configuration, transpose_a, transpose_b, (m if transpose_a else k) % 4 == 0,
+        (k if transpose_b else n) % 4 == 0, epilogue, k <= configuration.reach,
     )
-    choices = default_choices()
-    known = choices.get(key)
-    names = {way.name: way for way in ways}
-    if isinstance(known, list) and len(known) == 3 and known[2] in names:
-        return Trial(known[0], known[1], names[known[2]])
-    found = _measured(device, ways, m, n, k, transpose_a, transpose_b)
-    assert found.configuration is not None
-    choices.set(key, [found.library, found.generated, found.configuration.name])
-    return found
 
 
-def _measured(
-    device: Any,
-    ways: Sequence[Configuration],
-    m: int,
-    n: int,
-    k: int,
-    transpose_a: bool,
-    transpose_b: bool,
-) -> Trial:
-    cupy, stream = device.cupy, device.stream
-    a, b = cupy.full(m * k, 0.5, "f4"), cupy.full(k * n, 0.5, "f4")
-    out = cupy.empty(m * n, "f4")
-    cupy.cuda.get_current_stream().synchronize()
-    wide_a = (m if transpose_a else k) % 4 == 0
-    wide_b = (k if transpose_b else n) % 4 == 0
-    products = [
-        SmallProduct(way, transpose_a, transpose_b, wide_a, wide_b, plain_epilogue(False, False))
-        for way in ways
-    ]
-    functions = load(device, products)
-    words = np.array([a.data.ptr, b.data.ptr, out.data.ptr, 0, 0, 0, m, n, k], np.int64)
-    taken = [
-        _seconds(device, launcher(function, product, m, n, words))
-        for product, function in zip(products, functions, strict=True)
-    ]
-    shape = Shape(m, n, k, "float32", transpose_a, transpose_b, False, False)
-    library: Product = plan_product(device, shape, device.scratch(stream), True)
-
-    def call(on: Any) -> None:
-        library.launch(
-            a.data.ptr, b.data.ptr, 0, out.data.ptr, 0, 0, device.scratch(stream), on.ptr
-        )
-
-    best = min(range(len(ways)), key=taken.__getitem__)
-    return Trial(_seconds(device, call), taken[best], ways[best])
-
-
-def driver() -> Any:
-    """Return the binding of the driver's calls."""
-    from cupy_backends.cuda.api import driver as calls
-
-    return calls
-
-
-def load(device: Any, products: Sequence[SmallProduct]) -> list[int]:
-    """Return the functions of generated products: compiled side by side, and loaded."""
-    cubins = compile_sources([complete_source([p]) for p in products], device.architecture)
-    functions = []
-    for product, cubin in zip(products, cubins, strict=True):
-        module = device.cupy.cuda.function.Module()
-        module.load(cubin)
-        function = module.get_function(product.name)
-        _loaded.append((module, function))
-        functions.append(function.ptr)
-    return functions
-
-
+_functions: dict[tuple[int, str], int] = {}
 _loaded: list[Any] = []  # modules live as long as the process: plans share their kernels
 
 
-def launcher(
-    function: int, product: SmallProduct, m: int, n: int, words: np.ndarray
-) -> Callable[[Any], None]:
-    """Return what launches a generated product with arguments that never change."""
-    pointer = (ctypes.c_void_p * 1)(words.ctypes.data)
-    gx, gy, gz = product.grid(m, n)
-    threads = product.configuration.threads
-    kernel = driver().launchKernel
+def load(device: Any, products: Sequence[SmallProduct]) -> list[int]:
+    """Return the functions of generated products: compiled side by side, and loaded, once."""
+    new = {p.name: p for p in products if (device.number, p.name) not in _functions}
+    sources = [complete_source([product]) for product in new.values()]
+    cubins = compile_sources(sources, device.architecture)
+    for product, cubin in zip(new.values(), cubins, strict=True):
+        module = device.cupy.cuda.function.Module()
+        module.load(cubin)
+        function = module.get_function(product.name)
+        driver().funcSetAttribute(function.ptr, _MAX_SHARED, product.configuration.shared)
+        driver().funcSetAttribute(function.ptr, _CARVEOUT, 100)
+        _loaded.append((module, function))
+        _functions[device.number, product.name] = function.ptr
+    return [_functions[device.number, product.name] for product in products]
 
-    def run(stream: Any, words: np.ndarray = words) -> None:  # the launch reads the words
-        kernel(function, gx, gy, gz, threads, 1, 1, 0, stream.ptr, ctypes.addressof(pointer), 0)
 
-    return run
+def call_of(
+    function: int,
+    product: SmallProduct,
+    shape: ProductShape,
+    operands: Sequence[int],
+    more: Sequence[int] = (),
+    pointers: int = 0,
+    early: Sequence[Range] = (),
+) -> KernelCall:
+    """Return the launch of a generated product.
 
-
-def _seconds(device: Any, launch: Callable[[Any], None]) -> float:
-    """Return the microseconds of a launch among many in one graph."""
-    cupy, stream = device.cupy, device.stream
-    launch(stream)
-    with stream:
-        stream.begin_capture()
-        for _ in range(_REPEATS):
-            launch(stream)
-        graph = stream.end_capture()
-    graph.launch(stream)
-    best = float("inf")
-    for _ in range(5):
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-        begin.record(stream)
-        graph.launch(stream)
-        end.record(stream)
-        end.synchronize()
-        best = min(best, float(cupy.cuda.get_elapsed_time(begin, end)) / _REPEATS * 1e3)
-    return best
+    Parameters
+    ----------
+    function, product, shape
+        What is launched.
+    operands
+        The addresses of a, b, out, c, alpha and beta; 0 for what is not there.
+    more
+        The arguments of an epilogue that is a region.
+    pointers
+        How many of `more` are addresses: the first.
+    early
+        What the launch reads, but for the factor that it reads last.
+    """
+    words = np.array([*operands, *shape[:3], 0, *more], np.int64)
+    assert len(words) == FIRST_OF_EPILOGUE + len(more)
+    places = (*range(6), *range(FIRST_OF_EPILOGUE, FIRST_OF_EPILOGUE + pointers))
+    return KernelCall(
+        function, product.grid(shape.m, shape.n), (product.configuration.threads, 1, 1), words,
+        places, product.configuration.shared, (EARLY, tuple(early)), overlaps=True,
+    )

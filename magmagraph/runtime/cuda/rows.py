@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ...region import Fold
 from ...region_parts import indexed
-from ..numpy.codegen_scalar import identity_expression
+from ..numpy.codegen_scalar import combine_expression, identity_expression
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
-from .binding import LANES, PARTS
+from .binding import KEPT_PARTS, LANES
 from .folding import FoldingCode
 from .vectors import Kept
 
@@ -32,8 +32,8 @@ class Workers:
     width
         How many neighbours of a row a thread takes at a time.
     keeps
-        Whether threads keep what they read of a row, for the passes that follow: `PARTS` vectors
-        each.
+        Whether threads keep what they read of a row, for the passes that follow: up to
+        `KEPT_PARTS` vectors each.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Workers:
         self.code, self.strips, self.width = code, strips, width
         self.row = code.region.row
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
-        self.kept = Kept("part", PARTS) if keeps else None
+        self.kept = Kept("part", KEPT_PARTS, width, code.walk.saved) if keeps else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
 
@@ -62,6 +62,12 @@ class Workers:
                 early += self._begin_line(fold)
         if any(not self._in_register(fold) for fold in code.cross):
             early.append(_ALIGN)
+        # What a row has one of is read first, so that no pass has to wait for it.
+        nodes = [n for nodes in (*walk.stages, *walk.passes) for n in nodes]
+        work += code.define(
+            [n for n in nodes if n in region.accesses and not region.values[n].epilogue],
+            frozenset(range(region.depth)) - self.row,
+        )
         for index in range(max(region.passes, len(walk.stages))):
             if index < len(walk.stages):
                 work += self._stage(index)
@@ -118,29 +124,35 @@ class Workers:
             ]
         return [
             "#pragma unroll",
-            f"for (int part = 0; part < {PARTS}; part++) {{",
+            f"for (int part = 0; part < {KEPT_PARTS}; part++) {{",
+            # Threads that are left over compute the last vector once more, and nobody takes it:
+            # without branches all reads are under way before the first value is used.
             *indent([
-                "const idx group = threadIdx.x + part * blockDim.x;",
-                f"if (group < {groups}) {{",
-                *indent(inside),
-                "}",
+                "const idx place = threadIdx.x + part * blockDim.x;",
+                f"const bool here = place < {groups};",
+                f"const idx group = here ? place : {groups} - 1;",
+                *inside,
             ]),
             "}",
         ]
 
-    def _join(self, fold: Fold) -> list[str]:
-        """Return the lines after which the threads of a row know its fold."""
+    def _join(self, folds: list[Fold]) -> list[str]:
+        """Return the lines after which the threads of a row know the folds of a pass."""
         code = self.code
         if self.strips:
-            across = code.across_parts(
-                fold, "threadIdx.y * 32 + threadIdx.x", "blockDim.y", "threadIdx.x", LANES
-            )
-            return ["if (blockDim.y > 1) {", *indent(across), "}"]
-        across = code.across_parts(
-            fold, "(threadIdx.x >> 5)", "(blockDim.x >> 5)", "0", 1,
-            writes="(threadIdx.x & 31) == 0",
-        )
-        return [*code.across_warp(fold), "if (blockDim.x > 32) {", *indent(across), "}"]
+            lines: list[str] = []
+            for fold in folds:
+                across = code.across_parts(
+                    fold, "threadIdx.y * 32 + threadIdx.x", "blockDim.y", "threadIdx.x", LANES
+                )
+                lines += ["if (blockDim.y > 1) {", *indent(across), "}"]
+            return lines
+        own = [fold for fold in code.region.folds if fold.row]
+        places = [(fold, own.index(fold) % LANES) for fold in folds]
+        passes = {fold.phase for fold in own}
+        flushed = any(fold.kept and not set(fold.kept) & self.row for fold in code.cross)
+        # With joins of other places in between, all are done with these when the next row comes.
+        return code.across_row(places, len(passes) < 2 or flushed or len(own) > LANES)
 
     def _stage(self, index: int) -> list[str]:
         """Return what is done with what a row has one of, before a pass."""
@@ -187,13 +199,28 @@ class Workers:
                 work += ["if (active) {", *indent(writes), "}"]
             code.scope = known
         else:
-            work = code.elements(nodes, folds, outputs, self.width, update, self.kept)
+            here = "" if self.kept is None else "here"
+            work = code.elements(nodes, folds, outputs, self.width, update, self.kept, here)
+        parts = [
+            fold for fold in folds
+            if self.kept is not None and code.in_groups(fold, update[fold][0])
+        ]
+        for fold in parts:
+            kind, begin = code.near(fold), identity_expression(fold.node, code.near(fold))
+            lines.append(f"{computing_type(kind)} {update[fold][0]}_part = {begin};")
         lines += self._over_row(work)
+        for fold in parts:
+            name, wide = update[fold][0], code.accumulator(fold)
+            value = f"({computing_type(wide)}){name}_part"
+            lines.append(f"{name} = {combine_expression(fold.node, wide, name, value)};")
+        joined = [fold for fold in folds if fold.row]
+        if joined:
+            lines += self._join(joined)
+            self._over += joined
         for fold in folds:
             if fold.row:
-                lines += self._join(fold)
-                self._over.append(fold)
-            elif not self._in_register(fold) and not (set(fold.kept) & self.row):
+                continue
+            if not self._in_register(fold) and not (set(fold.kept) & self.row):
                 lines += self._flush(fold)
         return lines
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import MagmagraphError
 from ...plan import Step
-from .streams import Touched, assign, dependencies
+from .calls import KernelCall, calls_of, fills
+from .streams import Touched, assign, dependencies, joins
 
-__all__ = ["Interpreted", "Launcher", "Segment"]
+__all__ = ["Interpreted", "Launcher", "Segment", "captured"]
 
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
 
@@ -53,23 +55,14 @@ class Segment:
 
     def run(self) -> None:
         """Launch the steps: one by one at first, then as a graph."""
+        if self.graph is None and self.runs and len(self.launches) > 1:
+            self.graph = captured(self.device, self.launches, self.touched)
         if self.graph is not None:
             self.graph.launch(self.device.stream)
             return
-        stream = self.device.stream
-        if self.runs and len(self.launches) > 1:
-            self._branch()
-            with stream:
-                stream.begin_capture()
-                try:
-                    self._capture()
-                finally:
-                    self.graph = stream.end_capture()
-            self.graph.launch(stream)
-            return
         self.runs += 1
         for launch in self.launches:
-            launch(stream)
+            launch(self.device.stream)
 
     def time(self, taken: list[int]) -> None:
         """Launch the steps one by one, and add the nanoseconds of each to its place."""
@@ -87,43 +80,77 @@ class Segment:
             milliseconds = device.cupy.cuda.get_elapsed_time(begin, end)
             taken[number] += round(milliseconds * 1e6)
 
-    def _branch(self) -> None:
-        """Choose a stream for each step; nothing may be allocated while they are captured."""
-        device = self.device
-        self.waits = dependencies(self.touched)
-        self.chosen = assign(self.waits)
-        self.streams = [self.device.stream, *device.beside(max(self.chosen, default=0))]
-        for stream in self.streams:
-            device.scratch(stream)
 
-    def _capture(self) -> None:
-        """Put every step on its stream, behind what it waits for."""
-        waits, chosen, streams = self.waits, self.chosen, self.streams
-        event = self.device.cupy.cuda.Event
-        begun = event(disable_timing=True)
-        begun.record(streams[0])
-        needed = {
-            other for step, before in enumerate(waits) for other in before
-            if chosen[other] != chosen[step]
-        }
-        done: dict[int, Any] = {}
-        entered = {0}
-        for number, launch in enumerate(self.launches):
-            stream = streams[chosen[number]]
-            if chosen[number] not in entered:
-                entered.add(chosen[number])
-                stream.wait_event(begun)
-            for other in sorted(waits[number]):
-                if chosen[other] != chosen[number]:
-                    stream.wait_event(done[other])
-            launch(stream)
-            if number in needed:
-                done[number] = event(disable_timing=True)
-                done[number].record(stream)
-        for number in sorted(entered - {0}):
-            ended = event(disable_timing=True)
-            ended.record(streams[number])
-            streams[0].wait_event(ended)
+def captured(device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]) -> Any:
+    """Return launches as one graph; an error ends the capture and leaves nothing behind.
+
+    Parameters
+    ----------
+    device
+        Where they run.
+    launches
+        In an order that is right on one stream.
+    touched
+        The memory that each touches.
+    """
+    waits = dependencies(touched)
+    chosen = assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
+    streams = [device.stream, *device.beside(max(chosen, default=0))]
+    for stream in streams:
+        device.scratch(stream)  # nothing may be allocated while a stream is captured
+    with device.stream:
+        device.stream.begin_capture()
+        try:
+            _capture(device, launches, touched, joins(waits, chosen), chosen, streams)
+        except BaseException:
+            with contextlib.suppress(device.cupy.cuda.runtime.CUDARuntimeError):
+                device.stream.end_capture()  # branches that were not joined are an error, too
+            raise
+        return device.stream.end_capture()
+
+
+def _capture(
+    device: Any,
+    launches: Sequence[Launcher],
+    touched: Sequence[Touched],
+    joined: Sequence[set[int]],
+    chosen: Sequence[int],
+    streams: Sequence[Any],
+) -> None:
+    """Put every launch on its stream, behind what it waits for."""
+    event = device.cupy.cuda.Event
+    begun = event(disable_timing=True)
+    begun.record(streams[0])
+    needed = set().union(*joined)
+    done: dict[int, Any] = {}
+    entered = {0}
+    before: dict[int, int] = {}  # the launch that a stream's next may overlap with
+    for number, launch in enumerate(launches):
+        place = chosen[number]
+        stream = streams[place]
+        if place not in entered:
+            entered.add(place)
+            stream.wait_event(begun)
+        for other in sorted(joined[number]):
+            stream.wait_event(done[other])
+            before.pop(place, None)
+        for call in calls_of(launch):
+            written = touched[before[place]].written if place in before else None
+            if written is not None and isinstance(call, KernelCall):
+                call.overlapped(stream, written)
+            else:
+                call(stream)
+            if isinstance(call, KernelCall):
+                before[place] = number
+            else:
+                before.pop(place, None)
+        if number in needed:
+            done[number] = event(disable_timing=True)
+            done[number].record(stream)
+    for place in sorted(entered - {0}):
+        ended = event(disable_timing=True)
+        ended.record(streams[place])
+        streams[0].wait_event(ended)
 
 
 class Interpreted:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...region_walk import late_groups
 from .binding import (
+    COLUMN_THREADS,
     ENTRIES,
     KEEPING_THREADS,
+    KEPT_PARTS,
     LANES,
     MAX_THREADS,
     MULTIPROCESSORS,
@@ -17,6 +20,7 @@ from .binding import (
     THREADS,
     CudaBinding,
 )
+from .columns import GROUP
 from .element import Unsupported
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ __all__ = ["WIDE", "Grid", "Launch", "Shares"]
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
 MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
+FEW = MULTIPROCESSORS * 512  # vectors of all rows, up to which each thread takes two at most
+MANY = 1 << 21  # elements, from which wide reads gain more than more blocks
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 
 Grid = tuple[int, int, int]
@@ -73,9 +79,11 @@ class Shares(CudaBinding):
         """Return how many vectors a row has."""
         return self.product(*self.region.row) // width
 
+    lanes = LANES  # threads side by side along the innermost loop
+
     def strips_of(self, width: int) -> int:
-        """Return how many warps' widths the innermost loop has."""
-        return -(-self.extents[self.kernels.inner] // (LANES * width))
+        """Return how many widths of so many lanes the innermost loop has."""
+        return -(-self.extents[self.kernels.inner] // (self.lanes * width))
 
     def row_items(self, width: int) -> int:
         """Return how many rows, or strips of rows, workers take."""
@@ -145,39 +153,51 @@ class Shares(CudaBinding):
         needed = -(-groups // THREADS)
         most = MOST_BLOCKS
         if self.region.folds:
-            most = min(self.lines * ENTRIES, MULTIPROCESSORS * 4)
+            most = min(self.lines * ENTRIES, MULTIPROCESSORS * 1024 // THREADS)
         blocks = max(1 if self.region.folds else 0, min(needed, most))
         return (blocks, 1, 1), (THREADS, 1, 1), blocks
 
     def _columns(self) -> tuple[Grid, Grid, int]:
         kernels = self.kernels
         around = self.product(*kernels.kept_loops[:-1])
-        if around * self.strips_of(1) <= 2 * MULTIPROCESSORS:
+        rows = self.product(*kernels.gone_loops)
+        each = 4  # rows of a thread, at least
+        many = around * self.extents[kernels.inner] * rows >= MANY
+        if many and self.vector > 1:
+            each = GROUP
+            if all(fold.kept for fold in kernels.cross):  # else a warp adds up its lanes
+                while self.lanes > 1 and self.strips_of(self.vector) == 1 and (
+                    self.lanes // 2 * self.vector >= self.extents[kernels.inner]
+                ):
+                    self.lanes //= 2
+        elif around * self.strips_of(1) <= 2 * MULTIPROCESSORS:
             self.vector = 1  # more blocks, rather than wider reads
         columns = around * self.strips_of(self.vector)
-        rows = self.product(*kernels.gone_loops)
-        parts = min(32, _power(rows))
-        wanted = -(-MULTIPROCESSORS * 2048 // max(1, columns * LANES * parts))
+        threads = MAX_THREADS if self.vector == 1 else COLUMN_THREADS
+        parts = max(LANES // self.lanes, min(threads // self.lanes, _power(rows)))
+        wanted = -(-MULTIPROCESSORS * 2048 // max(1, columns * self.lanes * parts))
         most = min(self.lines, self.lines * ENTRIES // max(1, columns)) or 1
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
         elif columns > self.lines * ENTRIES:
             raise Unsupported("more columns than lines for a sum of all")
-        chunks = max(1, min(wanted, most, -(-rows // (4 * parts))))
+        chunks = max(1, min(wanted, most, -(-rows // (each * parts))))
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):
             self.straight, chunks = True, 1
-        return (columns, chunks, 1), (LANES, parts, 1), chunks
+        return (columns, chunks, 1), (self.lanes, parts, 1), chunks
 
     def _rows(self) -> tuple[Grid, Grid, int]:
         groups = self.row_groups(self.vector)
         items = self.row_items(self.vector)
         kernels = self.kernels
         widest = self.vector == kernels.widths[-1]
-        self.keeps = kernels.keeps and widest and groups <= PARTS * KEEPING_THREADS
-        most = KEEPING_THREADS if self.keeps else MAX_THREADS
+        self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS
+        most, parts = (KEEPING_THREADS, KEPT_PARTS) if self.keeps else (MAX_THREADS, PARTS)
+        if items * groups <= FEW:
+            parts = 2  # more threads, rather than more work for each
         threads = LANES
-        while threads < most and threads * PARTS < groups:
+        while threads < most and threads * parts < groups:
             threads *= 2
         beside = 8 if threads == LANES else 1
         return self._worker_grid(items, (threads, 1, beside))
@@ -200,12 +220,18 @@ class Shares(CudaBinding):
         if cross:
             lines = self.lines
             if not any(fold.kept for fold in cross):  # many fit where one with axes does
-                lines = min(lines * ENTRIES, MULTIPROCESSORS * 4 * beside)
+                lines = min(lines * ENTRIES, MULTIPROCESSORS * self._resident(block) * beside)
             if lines < beside:
                 block, beside = (block[0], block[1], 1), 1
             most = max(1, lines // beside)
         blocks = max(1 if cross else 0, min(-(-items // beside), most))
         return (blocks, 1, 1), block, blocks * beside
+
+    def _resident(self, block: Grid) -> int:
+        """Return how many blocks a multiprocessor has at a time: more would wait for their end."""
+        if not self.keeps:
+            return 4
+        return self.kernels.resident * KEEPING_THREADS // math.prod(block)
 
     def finish(self) -> list[tuple[str, Grid, Grid]]:
         """Return the launches that add up partial results and use them."""

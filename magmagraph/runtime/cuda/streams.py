@@ -6,9 +6,10 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["STREAMS", "Range", "Touched", "assign", "dependencies"]
+__all__ = ["STREAMS", "Range", "Touched", "assign", "dependencies", "joins"]
 
 STREAMS = 4
+FULL = 3  # times as long as others takes a step that fills the device, about
 
 Range = tuple[int, int]
 
@@ -94,14 +95,30 @@ def dependencies(steps: Sequence[Touched]) -> list[set[int]]:
     return result
 
 
-def assign(waits: Sequence[set[int]], streams: int = STREAMS) -> list[int]:
+def assign(
+    waits: Sequence[set[int]], full: Sequence[bool] | None = None, streams: int = STREAMS
+) -> list[int]:
     """Return a stream for each step: behind one that it waits for, where that is a stream's last.
+
+    Parameters
+    ----------
+    waits
+        The earlier steps that each waits for.
+    full
+        Which steps leave little of the device to others. Where there are such, the longest chain
+        of steps that wait for each other has the first stream, all the rest a second one.
+    streams
+        The most streams, where no step is full.
 
     Examples
     --------
     >>> assign([set(), {0}, {0}, {1, 2}])
     [0, 0, 1, 0]
+    >>> assign([set(), {0}, {0}, {2}], [True, True, True, False])
+    [0, 1, 0, 0]
     """
+    if full is not None and any(full):
+        return _beside(waits, full)
     last: list[int] = []
     chosen: list[int] = []
     for number, before in enumerate(waits):
@@ -119,3 +136,49 @@ def assign(waits: Sequence[set[int]], streams: int = STREAMS) -> list[int]:
         last[stream] = number
         chosen.append(stream)
     return chosen
+
+
+def _beside(waits: Sequence[set[int]], full: Sequence[bool]) -> list[int]:
+    """Return 0 for the longest chain of steps that wait for each other, 1 for all the others."""
+    behind: list[list[int]] = [[] for _ in waits]
+    for number, before in enumerate(waits):
+        for other in before:
+            behind[other].append(number)
+    length = [0] * len(waits)
+    for number in range(len(waits) - 1, -1, -1):
+        own = FULL if full[number] else 1
+        length[number] = own + max((length[other] for other in behind[number]), default=0)
+    chosen = [1] * len(waits)
+    following = list(range(len(waits)))
+    while following:
+        number = max(following, key=lambda other: (length[other], -other))
+        chosen[number] = 0
+        following = behind[number]
+    return chosen
+
+
+def joins(waits: Sequence[set[int]], chosen: Sequence[int]) -> list[set[int]]:
+    """Return the steps of other streams whose end each step has to wait for.
+
+    What a step of the same stream has waited for before is over.
+
+    Examples
+    --------
+    >>> joins([set(), set(), {0, 1}, {0, 1}], [0, 1, 1, 1])
+    [set(), set(), {0}, set()]
+    """
+    over: dict[tuple[int, int], int] = {}  # the last step of a stream that another waited for
+    result: list[set[int]] = []
+    for number, before in enumerate(waits):
+        mine = chosen[number]
+        latest: dict[int, int] = {}
+        for other in before:
+            if chosen[other] != mine:
+                latest[chosen[other]] = max(other, latest.get(chosen[other], -1))
+        found = {
+            other for stream, other in latest.items() if over.get((mine, stream), -1) < other
+        }
+        for other in found:
+            over[mine, chosen[other]] = other
+        result.append(found)
+    return result

@@ -23,7 +23,7 @@ from .element import FLOAT64, ElementCode
 __all__ = ["Kept", "VectorCode"]
 
 FLOAT32 = np.dtype(np.float32)
-REGISTERS = 48  # words a thread that may hold what several passes read
+REGISTERS = 80  # words a thread that may hold what several passes read
 
 
 class Kept:
@@ -42,22 +42,38 @@ class Kept:
         The C expression of a vector's place among a thread's.
     count
         How many each thread has.
+    width
+        How many neighbours a vector has.
+    computed
+        What earlier passes will keep of what they compute: there is room for that.
     """
 
-    def __init__(self, part: str, count: int) -> None:
-        self.part, self.count = part, count
+    def __init__(self, part: str, count: int, width: int, computed: Sequence[Node]) -> None:
+        self.part, self.count, self.width = part, count, width
         self.declared: dict[Node, str] = {}
         self.saved: set[Node] = set()
-        self.words = 0
+        self.words = sum(self._words(max(4, node.dtype.itemsize)) for node in computed)
 
-    def takes(self, node: Node, kind: str, name: str, size: int) -> bool:
-        """Return whether there is room for a node's values, a vector of `size` bytes a part."""
-        words = max(1, size // 4) * self.count
+    def _words(self, size: int) -> int:
+        return max(1, size * self.width // 4) * self.count
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for all that was taken."""
+        return self.words <= REGISTERS
+
+    def takes(self, node: Node, kind: str, name: str) -> bool:
+        """Return whether there is room for what is read for a node."""
+        words = self._words(node.dtype.itemsize)
         if self.words + words > REGISTERS:
             return False
         self.words += words
-        self.declared[node] = f"{kind} {name}[{self.count}];"
+        self.declare(node, kind, name)
         return True
+
+    def declare(self, node: Node, kind: str, name: str) -> None:
+        """Keep a node's values."""
+        self.declared[node] = f"mg_vector<{kind}, {self.width}> {name}[{self.count}];"
 
 
 class VectorCode(ElementCode):
@@ -96,6 +112,7 @@ class VectorCode(ElementCode):
         width: int,
         update: Mapping[Fold, tuple[str, str]],
         kept: Kept | None = None,
+        here: str = "",
     ) -> list[str]:
         """Return what is done for `width` neighbours along the innermost loop.
 
@@ -113,6 +130,8 @@ class VectorCode(ElementCode):
             The accumulator of each fold, and the place beside it.
         kept
             Where vectors stay for other passes.
+        here
+            The condition under which the vector counts; under others it is computed all the same.
         """
         inner = self.inner
         known = dict(self.scope)
@@ -126,23 +145,29 @@ class VectorCode(ElementCode):
             name, kind = self.names[node], computing_type(node.dtype)
             inside.append(f"const {kind} {name} = {load(f'{place}.x[k]', node.dtype)};")
         self.scope |= {node: self.names[node] for node in near}
-        inside += self._define_kept(nodes, width, kept)
+        inside += self._define_kept(nodes, kept)
         for fold in folds:
             target, at = update[fold]
-            if width > 1 and self._in_groups(fold, target):
-                part = f"{target}_near"
-                lines.append(f"float {part} = {identity_expression(fold.node, FLOAT32)};")
+            if width > 1 and self.in_groups(fold, target):
+                dtype, part = self.near(fold), f"{target}_near"
+                begin = identity_expression(fold.node, dtype)
+                lines.append(f"{computing_type(dtype)} {part} = {begin};")
                 element = self.operand(fold.operand)
-                inside.append(f"{part} = {combine_expression(fold.node, FLOAT32, part, element)};")
-                wide = self.accumulator(fold)
+                inside.append(f"{part} = {combine_expression(fold.node, dtype, part, element)};")
+                wide, whole = self.accumulator(fold), target
+                if kept is not None:
+                    wide, whole = dtype, f"{target}_part"
                 value = f"({computing_type(wide)}){part}"
-                joined = combine_expression(fold.node, wide, target, value)
-                stores.append(f"{target} = {joined};")
+                if here:
+                    value = f"({here} ? {value} : {identity_expression(fold.node, wide)})"
+                stores.append(f"{whole} = {combine_expression(fold.node, wide, whole, value)};")
+            elif here:
+                inside += [f"if ({here}) {{", *indent(self.take(fold, target, at)), "}"]
             else:
                 inside += self.take(fold, target, at)
         for output in outputs:
             if self.write_steps(output).get(inner) != "":
-                inside.append(self.write(output))
+                inside.append(f"{f'if ({here}) ' if here else ''}{self.write(output)}")
                 continue
             kind = f"mg_vector<{storage_type(output.node.dtype)}, {width}>"
             name = f"out{output.position}_near"
@@ -150,7 +175,7 @@ class VectorCode(ElementCode):
             value = store(self.operand(output.node), output.node.dtype)
             inside.append(f"{name}.x[k] = {value};")
             place = self._first(self.write(output).partition(" = ")[0])
-            stores.append(f"*({kind} *)({place}) = {name};")
+            stores.append(f"{f'if ({here}) ' if here else ''}*({kind} *)({place}) = {name};")
         self.vector_loop = -1
         self.scope = known
         return [
@@ -162,16 +187,19 @@ class VectorCode(ElementCode):
             *stores,
         ]
 
-    def _in_groups(self, fold: Fold, target: str) -> bool:
-        """Return whether a vector is folded in float32 before it is added to what is wider.
+    def in_groups(self, fold: Fold, target: str) -> bool:
+        """Return whether a vector is folded by itself before the accumulator takes it."""
+        return not indexed(fold.node.op) and "[" not in target
+
+    def near(self, fold: Fold) -> np.dtype:
+        """Return the dtype that the elements of a few vectors are folded in.
 
         Conversions to float64 take as long as sixteen additions.
         """
-        narrow = fold.operand.dtype.itemsize <= FLOAT32.itemsize
-        wide = self.accumulator(fold) == FLOAT64
-        return narrow and wide and not indexed(fold.node.op) and "[" not in target
+        wide, dtype = self.accumulator(fold), fold.operand.dtype
+        return FLOAT32 if wide == FLOAT64 and dtype.itemsize <= FLOAT32.itemsize else wide
 
-    def _define_kept(self, nodes: Sequence[Node], width: int, kept: Kept | None) -> list[str]:
+    def _define_kept(self, nodes: Sequence[Node], kept: Kept | None) -> list[str]:
         """Return the lines that compute values, some of which other passes kept or will read."""
         if kept is None:
             return self.define(nodes)
@@ -183,13 +211,11 @@ class VectorCode(ElementCode):
         self.scope |= {node: place for node, place in places.items() if node in kept.saved}
         lines = self.define(nodes)
         for node, place in places.items():
-            kind = computing_type(node.dtype)
-            name, size = f"{self.names[node]}_kept", width * node.dtype.itemsize
             if node in kept.saved or node not in self.scope:
                 continue
-            if kept.takes(node, f"mg_vector<{kind}, {width}>", name, size):
-                kept.saved.add(node)
-                lines.append(f"{place} = {self.scope[node]};")
+            kept.declare(node, computing_type(node.dtype), f"{self.names[node]}_kept")
+            kept.saved.add(node)
+            lines.append(f"{place} = {self.scope[node]};")
         return lines
 
     def _bring(self, node: Node, width: int, kept: Kept | None, lines: list[str]) -> str:
@@ -201,7 +227,7 @@ class VectorCode(ElementCode):
             place = f"{name}[{kept.part}]"
             if node in kept.declared:
                 return place
-            if kept.takes(node, kind, name, width * node.dtype.itemsize):
+            if kept.takes(node, storage_type(node.dtype), name):
                 lines.append(f"{place} = {value};")
                 return place
         lines.append(f"const {kind} {name} = {value};")

@@ -1,0 +1,271 @@
+"""Measure: training steps of a small convolutional network, and attention, beside torch and JAX.
+
+28x28 images, two convolutions with pooling, two dense layers: a step of some twenty small kernels.
+Attention is forward and backward of bfloat16 operands. Both are compared before they are timed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import common
+import numpy as np
+
+RATE = 0.05
+CHECKED = 5
+MIDDLE = 128
+
+
+def weights() -> list[np.ndarray]:
+    """Return weights of two convolutions and two dense layers, with their biases."""
+    rng = np.random.default_rng(0)
+    shapes = [(32, 1, 5, 5), (64, 32, 5, 5), (64 * 49, MIDDLE), (MIDDLE, 10)]
+    made = []
+    for shape in shapes:
+        fan = int(np.prod(shape[1:])) if len(shape) == 4 else shape[0]
+        made.append((rng.standard_normal(shape) * np.sqrt(2 / fan)).astype(np.float32))
+        made.append(np.zeros(shape[0] if len(shape) == 4 else shape[1], np.float32))
+    return made
+
+
+def batch_of(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random images and labels."""
+    rng = np.random.default_rng(1)
+    images = rng.standard_normal((size, 1, 28, 28), np.float32)
+    return images, rng.integers(0, 10, size).astype(np.int32)
+
+
+def ours(size: int, precision: str) -> tuple[dict[str, float], list[np.ndarray]]:
+    import cuda_common
+    import cupy
+
+    import magmagraph as mg
+
+    images = mg.var("images", shape=(size, 1, 28, 28))
+    labels = mg.var("labels", shape=(size,), dtype="int32")
+    p = [mg.var(f"p{i}", init=value) for i, value in enumerate(weights())]
+    x = mg.max_pool2d(mg.relu(mg.conv2d(images, p[0], padding=2, bias=p[1])), 2)
+    x = mg.max_pool2d(mg.relu(mg.conv2d(x, p[2], padding=2, bias=p[3])), 2)
+    x = mg.relu(mg.reshape(x, (size, 64 * 49)) @ p[4] + p[5])
+    loss = mg.cross_entropy(x @ p[6] + p[7], labels)
+    step = mg.optimizer.SGD(RATE).step(
+        loss, p, inputs=[images, labels], outputs=[loss], device="cuda", precision=precision
+    )
+    given = tuple(map(cupy.asarray, batch_of(size)))
+    for _ in range(CHECKED):
+        step(*given)
+    found = [np.array(v.value, "f8") for v in p]
+    bound = step._last
+
+    def replays() -> None:
+        for _ in range(100):
+            bound.launch()
+
+    def calls() -> None:
+        for _ in range(100):
+            step(*given)
+        cupy.cuda.Device().synchronize()
+
+    calls()
+    return {
+        "replay": cuda_common.microseconds(bound.stream, replays, 100),
+        "call": common.timed(calls, repeats=5, seconds=0.1)["median"] / 100 * 1e6,
+    }, found
+
+
+def torchs(
+    size: int, tf32: bool, wide: bool = False
+) -> tuple[dict[str, float], list[np.ndarray]]:
+    import cuda_common
+    import torch
+    import torch.nn.functional as F
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = True
+    kind = torch.float64 if wide else torch.float32
+    p = [torch.tensor(w, device="cuda", dtype=kind, requires_grad=True) for w in weights()]
+    images, labels = batch_of(size)
+    data = torch.tensor(images, device="cuda", dtype=kind)
+    target = torch.tensor(labels, dtype=torch.int64, device="cuda")
+
+    def step() -> None:
+        x = F.max_pool2d(F.relu(F.conv2d(data, p[0], p[1], padding=2)), 2)
+        x = F.max_pool2d(F.relu(F.conv2d(x, p[2], p[3], padding=2)), 2)
+        x = F.relu(torch.addmm(p[5], x.reshape(size, -1), p[4]))
+        loss = F.cross_entropy(torch.addmm(p[7], x, p[6]), target)
+        gradients = torch.autograd.grad(loss, p)
+        with torch.no_grad():
+            torch._foreach_add_(p, gradients, alpha=-RATE)
+
+    for _ in range(CHECKED):
+        step()
+    found = [w.detach().cpu().numpy().astype("f8") for w in p]
+    if wide:
+        return {}, found
+
+    def calls() -> None:
+        for _ in range(50):
+            step()
+        torch.cuda.synchronize()
+
+    calls()
+    return {
+        "eager": common.timed(calls, repeats=5, seconds=0.1)["median"] / 50 * 1e6,
+        "graph": cuda_common.torch_in_graph(torch, step, 1),
+    }, found
+
+
+def jaxs(size: int, tf32: bool) -> tuple[dict[str, float], list[np.ndarray]]:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if tf32 else "highest")
+
+    def pooled(x: Any) -> Any:
+        return jax.lax.reduce_window(
+            x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID"
+        )
+
+    def loss(p: list[Any], data: Any, target: Any) -> Any:
+        x = data
+        for w, b in ((p[0], p[1]), (p[2], p[3])):
+            x = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+            x = pooled(jax.nn.relu(x + b[:, None, None]))
+        x = jax.nn.relu(x.reshape(size, -1) @ p[4] + p[5])
+        x = x @ p[6] + p[7]
+        chosen = jnp.take_along_axis(x, target[:, None], 1)[:, 0]
+        return jnp.mean(jax.nn.logsumexp(x, axis=1) - chosen)
+
+    def step(p: list[Any], data: Any, target: Any) -> list[Any]:
+        return [w - RATE * g for w, g in zip(p, jax.grad(loss)(p, data, target), strict=True)]
+
+    once = jax.jit(step, donate_argnums=0)
+    state = [jnp.asarray(w) for w in weights()]
+    given = tuple(map(jnp.asarray, batch_of(size)))
+    for _ in range(CHECKED):
+        state = once(state, *given)
+    found = [np.asarray(w, "f8") for w in state]
+
+    def calls() -> None:
+        nonlocal state
+        for _ in range(100):
+            state = once(state, *given)
+        jax.block_until_ready(state)
+
+    calls()
+    return {"jit": common.timed(calls, repeats=5, seconds=0.1)["median"] / 100 * 1e6}, found
+
+
+def difference(found: list[np.ndarray], right: list[np.ndarray]) -> float:
+    """Return the largest difference of the weights' changes, relative to the changes."""
+    begun = [w.astype("f8") for w in weights()]
+    return max(
+        float(np.linalg.norm(f - r) / np.linalg.norm(r - b))
+        for f, r, b in zip(found, right, begun, strict=True)
+    )
+
+
+def attention(shape: tuple[int, int, int, int], causal: bool) -> dict[str, float]:
+    """Return microseconds of attention with its gradient, ours and torch's, and the errors."""
+    import cuda_common
+    import cupy
+    import torch
+
+    import magmagraph as mg
+
+    names = ("q", "k", "v")
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal(shape, np.float32) for _ in range(4)]
+    tensors = [torch.tensor(a, device="cuda", dtype=torch.bfloat16) for a in arrays]
+    nodes = [mg.var(name, shape=shape, dtype="bfloat16") for name in (*names, "g")]
+    out = mg.scaled_dot_product_attention(*nodes[:3], causal=causal)
+    wide = mg.cast(out, "float32") * mg.cast(nodes[3], "float32")
+    f = mg.function(nodes, [out, *mg.grad(mg.sum(wide), nodes[:3])], device="cuda")
+    given = [cupy.from_dlpack(t) for t in tensors]
+    for _ in range(3):
+        made = f(*given)
+    assert all(step.kernel != "array" for step in f.plan.steps), "no kernel of attention"
+
+    leaves = [t.requires_grad_() for t in tensors[:3]]
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def both() -> Any:
+        result = attend(*leaves, is_causal=causal)
+        return (result, *torch.autograd.grad(result, leaves, tensors[3]))
+
+    exact = [t.detach().double().requires_grad_() for t in tensors[:3]]
+    scores = exact[0] @ exact[1].transpose(-1, -2) / shape[-1] ** 0.5
+    if causal:
+        keep = torch.ones(shape[-2], shape[-2], dtype=torch.bool, device="cuda").tril()
+        scores = scores.masked_fill(~keep, -torch.inf)
+    result = scores.softmax(-1) @ exact[2]
+    right = (result, *torch.autograd.grad(result, exact, tensors[3].double()))
+
+    def error(found: Any) -> float:
+        return max(
+            float((torch.from_dlpack(a).double() - r).norm() / r.norm())
+            for a, r in zip(found, right, strict=True)
+        )
+
+    with torch.no_grad():
+        errors = error(made), error([t.detach() for t in both_of(both)])
+    if not errors[0] <= 2 * errors[1]:
+        raise SystemExit(f"attention is wrong: {errors}")
+    bound = f._last
+    return {
+        "magmagraph": cuda_common.microseconds(
+            bound.stream, lambda: [bound.launch() for _ in range(10)], 10
+        ),
+        "torch": cuda_common.torch_in_graph(torch, both, 5),
+        "error": errors[0],
+        "torch_error": errors[1],
+    }
+
+
+def both_of(run: Any) -> Any:
+    """Call torch with gradients on."""
+    import torch
+
+    with torch.enable_grad():
+        return run()
+
+
+def main() -> None:
+    import cuda_common
+
+    results: dict[str, Any] = {}
+    rows = []
+    for shape, causal in (((8, 16, 2048, 64), True), ((2, 16, 4096, 128), False)):
+        name = f"attention {shape}{' causal' if causal else ''}"
+        found = results[name] = attention(shape, causal)
+        rows.append((name, *[f"{found[key]:.3g}" for key in found]))
+    common.table(rows, ("bfloat16, us", "magmagraph", "torch", "error", "torch's error"))
+    rows = []
+    for size in (64, 256):
+        for precision in ("float32", "tf32"):
+            tf32 = precision == "tf32"
+            mine, got = ours(size, precision)
+            torch, others = torchs(size, tf32)
+            jax, also = jaxs(size, tf32)
+            _, right = torchs(size, False, wide=True)
+            errors = [difference(each, right) for each in (got, others, also)]
+            if not errors[0] <= max(2 * max(errors[1:]), 1e-3):
+                raise SystemExit(f"weights differ from float64's: {errors}")
+            results[f"batch {size}, {precision}"] = {
+                "magmagraph": mine, "torch": torch, "jax": jax,
+                "errors": dict(zip(("magmagraph", "torch", "jax"), errors, strict=True)),
+            }
+            rows.append((
+                f"batch {size}, {precision}", f"{mine['replay']:.1f}", f"{mine['call']:.1f}",
+                f"{torch['eager']:.0f}", f"{torch['graph']:.1f}", f"{jax['jit']:.1f}",
+                f"{errors[0]:.1e}",
+            ))
+    head = ("us", "replay", "call", "torch eager", "torch graph", "JAX jit", "error")
+    common.table(rows, head)
+    print(common.write("cuda_cnn", results, device=cuda_common.device_facts()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Draw results of benchmarks: ``python benchmarks/plots.py`` makes an SVG beside each JSON file.
+
+It needs matplotlib, and no GPU: it reads what the benchmarks wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import common
+
+WAYS = {
+    "magmagraph": "magmagraph", "gemv": "product with ones (gemv)", "torch": "torch",
+    "cupy": "CuPy", "jax": "JAX",
+}
+MARKS = ("o", "s", "^", "D", "v")
+
+
+def sums(axes: Any, results: Any) -> None:
+    """Sums of rows and of columns: time above the time that reading takes at a copy's speed."""
+    rows = results["sums"]
+    speed = max(r["bytes"] / r["copy"] for r in results["streams"] if "copy" in r)
+    labels = [f"{m} x {n}\naxis {r['axis']}" for r in rows for m, n in [r["shape"]]]
+    for mark, (key, name) in zip(MARKS, WAYS.items(), strict=True):
+        points = [(i, r[key]) for i, r in enumerate(rows) if r.get(key) is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), mark, label=name, alpha=0.8)
+    floor = [4 * r["shape"][0] * r["shape"][1] / speed for r in rows]
+    axes.plot(range(len(rows)), floor, "_", color="black", markersize=14, label="reading it once")
+    axes.set_xticks(range(len(rows)), labels, rotation=45, ha="right", fontsize=8)
+    axes.set_yscale("log")
+    axes.set_ylabel("microseconds in a CUDA graph")
+    axes.set_title("Sums of a matrix over one axis, float32")
+
+
+def decompositions(axes: Any, results: Any) -> None:
+    """Decompositions against size, CPU beside GPU."""
+    orders = [r["order"] for r in results]
+    for mark, (key, name) in zip(MARKS, (("cpu", "CPU"), ("cuda", "GPU")), strict=False):
+        axes.plot(orders, [r[key] * 1e3 for r in results], f"{mark}-", label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("order of the matrix")
+    axes.set_ylabel("milliseconds")
+    axes.set_title("Singular value decomposition, float32")
+
+
+def small(axes: Any, results: Any) -> None:
+    """Small work, CPU beside GPU, host to host."""
+    for mark, (name, rows) in zip(MARKS, results.items(), strict=False):
+        for key, style in (("cpu", "-"), ("cuda", "--")):
+            label = f"{name}, {'CPU' if key == 'cpu' else 'GPU'}"
+            sizes = [r["size"] for r in rows]
+            axes.plot(sizes, [r[key] * 1e6 for r in rows], mark + style, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("elements, or hidden units")
+    axes.set_ylabel("microseconds a call, from the host and back")
+    axes.set_title("From which size on the GPU is faster")
+
+
+FIGURES: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
+    "cuda_sums": ("cuda_kernels", sums),
+    "cuda_svd": ("cuda_svd", decompositions),
+    "cuda_small": ("cuda_small", small),
+}
+
+
+def main() -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = "magmagraph"  # the same file for the same numbers
+    for name, (source, draw) in FIGURES.items():
+        path = common.RESULTS / f"{source}.json"
+        if not path.exists():
+            print(f"{path.name} is not there: python benchmarks/{source}.py makes it")
+            continue
+        kept = json.loads(path.read_text())
+        figure = Figure(figsize=(9, 5), layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes, kept["results"])
+        axes.grid(True, which="major", alpha=0.3)
+        axes.legend(fontsize=8)
+        device = kept.get("device", {}).get("gpu", "")
+        axes.annotate(
+            f"{device}, {kept['machine']['processor']}, {kept['machine']['date']}", (1, -0.02),
+            xycoords="figure fraction", ha="right", fontsize=6,
+        )
+        target = common.RESULTS / f"{name}.svg"
+        figure.savefig(target, metadata={"Date": None})
+        print(target)
+
+
+if __name__ == "__main__":
+    main()

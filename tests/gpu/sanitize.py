@@ -1,0 +1,148 @@
+"""Run every kind of generated kernel under compute-sanitizer: memcheck, racecheck, initcheck.
+
+``python tests/gpu/sanitize.py`` runs itself under each tool and ends with 0 where none finds
+anything; ``--plain`` runs the kernels without a tool. Each kernel runs once, launched by itself:
+a captured graph would only hide which one is at fault. Memory comes from plain allocations, so
+that nothing lies behind an array but what no kernel may touch.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve()
+TOOLS = ("memcheck", "racecheck", "initcheck")
+SIZES = ({"B": 13, "N": 37}, {"B": 9, "N": 256}, {"B": 3, "N": 2052}, {"B": 70, "N": 12})
+ENDED = "every kernel ran"
+FOUND = 9  # the exit code that says that a tool found something
+
+
+def regions() -> int:
+    """Run the kernels of every body of a region; return how many launches there were."""
+    from regions import CASES, arrays_for
+    from test_regions import run_on_device
+
+    from magmagraph.runtime.cuda.device import device_of
+    from magmagraph.runtime.cuda.fused import Modules
+
+    modules = Modules(device_of("cuda"))
+    rng, count = np.random.default_rng(0), 0
+    for case in CASES:
+        for number, sizes in enumerate(SIZES):
+            if min(sizes.values()) < case.least:
+                continue
+            body = case.body()
+            arrays = arrays_for(rng, body, sizes, case.make)
+            lines = (264, 16)[number % 2]
+            made = run_on_device(
+                modules.device, modules, body, arrays, sizes, lines, poisoned=False
+            )
+            count += made is not None
+    return count
+
+
+def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Give whole functions, one call each: products with what is merged into them, pooling."""
+    import magmagraph as mg
+
+    rng = np.random.default_rng(1)
+
+    def call(outputs: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[], Any]:
+        def run() -> Any:
+            inputs = [mg.var(f"x{i}", shape=shape) for i, shape in enumerate(shapes)]
+            f = mg.function(inputs, outputs(*inputs), device="cuda")
+            return f(*[rng.standard_normal(shape).astype("f4") for shape in shapes])
+
+        return run
+
+    def step(optimizer: Any) -> Callable[[], Any]:
+        def run() -> Any:
+            x = mg.var("x", shape=(36, 70))
+            w = mg.var("w", init=mg.init.glorot_uniform(seed=1), shape=(70, 50))
+            b = mg.var("b", init=mg.init.zeros(), shape=(50,))
+            v = mg.var("v", init=mg.init.glorot_uniform(seed=2), shape=(50, 10))
+            labels = mg.var("labels", shape=(36,), dtype="int32")
+            loss = mg.cross_entropy(mg.sigmoid(x @ w + b) @ v, labels)
+            updates = optimizer.updates(loss, [w, b, v])
+            f = mg.function([x, labels], loss, updates=updates, device="cuda")
+            return f(
+                rng.standard_normal((36, 70)).astype("f4"), rng.integers(0, 10, 36).astype("i4")
+            )
+
+        return run
+
+    def pooled(x: Any) -> Any:
+        made = mg.max_pool2d(x, 2)
+        return [made, mg.grad(mg.sum(made * made), x)]
+
+    def normalized(x: Any) -> Any:
+        made = mg.batch_norm(x)[0]
+        return [made, mg.grad(mg.sum(made * made * made), x)]
+
+    yield "SGD", step(mg.optimizer.SGD(0.1))
+    yield "Adam", step(mg.optimizer.Adam(0.1))
+    yield "product", call(lambda a, b: a @ b, (36, 70), (70, 50))
+    yield "row sum", call(lambda a: mg.sum(a, axis=1), (300, 70))
+    yield "column sum", call(lambda a: mg.sum(a, axis=0), (300, 70))
+    yield "sorted", call(lambda a: mg.cumsum(mg.sort(a, axis=1), axis=1), (30, 70))
+    yield "pooling", call(pooled, (2, 3, 8, 8))
+    yield "convolution", call(
+        lambda x, w: mg.conv2d(x, w, padding=1), (2, 3, 8, 8), (4, 3, 3, 3)
+    )
+    yield "batch norm", call(normalized, (40, 24))
+    yield "random", call(lambda a: a * mg.random.normal((33, 65)), (33, 65))
+
+
+def run_all() -> None:
+    """Run everything once."""
+    sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1]), str(HERE.parent)]
+    import cupy
+
+    import magmagraph as mg
+
+    cupy.cuda.set_allocator(None)
+    mg.config.tuning = False  # nothing is timed
+    count = regions()
+    for name, run in functions():
+        run()
+        cupy.cuda.runtime.deviceSynchronize()
+        print(f"ran {name}", flush=True)
+    print(f"{ENDED}: {count} regions and {len(list(functions()))} functions")
+
+
+def main() -> int:
+    if "--plain" in sys.argv:
+        run_all()
+        return 0
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not Path(sanitizer).exists():
+        print("compute-sanitizer is not installed: it comes with the CUDA toolkit")
+        return 2
+    chosen = [tool for tool in TOOLS if tool in sys.argv] or list(TOOLS)
+    failed = 0
+    for tool in chosen:
+        command = [
+            sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20",
+            *(["--report-api-errors", "no"] if tool == "memcheck" else []),  # libraries probe
+            sys.executable, str(HERE), "--plain",
+        ]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        ended = ENDED in made.stdout
+        good = made.returncode == 0 and ended
+        failed += not good
+        print(f"{tool}: {'clean' if good else f'exit code {made.returncode}'}")
+        text = (made.stdout + made.stderr).splitlines()
+        summary = [line for line in text if ENDED in line or "SUMMARY" in line]
+        print("\n".join(summary if good else text[:200]), flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

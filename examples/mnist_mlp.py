@@ -1,0 +1,56 @@
+"""Networks of one to five hidden layers on MNIST: accuracy and training time against depth.
+
+    python examples/mnist_mlp.py --layers 1 2 3 4 5 --epochs 10 --plot layers.png
+
+RESULTS_MLP
+"""
+
+import argparse
+
+import magmagraph as mg
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 3])
+parser.add_argument("--units", type=int, default=528)
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--rows", type=int, help="train on the first so many images")
+parser.add_argument("--plot", help="a picture of the table, to be written to this file")
+arguments = parser.parse_args()
+
+digits = mg.data.mnist()
+print(digits)
+x, y = digits.x_train[: arguments.rows], digits.y_train[: arguments.rows]
+
+table = []
+print("hidden layers  parameters  test accuracy  seconds  seconds/epoch")
+for count in arguments.layers:
+    layers = [mg.nn.Input((x.shape[1],))]
+    for _ in range(count):
+        layers += [mg.nn.Dense(arguments.units, "relu"), mg.nn.Dropout(0.2)]
+    steps = arguments.epochs * -(-len(x) // 100)
+    net = mg.NeuralNetwork(
+        [*layers, mg.nn.Output(digits.classes)],
+        loss="cross_entropy",
+        optimizer=mg.optimizer.Adam(mg.schedule.cosine(1e-3, steps)),
+    )
+    history = net.fit(x, y, batch_size=100, epochs=arguments.epochs)
+    accuracy = net.evaluate(digits.x_test, digits.y_test)["accuracy"]
+    table.append((count, accuracy, history.seconds))
+    each = history.seconds / arguments.epochs
+    numbers = f"{net.parameters:10,}  {accuracy:13.2%}  {history.seconds:7.1f}  {each:13.2f}"
+    print(f"{count:13}  {numbers}", flush=True)
+
+if arguments.plot:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    counts, accuracies, seconds = zip(*table, strict=True)
+    figure, left = pyplot.subplots()
+    left.plot(counts, seconds, "o-", color="tab:blue")
+    left.set(xlabel="hidden layers", ylabel="seconds of training", xticks=counts)
+    left.twinx().plot(counts, accuracies, "s--", color="tab:orange")
+    figure.axes[1].set_ylabel("test accuracy")
+    figure.savefig(arguments.plot, bbox_inches="tight")
+    print(f"wrote {arguments.plot}")

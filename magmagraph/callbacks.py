@@ -1,0 +1,37 @@
+"""Callbacks of training: `mg.callbacks`.
+
+=================  ==========================================================================
+`EarlyStopping`    ends a run when a number stops improving
+`Checkpoint`       writes a file from which a run goes on exactly
+`CSVLog`           writes a row for each epoch
+`EventLog`         writes an event file, which TensorBoard shows
+`LearningRate`     sets the rate before each epoch
+`ReduceOnPlateau`  lowers the rate when a number stops improving
+`GrowingBatch`     lets batches grow
+`Callback`         the base: subclass it
+=================  ==========================================================================
+"""
+
+from .model.callbacks import (
+    Callback,
+    Checkpoint,
+    CSVLog,
+    EarlyStopping,
+    EventLog,
+    GrowingBatch,
+    LearningRate,
+    ReduceOnPlateau,
+)
+from .model.progress import Progress
+
+__all__ = [
+    "CSVLog",
+    "Callback",
+    "Checkpoint",
+    "EarlyStopping",
+    "EventLog",
+    "GrowingBatch",
+    "LearningRate",
+    "Progress",
+    "ReduceOnPlateau",
+]

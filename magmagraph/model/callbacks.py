@@ -1,0 +1,443 @@
+"""Callbacks: what happens between steps and epochs of training."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConfigError, message
+from ..plateau import Plateau
+from ..schedule import Schedule, at
+from .events import EventFile
+
+if TYPE_CHECKING:
+    from .training import Training
+
+__all__ = [
+    "CSVLog",
+    "Callback",
+    "Checkpoint",
+    "EarlyStopping",
+    "EventLog",
+    "GrowingBatch",
+    "LearningRate",
+    "ReduceOnPlateau",
+    "as_callback",
+]
+
+
+class Callback:
+    """The base of all callbacks: subclass it with the methods that are of use.
+
+    Attributes
+    ----------
+    every_step
+        Whether `step_end` is to be called; a run without such callbacks needs not come back to
+        Python between steps.
+    resumes
+        Whether a checkpoint holds its state, so that the run that resumes must have it, too.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> class Print(mg.callbacks.Callback):
+    ...     def epoch_end(self, training):
+    ...         print(training.epoch, round(training.record["loss"], 3))
+    >>> net = mg.NeuralNetwork([mg.nn.Input((1,)), mg.nn.Dense(1, kernel_init="zeros")],
+    ...                        loss="mse")
+    >>> history = net.fit([[0.0], [0.0]], [1.0, 1.0], epochs=1, callbacks=[Print()])
+    1 1.0
+    """
+
+    every_step = False
+    resumes = True
+
+    def begin(self, training: Training) -> None:
+        """Run before the first step."""
+
+    def epoch_begin(self, training: Training) -> None:
+        """Run before each epoch."""
+
+    def step_end(self, training: Training) -> None:
+        """Run after each step, where `every_step` is set."""
+
+    def epoch_end(self, training: Training) -> None:
+        """Run after each epoch; ``training.record`` is what it reported."""
+
+    def end(self, training: Training) -> None:
+        """Run at the end, also where an error ends the run."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it: numbers, texts, lists, and arrays."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+
+
+class _Call(Callback):
+    """A function of epoch and record, which stops the run by returning True."""
+
+    def __init__(self, function: Callable[[int, dict[str, Any]], Any]) -> None:
+        self.function = function
+
+    def epoch_end(self, training: Training) -> None:
+        if self.function(training.epoch, training.record) is True:
+            training.stopping = True
+
+
+def as_callback(given: Any) -> Callback:
+    """Return a callback, made of a function of epoch and record where it is one."""
+    if isinstance(given, Callback):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return _Call(given)
+    raise ConfigError(
+        message(f"{given!r} is given as a callback", need="one of mg.callbacks, or a function")
+    )
+
+
+class _Watching(Callback):
+    """A callback that watches one of the reported numbers."""
+
+    def __init__(self, monitor: str, mode: str | None) -> None:
+        if mode not in (None, "min", "max"):
+            raise ConfigError(message(f"mode={mode!r}", need="'min' or 'max'"))
+        self.monitor, self.mode = monitor, mode
+
+    def value(self, training: Training) -> float:
+        if self.monitor not in training.record:
+            raise ConfigError(
+                message(
+                    f"{type(self).__name__} watches {self.monitor!r}, which is not reported",
+                    need=f"one of {', '.join(training.record)}",
+                )
+            )
+        return float(training.record[self.monitor])
+
+    def better(self, training: Training, value: float, best: float | None, least: float) -> bool:
+        if best is None:
+            return not math.isnan(value)
+        rising = self.mode == "max"
+        if self.mode is None:
+            name = self.monitor.removeprefix("val_")
+            kinds = {kind.name: kind.higher_is_better for kind in training.model.metrics}
+            rising = kinds.get(name, False)
+        return value > best + least if rising else value < best - least
+
+
+class EarlyStopping(_Watching):
+    """Stop when a number stops improving.
+
+    Parameters
+    ----------
+    monitor : str
+        The number: "val_loss" unless said.
+    patience : int
+        So many epochs without improvement are waited for.
+    least : float
+        What counts as an improvement.
+    mode : str, optional
+        "min" or "max"; what is better for the metric unless said.
+    restore_best : bool
+        Whether the model ends with the weights of its best epoch.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        patience: int = 0,
+        *,
+        least: float = 0.0,
+        mode: str | None = None,
+        restore_best: bool = True,
+    ) -> None:
+        super().__init__(monitor, mode)
+        self.patience, self.least, self.restore_best = patience, least, restore_best
+        self.best: float | None = None
+        self.best_epoch = self.waited = 0
+        self._weights: dict[str, np.ndarray] = {}
+
+    def epoch_end(self, training: Training) -> None:
+        """Compare the epoch with the best one."""
+        value = self.value(training)
+        if self.better(training, value, self.best, self.least):
+            self.best, self.best_epoch, self.waited = value, training.epoch, 0
+            if self.restore_best:
+                self._weights = training.model.tensors()
+            return
+        self.waited += 1
+        if self.waited > self.patience:
+            training.stopping = True
+
+    def end(self, training: Training) -> None:
+        """Put the best weights back."""
+        if self._weights:
+            training.model.set_tensors(self._weights, "the best epoch")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value and weights, and how long it has waited."""
+        return {
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "waited": self.waited,
+            **{f"weight/{name}": array for name, array in self._weights.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take them back."""
+        self.best, self.best_epoch = state["best"], state["best_epoch"]
+        self.waited = state["waited"]
+        self._weights = {
+            name.removeprefix("weight/"): array
+            for name, array in state.items()
+            if name.startswith("weight/")
+        }
+
+
+class Checkpoint(_Watching):
+    """Write all that the run needs to go on to a file, whole or not at all.
+
+    Weights, the optimizer's state, random state, the position in the epoch, history, and the state
+    of callbacks: ``fit(..., resume=path)`` goes on from there, and ends with the same bits as a run
+    that was not cut, on one backend.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    every : int
+        Steps or epochs between two files.
+    unit : str
+        "epoch", or "step".
+    monitor : str, optional
+        Write after an epoch only where this number is the best so far.
+    mode : str, optional
+        As of `EarlyStopping`.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        every: int = 1,
+        unit: str = "epoch",
+        *,
+        monitor: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(monitor or "loss", mode)
+        if unit not in ("epoch", "step"):
+            raise ConfigError(message(f"Checkpoint: unit={unit!r}", need="'epoch' or 'step'"))
+        if not isinstance(every, int) or every < 1:
+            raise ConfigError(message(f"Checkpoint: every={every!r}", need="an int of at least 1"))
+        self.path, self.every, self.unit = Path(path), every, unit
+        self.watching = monitor is not None
+        self.every_step = unit == "step"
+        self.best: float | None = None
+
+    def begin(self, training: Training) -> None:
+        """See that the file can be written before time is spent on what it shall hold."""
+        place = self.path.parent
+        if not place.is_dir() or not os.access(place, os.W_OK):
+            raise ConfigError(
+                message(f"Checkpoint: {str(place)!r} is no folder that can be written to")
+            )
+
+    def step_end(self, training: Training) -> None:
+        """Write after a step."""
+        if training.step % self.every == 0:
+            training.save(self.path)
+
+    def epoch_end(self, training: Training) -> None:
+        """Write after an epoch."""
+        if self.watching:
+            value = self.value(training)
+            if not self.better(training, value, self.best, 0.0):
+                return
+            self.best = value
+        if self.unit == "step" or training.epoch % self.every == 0 or self.watching:
+            training.save(self.path)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value."""
+        return {"best": self.best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take it back."""
+        self.best = state["best"]
+
+
+class CSVLog(Callback):
+    """Write a row of numbers for each epoch to a file of comma-separated values.
+
+    Parameters
+    ----------
+    path
+        Of the file; a run that resumes goes on in it.
+    """
+
+    resumes = False
+
+    def __init__(self, path: Any) -> None:
+        self.path = Path(path)
+
+    def begin(self, training: Training) -> None:
+        """Begin the file with the epochs that a resumed run has behind it."""
+        self._write(training)
+
+    def epoch_end(self, training: Training) -> None:
+        """Add a row."""
+        self._write(training)
+
+    def _write(self, training: Training) -> None:
+        # All of it each time: a run that was killed may have left half a row.
+        records = training.history.records
+        if not records:
+            return
+        names = [n for n in training.history if isinstance(records[-1].get(n), (int, float))]
+        beside = self.path.with_name(f".{self.path.name}.part")
+        with open(beside, "w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file)
+            rows.writerow(["epoch", *names])
+            for epoch, record in enumerate(records, 1):
+                rows.writerow([epoch, *(record.get(name) for name in names)])
+        os.replace(beside, self.path)
+
+
+class EventLog(Callback):
+    """Write numbers to an event file, which TensorBoard shows.
+
+    Parameters
+    ----------
+    folder
+        Where a file of its own is made for each run.
+    """
+
+    resumes = False
+
+    def __init__(self, folder: Any) -> None:
+        self.folder = Path(folder)
+        self._file: EventFile | None = None
+
+    def begin(self, training: Training) -> None:
+        """Make the file."""
+        self._file = EventFile(self.folder)
+
+    def epoch_end(self, training: Training) -> None:
+        """Write the epoch's numbers."""
+        assert self._file is not None
+        for name, value in training.record.items():
+            if isinstance(value, (int, float)):
+                self._file.scalar(name, float(value), training.epoch)
+        self._file.flush()
+
+    def end(self, training: Training) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+class LearningRate(Callback):
+    """Set the learning rate before every epoch.
+
+    Parameters
+    ----------
+    schedule : callable or Schedule
+        From the epoch, counted from 0, to the rate. (A schedule of steps is given to the optimizer
+        itself, and costs nothing between steps.)
+    """
+
+    def __init__(self, schedule: Callable[[Any], Any]) -> None:
+        self.schedule = schedule
+
+    def epoch_begin(self, training: Training) -> None:
+        """Set the rate."""
+        given = self.schedule
+        rate = at(given, training.epoch) if isinstance(given, Schedule) else given(training.epoch)
+        training.model.optimizer.learning_rate.assign(float(rate))
+
+
+class ReduceOnPlateau(_Watching):
+    """Lower the learning rate when a number stops improving.
+
+    Parameters
+    ----------
+    monitor : str
+        The number: "val_loss" unless said.
+    factor, patience, threshold, cooldown, minimum
+        As of `mg.schedule.plateau`.
+    mode : str, optional
+        As of `EarlyStopping`.
+    """
+
+    _HELD = ("best", "waited", "resting")
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        factor: float = 0.1,
+        patience: int = 10,
+        *,
+        threshold: float = 1e-4,
+        cooldown: int = 0,
+        minimum: float = 0.0,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(monitor, mode)
+        self._settings = (factor, patience, mode or "min", threshold, cooldown, minimum)
+        self._plateau = Plateau(1.0, *self._settings)
+
+    def epoch_end(self, training: Training) -> None:
+        """Report the number, and lower the rate where it is time to."""
+        rate = training.model.optimizer.learning_rate
+        self._plateau.variable.assign(float(rate.value))
+        if self._plateau.report(self.value(training)):
+            rate.assign(float(self._plateau.rate))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value and the waiting."""
+        return {name: getattr(self._plateau, name) for name in self._HELD}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take them back."""
+        for name in self._HELD:
+            setattr(self._plateau, name, state[name])
+
+
+class GrowingBatch(Callback):
+    """Let batches grow instead of letting the rate fall.
+
+    S. Smith et al., "Don't decay the learning rate, increase the batch size", ICLR 2018.
+
+    Parameters
+    ----------
+    every : int
+        Epochs between two sizes.
+    factor : int
+        By which a batch grows.
+    largest : int
+        The most examples of a batch.
+    """
+
+    resumes = False
+
+    def __init__(self, every: int, factor: int = 2, largest: int = 4096) -> None:
+        if every < 1 or factor < 1 or largest < 1:
+            raise ConfigError(
+                message(
+                    f"GrowingBatch: every={every}, factor={factor}, largest={largest}",
+                    need="ints of at least 1",
+                )
+            )
+        self.every, self.factor, self.largest = every, factor, largest
+
+    def epoch_begin(self, training: Training) -> None:
+        """Set the size."""
+        grown = training.batch_size * self.factor ** (training.epoch // self.every)
+        training.batch_size = max(training.batch_size, min(self.largest, grown))

@@ -1,0 +1,138 @@
+"""What a model is given: checked before anything is trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import is_float
+from ..errors import DataError, message
+from ..graph import Node
+
+__all__ = ["check_rows", "conform_inputs", "given_inputs"]
+
+_ROWS = 4096  # looked at together, so that no array of the data's size is made
+
+
+def given_inputs(x: Any, count: int) -> list[Any]:
+    """Return the arrays of several inputs as a list."""
+    if count == 1 and not (isinstance(x, (list, tuple)) and len(x) == 1 and np.ndim(x[0]) > 1):
+        return [x]
+    if isinstance(x, (list, tuple)) and len(x) == count:
+        return list(x)
+    raise DataError(
+        message(
+            f"the model has {count} inputs, and is given {type(x).__name__}",
+            need=f"a list of {count} arrays",
+        )
+    )
+
+
+def conform_inputs(x: Any, nodes: Sequence[Node], finite: bool = True) -> list[np.ndarray]:
+    """Return the examples as arrays of the inputs' shapes and dtypes.
+
+    Raises
+    ------
+    DataError
+        If one is no array of numbers, has another shape, or, where `finite`, holds NaN or infinity.
+    """
+    return [
+        _conform(value, node, finite)
+        for value, node in zip(given_inputs(x, len(nodes)), nodes, strict=True)
+    ]
+
+
+def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(
+            message(f"the examples are no array: {error}", need="rows of one length")
+        ) from None
+    if array.dtype.kind not in "iufb":
+        raise DataError(
+            message(
+                f"the examples are of dtype {array.dtype}",
+                need="numbers",
+                mend="numbers in the place of texts: mg.data.read_csv numbers categories",
+            )
+        )
+    wanted = node.shape[1:]
+    fits = array.ndim == node.ndim and all(
+        not isinstance(extent, int) or extent == size
+        for extent, size in zip(wanted, array.shape[1:], strict=True)
+    )
+    if not fits:
+        raise DataError(
+            message(
+                f"the examples have shape {array.shape}",
+                need=f"shape {node.shape}, input '{node.name}'",
+                mend=_shape_mend(array.shape, wanted),
+            )
+        )
+    if finite and array.dtype.kind == "f":
+        _check_finite(array)
+    if array.dtype != node.dtype:
+        if not is_float(node.dtype) and array.dtype.kind == "f":
+            raise DataError(
+                message(
+                    f"the examples are {array.dtype.name}",
+                    need=f"integers: input '{node.name}' is {node.dtype.name}",
+                )
+            )
+        array = array.astype(node.dtype)
+    return array
+
+
+def _shape_mend(given: tuple[int, ...], wanted: tuple[Any, ...]) -> str | None:
+    if len(given) == len(wanted) and all(
+        not isinstance(extent, int) or extent == size
+        for extent, size in zip(wanted, given, strict=True)
+    ):
+        return "x[None]: a batch of one example"
+    sizes = [extent for extent in wanted if isinstance(extent, int)]
+    if len(sizes) == len(wanted) and int(np.prod(sizes)) == int(np.prod(given[1:])):
+        return f"x.reshape(-1, {', '.join(map(str, wanted))})"
+    return None
+
+
+def _check_finite(array: np.ndarray) -> None:
+    for start in range(0, len(array), _ROWS):
+        part = array[start : start + _ROWS]
+        # The sum is finite where all are, and makes no array of flags.
+        if np.isfinite(np.sum(part, dtype=np.float64)):
+            continue
+        wrong = np.argwhere(~np.isfinite(part))
+        if len(wrong):
+            row, *rest = (int(i) for i in wrong[0])
+            place = f", place {tuple(rest)}" if rest else ""
+            raise DataError(
+                message(
+                    f"the example in row {start + row} holds {part[tuple(wrong[0])]}{place}",
+                    need="finite numbers",
+                    mend="rows without missing values, or values in their places "
+                    "(np.nan_to_num, the column's median)",
+                )
+            )
+
+
+def check_rows(xs: Sequence[np.ndarray], y: np.ndarray | None = None) -> int:
+    """Return the number of examples.
+
+    Raises
+    ------
+    DataError
+        If there is none, or inputs and labels have different numbers.
+    """
+    counts = {f"input {i}" if len(xs) > 1 else "examples": len(x) for i, x in enumerate(xs)}
+    if y is not None:
+        counts["labels"] = len(y)
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise DataError(message(f"there are {listed}", need="one label for each example"))
+    rows = next(iter(counts.values()))
+    if not rows:
+        raise DataError(message("there are no examples", need="at least one row"))
+    return rows

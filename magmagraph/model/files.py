@@ -1,0 +1,131 @@
+"""Files of weights: safetensors, written whole or not at all, with a header in JSON.
+
+The header's metadata has the key "magmagraph": what the file is, and a checksum of the tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import canonical
+from ..errors import DataError, DeviceError, message
+
+__all__ = ["read", "write"]
+
+_KEY = "magmagraph"
+_VERSION = 1
+
+
+def _library() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise DeviceError(
+            message(
+                "files of weights need safetensors, which is not installed",
+                mend="pip install 'magmagraph[networks]'",
+            )
+        ) from None
+    return safetensors.numpy
+
+
+def _checksum(tensors: Mapping[str, np.ndarray]) -> int:
+    total = 0
+    for name in sorted(tensors):
+        array = tensors[name]
+        total = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), total)
+        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
+    return total
+
+
+def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+    """Write tensors and what is to be known about them; a file that was there stays until then.
+
+    The bytes go into a file beside it, reach the disk, and take its name in one step: whoever reads
+    finds the old file or the new one, whenever the writer is killed.
+    """
+    library = _library()
+    held = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    # The library knows these as arrays of other frameworks only.
+    narrow = [name for name, array in held.items() if array.dtype.name == "bfloat16"]
+    held.update((name, held[name].view(np.uint16)) for name in narrow)
+    header = {**about, "bfloat16": narrow, "version": _VERSION, "checksum": _checksum(held)}
+    content = library.save(held, {_KEY: json.dumps(header)})
+    place = Path(path)
+    handle, beside = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def read(path: Any, kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the tensors of a file, and what is known about them.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    kind
+        What ``about["kind"]`` has to be.
+
+    Raises
+    ------
+    DataError
+        If the file is missing, no such file, of another kind, truncated, or damaged.
+    """
+    library = _library()
+    place = Path(path)
+    try:
+        content = place.read_bytes()
+    except FileNotFoundError:
+        raise DataError(message(f"there is no file {str(place)!r}")) from None
+    except OSError as error:
+        raise DataError(message(f"{str(place)!r} cannot be read: {error}")) from None
+    try:
+        tensors = dict(library.load(content))
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    except Exception as error:  # the library's own classes differ from version to version
+        raise DataError(
+            message(
+                f"{str(place)!r} is truncated, damaged, or no file of weights: {error}",
+                need="a file that save or a checkpoint wrote",
+            )
+        ) from None
+    if _KEY not in header:
+        raise DataError(
+            message(
+                f"{str(place)!r} holds tensors, and not what magmagraph says of them",
+                need="a file that save or a checkpoint wrote",
+            )
+        )
+    about: dict[str, Any] = json.loads(header[_KEY])
+    if about["version"] > _VERSION:
+        raise DataError(
+            message(f"{str(place)!r} is of version {about['version']}", mend="a newer magmagraph")
+        )
+    if _checksum(tensors) != about["checksum"]:
+        raise DataError(message(f"{str(place)!r} is damaged: its checksum does not fit"))
+    for name in about["bfloat16"]:
+        tensors[name] = tensors[name].view(canonical("bfloat16"))
+    if kind is not None and about["kind"] != kind:
+        raise DataError(
+            message(f"{str(place)!r} is a {about['kind']}", need=f"a {kind}")
+        )
+    return tensors, about

@@ -1,0 +1,147 @@
+"""Losses by name or as functions, and the labels that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import losses
+from ..dtypes import is_float
+from ..errors import ConfigError, DataError, message
+from ..graph import Node
+from ..ops.leaf import input
+
+__all__ = ["Labels", "loss_function"]
+
+LossFunction = Callable[[Node, Node], Node]
+
+# The activation behind which a loss sees probabilities, not logits.
+_PROBABILITIES = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
+
+
+def loss_function(given: Any, activation: str | None) -> LossFunction:
+    """Return a loss as a function of outputs and labels that gives a scalar.
+
+    Parameters
+    ----------
+    given
+        The name of a loss of magmagraph (`cross_entropy`, `mse`, `huber`, ...), or a function.
+    activation
+        The name of the last layer's activation: behind "softmax" the cross-entropy takes
+        probabilities, behind "sigmoid" the binary one.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such loss.
+    """
+    if callable(given):
+        found: LossFunction = given
+        return found
+    if given not in losses.__all__:
+        raise ConfigError(
+            message(
+                f"there is no loss {given!r}",
+                need="the name of a loss of magmagraph ('cross_entropy', 'mse', 'huber', ...), or "
+                "a function of outputs and labels that returns a scalar node",
+            )
+        )
+    function: Any = getattr(losses, given)
+    if given in _PROBABILITIES:
+        return partial(function, from_logits=activation != _PROBABILITIES[given])
+    chosen: LossFunction = function
+    return chosen
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What labels a network is trained on: classes, or values of the output's shape.
+
+    Attributes
+    ----------
+    node
+        The input that they are fed to.
+    classes
+        How many classes there are, where the labels are their numbers.
+    """
+
+    node: Node
+    classes: int | None = None
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What tells two kinds apart, for which steps are compiled each."""
+        return (self.node.dtype, self.node.shape, self.classes)
+
+    @classmethod
+    def of(cls, values: np.ndarray, output: Node, loss: Any) -> Labels:
+        """Return the labels that a loss takes for an output, as given values have them."""
+        whole = values.dtype.kind in "iub"
+        named = isinstance(loss, str)
+        if whole and values.ndim == output.ndim - 1 and loss in ("cross_entropy", "nll_loss"):
+            width = output.shape[-1]
+            return cls(
+                input("labels", output.shape[:-1], np.int32),
+                width if isinstance(width, int) else None,
+            )
+        if named and loss not in ("multi_margin",):
+            return cls(input("labels", output.shape, output.dtype))
+        dtype = np.dtype(np.int32) if whole else output.dtype
+        return cls(input("labels", (output.shape[0], *values.shape[1:]), dtype))
+
+    def conform(self, values: np.ndarray) -> np.ndarray:
+        """Return label values in the shape and dtype of the input.
+
+        Raises
+        ------
+        DataError
+            If they do not fit, are not finite, or name a class that there is not.
+        """
+        wanted = self.node.shape[1:]
+        if values.ndim == self.node.ndim - 1 and wanted and wanted[-1] == 1:
+            values = values[..., None]
+        sizes_fit = values.ndim == self.node.ndim and all(
+            not isinstance(extent, int) or extent == size
+            for extent, size in zip(wanted, values.shape[1:], strict=True)
+        )
+        if not sizes_fit:
+            raise DataError(
+                message(
+                    f"the labels have shape {values.shape}",
+                    need=f"shape {self.node.shape}"
+                    + ("" if self.classes is None else f", of classes 0 to {self.classes - 1}"),
+                )
+            )
+        if self.classes is not None:
+            self._check_classes(values)
+        elif values.dtype.kind == "f" and not np.isfinite(values).all():
+            row = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise DataError(
+                message(f"the label in row {row} is {values[row]}", need="finite labels")
+            )
+        if not is_float(self.node.dtype) and values.dtype.kind == "f":
+            raise DataError(
+                message(f"the labels are {values.dtype.name}", need="integers: numbers of classes")
+            )
+        return np.ascontiguousarray(values, dtype=self.node.dtype)
+
+    def _check_classes(self, values: np.ndarray) -> None:
+        if not values.size:
+            return
+        assert self.classes is not None
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= self.classes:
+            worst = low if low < 0 else high
+            row = int(np.argwhere(values == worst)[0][0])
+            raise DataError(
+                message(
+                    f"the label in row {row} is {worst}, and the network has {self.classes} "
+                    "outputs",
+                    need=f"labels in [0, {self.classes})",
+                    mend="np.unique(labels, return_inverse=True)[1] numbers classes from 0",
+                )
+            )

@@ -1,0 +1,186 @@
+"""Networks of layers one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, DataError, GraphError, message
+from ..graph import Node
+from ..nn import Input
+from ..nn.layer import Layer, name_layers
+from ..ops.random_bits import streams_from
+from . import files
+from .architecture import build_layer, build_optimizer, describe_layer, describe_optimizer
+from .data import given_inputs
+from .metrics import Metric
+from .model import Model
+
+__all__ = ["NeuralNetwork"]
+
+
+class NeuralNetwork(Model):
+    """A network of layers one after the other.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Of `mg.nn`. The first is an `Input`, which says the shape of an example; without one the
+        first data say it.
+    **options
+        As of `Model`: loss, optimizer, metrics, regularize, seed, device, precision.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> net = mg.NeuralNetwork(
+    ...     [mg.nn.Input((784,)), mg.nn.Dense(528, activation="sigmoid"), mg.nn.Dense(10)],
+    ...     loss="cross_entropy", optimizer=mg.optimizer.SGD(0.05, weight_decay=0.001))
+    >>> net.parameters
+    419770
+    """
+
+    def __init__(self, layers: Sequence[Layer], **options: Any) -> None:
+        self.members = list(layers)
+        for member in self.members:
+            if not isinstance(member, Layer):
+                raise ConfigError(
+                    message(
+                        f"a network is given {type(member).__name__}", need="layers of mg.nn"
+                    )
+                )
+        if len({id(member) for member in self.members}) != len(self.members):
+            raise ConfigError(
+                message("a layer stands twice in a network", need="layers of their own",
+                        mend="mg.Model, in which a layer may be called twice")
+            )
+        name_layers(self.members)
+        self._waiting = True
+        super().__init__((), (), **options)
+        self._single = True
+        if self.members and isinstance(self.members[0], Input):
+            self._build(self.members[0]())
+
+    def _build(self, x: Node) -> None:
+        value = x
+        with streams_from(self.seed):
+            for member in self.members:
+                if not isinstance(member, Input):
+                    value = member(value)
+        if value is x:
+            raise GraphError(message("a network has no layers", need="a layer beside Input"))
+        self._waiting = False
+        self._set_graph(x, value)
+
+    def _ready(self, x: Any) -> None:
+        """Build it for the shape of the first data, where no layer says the shape."""
+        if self._waiting:
+            first = np.asarray(given_inputs(x, 1)[0])
+            if first.ndim < 1 or first.dtype.kind not in "iufb":
+                raise DataError(
+                    message(f"the examples are {first.dtype}", need="an array of numbers")
+                )
+            self._build(Input(first.shape[1:])())
+
+    def architecture(self) -> dict[str, Any] | None:
+        """Return layers, loss, metrics and optimizer as JSON values."""
+        loss = self.loss if self.loss is None or isinstance(self.loss, str) else None
+        members = list(self.members)
+        if not self._waiting and not isinstance(members[0], Input):
+            members.insert(0, Input(self.inputs[0].shape[1:], self.inputs[0].dtype.name))
+        return {
+            "layers": [describe_layer(layer) for layer in members],
+            "loss": loss,
+            "metrics": [kind.name for kind in self.metrics if _is_named(kind)],
+            "optimizer": describe_optimizer(self.optimizer),
+            "seed": self.seed,
+        }
+
+    def save(self, path: Any) -> None:
+        """Write architecture and weights to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            Of a safetensors file, whose header holds the architecture as JSON. What is there is
+            replaced once the new file is complete.
+
+        Raises
+        ------
+        ConfigError
+            If a layer has an argument that a file cannot hold, a function of the user's.
+
+        See Also
+        --------
+        load : the network again.
+        mg.callbacks.Checkpoint : also the optimizer's state and the position in the run.
+        """
+        if self._waiting:
+            raise ConfigError(
+                message("the network was not built yet", need="the shape of its input",
+                        mend="mg.nn.Input(shape) as the first layer")
+            )
+        super().save_weights(path)
+
+    @classmethod
+    def load(
+        cls, path: Any, *, custom: Mapping[str, type[Layer]] | None = None, **options: Any
+    ) -> NeuralNetwork:
+        """Return a network from a file that `save` wrote.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        custom : dict, optional
+            Classes of layers that are not of `mg.nn`, by name. Nothing is imported for a file.
+        **options
+            In the place of what the file says: loss, optimizer, metrics, seed, device, ...
+
+        Returns
+        -------
+        NeuralNetwork
+            With the weights of the file. The optimizer begins anew.
+
+        Raises
+        ------
+        DataError
+            If the file is missing, truncated or damaged, or names an unknown layer.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, tempfile, os
+        >>> net = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     path = os.path.join(place, "net.safetensors")
+        ...     net.save(path)
+        ...     again = mg.NeuralNetwork.load(path)
+        >>> bool((again.predict([[1, 2, 3]]) == net.predict([[1, 2, 3]])).all())
+        True
+        """
+        tensors, about = files.read(path, "model")
+        held = about["architecture"]
+        if held is None:
+            raise DataError(
+                message(
+                    f"{str(path)!r} holds the weights of a model that Python code built",
+                    mend="build it again, and model.load_weights(path)",
+                )
+            )
+        if held["optimizer"] is not None and "optimizer" not in options:
+            options["optimizer"] = build_optimizer(held["optimizer"])
+        given = {"loss": held["loss"], "metrics": held["metrics"], "seed": held["seed"], **options}
+        net = cls([build_layer(layer, custom or {}) for layer in held["layers"]], **given)
+        net.set_tensors(tensors, f"{str(path)!r}")
+        return net
+
+
+def _is_named(kind: Metric) -> bool:
+    from .metrics import metric
+
+    try:
+        return type(metric(kind.name)) is type(kind)
+    except ConfigError:
+        return False

@@ -1,0 +1,89 @@
+"""A model's graph in the form that trains: the calls of its layers, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..graph import Node
+from ..nn.layer import Call, Layer, call_of
+from ..ops.leaf import Variable
+from ..rebuild import again
+
+__all__ = ["calls", "loose_variables", "training_form"]
+
+
+def _order(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]:
+    """Return nodes from inputs to outputs, operands first; calls of layers are not entered."""
+    known = set(inputs)
+    order: list[Node] = []
+    done: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
+    while stack:
+        node, entered = stack.pop()
+        if node in done:
+            continue
+        if entered or node in known:
+            done.add(node)
+            order.append(node)
+            continue
+        stack.append((node, True))
+        stack.extend((operand, False) for operand in reversed(_operands(node)))
+    return order
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    call = call_of(node)
+    return node.inputs if call is None else call.inputs
+
+
+def calls(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[tuple[Call, Node]]:
+    """Return the calls of layers that outputs are made by, with what they gave, in order."""
+    known = set(inputs)
+    found = []
+    for node in _order(outputs, inputs):
+        call = None if node in known else call_of(node)
+        if call is not None:
+            found.append((call, node))
+    return found
+
+
+def loose_variables(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Variable]:
+    """Return the variables that stand in the graph outside of layers."""
+    return [node for node in _order(outputs, inputs) if isinstance(node, Variable)]
+
+
+def training_form(outputs: Sequence[Node], inputs: Sequence[Node]) -> list[Node]:
+    """Return the outputs with every layer called again for training.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=("batch", 3))
+    >>> y = mg.nn.BatchNorm()(x) * 2.0
+    >>> len(mg.default_updates(y)), len(mg.default_updates(training_form([y], [x])))
+    (0, 2)
+    """
+    made: dict[Node, Node] = {node: node for node in inputs}
+    results: dict[tuple[int, int], Any] = {}  # of layers with several results: one call for all
+    for node in _order(outputs, inputs):
+        if node in made:
+            continue
+        call = call_of(node)
+        if call is None:
+            made[node] = again(node, tuple(made[operand] for operand in node.inputs))
+        else:
+            made[node] = _repeated(call, made, results)
+    return [made[node] for node in outputs]
+
+
+def _repeated(call: Call, made: dict[Node, Node], results: dict[tuple[int, int], Any]) -> Node:
+    layer: Layer = call.layer
+    place = (id(layer), id(call.inputs))
+    if call.position is None or place not in results:
+        results[place] = layer(
+            *(made[operand] for operand in call.inputs), training=True, **call.options
+        )
+    result = results[place]
+    found: Node = result if call.position is None else result[call.position]
+    return found

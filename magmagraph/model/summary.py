@@ -1,0 +1,154 @@
+"""The table of a model's layers, and what a step of training will take, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import dims
+from ..graph import Node, topological
+from ..op import Kind
+
+if TYPE_CHECKING:
+    from .model import Model
+
+__all__ = ["Summary", "summarize"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer of a summary."""
+
+    name: str
+    kind: str
+    shape: str
+    parameters: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A model as a table: print it.
+
+    Attributes
+    ----------
+    rows
+        A `Row` for each layer: name, kind, shape of its result, parameters, FLOPs of one example.
+    parameters, trainable
+        How many numbers the weights are, and how many of them are trained.
+    flops
+        Of one example, forward.
+    batch_size, memory
+        The bytes that a training step of so many examples is planned to take, where it was asked
+        for: arena, feeds, results, variables, total.
+    """
+
+    rows: tuple[Row, ...]
+    parameters: int
+    trainable: int
+    flops: int
+    batch_size: int | None = None
+    memory: Any = None
+
+    def __str__(self) -> str:
+        header = ("layer", "kind", "result", "parameters", "FLOPs")
+        lines = [
+            (row.name, row.kind, row.shape, f"{row.parameters:,}", f"{row.flops:,}")
+            for row in self.rows
+        ]
+        table = _table([header, *lines])
+        text = [
+            *table,
+            f"parameters: {self.parameters:,}, of them trained: {self.trainable:,}",
+            f"forward pass of one example: {self.flops:,} FLOPs",
+        ]
+        if self.memory is not None:
+            text.append(
+                f"training step of {self.batch_size} examples: {self.memory.total:,} bytes, "
+                f"{self.memory.variables:,} of them weights and the optimizer's state"
+            )
+        return "\n".join(text)
+
+    __repr__ = __str__
+
+
+def _table(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    left = 3  # columns of text
+    made = [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return [made[0], "-" * max(map(len, made)), *made[1:]]
+
+
+def summarize(model: Model, batch_size: int | None) -> Summary:
+    """Return the summary of a model; see `Model.summary`."""
+    rows = []
+    counted: set[Node] = set()
+    sizes: dict[str, int] = {"batch": 1}
+    for call, node in model.calls:
+        held = {
+            w.variable: w.variable.state.held.size
+            for w in call.layer.weights().values()
+            if w.variable not in counted
+        }
+        counted.update(held)
+        inside = topological([node], stop=set(call.inputs).__contains__)
+        rows.append(
+            Row(
+                model._labels[id(call.layer)],
+                type(call.layer).__name__,
+                str(node.shape).replace("'", ""),
+                sum(held.values()),
+                sum(_flops(n, sizes) for n in inside if n not in call.inputs),
+            )
+        )
+    trainable = sum(variable.state.held.size for variable in model.trainable)
+    memory = None if batch_size is None else _memory(model, batch_size)
+    return Summary(
+        tuple(rows),
+        model.parameters,
+        trainable,
+        sum(row.flops for row in rows),
+        batch_size,
+        memory,
+    )
+
+
+def _flops(node: Node, sizes: dict[str, int]) -> int:
+    """Return the arithmetic of a node for one example; other named extents count as 1."""
+    op = node.op
+    if op.kind in (Kind.LEAF, Kind.LAYOUT, Kind.CONTROL):
+        return 0
+    count = (
+        node.size
+        if op.flops is None
+        else op.flops(*[operand.type for operand in node.inputs], **node.attrs)
+    )
+    names = dict.fromkeys(dims.names(count), 1)
+    return int(dims.evaluate(count, {**names, **sizes}))
+
+
+def _memory(model: Model, batch_size: int) -> Any:
+    from .losses import Labels
+
+    output = model.outputs[0]
+    named = model.loss in ("cross_entropy", "nll_loss")
+    shape = output.shape[:-1] if named else output.shape
+    extents = [batch_size, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
+    example = np.zeros(extents, np.int32 if named else output.dtype)
+    labels = Labels.of(example, output, model.loss)
+    labels = model._known.setdefault(labels.kind, labels)
+    step = model.training_step(labels)
+    shapes = [
+        tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
+        for s in (node.shape for node in step.inputs)
+    ]
+    return step.specialize(*shapes).memory

@@ -1,0 +1,88 @@
+"""Activation functions, by name or as functions of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ..errors import ConfigError, message
+from ..graph import Node
+from ..op import Composite, Kind, Op
+from ..ops import TABLE
+from ..ops.elementwise import multiply, negative
+from ..ops.math import exp
+
+__all__ = ["activation", "activation_name", "linear", "rbf"]
+
+Function = Callable[[Node], Node]
+
+
+def linear(x: Node) -> Node:
+    """Return the value itself."""
+    return x
+
+
+def rbf(x: Node) -> Node:
+    """Return ``exp(-x**2)``, the Gaussian radial basis function of a distance.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.nn.rbf(mg.constant([0.0, 1.0])).eval().round(4)
+    array([1.    , 0.3679], dtype=float32)
+    """
+    return exp(negative(multiply(x, x)))
+
+
+_OWN: dict[str, Function] = {"linear": linear, "rbf": rbf}
+
+
+def activation(given: Any) -> Function:
+    """Return an activation function.
+
+    Parameters
+    ----------
+    given
+        A function of a node; its name: that of any function of magmagraph which takes one operand
+        and keeps its shape ("relu", "gelu", "softmax", "tanh", ...), "rbf", or "linear"; None is
+        "linear".
+
+    Raises
+    ------
+    ConfigError
+        If there is no such function.
+    """
+    if given is None:
+        return linear
+    if callable(given):
+        found: Function = given
+        return found
+    own = _OWN.get(given) if isinstance(given, str) else None
+    if own is not None:
+        return own
+    function = _public(given) if isinstance(given, str) else None
+    if function is None:
+        raise ConfigError(
+            message(
+                f"there is no activation {given!r}",
+                need="the name of a function of magmagraph, as 'relu' or 'softmax', or a function",
+            )
+        )
+    return function
+
+
+def activation_name(given: Any) -> str | None:
+    """Return the name under which a function can be found again, or None."""
+    if given is None or isinstance(given, str):
+        return given or "linear"
+    name = getattr(given, "__name__", "")
+    return name if given is _OWN.get(name) or given is _public(name) else None
+
+
+def _public(name: str) -> Function | None:
+    record: Op | Composite | None = TABLE.get(name)
+    if record is None or record.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
+        return None
+    found: Function | None = getattr(import_module("magmagraph"), name, None)
+    return found

@@ -1,0 +1,56 @@
+"""Initializers by name, with seeds of their own from the program's random streams."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import init as module
+from ..errors import ConfigError, message
+from ..graph import Node
+from ..ops.random_bits import next_stream
+
+__all__ = ["initializer"]
+
+
+def initializer(given: Any) -> Any:
+    """Return what `mg.variable` takes as ``init``, made of a name, a function or a value.
+
+    A name may stand with arguments: ``("normal", 0.0, 0.02)``.
+
+    A random one that is named draws from the next random stream: what is built after
+    ``mg.random.seed(n)`` starts from the same weights every time.
+    """
+    if isinstance(given, (list, tuple)) and given and isinstance(given[0], str):
+        return _named(given[0], given[1:])
+    if isinstance(given, str):
+        return _named(given, ())
+    if callable(given) and not isinstance(given, Node):
+        return given
+    return np.asarray(given)
+
+
+def _named(given: str, arguments: Sequence[Any]) -> Any:
+    if given not in module.__all__:
+        raise ConfigError(
+            message(
+                f"there is no initializer {given!r}", need=f"one of {', '.join(module.__all__)}"
+            )
+        )
+    maker = getattr(module, given)
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(maker).parameters.values()
+        if parameter.default is parameter.empty
+    ]
+    if len(needed) > len(arguments):
+        raise ConfigError(
+            message(
+                f"the initializer {given!r} needs {', '.join(needed)}",
+                mend=f"({given!r}, ...), its name and arguments, or mg.init.{given}(...)",
+            )
+        )
+    return maker(*arguments, seed=next_stream())

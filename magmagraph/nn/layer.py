@@ -1,0 +1,331 @@
+"""The base of all layers: weights made at the first call, and calls that can be repeated."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..config import config
+from ..defaults import stateful
+from ..dtypes import is_float
+from ..errors import GraphError, ShapeError, message
+from ..graph import Node
+from ..ops.convert import as_node
+from ..ops.leaf import Variable, variable
+from ..regularize import Penalty
+from ..scope import scope
+from ..types import Extent
+from .initializers import initializer
+
+__all__ = ["Call", "Layer", "Weight", "call_of", "name_layers", "note_call", "path_of"]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A variable of a layer, and what training does with it."""
+
+    variable: Variable
+    trainable: bool
+    decays: bool
+
+
+@dataclass(frozen=True)
+class Call:
+    """One application of a layer, which a model repeats for training."""
+
+    layer: Layer
+    inputs: tuple[Node, ...]
+    options: Mapping[str, Any]
+    position: int | None = None  # of the result, where the layer gives a tuple
+
+
+_calls: WeakKeyDictionary[Node, Call] = WeakKeyDictionary()
+_path: ContextVar[tuple[str, ...]] = ContextVar("path", default=())
+
+
+def call_of(node: Node) -> Call | None:
+    """Return the outermost call of a layer, in its form for use, that gave a node."""
+    return _calls.get(node)
+
+
+def note_call(node: Node, call: Call) -> None:
+    """Say by which call a node was given, in a copy of a graph."""
+    _calls[node] = call
+
+
+def path_of(name: str) -> str:
+    """Return a name behind those of the layers that are being called."""
+    return "/".join((*_path.get(), name))
+
+
+def name_layers(layers: Sequence[Layer]) -> None:
+    """Give every layer that has no name one that none of its siblings has."""
+    taken = {layer.name for layer in layers if layer.name is not None}
+    for layer in layers:
+        if layer.name is None:
+            stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", type(layer).__name__).lower()
+            name, number = stem, 0
+            while name in taken:
+                number += 1
+                name = f"{stem}_{number}"
+            taken.add(name)
+            layer.name = name
+
+
+class Layer:
+    """The base of all layers: subclass it with `build` and `call`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name: in pictures, in tables, and of its weights. Made from the class unless said.
+    weight_decay : float, optional
+        In the place of the optimizer's, for those weights of this layer that decay (kernels; not
+        biases, scales and offsets).
+    regularizer : Penalty, optional
+        A penalty on the weights that decay, added to the loss (`mg.regularize`).
+    trainable : bool
+        False keeps the weights as they are.
+
+    Notes
+    -----
+    Sublayers are found in a layer's attributes, also in lists there. Constructor arguments are
+    remembered, so that a model can be written to a file as its architecture.
+
+    A layer keeps its weights for all its calls: calling it twice shares them.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> class Scale(mg.nn.Layer):
+    ...     def build(self, x):
+    ...         self.factor = self.weight("factor", (x.shape[-1],), "ones")
+    ...     def call(self, x, training):
+    ...         return x * self.factor
+    >>> layer = Scale(name="scale")
+    >>> layer(mg.var("x", shape=("batch", 3))).shape, layer.variables
+    ((batch, 3), [<variable 'scale/factor' float32[3]>])
+    """
+
+    arguments: dict[str, Any]
+
+    def __new__(cls, *args: Any, **options: Any) -> Layer:
+        """Remember the arguments."""
+        self = super().__new__(cls)
+        signature = inspect.signature(cls.__init__)
+        try:
+            bound = signature.bind(self, *args, **options)
+        except TypeError:
+            return self  # __init__ says so with the text that users know
+        given = dict(list(bound.arguments.items())[1:])
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given.update(given.pop(parameter.name, {}))
+            elif parameter.kind is parameter.VAR_POSITIONAL and parameter.name in given:
+                given[parameter.name] = list(given[parameter.name])
+        self.arguments = given
+        return self
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        weight_decay: float | None = None,
+        regularizer: Penalty | None = None,
+        trainable: bool = True,
+    ) -> None:
+        self.name = name
+        self.weight_decay = weight_decay
+        self.regularizer = regularizer
+        self.trainable = trainable
+        self.built = False
+        self._weights: dict[str, Weight] = {}
+
+    # What a subclass gives.
+
+    def build(self, *inputs: Node) -> None:
+        """Make the weights for inputs of these shapes; called once, before the first `call`."""
+
+    def call(self, *inputs: Node, training: bool) -> Any:
+        """Return the layer's value: a node, or a tuple of nodes."""
+        raise NotImplementedError(f"{type(self).__name__} has no method call")
+
+    # What a subclass uses.
+
+    def weight(
+        self,
+        name: str,
+        shape: Sequence[Extent],
+        init: Any = "glorot_uniform",
+        *,
+        dtype: Any = None,
+        trainable: bool = True,
+        decays: bool = False,
+    ) -> Variable:
+        """Make a weight.
+
+        Parameters
+        ----------
+        name
+            Its name within the layer.
+        shape
+            Extents, all ints.
+        init
+            The name of an initializer of `mg.init`, or a tuple of its name and arguments; a
+            function ``(shape, dtype)``; or a value. Named ones are seeded by the model.
+        dtype
+            `mg.config.float_dtype` unless said.
+        trainable
+            Whether an optimizer renews it; running statistics are not.
+        decays
+            Whether weight decay and penalties are for it.
+
+        Returns
+        -------
+        Variable
+        """
+        for extent in shape:
+            if not isinstance(extent, int):
+                raise ShapeError(
+                    message(
+                        f"layer '{path_of(self.name or '')}': weight '{name}' has the symbolic "
+                        f"extent {extent}",
+                        need="an input whose channels or features are a number",
+                        mend="mg.nn.Flatten() or mg.reshape first, or a fixed shape in Input",
+                    )
+                )
+        label = f"{'/'.join(_path.get())}/{name}"
+        made = variable(
+            label, tuple(shape), initializer(init), config.float_dtype if dtype is None else dtype
+        )
+        self._weights[name] = Weight(made, trainable, decays)
+        return made
+
+    # What it holds.
+
+    @property
+    def children(self) -> list[Layer]:
+        """The layers in its attributes, in the order in which they were set."""
+        found: dict[int, Layer] = {}
+        for key, value in vars(self).items():
+            if key == "arguments":
+                continue
+            members = value if isinstance(value, (list, tuple)) else [value]
+            found.update((id(member), member) for member in members if isinstance(member, Layer))
+        return list(found.values())
+
+    def weights(self) -> dict[str, Weight]:
+        """Return all weights by name, those of sublayers as ``sublayer/name``."""
+        found = dict(self._weights)
+        name_layers(self.children)
+        for child in self.children:
+            for name, weight in child.weights().items():
+                found[f"{child.name}/{name}"] = (
+                    weight if self.trainable else Weight(weight.variable, False, weight.decays)
+                )
+        if not self.trainable:
+            found = {name: Weight(w.variable, False, w.decays) for name, w in found.items()}
+        return found
+
+    def layers(self) -> Iterator[Layer]:
+        """Yield it and all layers inside, outermost first."""
+        yield self
+        for child in self.children:
+            yield from child.layers()
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables of all weights."""
+        return [weight.variable for weight in self.weights().values()]
+
+    # Calling it.
+
+    def __call__(self, *inputs: Any, training: bool = False, **options: Any) -> Any:
+        """Apply the layer to nodes.
+
+        Parameters
+        ----------
+        *inputs
+            Nodes or arrays.
+        training
+            Whether dropout drops and batch statistics are used. A model repeats calls with False
+            for its training step.
+        **options
+            What else the layer's `call` takes.
+
+        Returns
+        -------
+        Node, or a tuple of nodes
+        """
+        if not hasattr(self, "_weights"):
+            raise GraphError(
+                message(
+                    f"{type(self).__name__} is called before it was initialized",
+                    mend="super().__init__(**options) in its __init__",
+                )
+            )
+        nodes = tuple(as_node(x) for x in inputs)
+        if self.name is None:
+            name_layers([self])
+        name_layers(self.children)
+        with self._opened():
+            if not self.built:
+                self.build(*nodes)
+                self.built = True
+            result = self.call(*nodes, training=training, **options)
+        if training:
+            return result
+        if isinstance(result, tuple):
+            return tuple(
+                self._noted(member, nodes, options, position)
+                for position, member in enumerate(result)
+            )
+        return self._noted(result, nodes, options, None)
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        assert self.name is not None
+        token = _path.set((*_path.get(), self.name))
+        try:
+            with scope(self.name):
+                yield
+        finally:
+            _path.reset(token)
+
+    def _noted(
+        self, value: Node, inputs: tuple[Node, ...], options: Mapping[str, Any], at: int | None
+    ) -> Node:
+        if not isinstance(value, Node):
+            raise GraphError(
+                message(f"layer '{self.name}' returned {type(value).__name__}", need="a node")
+            )
+        if any(value is node for node in inputs) or not value.inputs:
+            value = stateful(value, {})  # a node of its own, for a value that is someone else's
+        _calls[value] = Call(self, inputs, dict(options), at)
+        return value
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
+        return f"{type(self).__name__}({given})"
+
+
+def features(x: Node, axis: int = -1) -> Extent:
+    """Return the extent of an axis, with the error that names what a layer needs of it."""
+    if x.ndim == 0:
+        raise ShapeError(message("a layer is given a scalar", need="an input with axes"))
+    return x.shape[axis]
+
+
+def float_node(x: Node) -> Node:
+    """Return a float input, or raise with the mend for integers."""
+    if not is_float(x.dtype):
+        from ..ops.convert import cast
+
+        return cast(x, config.float_dtype)
+    return x

@@ -1,0 +1,49 @@
+"""The estimators pass scikit-learn's own checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+sklearn = pytest.importorskip("sklearn")
+
+from sklearn.datasets import load_iris, make_regression  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+
+import magmagraph as mg  # noqa: E402
+from magmagraph.estimators import MLPClassifier, MLPRegressor  # noqa: E402
+
+SMALL = {"hidden": (16,), "epochs": 40, "batch_size": 16, "optimizer": mg.optimizer.Adam(0.02)}
+
+
+@parametrize_with_checks([MLPClassifier(**SMALL), MLPRegressor(**SMALL)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_check_estimator(estimator, check):
+    check(estimator)
+
+
+def test_a_search_in_a_pipeline():
+    x, y = load_iris(return_X_y=True)
+    chain = make_pipeline(StandardScaler(), MLPClassifier(**SMALL, random_state=0))
+    search = GridSearchCV(chain, {"mlpclassifier__hidden": [(4,), (16,)]}, cv=3).fit(x, y)
+    assert search.best_score_ > 0.9
+
+
+def test_early_stopping_ends_a_run():
+    x, y = make_regression(200, 5, noise=20.0, random_state=0)
+    given = {**SMALL, "epochs": 500, "early_stopping": True, "patience": 3}
+    net = MLPRegressor(**given, random_state=0).fit(x, y)
+    assert net.n_iter_ < 500
+    assert net.score(x, y) > 0.8
+
+
+def test_equal_seeds_give_equal_estimators():
+    x, y = load_iris(return_X_y=True)
+    first, second = (
+        MLPClassifier(**{**SMALL, "epochs": 3}, dropout=0.2, random_state=7).fit(x, y).predict_proba(x)
+        for _ in range(2)
+    )
+    assert np.array_equal(first, second)

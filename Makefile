@@ -10,7 +10,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all bench docs lint clean distclean
+.PHONY: demo test test-all test-gpu bench docs lint clean distclean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -26,6 +26,10 @@ test: lint
 
 test-all: lint
 	$(RUN) -m pytest -n 2 $(ARGS)
+
+# On a machine with a GPU and cupy; elsewhere the tests say why they are skipped.
+test-gpu: $(VENV)/.dev
+	$(RUN) -m pytest tests/gpu -n 2 -rs $(ARGS)
 
 lint: $(VENV)/.dev
 	$(RUN) -m ruff check .

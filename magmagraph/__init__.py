@@ -9,18 +9,38 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes, fft, init, linalg, optimizer, passes, random, schedule, special
+from . import (
+    debug,
+    dtypes,
+    fft,
+    init,
+    linalg,
+    optimizer,
+    passes,
+    random,
+    regularize,
+    schedule,
+    special,
+)
 from ._version import __version__
 from .autodiff import (
     grad,
     value_and_grad,
     vjp,
 )
+from .branching import (
+    cond,
+    switch,
+)
 from .config import (
     config,
 )
 from .custom import (
     Operation,
+)
+from .defaults import (
+    default_updates,
+    stateful,
 )
 from .derivatives import (
     hessian,
@@ -33,6 +53,7 @@ from .dims import (
 )
 from .errors import (
     CacheWarning,
+    CheckError,
     CompilerUnavailable,
     ConfigError,
     DataError,
@@ -92,6 +113,9 @@ from .implicit import (
 )
 from .inspect.networkx import (
     to_networkx,
+)
+from .inspect.onnx_export import (
+    to_onnx,
 )
 from .inspect.show import (
     show,
@@ -579,9 +603,16 @@ from .ops.windows import (
     hanning,
     kaiser,
 )
+from .scanning import (
+    scan,
+    while_loop,
+)
 from .scipy_objective import (
     ScipyObjective,
     scipy_objective,
+)
+from .scope import (
+    scope,
 )
 from .standard import (
     acos,
@@ -627,15 +658,27 @@ from .vmap import (
 )
 
 if TYPE_CHECKING:
-    from . import data
+    from . import callbacks, data, metrics, nn
     from .archive import load
     from .data import batches
+    from .model import Model, NeuralNetwork
+    from .tensor import Tensor
 
 _register(_COMPOSITES)
 
 # Public names whose modules are imported when first asked for: files and archives bring in the
 # standard library's decompressors, which a program that only computes never needs.
-_LATER = {"batches": "data", "data": "data", "load": "archive"}
+_LATER = {
+    "Model": "model",
+    "NeuralNetwork": "model",
+    "Tensor": "tensor",
+    "batches": "data",
+    "callbacks": "callbacks",
+    "data": "data",
+    "load": "archive",
+    "metrics": "metrics",
+    "nn": "nn",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -701,6 +744,7 @@ def var(name: Any, *args: Any, **options: Any) -> Node:
 
 __all__ = [
     "CacheWarning",
+    "CheckError",
     "CompilerUnavailable",
     "ConfigError",
     "DTypeError",
@@ -718,6 +762,8 @@ __all__ = [
     "GraphError",
     "LinAlgError",
     "MagmagraphError",
+    "Model",
+    "NeuralNetwork",
     "Node",
     "NonFiniteError",
     "Operation",
@@ -725,6 +771,7 @@ __all__ = [
     "PlanError",
     "ScipyObjective",
     "ShapeError",
+    "Tensor",
     "Type",
     "UpdateError",
     "Variable",
@@ -792,6 +839,7 @@ __all__ = [
     "boolean_index",
     "broadcast_arrays",
     "broadcast_to",
+    "callbacks",
     "can_cast",
     "cast",
     "causal_mask",
@@ -811,6 +859,7 @@ __all__ = [
     "compress",
     "concat",
     "concatenate",
+    "cond",
     "config",
     "conj",
     "conjugate",
@@ -845,6 +894,8 @@ __all__ = [
     "cumulative_sum",
     "custom_gradient",
     "data",
+    "debug",
+    "default_updates",
     "deg2rad",
     "delete",
     "diag",
@@ -1016,6 +1067,7 @@ __all__ = [
     "mean",
     "median",
     "meshgrid",
+    "metrics",
     "min",
     "minimum",
     "mish",
@@ -1045,6 +1097,7 @@ __all__ = [
     "newaxis",
     "nextafter",
     "nll_loss",
+    "nn",
     "nonzero",
     "norm",
     "normalize",
@@ -1083,6 +1136,7 @@ __all__ = [
     "rbf",
     "real",
     "reciprocal",
+    "regularize",
     "relu",
     "relu6",
     "remainder",
@@ -1100,8 +1154,10 @@ __all__ = [
     "rsqrt",
     "running_statistics",
     "scaled_dot_product_attention",
+    "scan",
     "schedule",
     "scipy_objective",
+    "scope",
     "searchsorted",
     "select",
     "selu",
@@ -1136,6 +1192,7 @@ __all__ = [
     "squeeze",
     "stack",
     "standardize",
+    "stateful",
     "std",
     "stop_gradient",
     "substitute",
@@ -1143,6 +1200,7 @@ __all__ = [
     "sum",
     "swapaxes",
     "swish",
+    "switch",
     "synchronize",
     "take",
     "take_along_axis",
@@ -1153,6 +1211,7 @@ __all__ = [
     "threshold",
     "tile",
     "to_networkx",
+    "to_onnx",
     "top_k",
     "trace",
     "transpose",
@@ -1190,6 +1249,7 @@ __all__ = [
     "vsplit",
     "vstack",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
     "zeta",

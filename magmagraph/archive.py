@@ -297,6 +297,7 @@ def _function(members: Mapping[str, bytes]) -> Any:
             "inputs": graph.inputs,
             "outputs": _restored(saved["outputs"], graph.outputs),
             "updates": list(graph.updates),
+            "effects": graph.effects,
             "settings": settings,
             "device": saved["device"],
             "name": saved["name"],

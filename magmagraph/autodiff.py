@@ -24,7 +24,7 @@ from .dtypes import is_complex, is_float, is_inexact
 from .errors import GradientError, ShapeError, message
 from .graph import Node, topological
 from .nesting import leaves, like
-from .op import Parts, Refusal, describe
+from .op import Effect, Parts, Refusal, describe
 from .ops.complex_numbers import conj, real
 from .ops.control import MARKER
 from .ops.convert import as_node, cast
@@ -32,6 +32,7 @@ from .ops.elementwise import add
 from .ops.layout import broadcast_to
 from .ops.leaf import constant
 from .ops.reduction import sum_to
+from .rebuild import rebuild, unobserved
 from .route import Route
 
 __all__ = ["grad", "value_and_grad", "vjp"]
@@ -88,13 +89,15 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     _check_loss("grad", loss)
     targets = check_targets("grad", wrt, takes_complex=True)
     check_unused("grad", unused)
-    seed = MARKER(constant(1, dtype=loss.dtype), role="seed")
+    depth = _depth(loss)
+    seed = MARKER(constant(1, dtype=loss.dtype), role="seed", **depth)
     found = settle("grad", "the loss", [loss], targets, sweep([loss], [seed], targets), unused)
     marked = [
         MARKER(
             conj(cotangent),
             name=f"gradient({target.name})" if target.name else None,
             role="gradient",
+            **depth,
         )
         for (_, target), cotangent in zip(targets, found, strict=True)
     ]
@@ -205,6 +208,13 @@ def _sweep(
     outputs: Sequence[Node], cotangents: Sequence[Node], targets: Labelled, free: bool
 ) -> list[Node | None]:
     route = Route(outputs, [target for _, target in targets], free)
+    if any(node.op.effect is Effect.ORDERED for node in route.order):
+        # Taps would hide expressions that have a stable form: the way leads through a copy without
+        # them, which freezing makes one with the original again.
+        copies = rebuild([*outputs, *(target for _, target in targets)], {}, unobserved)
+        outputs, ends = copies[: len(outputs)], copies[len(outputs) :]
+        targets = [(label, end) for (label, _), end in zip(targets, ends, strict=True)]
+        route = Route(outputs, ends, free)
     wanted, order, operands_of = route.wanted, route.order, route.operands
     carries = set(wanted)  # nodes through which a gradient can reach a target
     for node in order:
@@ -340,6 +350,16 @@ def _disconnected(
             mend=mend,
         )
     )
+
+
+def _depth(loss: Node) -> dict[str, int]:
+    """Return how deep a gradient is nested, as an attribute: nothing, or 2 and more."""
+    inner = [
+        node.attrs.get("depth", 1)
+        for node in topological([loss])
+        if node.op is MARKER and node.attrs["role"] == "seed"
+    ]
+    return {"depth": 1 + max(inner)} if inner else {}
 
 
 def _check_loss(who: str, loss: Any) -> None:

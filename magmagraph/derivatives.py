@@ -25,6 +25,7 @@ from .ops.convert import cast
 from .ops.index import IOTA
 from .ops.layout import moveaxis, reshape
 from .ops.leaf import input
+from .ops.loop_gradient import forward_mode
 from .rebuild import rebuild
 from .vmap_rewrite import batch, in_front
 
@@ -102,7 +103,8 @@ def forward(
 ) -> list[Node | None]:
     """Return each output's derivative along the directions, None where there is none."""
     weights = [input("cotangent", shape=node.shape, dtype=node.dtype) for node in outputs]
-    first = sweep(outputs, weights, targets)
+    with forward_mode():
+        first = sweep(outputs, weights, targets)
     reached = [(g, t) for g, t in zip(first, directions, strict=True) if g is not None]
     if not reached:
         return [None for _ in outputs]

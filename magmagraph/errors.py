@@ -24,6 +24,7 @@ import numpy as np
 
 __all__ = [
     "CacheWarning",
+    "CheckError",
     "CompilerUnavailable",
     "ConfigError",
     "DTypeError",
@@ -117,6 +118,10 @@ class DivergedError(MagmagraphError, ArithmeticError):
 
 class NonFiniteError(MagmagraphError, ArithmeticError):
     """A value is NaN or infinite where the function was compiled to refuse that."""
+
+
+class CheckError(MagmagraphError, AssertionError):
+    """What `mg.debug.assert_` says of a value does not hold; no variable was changed."""
 
 
 class LinAlgError(MagmagraphError, np.linalg.LinAlgError):

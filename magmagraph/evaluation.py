@@ -36,7 +36,7 @@ def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str
         with _evaluators_lock:
             compiled = None if sized else _evaluators.get(plain)
         if compiled is None:
-            compiled = Function([*inputs, *sized], node)
+            compiled = Function([*inputs, *sized], node, default_updates=False)  # it only looks
         with _evaluators_lock:
             _evaluators[place] = compiled
             if not sized:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +16,16 @@ from . import dims
 from .arguments import check_inputs, check_leaves, check_updates, random_step, resolved_device
 from .collection import collection_paused
 from .config import config
-from .errors import DeviceError, MagmagraphError, message
+from .defaults import default_updates as carried_updates
+from .epochs import repeated, run_batches, stack
+from .errors import DeviceError, MagmagraphError, NonFiniteError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
-from .interpret import COMPILE
+from .interpret import COMPILE, FUNCTION_OF, body_function
+from .loss_scale import LossScale, counters, found_in
+from .ops.control import ALWAYS, MARKER
 from .ops.convert import as_node
-from .ops.leaf import input
+from .ops.leaf import Variable, input
 from .ops.random import RANDOM_STEP
 from .rebuild import rebuild
 from .structure import Structure
@@ -69,9 +74,16 @@ class Function:
         self._structure = Structure(outputs)
         nodes = [as_node(leaf) for leaf in self._structure.leaves]
         pairs = check_updates(updates)
+        if default_updates:
+            targets = [target for target, _ in pairs]
+            pairs += carried_updates([*nodes, *(new for _, new in pairs)], targets).items()
         step = random_step(nodes, pairs)
         if step is not None:
-            pairs.append((step, step + np.int64(1)))
+            following = step + np.int64(1)  # also where loss scaling skips all other updates
+            always = precision == "float16"
+            pairs.append((step, MARKER(following, role=ALWAYS) if always else following))
+        if precision == "float16":
+            pairs += counters(nodes, pairs)
         check_leaves(self._inputs, nodes, pairs)
         self._user_outputs = nodes
         self._user_updates = pairs
@@ -86,9 +98,10 @@ class Function:
         }
         from .passes import pipeline
 
-        pipeline.check(self._settings["passes"], self._settings["skip"], precision)
+        pipeline.check(self._settings["passes"], self._settings["skip"])
         self.strict_feeds = strict_feeds
         self._random = step
+        self._effects: tuple[Node, ...] = ()  # observers without a node that passes a value on
         self._freeze()
 
     def _freeze(self) -> None:
@@ -101,6 +114,8 @@ class Function:
                 self._user_updates,
                 trace=self.trace,
                 leaves={} if self._random is None else {RANDOM_STEP: self._random},
+                effects=self._effects,
+                observed=True,
             )
         self._start()
 
@@ -139,12 +154,12 @@ class Function:
                     hints=dict(hints or {}),
                     threads=threads(self.device),
                     nan=settings["nan"],
-                    precision=settings["precision"],
+                    precision=self._lowered(),
                     deterministic=settings["deterministic"],
                     device=self.device,
                     spread=arena_layout(self.device)[1],
                     compile_budget=settings["compile_budget"],
-                    choose=_choose if self.device == "cpu" else None,
+                    choose=partial(_choose, device=self.device),
                     **settings["options"],
                 )
                 plan, self._report = pipeline.run(
@@ -162,6 +177,11 @@ class Function:
                     (time.perf_counter() - began) * 1e3, self._compiled.describe()
                 )
         return self
+
+    def _lowered(self) -> str:
+        """Return the precision that the passes may use: float32 without the pass for others."""
+        there = any(record.name == "precision" for record in self.passes)
+        return str(self._settings["precision"]) if there else "float32"
 
     def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to these feed shapes, from the LRU or made now."""
@@ -186,6 +206,47 @@ class Function:
             self._bound.move_to_end(shapes)
         self._last, self._last_shapes = bound, shapes
         return bound
+
+    def specialize(self, *shapes: tuple[int, ...]) -> Function:
+        """Plan for feeds of these shapes now, without running; returns the function.
+
+        Parameters
+        ----------
+        *shapes
+            One for each input.
+
+        Raises
+        ------
+        FeedError
+            The shapes do not fit the inputs, or each other.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> f = mg.function([x], mg.exp(x)).specialize((1000,))
+        >>> f.memory.feeds, f.memory.results
+        (4000, 4000)
+        """
+        with self._lock:
+            self._specialize(tuple(tuple(map(int, shape)) for shape in shapes))
+        return self
+
+    def bound_to(self, sizes: Mapping[str, int]) -> Any:
+        """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
+        plan = self.plan_for(sizes)
+        return self._compiled.bind(plan)
+
+    def plan_for(self, sizes: Mapping[str, int]) -> Any:
+        """Return the plan for sizes of the named dimensions, without memory of its own yet."""
+        with self._lock:
+            self.compile(sizes)
+            from .passes import specialize
+            from .runtime.execute import arena_layout
+
+            with collection_paused():
+                layout = arena_layout(self.device)
+                return specialize.specialize(self._compiled.plan, sizes, *layout)
 
     def _cause(self, sizes: Mapping[str, int]) -> str:
         if not self._bound:
@@ -262,10 +323,18 @@ class Function:
                 from .inspect.fate import locate
 
                 locate(self, error)
+            if isinstance(error, NonFiniteError):
+                from .inspect.blame import append_blame
+
+                append_blame(self, feeds, error)
             raise
 
     def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
         """Repeat the call: over an iterable of feeds, or `n` times with the same feeds.
+
+        On a CUDA device several steps are one captured graph, and a `mg.batches` object's rows
+        stay on the device, where they fit: nothing returns to Python between steps. Results and
+        variables are those of calls, bit for bit.
 
         Parameters
         ----------
@@ -281,6 +350,10 @@ class Function:
         """
         if keep not in ("all", "last"):
             raise ValueError(message(f"keep={keep!r}", need="'all' or 'last'"))
+        if self.device != "cpu":
+            found = self._run_there(batches, feeds, keep == "all")
+            if found is not None:
+                return self._structure.build(found)
         several: Iterable[Any]
         if isinstance(batches, (int, np.integer)):
             several = (() if feeds is None else feeds for _ in range(int(batches)))
@@ -302,12 +375,33 @@ class Function:
         if not stacked:
             return self._structure.build(self._stacks_of_none(feeds))
         # With a last, partial batch the steps of an output of rows do not stack: a list then.
-        return self._structure.build(
-            [
-                np.stack(column) if len({part.shape for part in column}) == 1 else list(column)
-                for column in zip(*stacked, strict=True)
-            ]
-        )
+        return self._structure.build([stack(column) for column in zip(*stacked, strict=True)])
+
+    def _run_there(self, batches: Any, feeds: Any, stacked: bool) -> list[Any] | None:
+        """Return the outputs of `run` where the device needs no host between steps, or None."""
+        from .data.batching import Batches
+        from .runtime.execute import resident
+
+        with self._lock, collection_paused():
+            if isinstance(batches, (int, np.integer)):
+                if batches < 1:
+                    return None
+                given = () if feeds is None else feeds if isinstance(feeds, tuple) else (feeds,)
+                arrays = [
+                    conform(self._brought(value), node, self.strict_feeds)
+                    for value, node in zip(
+                        self._signature.arrange(given, {}), self._inputs, strict=True
+                    )
+                ]
+                return repeated(self._specialize, int(batches), arrays, stacked)
+            if type(batches) is not Batches or not len(batches):
+                return None
+            if len(batches.arrays) != len(self._inputs):
+                return None  # a call says what is missing
+            return run_batches(
+                self._specialize, self._inputs, batches, stacked, self.strict_feeds,
+                partial(resident, device=self.device),
+            )
 
     def _stacks_of_none(self, feeds: Any) -> list[Any]:
         """Return what `run` stacks for each output where it takes no step."""
@@ -326,6 +420,23 @@ class Function:
         ]
 
     # ------------------------------------------------------------------ seeing
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """The state of loss scaling, of a function with gradients in float16; else None.
+
+        Its variables (`scale`, `steps`, `skipped`) can be read and set between calls, and are
+        saved and pickled with the function.
+        """
+        return found_in(self._user_updates)
+
+    @property
+    def random_step(self) -> Variable | None:
+        """The counter of committed calls that random numbers are drawn from, where any are.
+
+        Set its value to draw again what an earlier call drew.
+        """
+        return self._random
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -393,7 +504,8 @@ class Function:
         """
         from .passes.memory import account
 
-        return account(self.plan)
+        plan = self.plan
+        return replace(account(plan), bodies=_bytes_of_bodies(plan))
 
     @property
     def specializations(self) -> list[tuple[dict[str, int], str]]:
@@ -419,6 +531,28 @@ class Function:
 
         return explain(self, node)
 
+    def value(self, node: Node, *feeds: Any, **named: Any) -> Any:
+        """Return what a node of the program is worth for given feeds; see `debug.values`.
+
+        Parameters
+        ----------
+        node
+            Any node that the outputs or updates were built from.
+        *feeds, **named
+            As for a call; nothing is committed.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.input("x")
+        >>> inside = x + 1.0
+        >>> mg.function([x], inside * inside).value(inside, 2.0)
+        array(3., dtype=float32)
+        """
+        from .inspect.values import values
+
+        return values(self, [node], *feeds, **named)[0]
+
     def check(self, *feeds: Any, **named: Any) -> Any:
         """Compare every pass and the run with the source graph in float64; commits nothing."""
         from .inspect.check import check
@@ -426,10 +560,24 @@ class Function:
         return check(self, *feeds, **named)
 
     def profile(self, *feeds: Any, **named: Any) -> Any:
-        """Return time, bytes and arithmetic of each step; commits nothing."""
+        """Return time, bytes and arithmetic of each step under its roofs; commits nothing.
+
+        The machine's peaks are measured at the first profile (some seconds) and kept; where
+        tuning is off nothing is measured, and there are no roofs.
+        """
         from .inspect.profile import profile
 
-        return profile(self, *feeds, **named)
+        return profile(self, *feeds, peaks=self._peaks, **named)
+
+    def _peaks(self, seen: Mapping[str, float]) -> Any:
+        """Return what this function's device does at best, None without tuning; see `peaks`."""
+        if not config.tuning:
+            return None
+        from .inspect.peaks import peaks
+        from .runtime.cache import default_choices
+        from .runtime.machine import machine
+
+        return peaks(self.device, machine(self.device), seen, default_choices())
 
     def ablate(self, *feeds: Any, **named: Any) -> Any:
         """Return the time and memory that each optional pass gains; commits nothing."""
@@ -459,6 +607,7 @@ class Function:
             "name": self.name,
             "strict_feeds": self.strict_feeds,
             "random": self._random,
+            "effects": self._effects,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -471,6 +620,7 @@ class Function:
         self._user_updates = state["updates"]
         self._settings = state["settings"]
         self._random = state["random"]
+        self._effects = tuple(state.get("effects", ()))
         self._freeze()
 
 
@@ -490,6 +640,7 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
         ``device`` ("auto", "cpu", "cuda", "cuda:1"), ``precision``, ``passes`` (a tuple in place
         of the pipeline), ``skip`` (names of optional passes), ``name``, ``nan`` ("allow" or
         "raise": a call whose results or updates are not finite raises and changes nothing),
+        ``default_updates`` (False leaves out those that nodes carry, see `stateful`),
         ``strict_feeds``, ``deterministic``, ``compile_budget`` (seconds).
 
     Returns
@@ -527,12 +678,35 @@ def _compile_body(body: Graph) -> Function | None:
     held = [value for value in attributes if isinstance(value, dims.Dim)]
     if not used.union(*map(dims.names, held)) <= known:
         return None
+    return _function_of(body)
+
+
+def _bytes_of_bodies(plan: Any) -> int:
+    """Return the bytes that the bodies of a plan's loops and branches have for themselves."""
+    if plan.sizes is None:
+        return 0
+    total = 0
+    for step in plan.steps:
+        if step.kernel not in ("loop", "branch"):
+            continue
+        attrs = step.node.attrs
+        for value in step.outputs[: attrs.get("carries", 0)]:
+            total += 2 * int(value.type.bytes)
+        for body in attrs["bodies"] if "bodies" in attrs else (attrs["body"],):
+            inner = body_function(body).plan_for(plan.sizes)
+            total += inner.arena + _bytes_of_bodies(inner)
+    return total
+
+
+def _function_of(body: Graph) -> Function:
+    """Return a body graph as a function of its parameters."""
     leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
     made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
-    return Function(leaves, made, device="cpu")
+    return Function(leaves, made, device="cpu", default_updates=False)
 
 
 COMPILE.append(_compile_body)
+FUNCTION_OF.append(_function_of)
 
 
 def synchronize(device: str = "auto") -> None:
@@ -558,6 +732,13 @@ def synchronize(device: str = "auto") -> None:
     wait(_usable(device))
 
 
+def device_arrays(number: int) -> Any:
+    """Return what `mg.Tensor` makes arrays of a CUDA device with, or raise `DeviceError`."""
+    from .runtime.execute import arrays
+
+    return arrays(number)
+
+
 def _usable(device: str) -> str:
     """Return the full name of a device that works here, or raise `DeviceError`."""
     from .runtime.execute import usable
@@ -565,7 +746,9 @@ def _usable(device: str) -> str:
     return usable(resolved_device(device))
 
 
-def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int]) -> str:
+def _choose(
+    key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int], device: str = "cpu"
+) -> str:
     """Return the fastest of some graphs: a pass asks, the runtime measures, once per machine."""
     from .passes import pipeline, specialize
     from .passes.buffers import UNKNOWN_EXTENT
@@ -573,10 +756,13 @@ def _choose(key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int])
     from .runtime.trial import fastest
 
     def planned(graph: Graph) -> Any:
-        options = pipeline.Options.make(hints=dict(hints), threads=threads(), tuning=False)
+        options = pipeline.Options.make(
+            hints=dict(hints), threads=threads(device), tuning=False, device=device
+        )
         first = next(i for i, record in enumerate(pipeline.DEFAULT) if record.name == "fuse")
         plan, _ = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[first:], options=options)
         unknown = {name for slot in plan.slots for name in dims.names(slot.size)}
         return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
 
-    return fastest(key, {name: partial(planned, graph) for name, graph in candidates.items()})
+    made = {name: partial(planned, graph) for name, graph in candidates.items()}
+    return fastest(key, made, device)

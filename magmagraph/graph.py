@@ -255,6 +255,7 @@ def freeze(
     trace: Trace | None = None,
     interner: Interner | None = None,
     leaves: Mapping[Op, Node] | None = None,
+    observed: bool = False,
 ) -> Graph:
     """Freeze user nodes into a graph with interned nodes.
 
@@ -266,16 +267,23 @@ def freeze(
         Filled with the lines of every node, also of those that became one.
     leaves
         User nodes that stand for every leaf of an operation.
+    observed
+        Whether taps and asserts become effects, in the order in which they were written, instead
+        of identities in the flow of data.
     """
     interner = Interner() if interner is None else interner
     stand_in = {op: interner.intern(node) for op, node in (leaves or {}).items()}
     roots = [*inputs, *effects, *outputs]
     for variable, value in updates:
         roots += [variable, value]
-    members = interner.intern_all(roots, None if trace is None else trace.freeze, stand_in)
+    found: list[Node] | None = [] if observed else None
+    members = interner.intern_all(roots, None if trace is None else trace.freeze, stand_in, found)
     at = iter(members)
     new_inputs = tuple(next(at) for _ in inputs)
     new_effects = tuple(next(at) for _ in effects)
+    if found:
+        found.sort(key=lambda node: int(node.attrs["uid"]))
+        new_effects = tuple(dict.fromkeys((*new_effects, *found)))
     new_outputs = tuple(next(at) for _ in outputs)
     new_updates = tuple((next(at), next(at)) for _ in updates)
     return Graph(new_inputs, new_outputs, new_updates, interner, new_effects)

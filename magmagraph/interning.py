@@ -15,7 +15,7 @@ import numpy as np
 
 from .dims import Dim
 from .node import Node, topological
-from .op import Op
+from .op import Effect, Op
 from .types import Type
 
 
@@ -83,6 +83,12 @@ class Interner:
         """Return the member that applies `op` to members `inputs`."""
         return self.intern(op(*inputs, **attrs))
 
+    def _observer(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        """Return the member that does what an ordered node does, and passes nothing on."""
+        attrs = {**node.attrs, "passes": False}
+        made, _ = node.op.infer(inputs, attrs)
+        return self.make(type(node)(node.op, inputs, attrs, made, node.name, node.line), inputs)
+
     def intern(self, root: Node) -> Node:
         """Return the member equal to `root`; what lies below it is interned too."""
         if id(root) in self._members:
@@ -94,11 +100,14 @@ class Interner:
         roots: Sequence[Node],
         seen: Callable[[Node, Node], None] | None = None,
         leaves: Mapping[Op, Node] | None = None,
+        effects: list[Node] | None = None,
     ) -> list[Node]:
         """Intern several roots.
 
         ``seen(node, member)`` is called for each node that was not a member; `leaves` gives
-        members that stand for every leaf of an operation (the step counter of a function).
+        members that stand for every leaf of an operation (the step counter of a function). Where
+        `effects` is given, nodes whose effect is ordered pass their first operand on, and what
+        they do is added there.
         """
         members = self._members
         result: dict[int, Node] = {}
@@ -108,6 +117,19 @@ class Interner:
                 continue
             if leaves is not None and node.op in leaves:
                 member = leaves[node.op]
+            elif node.op.fades:
+                member = result[id(node.inputs[0])]
+            elif (
+                effects is not None
+                and node.op.effect is Effect.ORDERED
+                and node.attrs["passes"]
+            ):
+                member = self._observer(node, tuple(result[id(i)] for i in node.inputs))
+                effects.append(member)
+                result[id(node)] = member.inputs[0]
+                if seen is not None:
+                    seen(node, member)
+                continue
             else:
                 member = self.make(node, tuple(result[id(i)] for i in node.inputs))
             result[id(node)] = member

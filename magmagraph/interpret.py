@@ -40,7 +40,16 @@ class Body(NamedTuple):
 # What compiles a body into a call of arrays, or returns None: put here by `function`, which sees
 # all rooms.
 COMPILE: list[Callable[[Graph], Callable[..., list[Any]] | None]] = []
+# What makes a function of a body that is run with the sizes of the plan around it.
+FUNCTION_OF: list[Callable[[Graph], Any]] = []
 _WORTH_COMPILING = 3  # operations: fewer take less time than a call of what is compiled
+
+
+def body_function(body: Graph) -> Any:
+    """Return a body as a function, the same one each time; None where nothing makes it one."""
+    if "function" not in body.facts:
+        body.facts["function"] = FUNCTION_OF[0](body) if FUNCTION_OF else None
+    return body.facts["function"]
 
 
 class CompiledBody(Body):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -70,6 +71,8 @@ class Node(Operators):
         self.name = name
         self.line = line
         self.constraints = constraints
+        for made in _watching:
+            made[id(self)] = self
 
     @property
     def dtype(self) -> np.dtype:
@@ -152,6 +155,22 @@ class Node(Operators):
 
 
 _NODE.append(Node)
+
+_watching: list[dict[int, Node]] = []
+
+
+@contextmanager
+def nodes_made() -> Iterator[dict[int, Node]]:
+    """Give, by their ids, the nodes that are made while it is open.
+
+    Nodes that another thread makes at that time are among them.
+    """
+    made: dict[int, Node] = {}
+    _watching.append(made)
+    try:
+        yield made
+    finally:
+        _watching[:] = [other for other in _watching if other is not made]
 
 
 class Key:

@@ -11,6 +11,7 @@ import enum
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,13 @@ LAPACK = (*WIDE, *COMPLEX)
 INEXACT = (*REAL, *COMPLEX)
 # These move values without looking at them, so that they take complex ones in any case.
 _MOVING = frozenset((Kind.LAYOUT, Kind.CONTROL, Kind.LEAF, Kind.LOWERED))
+_POLICIES = {  # of `Op.policy`; all other kinds keep float32, and so does what adds up elements
+    Kind.CONTRACTION: "allow",
+    Kind.CONVOLUTION: "allow",
+    Kind.ELEMENTWISE: "follow",
+    Kind.LAYOUT: "follow",
+    Kind.INDEX: "follow",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -206,9 +214,22 @@ class Op:
     flops
         ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
     precision
-        Later use by the precision pass: allow, keep or follow.
+        What the precision pass may do: "allow", "keep" or "follow"; see `policy`, which gives the
+        kind's where this is empty.
+    mixed
+        Of a product: which attributes of mixed precision it takes. ``compute`` is "tf32" where
+        float32 operands are rounded to 11 digits before they are multiplied; ``result`` is the
+        dtype, float32, in which sums of products of 16-bit operands are stored.
+    factors
+        Of a product: positions of the operands that are multiplied, which may be rounded; None
+        where all float operands are.
     alias
         True where the result is the first operand's buffer seen with another shape (reshape).
+    fades
+        True where freezing puts the first operand in its place: it says something of the value
+        to whoever reads the user's nodes, and nothing to passes.
+    epilogue
+        Name under which libraries compute it behind a product: "bias" (a sum), "relu", "gelu".
     kernel
         Family of kernels that runs it after lowering (fused, gemm, gemv, ...); empty: the array
         expression.
@@ -240,7 +261,10 @@ class Op:
           has the result (a tuple has a node for each result of an operation with several).
           `ops.batching` helps to write it;
         - empty: it runs once for each position in a loop. Right, and slow.
-    jvp, sharding, capturable, onnx
+    onnx
+        The ONNX operator of the same operands and meaning, or a rule; see `ops.onnx_rules`. Empty
+        where it has no form there.
+    jvp, sharding, capturable
         Rules for forward mode, sharding, CUDA capture, export.
     doc
         One line for the tables.
@@ -266,8 +290,12 @@ class Op:
     reference: Callable[..., Any] | None = None
     numerics: str = "stable"
     flops: Callable[..., Extent] | None = None
-    precision: str = "follow"
+    precision: str = ""
+    mixed: tuple[str, ...] = ()
+    factors: tuple[int, ...] | None = None
     alias: bool = False
+    fades: bool = False
+    epilogue: str = ""
     kernel: str | Callable[[Node], str] = ""
     scratch: Callable[[Node, int], Extent] | None = None
     algorithms: Callable[[Node], Sequence[str]] | None = None
@@ -278,7 +306,7 @@ class Op:
     batching: str | Callable[[Node, Sequence[Node], Sequence[bool]], Any] = ""
     sharding: Callable[..., Any] | None = None
     capturable: bool = True
-    onnx: str = ""
+    onnx: str | Callable[..., Any] = ""
 
     def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
         """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
@@ -298,6 +326,25 @@ class Op:
                 result = node.type  # one object for all: large graphs hold few types
                 break
         return result, tuple(call.constraints)
+
+    @property
+    def policy(self) -> str:
+        """What lower precision may do to float32 operands and results.
+
+        "allow": the operands may be rounded to fewer digits (products). "keep": operands and
+        results stay as they are (what adds up many numbers, or magnifies errors). "follow": the
+        result may be stored in fewer digits, where a product reads it.
+
+        Examples
+        --------
+        >>> from magmagraph.ops import TABLE
+        >>> [TABLE[name].policy for name in ("matmul", "sum", "exp", "tanh", "reshape")]
+        ['allow', 'keep', 'keep', 'follow', 'follow']
+        """
+        if self.precision:
+            return self.precision
+        policy = _POLICIES.get(self.kind, "keep")
+        return "keep" if policy == "follow" and self.numerics == "reassoc" else policy
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
@@ -450,10 +497,11 @@ def describe(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the user's source."""
+    """A line of the user's source, and the scope that was open there (see `scope`)."""
 
     file: str
     number: int
+    scope: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number}"
@@ -461,7 +509,8 @@ class Line:
 
 _PACKAGE = __name__.rpartition(".")[0]
 _PREFIX = _PACKAGE + "."
-_lines: dict[tuple[str, int], Line] = {}  # each line once, however many nodes it makes
+_lines: dict[tuple[str, int, str], Line] = {}  # each line once, however many nodes it makes
+SCOPE: ContextVar[str] = ContextVar("scope", default="")
 
 
 def caller_line() -> Line | None:
@@ -470,7 +519,7 @@ def caller_line() -> Line | None:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module != _PACKAGE and not module.startswith(_PREFIX):
-            place = (frame.f_code.co_filename, frame.f_lineno)
+            place = (frame.f_code.co_filename, frame.f_lineno, SCOPE.get())
             known = _lines.get(place)
             return known if known is not None else _lines.setdefault(place, Line(*place))
         frame = frame.f_back  # type: ignore[assignment]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .graph import Graph, Node, freeze, topological
+from .op import Effect
 from .types import Type
 
 Renew = Callable[[Node, tuple[Node, ...]], Node | None]
@@ -44,6 +45,11 @@ def rebuild(
     return [new[id(root)] for root in roots]
 
 
+def unobserved(node: Node, operands: tuple[Node, ...]) -> Node | None:
+    """Leave taps and asserts out of a copy: what a gradient computes again is looked at once."""
+    return operands[0] if node.op.effect is Effect.ORDERED else None
+
+
 def again(node: Node, operands: tuple[Node, ...]) -> Node:
     """Return a node's operation applied to other operands: itself where they are its own."""
     pairs = list(zip(node.inputs, operands, strict=True))
@@ -57,16 +63,25 @@ def again(node: Node, operands: tuple[Node, ...]) -> Node:
 
 
 def _retyped(node: Node, operands: tuple[Node, ...]) -> Mapping[str, Any]:
-    """Return a node's attributes for operands of other types: those of a body's parameters."""
-    body = node.attrs.get("body")
-    if not isinstance(body, Graph):
-        return node.attrs
+    """Return a node's attributes for operands of other types: those of its bodies' parameters."""
+    attrs = dict(node.attrs)
+    for name, held in node.attrs.items():
+        if isinstance(held, Graph):
+            attrs[name] = _retyped_body(node, held, operands)
+        elif isinstance(held, tuple) and held and all(isinstance(body, Graph) for body in held):
+            attrs[name] = tuple(_retyped_body(node, body, operands) for body in held)
+    return attrs
+
+
+def _retyped_body(node: Node, body: Graph, operands: tuple[Node, ...]) -> Graph:
     from .ops.leaf import parameter
 
+    count = len(body.inputs)  # of the last operands: what chooses between bodies stands first
+    before, after = node.inputs[-count:] if count else (), operands[-count:] if count else ()
     leaves = [
         # An operand that a body is run along has axes in front of the parameter's.
         parameter(i, Type(new.dtype, new.shape[old.ndim - leaf.ndim :]))
-        for i, (leaf, old, new) in enumerate(zip(body.inputs, node.inputs, operands, strict=True))
+        for i, (leaf, old, new) in enumerate(zip(body.inputs, before, after, strict=True))
     ]
     made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
-    return {**node.attrs, "body": freeze(leaves, made)}
+    return freeze(leaves, made)

@@ -138,7 +138,10 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
         if not kept:
             continue
         size = dims.size(tuple(kept))
-        if along[-1] in gone or (isinstance(size, int) and size >= WIDE_ROW):
+        rows = dims.size(tuple(reading.classes.extent(c) for c in along if c in gone))
+        wide = isinstance(size, int) and size >= WIDE_ROW
+        tall = wide and isinstance(rows, int) and rows >= size  # columns too few to share out
+        if along[-1] in gone or (wide and not tall):
             choices.append(gone)
             break
     return [*choices, frozenset()]

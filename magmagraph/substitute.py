@@ -128,12 +128,13 @@ def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Functi
     given = state["outputs"]
     members = [] if given is None else [member for _, member in leaves(given, "outputs")]
     nodes = [as_node(member) for member in members]
-    roots = [*nodes, *(value for _, value in pairs)]
+    roots = [*nodes, *(value for _, value in pairs), *state["effects"]]
     checked = _checked(replacements, [*topological(roots), *state["inputs"]])
     made = rebuild(roots, checked)
     count = len(nodes)
     variables = [variable for variable, _ in pairs]
-    new_pairs = list(zip(variables, made[count:], strict=True))
+    updated = count + len(pairs)
+    new_pairs = list(zip(variables, made[count:updated], strict=True))
     inputs: list[Node] = []
     for node in state["inputs"]:
         new = checked.get(node, node)
@@ -148,6 +149,7 @@ def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Functi
     state["inputs"] = tuple(inputs)
     state["outputs"] = None if given is None else like(given, made[:count])
     state["updates"] = new_pairs
+    state["effects"] = tuple(made[updated:])
     result = Function.__new__(Function)
     result.__setstate__(state)
     return result

@@ -77,7 +77,7 @@ def _batch(
             new[id(node)] = _mapped(node, operands, batched)
         elif draws(node) and anew(node):
             along.add(id(node))
-            new[id(node)] = _labelled(drawn(node, extent), node)
+            new[id(node)] = _labelled(drawn(again(node, operands), extent), node)
         else:
             new[id(node)] = again(node, operands)
     return [(new[id(root)], id(root) in along) for root in roots]

@@ -16,6 +16,16 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "digits.py": [["--epochs", "1", "--hidden", "32"]],
     "classifier.py": [["digits", "--epochs", "10"], ["iris", "--epochs", "10"]],
+    "autoencoder.py": [["--epochs", "3"]],
+    "california_housing.py": [["--epochs", "2"]],
+    "character_model.py": [
+        [model, "--steps", "3", "--length", "16", "--width", "32", "--write", "5"]
+        for model in ("lstm", "transformer")
+    ],
+    "cifar_resnet.py": [["--epochs", "1", "--rows", "100"]],
+    "heart_disease.py": [["--epochs", "2", "--repeats", "1"]],
+    "mnist_cnn.py": [["--epochs", "1", "--rows", "500"]],
+    "mnist_mlp.py": [["--epochs", "1", "--rows", "500", "--layers", "1", "2"]],
 }
 RUNS = [(path, given) for path in EXAMPLES for given in ARGUMENTS.get(path.name, [[]])]
 

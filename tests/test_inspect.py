@@ -129,16 +129,21 @@ def test_show_saves_by_suffix(tmp_path: Path) -> None:
     assert (tmp_path / "graph.txt").read_text() == shown.text() + "\n"
     assert (tmp_path / "graph.dot").read_text() == shown.dot() + "\n"
     assert 'label="input a \\"quoted\\" name' in shown.dot()
+    shown.save(tmp_path / "graph.svg")
+    shown.save(tmp_path / "graph.html")
+    assert (tmp_path / "graph.svg").read_text() == shown.svg() + "\n"
+    assert (tmp_path / "graph.html").read_text().startswith("<!doctype html>")
+    before = sorted(p.name for p in tmp_path.iterdir())
     with pytest.raises(GraphError) as raised:
-        shown.save(tmp_path / "graph.svg")
-    assert str(raised.value) == (
-        "graph.svg: pictures of the form '.svg' are not there yet\n"
-        "  needed: .txt or .dot\n"
-        "  mend: graph.dot, which Graphviz turns into a picture"
-    )
-    with pytest.raises(GraphError, match=r"^graph\.pdf: there are no pictures of the form '\.pdf'"):
         shown.save(tmp_path / "graph.pdf")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["graph.dot", "graph.txt"]
+    assert str(raised.value) == (
+        "graph.pdf: there are no pictures of the form '.pdf'\n"
+        "  needed: .txt, .dot, .svg or .html\n"
+        "  mend: graph.html, which a browser opens"
+    )
+    with pytest.raises(GraphError, match="^graph: there are no files without a suffix"):
+        shown.save(tmp_path / "graph")
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
 # ---------------------------------------------------------------------- explain
@@ -393,7 +398,7 @@ def test_ablate_leaves_every_optional_pass_out_once() -> None:
     assert measured["fuse"].steps > measured.whole.steps
     assert all(row.nanoseconds > 0 and not row.error for row in measured)
     assert len(str(measured).splitlines()) == len(measured) + 1
-    assert json.loads(measured.to_json())[0]["name"] == "all passes"
+    assert json.loads(measured.to_json())["rows"][0]["name"] == "all passes"
     np.testing.assert_array_equal(nodes["W"].value, before)
     assert nodes["W"].attrs["state"].version == 0
     with pytest.raises(KeyError, match="no pass 'none' was left out"):

@@ -49,11 +49,13 @@ ONLY_IN = {
     # Array expressions that NumPy has in SciPy only: the record's `xp` says which of the two.
     "cupyx": {"magmagraph/runtime/cuda", "magmagraph/ops/family.py"},
     "nvmath": {"magmagraph/runtime/cuda"},
+    "onnx": {"magmagraph/inspect/onnx_export.py"},
     "mpi4py": {"magmagraph/runtime/comm"},
     "networkx": {"magmagraph/inspect"},
     "optuna": {"magmagraph/tune"},
-    "rich": {"magmagraph/cli", "magmagraph/nn", "magmagraph/passes/report.py"},
-    "sklearn": {"magmagraph/data/datasets.py"},
+    "rich": {"magmagraph/cli", "magmagraph/model", "magmagraph/passes/report.py"},
+    "safetensors": {"magmagraph/model/files.py"},
+    "sklearn": {"magmagraph/data/datasets.py", "magmagraph/estimators.py"},
 }
 
 # Lines of a file, docstrings aside: these are for looking up, and may show what they need to.

@@ -255,11 +255,6 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
             "passes= lacks schedule, memory, lower: nothing would run without\n"
             "  mend: start from mg.passes.default()",
         ),
-        (
-            {"precision": "float16"},
-            "precision='float16': the precision pass knows 'float32' only so far\n"
-            "  mend: precision='float32', or explicit mg.cast",
-        ),
     ],
 )
 def test_a_pipeline_that_cannot_be_had_is_refused(given: dict[str, object], text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import zipfile
 import zlib
@@ -20,13 +21,16 @@ _DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError,
            zipfile.BadZipFile, zlib.error)
 
 
-def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
+def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[Any]:
     """Read the array in a file that `numpy.save` wrote.
 
     Parameters
     ----------
     path : path-like
         The file. Arrays of Python objects are refused, for they would have to be unpickled.
+    mapped : bool
+        True leaves the array in the file: the system reads what is looked at, as it is looked at.
+        It is read-only.
 
     Returns
     -------
@@ -51,19 +55,26 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     ...     read_npy(file)
     array([0, 1, 2])
     """
+    if mapped:
+        return _mapped_file(Path(path))
     with _opened(Path(path)) as array:
         if not isinstance(array, np.ndarray):
             raise DataError(message(f"{path} is an archive of arrays", mend="use read_npz"))
         return array
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+def read_npz(
+    path: str | os.PathLike[str], *, mapped: bool = False
+) -> dict[str, NDArray[Any]]:
     """Read all arrays in an archive that `numpy.savez` wrote.
 
     Parameters
     ----------
     path : path-like
         The file. Arrays of Python objects are refused, for they would have to be unpickled.
+    mapped : bool
+        True leaves arrays in the file, as `read_npy` does; those that `numpy.savez_compressed`
+        wrote are read.
 
     Returns
     -------
@@ -91,7 +102,53 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     with _opened(Path(path)) as archive:
         if isinstance(archive, np.ndarray):
             raise DataError(message(f"{path} holds one array, not many", mend="use read_npy"))
+        if mapped:
+            return {name: _member(Path(path), archive, name) for name in archive.files}
         return {name: archive[name] for name in archive.files}
+
+
+def _mapped_file(path: Path) -> NDArray[Any]:
+    try:
+        with path.open("rb") as file:
+            return _mapped(path, file, 0)
+    except DataError:
+        raise
+    except _DAMAGE as error:
+        raise _damaged(path, error) from error
+
+
+def _member(path: Path, archive: Any, name: str) -> NDArray[Any]:
+    """Return an array of an archive where it lies, or read it where it is compressed."""
+    key = name if name in archive.zip.namelist() else f"{name}.npy"
+    entry = archive.zip.getinfo(key)
+    if entry.compress_type != zipfile.ZIP_STORED:
+        found: NDArray[Any] = archive[name]
+        return found
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        header = file.read(30)
+        # The lengths of the name and of what follows it, in this entry's own header.
+        lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+        return _mapped(path, file, entry.header_offset + 30 + lengths)
+
+
+def _mapped(path: Path, file: Any, start: int) -> NDArray[Any]:
+    """Return the array whose header begins at a place of a file, read-only, where it lies."""
+    file.seek(start)
+    if file.read(2) == b"PK":
+        raise DataError(message(f"{path} is an archive of arrays", mend="use read_npz"))
+    file.seek(start)
+    version = np.lib.format.read_magic(file)
+    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    shape, fortran, dtype = read[version[0]](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    found: NDArray[Any] = np.memmap(
+        path, dtype, "r", file.tell(), shape, "F" if fortran else "C"
+    )
+    return found
 
 
 @contextlib.contextmanager

@@ -18,7 +18,9 @@ class Batches:
     """An iterable of batches; each iteration is an epoch, with an order of its own.
 
     Made by `batches`. The arrays of a batch belong to the caller for as long as he keeps them:
-    memory is used again only when nothing refers to it any more.
+    memory is used again only when nothing refers to it any more. `Function.run` brings all rows to
+    its device once, where they fit, and gathers the batches there: rows that are changed in place
+    afterwards want a new `Batches`.
 
     Attributes
     ----------
@@ -53,8 +55,15 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], ...]]:
         """Begin the next epoch."""
+        order = self.begin()
+        return self._in_order() if order is None else self._shuffled(order)
+
+    def begin(self) -> NDArray[np.int64] | None:
+        """Begin the next epoch; return the order of its rows, None where they are not shuffled."""
         epoch, self.epoch = self.epoch, self.epoch + 1
-        return self._shuffled(epoch) if self.shuffle else self._in_order()
+        if not self.shuffle:
+            return None
+        return np.random.default_rng((self.seed, epoch)).permutation(len(self.arrays[0]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the buffers behind in a pickle or a copy: they hold nothing."""
@@ -73,9 +82,8 @@ class Batches:
                 view.flags.writeable = False
             yield batch
 
-    def _shuffled(self, epoch: int) -> Iterator[tuple[NDArray[Any], ...]]:
+    def _shuffled(self, order: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], ...]]:
         """Yield rows gathered into memory that nobody uses."""
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.arrays[0]))
         for index in range(len(self)):
             rows = order[index * self.size : (index + 1) * self.size]
             batch = tuple(

@@ -51,7 +51,7 @@ def read_csv(
     *,
     delimiter: str = ",",
     header: bool | Literal["auto"] = "auto",
-    categorical: Iterable[int | str] = (),
+    categorical: Iterable[int | str] | Literal["auto"] = (),
     missing: Collection[str] = MISSING,
     dtype: DTypeLike = np.float32,
 ) -> Table:
@@ -66,9 +66,10 @@ def read_csv(
     header : bool or "auto"
         Whether the first line holds names. "auto" takes it for names if one of its cells,
         categorical columns aside, is neither a number nor one of `missing`.
-    categorical : iterable of int or str
+    categorical : iterable of int or str, or "auto"
         The columns, by index or by name, whose cells are names. Each name becomes its index among
-        the column's sorted names.
+        the column's sorted names. "auto" takes those in which no cell is a number; the first line
+        is that of names then, unless `header` says otherwise, if a cell above a number is none.
     missing : collection of str
         The cells that stand for a missing value, which becomes NaN.
     dtype : dtype
@@ -108,6 +109,10 @@ def read_csv(
             )
         )
     rows, lines = _rows(path, delimiter)
+    if categorical == "auto":
+        if header == "auto":
+            header = _is_header(rows, missing)
+        categorical = _names(rows[1:] if header else rows, missing)
     named = tuple(categorical)
     skip = {key for key in named if isinstance(key, int)}
     if header == "auto":
@@ -134,6 +139,25 @@ def read_csv(
         else:
             values[:, index] = _numbers(cells, lines, columns[index], missing, path)
     return Table(values, columns, categories)
+
+
+def _is_header(rows: Sequence[Sequence[str]], missing: Collection[str]) -> bool:
+    """Return whether the first line is no row: it has a name above a number."""
+    numbers = [any(_number(row[i]) is not None for row in rows[1:]) for i in range(len(rows[0]))]
+    return any(
+        below and cell not in missing and _number(cell) is None
+        for cell, below in zip(rows[0], numbers, strict=True)
+    )
+
+
+def _names(rows: Sequence[Sequence[str]], missing: Collection[str]) -> list[int]:
+    """Return the columns that hold names: a cell that is not missing, and none is a number."""
+    found = []
+    for index in range(len(rows[0]) if rows else 0):
+        cells = [row[index] for row in rows if row[index] not in missing]
+        if cells and all(_number(cell) is None for cell in cells):
+            found.append(index)
+    return found
 
 
 def write_csv(

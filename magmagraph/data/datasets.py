@@ -126,15 +126,18 @@ def mnist(*, timeout: float = 5.0, substitute: bool = True) -> Dataset:
     return _read_mnist(folder, f"MNIST from {folder}")
 
 
+def given_folders() -> list[Path]:
+    """Return the folder of data that the environment names, where it names one."""
+    given = os.environ.get("MAGMAGRAPH_DATA")
+    return [Path(given).expanduser()] if given else []
+
+
 def _given_folder() -> Path | None:
     """Return the folder of MNIST that the environment names, if it holds all four files."""
-    given = os.environ.get("MAGMAGRAPH_DATA")
-    if not given:
-        return None
-    base = Path(given).expanduser()
-    for folder in (base / "mnist", base):
-        if all(_existing(folder, file.name) is not None for file in MNIST_FILES):
-            return folder
+    for base in given_folders():
+        for folder in (base / "mnist", base):
+            if all(_existing(folder, file.name) is not None for file in MNIST_FILES):
+                return folder
     return None
 
 
@@ -204,18 +207,19 @@ def _dataset(
     source: str,
 ) -> Dataset:
     """Make rows of numbers from 0 to 1 of images with values from 0 to `largest`."""
-
-    def rows(images: NDArray[Any]) -> NDArray[np.float32]:
-        flat = images.reshape(len(images), -1).astype(np.float32)
-        flat /= np.float32(largest)
-        return flat
-
     return Dataset(
-        rows(x_train),
+        scaled_rows(x_train, largest),
         y_train.astype(np.int32),
-        rows(x_test),
+        scaled_rows(x_test, largest),
         y_test.astype(np.int32),
         10,
         tuple(image_shape),
         source,
     )
+
+
+def scaled_rows(images: NDArray[Any], largest: int) -> NDArray[np.float32]:
+    """Return images as rows, with values from 0 to `largest` scaled to those from 0 to 1."""
+    flat = images.reshape(len(images), -1).astype(np.float32)
+    flat /= np.float32(largest)
+    return flat

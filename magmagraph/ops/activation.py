@@ -12,11 +12,12 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent
+from . import onnx_rules
 from .arrange import reshape
 from .comparison import greater, greater_equal, less, where
 from .convert import as_node, cast
 from .elementwise import absolute
-from .family import POSITIVE, REAL, floating, like_number, unary
+from .family import POSITIVE, REAL, floating, like_float, like_number, unary
 from .math import exp, expm1, hypot, log, log1p, tanh
 from .pieces import split
 from .special import erfc
@@ -47,6 +48,7 @@ sigmoid, SIGMOID = unary(
         Sample((_EXTREME,), gradient=(), reason="differences of constants"),
     ],
     reference=lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),
+    onnx="Sigmoid",
 )
 
 
@@ -70,6 +72,7 @@ softplus, SOFTPLUS = unary(
         Sample((_EXTREME,), gradient=(), reason="differences of large numbers"),
     ],
     reference=lambda x: np.logaddexp(x, 0.0),
+    onnx="Softplus",
 )
 
 relu, RELU = unary(
@@ -83,11 +86,14 @@ relu, RELU = unary(
     notes="The gradient at 0 is 0. NaN stays NaN.",
     evaluate=lambda xp, x: xp.maximum(x, x.dtype.type(0)),
     scalar="a <= 0 ? (T)0 : a",
-    gradient=lambda node, cotangent: (where(greater(node.inputs[0], 0), cotangent, 0),),
+    # Of its own value, which later operations need anyway: the operand need not be kept.
+    gradient=lambda node, cotangent: (where(greater(node, 0), cotangent, 0),),
     rule=like_number,
     operand=as_node,
     samples=lambda: [Sample((REAL,)), Sample((np.array([-3, 0, 4], dtype=np.int32),))],
     numerics="exact",
+    epilogue="relu",
+    onnx="Relu",
 )
 
 
@@ -197,11 +203,38 @@ def gelu(x: Any, approximate: bool = False) -> Node:
     array([-0.1588,  1.9546], dtype=float32)
     """
     node = floating(x)
-    half = node * 0.5
-    if not approximate:
-        return half * erfc(node * -math.sqrt(0.5))
-    cubic = node + node * node * node * 0.044715
-    return half * (1.0 + tanh(cubic * math.sqrt(2.0 / math.pi)))
+    if approximate:
+        return GELU_TANH(node)
+    return node * 0.5 * erfc(node * -math.sqrt(0.5))
+
+
+_CUBIC, _STEEP = 0.044715, math.sqrt(2.0 / math.pi)
+
+
+def _gelu_tanh(xp: Any, x: Any) -> Any:
+    bent = xp.tanh((x + x * x * x * x.dtype.type(_CUBIC)) * x.dtype.type(_STEEP))
+    return x * x.dtype.type(0.5) * (x.dtype.type(1) + bent)
+
+
+def _gelu_tanh_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    x = node.inputs[0]
+    square = x * x
+    bent = tanh((x + square * x * _CUBIC) * _STEEP)
+    slope = (1.0 - bent * bent) * (1.0 + square * (3.0 * _CUBIC)) * _STEEP
+    return (cotangent * (0.5 * (1.0 + bent) + x * 0.5 * slope),)
+
+
+GELU_TANH = Op(
+    name="gelu_tanh",
+    kind=Kind.ELEMENTWISE,
+    doc="The Gaussian error linear unit in the form with tanh.",
+    rule=like_float,
+    evaluate=_gelu_tanh,
+    scalar=f"a * (T)0.5 * (1 + $tanh((a + a * a * a * (T){_CUBIC}) * (T){_STEEP!r}))",
+    gradient=_gelu_tanh_gradient,
+    epilogue="gelu",
+    onnx=onnx_rules.with_attributes("Gelu", approximate="tanh"),
+)
 
 
 def silu(x: Any) -> Node:
@@ -627,6 +660,7 @@ SQUAREPLUS = Composite(
 
 RECORDS: tuple[Op | Composite, ...] = (
     SIGMOID,
+    GELU_TANH,
     GLU,
     PRELU,
     SQUAREPLUS,

@@ -13,6 +13,7 @@ from ..errors import ShapeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
+from . import onnx_rules
 from .axes import CUBE, MATRIX, axes_of, shown
 from .convert import as_node
 
@@ -134,6 +135,7 @@ RESHAPE = Op(
     reference=lambda x, shape: np.reshape(x, shape),
     numerics="exact",
     alias=True,
+    onnx=onnx_rules.reshaped,
 )
 
 
@@ -353,6 +355,7 @@ TRANSPOSE = Op(
     ],
     reference=lambda x, axes=None: np.transpose(x, axes),
     numerics="exact",
+    onnx=onnx_rules.transposed,
 )
 
 

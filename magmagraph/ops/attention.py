@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from .. import dims
-from ..dtypes import is_integer
+from ..dtypes import accumulation_dtype, is_integer
 from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
-from . import attention_rows
+from . import attention_rows, onnx_rules
 from .arrange import reshape, swapaxes
 from .comparison import equal, where
 from .contraction import matmul
@@ -37,6 +37,7 @@ from .rounding import isfinite
 __all__ = ["scaled_dot_product_attention"]
 _ALGORITHMS = ("auto", "full", "rows")
 _LARGEST_FULL = 2**20  # scores of a head; above, "auto" takes them by rows
+_LARGEST_HALF = 2**16  # of 16-bit floats, for which devices have kernels
 
 
 # The composed form. Queries are scaled and have an axis of groups: the heads that share keys.
@@ -93,7 +94,8 @@ def _rows_type(
     call: Call, q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: int
 ) -> tuple[Type, ...]:
     _lead_and_mask(call, q, k, v, mask)
-    return Type(q.dtype, (*q.shape[:-1], v.shape[-1])), Type(q.dtype, q.shape[:-1])
+    logarithms = Type(accumulation_dtype(q.dtype), q.shape[:-1])
+    return Type(q.dtype, (*q.shape[:-1], v.shape[-1])), logarithms
 
 
 def _rows_gradient(node: Node, cotangent: Any) -> tuple[Node | None, ...]:
@@ -102,10 +104,8 @@ def _rows_gradient(node: Node, cotangent: Any) -> tuple[Node | None, ...]:
     out, lse = ITEM(node, index=0), ITEM(node, index=1)
     if to_out is None:
         to_out = multiply(out, 0.0)
-    delta = sum(multiply(to_out, out), -1)
-    if to_lse is not None:
-        delta = subtract(delta, to_lse)
-    made = ROWS_GRADIENT(q, k, v, lse, delta, to_out, *mask, **node.attrs)
+    assert to_lse is None  # only gradients read it, and second ones are the composed form's
+    made = ROWS_GRADIENT(q, k, v, lse, out, to_out, *mask, **node.attrs)
     parts = [ITEM(made, index=i) for i in range(len(made.type))]
     return (*parts, *([None] if len(parts) < len(node.inputs) else []))
 
@@ -115,6 +115,12 @@ def _flops(products: int) -> Any:
         return products * dims.size(q.shape[:-1]) * k.shape[-2] * (k.shape[-1] + v.shape[-1])
 
     return flops
+
+
+def _kernel(node: Node) -> str:
+    """Name the family of kernels: there are some of 16-bit operands that every query may see."""
+    masked = len(node.inputs) not in (3, 6)
+    return "attention" if node.inputs[0].dtype.itemsize == 2 and not masked else ""
 
 
 ROWS = Op(
@@ -127,13 +133,22 @@ ROWS = Op(
     workspace=attention_rows.forward_bytes,
     gradient=_rows_gradient,
     flops=_flops(2),
+    factors=(0, 1, 2),
     numerics="reassoc",
     batching="leading",
+    kernel=_kernel,
+    onnx=onnx_rules.rewritten(lambda node: (_written(node),)),
 )
 
 
+def _written(node: Node) -> Node:
+    """Return the attention in the composed form; its logarithms have none."""
+    q, k, v, *mask = node.inputs
+    return _composed(q, k, v, mask[0] if mask else None, node.attrs["causal"])
+
+
 def _rows_gradient_type(
-    call: Call, q: Type, k: Type, v: Type, lse: Type, delta: Type, cotangent: Type, *mask: Type,
+    call: Call, q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
     causal: bool, block: int,
 ) -> tuple[Type, ...]:  # fmt: skip
     return (q, k, v, *(m for m in mask if m.dtype != BOOL))
@@ -142,7 +157,7 @@ def _rows_gradient_type(
 def _rows_second(node: Node, cotangents: Any) -> tuple[Node | None, ...]:
     """Differentiate the composed form twice: its gradient is what this node holds.
 
-    That counts also what goes through `lse` and `delta`, which therefore get none themselves.
+    That counts also what goes through `lse` and `out`, which therefore get none themselves.
     """
     from ..autodiff import sweep
 
@@ -173,8 +188,10 @@ ROWS_GRADIENT = Op(
     workspace=attention_rows.backward_bytes,
     gradient=_rows_second,
     flops=_flops(5),
+    factors=(0, 1, 2, 4, 5),
     numerics="reassoc",
     batching="leading",
+    kernel=_kernel,
 )
 
 
@@ -222,16 +239,17 @@ def scaled_dot_product_attention(
         "full" computes all scores at once. "rows" never holds more than a block of them: memory
         beside the operands grows with the lengths, not with their product. It computes the scores
         again for the gradient; a second derivative goes through the full form. "auto" takes rows
-        where a head has more than 2**20 scores, as far as extents are known when the graph is
-        built, and there is no dropout.
+        where a head has more than 2**20 scores (2**16 of 16-bit floats), as far as extents are
+        known when the graph is built, and there is no dropout.
     block
         Of "rows": the most queries, and keys, that are taken at once.
 
     Returns
     -------
     Node
-        Of shape ``(..., heads, length, width)``. 16-bit floats are computed in float32. A query
-        that may see no key gets zeros, and no gradient.
+        Of shape ``(..., heads, length, width)``. 16-bit floats are computed in float32; by rows,
+        queries are rounded again when they are scaled. A query that may see no key gets zeros, and
+        no gradient.
 
     Raises
     ------
@@ -265,17 +283,19 @@ def scaled_dot_product_attention(
     if flat:
         given = tuple(reshape(x, (1, *x.shape)) if x.ndim == 2 else x for x in given)
     groups = _check_heads(call, given)
-    wide = [cast(x, np.float32) if x.dtype.itemsize < 4 else x for x in given]
-    q, k, v = wide
+    half = given[0].dtype.itemsize < 4
+    q, k, v = (cast(x, np.float32) if half else x for x in given)
     heads, length = q.shape[-3], q.shape[-2]
     held = _mask(call, mask, (*q.shape[:-1], k.shape[-2]), groups, q.dtype)
     q = multiply(q, _scale(scale, q))
-    q = reshape(q, (*q.shape[:-3], k.shape[-3], groups, length, q.shape[-1]))
     idle = isinstance(dropout, (int, float)) and dropout == 0
     if algorithm == "auto":
         count = length * k.shape[-2]
-        large = isinstance(count, int) and count > _LARGEST_FULL
+        large = isinstance(count, int) and count > (_LARGEST_HALF if half else _LARGEST_FULL)
         algorithm = "rows" if large and idle else "full"
+    if algorithm == "rows" and half and held is None:
+        q, k, v = cast(q, given[0].dtype), given[1], given[2]  # devices have kernels of 16 bits
+    q = reshape(q, (*q.shape[:-3], k.shape[-3], groups, length, q.shape[-1]))
     if algorithm == "rows":
         if not idle:
             raise call.shape_error(

@@ -39,7 +39,7 @@ def forward_bytes(q: Type, k: Type, v: Type, *mask: Type, causal: bool, block: i
 
 
 def backward_bytes(
-    q: Type, k: Type, v: Type, lse: Type, delta: Type, cotangent: Type, *mask: Type,
+    q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
     causal: bool, block: int,
 ) -> Extent:  # fmt: skip
     """Return the scratch of the backward half: two blocks, and one of each operand's gradient."""
@@ -122,11 +122,24 @@ def _finite_top(xp: Any, top: Any) -> Any:
     return xp.where(xp.isfinite(top), top, top.dtype.type(0))
 
 
+def _widely(
+    function: Any, xp: Any, target: Sequence[Any], operands: Sequence[Any], **options: Any
+) -> None:
+    """Compute 16-bit floats in float32, and round what is written."""
+    wide = [x if x.dtype == bool else x.astype(np.float32) for x in operands]
+    with np.errstate(all="ignore"):
+        for place, made in zip(target, function(xp, *wide, **options), strict=True):
+            place[...] = made
+
+
 def forward_into(
     xp: Any, target: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, block: int,
     workspace: Any,
 ) -> None:  # fmt: skip
     """Write the attention and the logarithms of the sums of exponentials."""
+    if q.dtype.itemsize < 4:
+        _widely(forward, xp, target, (q, k, v, *mask), causal=causal, block=block)
+        return
     out, lse = target
     scratch = _Scratch(workspace)
     with np.errstate(all="ignore"):
@@ -186,10 +199,14 @@ def _add_to_mask(
 
 
 def backward_into(
-    xp: Any, target: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, cotangent: Any, *mask: Any,
+    xp: Any, target: Any, q: Any, k: Any, v: Any, lse: Any, out: Any, cotangent: Any, *mask: Any,
     causal: bool, block: int, workspace: Any,
 ) -> None:  # fmt: skip
     """Write the gradients of queries, keys, values, and of a mask that is added."""
+    if q.dtype.itemsize < 4:
+        operands = (q, k, v, lse, out, cotangent, *mask)
+        _widely(backward, xp, target, operands, causal=causal, block=block)
+        return
     to_q, to_k, to_v, *to_mask = target
     for each in target:
         each[...] = 0
@@ -210,6 +227,7 @@ def backward_into(
             key_part, value_part = to_k[place[:-1]], to_v[place[:-1]]
             for rows in made.row_blocks():
                 above = cotangent[place][rows]
+                mean = (above * out[place][rows]).sum(axis=1, keepdims=True)
                 queries = q[place][rows]
                 # Rows that see nothing have the logarithm of 0: their probabilities are 0.
                 line = lse[place][rows]
@@ -220,7 +238,7 @@ def backward_into(
                     xp.exp(chances, out=chances)
                     value_part[columns] += product(by_value, chances.T, above)
                     slope = product(slopes, above, values[columns].T)
-                    slope -= delta[place][rows][:, None]
+                    slope -= mean
                     slope *= chances
                     if to_mask:
                         _add_to_mask(to_mask[0], place, rows, columns, slope)
@@ -229,16 +247,16 @@ def backward_into(
 
 
 def backward(
-    xp: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, cotangent: Any, *mask: Any,
+    xp: Any, q: Any, k: Any, v: Any, lse: Any, out: Any, cotangent: Any, *mask: Any,
     causal: bool, block: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the gradients of queries, keys, values, and of a mask that is added."""
     operands = (q, k, v, *(m for m in mask if m.dtype != bool))
     target = tuple(xp.empty(x.shape, x.dtype) for x in operands)
-    types = [Type(x.dtype, x.shape) for x in (q, k, v, lse, delta, cotangent)]
+    types = [Type(x.dtype, x.shape) for x in (q, k, v, lse, out, cotangent)]
     workspace = xp.empty(backward_bytes(*types, causal=causal, block=block), np.uint8)
     backward_into(
-        xp, target, q, k, v, lse, delta, cotangent, *mask, causal=causal, block=block,
+        xp, target, q, k, v, lse, out, cotangent, *mask, causal=causal, block=block,
         workspace=workspace,
     )  # fmt: skip
     return target

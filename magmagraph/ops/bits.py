@@ -11,6 +11,7 @@ from ..errors import DTypeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Type
+from . import onnx_rules
 from .convert import as_node
 from .family import (
     BOOL,
@@ -56,7 +57,9 @@ def _no_floats(name: str) -> list[BadSample]:
     return [BadSample((REAL, OTHER), DTypeError, f"{name}: operand of dtype float64")]
 
 
-def _bitwise(name: str, word: str, symbol: str, result: str) -> tuple[Binary, Op]:
+def _bitwise(
+    name: str, word: str, symbol: str, result: str, operators: tuple[str, str]
+) -> tuple[Binary, Op]:
     return binary(
         name,
         f"Take the {word} of each pair of bits.",
@@ -73,6 +76,7 @@ def _bitwise(name: str, word: str, symbol: str, result: str) -> tuple[Binary, Op
         bad_samples=lambda: [*_misfits(name), *_no_floats(name)],
         commutative=True,
         numerics="exact",
+        onnx=onnx_rules.by_dtype(*operators),
     )
 
 
@@ -82,9 +86,15 @@ def _misfits(name: str) -> list[BadSample]:
     return [BadSample(tuple(x.astype(np.int32) for x in bad.inputs), bad.error, bad.text)]
 
 
-bitwise_and, BITWISE_AND = _bitwise("bitwise_and", "and", "&", "[4, 4]")
-bitwise_or, BITWISE_OR = _bitwise("bitwise_or", "or", "|", "[14,  7]")
-bitwise_xor, BITWISE_XOR = _bitwise("bitwise_xor", "exclusive or", "^", "[10,  3]")
+bitwise_and, BITWISE_AND = _bitwise(
+    "bitwise_and", "and", "&", "[4, 4]", ("And", "BitwiseAnd")
+)
+bitwise_or, BITWISE_OR = _bitwise(
+    "bitwise_or", "or", "|", "[14,  7]", ("Or", "BitwiseOr")
+)
+bitwise_xor, BITWISE_XOR = _bitwise(
+    "bitwise_xor", "exclusive or", "^", "[10,  3]", ("Xor", "BitwiseXor")
+)
 
 bitwise_not, BITWISE_NOT = unary(
     "bitwise_not",
@@ -101,6 +111,7 @@ bitwise_not, BITWISE_NOT = unary(
     operand=as_node,
     samples=lambda: [Sample((WHOLE,)), Sample((FLAGS,))],
     numerics="exact",
+    onnx=onnx_rules.by_dtype("Not", "BitwiseNot"),
 )
 
 _SHIFT_NOTES = "Shifts by the dtype's number of bits or more move every bit out."

@@ -11,6 +11,7 @@ from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..op import REAL as FLOATS
 from ..types import Type
+from . import onnx_rules
 from .convert import as_node
 from .family import (
     BOOL,
@@ -38,7 +39,9 @@ _TIES = (np.array([[1.0, 2.0, np.nan], [0.0, 3.0, -1.0]]), np.array([1.0, 2.5, n
 # Comparisons.
 
 
-def _comparison(name: str, summary: str, result: str, symbol: str) -> tuple[Binary, Op]:
+def _comparison(
+    name: str, summary: str, result: str, symbol: str, onnx: Any
+) -> tuple[Binary, Op]:
     return binary(
         name,
         summary,
@@ -60,29 +63,39 @@ def _comparison(name: str, summary: str, result: str, symbol: str) -> tuple[Bina
         commutative=symbol in ("==", "!="),
         numerics="exact",
         dtypes=INEXACT if symbol in ("==", "!=") else FLOATS,  # complex numbers have no order
+        onnx=onnx,
     )
 
 
 equal, EQUAL = _comparison(
-    "equal", "Tell where two values are equal.", "[False,  True, False]", "=="
+    "equal", "Tell where two values are equal.", "[False,  True, False]", "==",
+    onnx="Equal",
 )
 not_equal, NOT_EQUAL = _comparison(
-    "not_equal", "Tell where two values differ.", "[ True, False,  True]", "!="
+    "not_equal", "Tell where two values differ.", "[ True, False,  True]", "!=",
+    onnx=onnx_rules.negation_of("Equal"),
 )
 less, LESS = _comparison(
-    "less", "Tell where the first value is smaller.", "[ True, False, False]", "<"
+    "less", "Tell where the first value is smaller.", "[ True, False, False]", "<",
+    onnx=onnx_rules.ordering("Less"),
 )
 less_equal, LESS_EQUAL = _comparison(
-    "less_equal", "Tell where the first value is at most the second.", "[ True,  True, False]", "<="
+    "less_equal",
+    "Tell where the first value is at most the second.",
+    "[ True,  True, False]",
+    "<=",
+    onnx=onnx_rules.ordering("LessOrEqual"),
 )
 greater, GREATER = _comparison(
-    "greater", "Tell where the first value is larger.", "[False, False,  True]", ">"
+    "greater", "Tell where the first value is larger.", "[False, False,  True]", ">",
+    onnx=onnx_rules.ordering("Greater"),
 )
 greater_equal, GREATER_EQUAL = _comparison(
     "greater_equal",
     "Tell where the first value is at least the second.",
     "[False,  True,  True]",
     ">=",
+    onnx=onnx_rules.ordering("GreaterOrEqual"),
 )
 
 
@@ -123,6 +136,7 @@ maximum, MAXIMUM = binary(
     ],
     commutative=True,
     numerics="exact",
+    onnx="Max",
 )
 
 minimum, MINIMUM = binary(
@@ -145,6 +159,7 @@ minimum, MINIMUM = binary(
     ],
     commutative=True,
     numerics="exact",
+    onnx="Min",
 )
 
 
@@ -277,6 +292,7 @@ WHERE = Op(
     ],
     reference=np.where,
     numerics="exact",
+    onnx="Where",
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

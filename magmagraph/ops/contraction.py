@@ -195,6 +195,7 @@ MATMUL = Op(
     numerics="reassoc",
     flops=_matmul_flops,
     precision="allow",
+    onnx="MatMul",
 )
 
 

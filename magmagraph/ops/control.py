@@ -9,6 +9,7 @@ import numpy as np
 from ..graph import Node
 from ..op import INEXACT, Call, Kind, Op, Sample
 from ..types import Type
+from . import onnx_rules
 from .convert import as_node
 
 
@@ -30,7 +31,8 @@ ITEM = Op(
     doc="One of the results of an operation that has several.",
     rule=_item_type,
     evaluate=lambda xp, x, *, index: x[index],
-    gradient=lambda node, cotangent: (cotangent,),  # the sweep puts it among its siblings
+    gradient=lambda node, cotangent: (cotangent,),  # the sweep puts it among its siblings,
+    onnx=onnx_rules.item,
 )
 
 
@@ -62,6 +64,7 @@ STOP_GRADIENT = Op(
         Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")
     ],
     reference=lambda x: x,
+    onnx=onnx_rules.first,
 )
 
 MARKER = Op(
@@ -73,6 +76,18 @@ MARKER = Op(
     alias=True,
     gradient=lambda node, cotangent: (cotangent,),
     batching="identity",
+    onnx=onnx_rules.first,
 )
+
+# Roles of markers around updates: the state of loss scaling, which the precision pass renews, and
+# updates that land at every call.
+SCALE, STEPS, SKIPPED = STATE = ("loss scale", "finite steps", "skipped steps")
+ALWAYS = "always"
+
+
+def is_scaling_state(value: Node) -> bool:
+    """Return whether an update's value stands for state of loss scaling."""
+    return value.op is MARKER and value.attrs["role"] in STATE
+
 
 RECORDS = (ITEM, STOP_GRADIENT, MARKER)

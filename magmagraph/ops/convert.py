@@ -22,6 +22,7 @@ from ..errors import DTypeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ..types import Type
+from . import onnx_rules
 from .leaf import constant
 
 _SCALARS = (bool, int, float, complex)
@@ -100,6 +101,7 @@ CAST = Op(
         )
     ],
     reference=lambda x, dtype: np.asarray(x).astype(dtype),
+    onnx=onnx_rules.cast,
 )
 
 

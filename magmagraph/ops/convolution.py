@@ -8,6 +8,7 @@ any order, and run by the same algorithm.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..graph import Node
 from ..op import Call, Kind, Op
 from ..types import Extent, Shape, Type
 from . import convolution_expressions as expressions
+from . import onnx_rules
 from .batching_convolution import VALUES, WEIGHTS, map_convolution
 from .convolution_shapes import (
     axes_between,
@@ -26,19 +28,37 @@ from .convolution_shapes import (
     split,
 )
 from .family import like_float, one_dtype
+from .rounded import operand
 
 # Weights.
 
 
-def split_weight(shape: Shape, last: bool) -> tuple[Extent, Extent, Shape]:
-    """Return results, channels of a group and window of the weights' shape."""
-    if last:
-        return shape[-1], shape[-2], shape[:-2]
-    return shape[0], shape[1], shape[2:]
+def split_weight(
+    shape: Shape, last: bool, outs_first: bool = False
+) -> tuple[Extent, Extent, Shape]:
+    """Return results, channels of a group and window of the weights' shape.
+
+    With channels last, weights are ``(*window, channels, results)``, or, where a pass has put
+    results first, ``(results, *window, channels)``.
+    """
+    if not last:
+        return shape[0], shape[1], shape[2:]
+    if outs_first:
+        return shape[0], shape[-1], shape[1:-1]
+    return shape[-1], shape[-2], shape[:-2]
 
 
-def _join_weight(outs: Extent, ins: Extent, window: Shape, last: bool) -> Shape:
-    return (*window, ins, outs) if last else (outs, ins, *window)
+def _join_weight(
+    outs: Extent, ins: Extent, window: Shape, last: bool, outs_first: bool = False
+) -> Shape:
+    if not last:
+        return (outs, ins, *window)
+    return (outs, *window, ins) if outs_first else (*window, ins, outs)
+
+
+def puts_outs_first(attrs: Mapping[str, Any]) -> bool:
+    """Return whether weights of channels last have their results first."""
+    return bool(attrs.get("outs_first", False))
 
 
 def groups_of(call: Call, channels: Extent, groups: int, what: str) -> Extent:
@@ -72,7 +92,7 @@ def _forward_type(call: Call, x: Type, w: Type, **attrs: Any) -> Type:
     _check(call, (x, w), attrs)
     last, groups = attrs["channels_last"], attrs["groups"]
     batch, channels, _ = split(x.shape, last)
-    outs, ins, _ = split_weight(w.shape, last)
+    outs, ins, _ = split_weight(w.shape, last, puts_outs_first(attrs))
     groups_of(call, outs, groups, "results")
     share = groups_of(call, channels, groups, "channels")
     call.unify(share, ins, "channels of a group and of the weights")
@@ -83,7 +103,7 @@ def _input_type(call: Call, g: Type, w: Type, **attrs: Any) -> Type:
     _check(call, (g, w), attrs)
     last, groups = attrs["channels_last"], attrs["groups"]
     batch, channels, _ = split(g.shape, last)
-    outs, ins, _ = split_weight(w.shape, last)
+    outs, ins, _ = split_weight(w.shape, last, puts_outs_first(attrs))
     groups_of(call, outs, groups, "results")
     call.unify(channels, outs, "results and those of the weights")
     return Type(g.dtype, join(batch, ins * groups, attrs["extents"], last))
@@ -97,7 +117,7 @@ def _weight_type(call: Call, x: Type, g: Type, **attrs: Any) -> Type:
     call.unify(batch, others, "batches")
     groups_of(call, outs, groups, "results")
     share = groups_of(call, channels, groups, "channels")
-    return Type(x.dtype, _join_weight(outs, share, attrs["extents"], last))
+    return Type(x.dtype, _join_weight(outs, share, attrs["extents"], last, puts_outs_first(attrs)))
 
 
 # Array expressions: with channels first, whatever the layout.
@@ -107,8 +127,12 @@ def _first(xp: Any, x: Any, last: bool) -> Any:
     return xp.moveaxis(x, -1, 1) if last else x
 
 
-def _weight_first(xp: Any, w: Any, last: bool) -> Any:
-    return w.transpose(w.ndim - 1, w.ndim - 2, *range(w.ndim - 2)) if last else w
+def _weight_first(xp: Any, w: Any, attrs: dict[str, Any]) -> Any:
+    if not attrs["channels_last"]:
+        return w
+    if puts_outs_first(attrs):
+        return xp.moveaxis(w, -1, 1)
+    return w.transpose(w.ndim - 1, w.ndim - 2, *range(w.ndim - 2))
 
 
 def _axes(inputs: Any, window: Any, windows: Any, attrs: dict[str, Any]) -> Any:
@@ -119,7 +143,7 @@ def _axes(inputs: Any, window: Any, windows: Any, attrs: dict[str, Any]) -> Any:
 
 def _forward(xp: Any, x: Any, w: Any, **attrs: Any) -> Any:
     last = attrs["channels_last"]
-    x, w = _first(xp, x, last), _weight_first(xp, w, last)
+    x, w = _first(xp, x, last), _weight_first(xp, w, attrs)
     axes = _axes(x.shape[2:], w.shape[2:], attrs["extents"], attrs)
     made = expressions.forward(xp, x, w, axes, attrs["groups"], attrs["algorithm"])
     return xp.moveaxis(made, 1, -1) if last else made
@@ -127,7 +151,7 @@ def _forward(xp: Any, x: Any, w: Any, **attrs: Any) -> Any:
 
 def _input(xp: Any, g: Any, w: Any, **attrs: Any) -> Any:
     last = attrs["channels_last"]
-    g, w = _first(xp, g, last), _weight_first(xp, w, last)
+    g, w = _first(xp, g, last), _weight_first(xp, w, attrs)
     axes = _axes(attrs["extents"], w.shape[2:], g.shape[2:], attrs)
     made = expressions.to_input(xp, g, w, axes, attrs["groups"], attrs["algorithm"])
     return xp.moveaxis(made, 1, -1) if last else made
@@ -138,7 +162,21 @@ def _weight(xp: Any, x: Any, g: Any, **attrs: Any) -> Any:
     x, g = _first(xp, x, last), _first(xp, g, last)
     axes = _axes(x.shape[2:], attrs["extents"], g.shape[2:], attrs)
     made = expressions.to_weight(xp, x, g, axes, attrs["groups"], attrs["algorithm"])
-    return made.transpose(*range(2, made.ndim), 1, 0) if last else made
+    if not last:
+        return made
+    if puts_outs_first(attrs):
+        return xp.moveaxis(made, 1, -1)
+    return made.transpose(*range(2, made.ndim), 1, 0)
+
+
+def _rounded(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an array expression of two factors that rounds them as ``compute`` asks."""
+
+    def rounded(xp: Any, left: Any, right: Any, compute: str = "", **attrs: Any) -> Any:
+        left, right = operand(xp, left, compute), operand(xp, right, compute)
+        return evaluate(xp, left, right, **attrs)
+
+    return rounded
 
 
 # Derivatives.
@@ -152,8 +190,8 @@ def _spatial(node: Node, last: bool) -> Shape:
     return split(node.shape, last)[2]
 
 
-def _window(node: Node, last: bool) -> Shape:
-    return split_weight(node.shape, last)[2]
+def _window(node: Node, attrs: Mapping[str, Any]) -> Shape:
+    return split_weight(node.shape, attrs["channels_last"], puts_outs_first(attrs))[2]
 
 
 def _forward_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
@@ -161,7 +199,7 @@ def _forward_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     last = node.attrs["channels_last"]
     return (
         CONVOLUTION_INPUT(cotangent, w, **_changed(node, _spatial(x, last))),
-        CONVOLUTION_WEIGHT(x, cotangent, **_changed(node, _window(w, last))),
+        CONVOLUTION_WEIGHT(x, cotangent, **_changed(node, _window(w, node.attrs))),
     )
 
 
@@ -170,7 +208,7 @@ def _input_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     last = node.attrs["channels_last"]
     return (
         CONVOLUTION(cotangent, w, **_changed(node, _spatial(g, last))),
-        CONVOLUTION_WEIGHT(cotangent, g, **_changed(node, _window(w, last))),
+        CONVOLUTION_WEIGHT(cotangent, g, **_changed(node, _window(w, node.attrs))),
     )
 
 
@@ -221,6 +259,8 @@ _record = partial(
     kind=Kind.CONVOLUTION,
     numerics="reassoc",
     precision="allow",
+    mixed=("compute",),
+    factors=(0, 1),
     kernel=_kernel,
     scratch=_scratch,
     algorithms=_algorithms,
@@ -230,25 +270,27 @@ CONVOLUTION = _record(
     name="convolution",
     doc="Windows of the input times weights, summed.",
     rule=_forward_type,
-    evaluate=_forward,
+    evaluate=_rounded(_forward),
     gradient=_forward_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
     flops=_forward_flops,
+    onnx=onnx_rules.convolved,
 )
 CONVOLUTION_INPUT = _record(
     name="convolution_input",
     doc="The transpose of a convolution with respect to its input.",
     rule=_input_type,
-    evaluate=_input,
+    evaluate=_rounded(_input),
     gradient=_input_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
     flops=_input_flops,
+    onnx=onnx_rules.convolved_back,
 )
 CONVOLUTION_WEIGHT = _record(
     name="convolution_weight",
     doc="The transpose of a convolution with respect to its weights.",
     rule=_weight_type,
-    evaluate=_weight,
+    evaluate=_rounded(_weight),
     gradient=_weight_gradient,
     batching=partial(map_convolution, (VALUES, VALUES, WEIGHTS)),
     flops=_weight_flops,

@@ -12,7 +12,7 @@ from .. import dims
 from ..dims import Dim
 from ..graph import Node
 from ..types import Extent, Shape
-from .convolution import CONVOLUTION, CONVOLUTION_INPUT, split_weight
+from .convolution import CONVOLUTION, CONVOLUTION_INPUT, puts_outs_first, split_weight
 from .convolution_expressions import TILES
 from .convolution_shapes import split
 from .convolution_winograd import TAPS, applies
@@ -44,11 +44,11 @@ class Extents:
         ins: Extent
         if node.op is CONVOLUTION:
             _, _, self.inputs = split(left, last)
-            outs, ins, self.window = split_weight(right, last)
+            outs, ins, self.window = split_weight(right, last, puts_outs_first(attrs))
             self.windows: Shape = attrs["extents"]
         elif node.op is CONVOLUTION_INPUT:
             _, _, self.windows = split(left, last)
-            outs, ins, self.window = split_weight(right, last)
+            outs, ins, self.window = split_weight(right, last, puts_outs_first(attrs))
             self.inputs = attrs["extents"]
         else:
             _, channels, self.inputs = split(left, last)

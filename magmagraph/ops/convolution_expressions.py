@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from . import convolution_winograd as winograd
 from .convolution_shapes import Axis, taps
 
@@ -271,6 +273,11 @@ def reverse(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     )
 
 
+def _named(xp: Any, algorithm: str) -> str:
+    """Return the algorithm of an array expression where the choice was left open."""
+    return "im2col" if algorithm == "auto" and xp is not np else algorithm
+
+
 def forward(
     xp: Any, x: Any, w: Any, axes: Sequence[Axis], groups: int, algorithm: str
 ) -> Any:
@@ -279,6 +286,7 @@ def forward(
         return xp.zeros((x.shape[0], w.shape[0], *[axis.windows for axis in axes]), x.dtype)
     if algorithm in TILES:
         return winograd.forward(xp, x, w, axes, groups, TILES[algorithm])
+    algorithm = _named(xp, algorithm)
     chosen = {"im2col": im2col_forward, "fft": fft_forward}.get(algorithm, direct_forward)
     return chosen(xp, x, w, axes, groups)
 
@@ -292,6 +300,7 @@ def to_input(
     if algorithm in TILES:
         turned_axes = reverse(axes)
         return winograd.forward(xp, g, turned(w, groups), turned_axes, groups, TILES[algorithm])
+    algorithm = _named(xp, algorithm)
     chosen = {"im2col": im2col_input, "fft": fft_input}.get(algorithm, direct_input)
     return chosen(xp, g, w, axes, groups)
 
@@ -305,5 +314,6 @@ def to_weight(
         return xp.zeros((g.shape[1], x.shape[1] // groups, *window), x.dtype)
     if algorithm in TILES:
         return winograd.weight(xp, x, g, axes, groups, TILES[algorithm])
+    algorithm = _named(xp, algorithm)
     chosen = {"im2col": im2col_weight, "fft": fft_weight}.get(algorithm, direct_weight)
     return chosen(xp, x, g, axes, groups)

@@ -11,6 +11,7 @@ from ..dtypes import canonical, is_unsigned
 from ..errors import ShapeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from . import onnx_rules
 from .arrange import ravel, reshape
 from .axes import CUBE
 from .bits import logical_and, logical_not, logical_or
@@ -23,7 +24,7 @@ from .index import INT64, IOTA
 from .joining import broadcast_to, concatenate
 from .leaf import constant
 from .math import exp
-from .recurrence import LINEAR_RECURRENCE, scan_type, shifted, turned
+from .recurrence import LINEAR_RECURRENCE, by_doubling, scan_type, shifted, turned
 from .rounding import isfinite, isnan
 
 __all__ = [
@@ -48,6 +49,8 @@ def _accumulation(name: str) -> dict[str, Any]:
         scan(turned(x, axis, reverse), axis=axis, out=turned(target, axis, reverse))
 
     def evaluate(xp: Any, x: Any, *, axis: int, reverse: bool) -> Any:
+        if xp is not np and name not in ("add", "multiply"):
+            return by_doubling(getattr(xp, name), x.astype(wide(x.dtype)), axis, reverse)
         result = xp.empty(x.shape, wide(x.dtype))
         into(xp, result, x.astype(result.dtype, copy=False), axis=axis, reverse=reverse)
         return result
@@ -187,6 +190,7 @@ CUMSUM: Op = _record(
     ),
     reference=_reference(np.cumsum),
     numerics="reassoc",
+    onnx=onnx_rules.scanned("CumSum"),
 )
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from ..errors import GradientError, message
 from ..graph import Node, topological
 from ..nesting import leaves, like
-from ..op import Call, Kind, Op
+from ..op import Call, Effect, Kind, Op
 from ..rebuild import rebuild
 from ..types import Type
+from . import onnx_rules
 from .convert import as_node
 
 __all__ = ["checkpoint", "checkpoint_name", "custom_gradient"]
@@ -50,7 +51,7 @@ def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]
     replace = dict(zip(reads, fresh, strict=True))
     if value in replace:
         return (cotangent, *(None for _ in node.inputs[1:]))
-    copy, *again = rebuild([value, *saved], replace)
+    copy, *again = rebuild([value, *saved], replace, _without_updates)
     wanted = [operand for operand in fresh if is_inexact(operand.dtype)]
     found = sweep([copy], [cotangent], [("", operand) for operand in wanted], free=True)
     # What is saved is read where the copy of it would be, so that nobody computes that; from
@@ -67,6 +68,11 @@ def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]
     return (None, *(by_operand.get(operand) for operand in fresh), *(None for _ in saved))
 
 
+def _without_updates(node: Node, operands: tuple[Node, ...]) -> Node | None:
+    """Return the value alone where it carries updates, or is observed: once is enough."""
+    return operands[0] if node.op.fades or node.op.effect is Effect.ORDERED else None
+
+
 RECOMPUTE = Op(
     name="recompute",
     kind=Kind.CONTROL,
@@ -76,6 +82,7 @@ RECOMPUTE = Op(
     alias=True,
     gradient=lambda node, cotangent: (cotangent,),
     batching="identity",
+    onnx=onnx_rules.first,
 )
 
 CHECKPOINT = Op(
@@ -87,6 +94,7 @@ CHECKPOINT = Op(
     alias=True,
     gradient=_checkpoint_gradient,
     batching="identity",
+    onnx=onnx_rules.first,
 )
 
 
@@ -99,6 +107,7 @@ CHECKPOINT_NAME = Op(
     alias=True,
     gradient=lambda node, cotangent: (cotangent,),
     batching="identity",
+    onnx=onnx_rules.first,
 )
 
 
@@ -409,6 +418,7 @@ CUSTOM_GRADIENT = Op(
     alias=True,
     gradient=_custom_gradient,
     batching=_map_custom,
+    onnx=onnx_rules.first,
 )
 
 

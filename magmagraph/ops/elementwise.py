@@ -12,6 +12,7 @@ from ..errors import DTypeError, message
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Type
+from . import onnx_rules
 from .convert import as_node, cast
 from .family import (
     BOOL,
@@ -83,6 +84,8 @@ add, ADD = binary(
     ],
     commutative=True,
     dtypes=INEXACT,
+    epilogue="bias",
+    onnx=onnx_rules.by_dtype("Or", "Add"),
 )
 
 subtract, SUBTRACT = binary(
@@ -103,6 +106,7 @@ subtract, SUBTRACT = binary(
         BadSample((FLAGS, OTHER_FLAGS), DTypeError, _NO_BOOL.format("subtract")),
     ],
     dtypes=INEXACT,
+    onnx="Sub",
 )
 
 multiply, MULTIPLY = binary(
@@ -124,6 +128,7 @@ multiply, MULTIPLY = binary(
     ],
     commutative=True,
     dtypes=INEXACT,
+    onnx=onnx_rules.by_dtype("And", "Mul"),
 )
 
 
@@ -147,6 +152,7 @@ divide, DIVIDE = binary(
     operands=floating_pair,
     samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW)), Sample(_INTEGER_PAIRS)],
     dtypes=INEXACT,
+    onnx="Div",
 )
 
 floor_divide, FLOOR_DIVIDE = binary(
@@ -170,6 +176,7 @@ floor_divide, FLOOR_DIVIDE = binary(
         Sample((WHOLE, np.array([0, -1, 3], dtype=np.int32))),
     ],
     numerics="exact",
+    onnx=onnx_rules.floor_divided,
 )
 
 remainder, REMAINDER = binary(
@@ -196,6 +203,7 @@ remainder, REMAINDER = binary(
         Sample((WHOLE, np.array([0, -1, 3], dtype=np.int32))),
     ],
     numerics="exact",
+    onnx=onnx_rules.modulo,
 )
 
 
@@ -273,6 +281,7 @@ power, POWER = binary(
     ],
     reference=lambda x, y: np.power(x, y),
     dtypes=INEXACT,
+    onnx="Pow",
 )
 
 
@@ -305,6 +314,7 @@ negative, NEGATIVE = unary(
     samples=lambda: [Sample((REAL,)), Sample((WHOLE,))],
     numerics="exact",
     dtypes=INEXACT,
+    onnx="Neg",
 )
 
 
@@ -329,6 +339,7 @@ sign, SIGN = unary(
     operand=as_node,
     samples=lambda: [Sample((REAL,)), Sample((np.array([np.nan, 0.0, -0.0]),)), Sample((WHOLE,))],
     numerics="exact",
+    onnx="Sign",
 )
 
 
@@ -368,6 +379,7 @@ absolute, ABSOLUTE = unary(
     samples=lambda: [Sample((REAL,)), Sample((WHOLE,)), Sample((FLAGS,))],
     numerics="exact",
     dtypes=INEXACT,
+    onnx=onnx_rules.magnitude,
 )
 
 

@@ -216,6 +216,7 @@ def _log_sum(name: str, base: str, unit: str, example: str) -> Any:
             ),
         ],
         commutative=True,
+        precision="keep",
     )
 
 

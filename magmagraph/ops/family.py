@@ -249,6 +249,9 @@ def unary(
     operand: Callable[[Any], Node] = floating,
     numerics: str = "stable",
     dtypes: tuple[str, ...] = FLOATS,
+    precision: str = "",
+    epilogue: str = "",
+    onnx: str | Callable[..., Any] = "",
 ) -> tuple[Unary, Op]:
     """Make a function of one operand and its record.
 
@@ -260,7 +263,8 @@ def unary(
         ``__name__`` of the calling module.
     operand
         Turns the argument into a node (`floating`, or `as_node` where ints stay ints).
-    evaluate, scalar, gradient, no_gradient, samples, reference, rule, numerics, dtypes
+    evaluate, scalar, gradient, no_gradient, samples, reference, rule, numerics, dtypes, precision,
+    epilogue, onnx
         Fields of the record; see `Op`. Default samples: `REAL`; default reference: the array
         expression in float64.
     """
@@ -295,6 +299,9 @@ def unary(
         reference=reference or (lambda x: evaluate(np, x)),
         numerics=numerics,
         dtypes=dtypes,
+        precision=precision,
+        epilogue=epilogue,
+        onnx=onnx,
     )
     return function, op
 
@@ -318,6 +325,9 @@ def binary(
     commutative: bool = False,
     numerics: str = "stable",
     dtypes: tuple[str, ...] = FLOATS,
+    precision: str = "",
+    epilogue: str = "",
+    onnx: str | Callable[..., Any] = "",
 ) -> tuple[Binary, Op]:
     """Make a function of two broadcast operands and its record; see `unary`."""
     if operands is floating_pair and dtypes is INEXACT:
@@ -355,6 +365,9 @@ def binary(
         reference=reference or (lambda x, y: evaluate(np, x, y)),
         numerics=numerics,
         dtypes=dtypes,
+        precision=precision,
+        epilogue=epilogue,
+        onnx=onnx,
         commutative=commutative,
     )
     return function, op

@@ -13,6 +13,7 @@ from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
+from . import onnx_rules
 from .arrange import ravel
 from .batching_index import map_gather, map_scatter
 from .comparison import clip, less, where
@@ -191,6 +192,7 @@ TAKE = Op(
         x, indices, axis, mode="raise" if mode == "clip" else mode
     ),
     numerics="exact",
+    onnx=onnx_rules.gathered,
 )
 
 
@@ -251,6 +253,7 @@ SCATTER_ADD = Op(
     gradient=_scatter_gradient,
     batching=map_scatter,
     numerics="reassoc",
+    onnx=onnx_rules.scattered,
 )
 
 

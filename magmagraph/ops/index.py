@@ -14,6 +14,7 @@ from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
+from . import onnx_rules
 from .arrange import expand_dims
 from .comparison import equal
 from .convert import as_node, cast
@@ -48,6 +49,7 @@ IOTA = Op(
     scalar="(T)a",  # of a node without operands, a is the position along attrs["axis"]
     no_gradient="a function of positions alone",
     numerics="exact",
+    onnx=onnx_rules.positions,
 )
 
 

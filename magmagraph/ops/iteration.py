@@ -13,7 +13,7 @@ from ..errors import DivergedError, message
 from ..graph import Graph, Node
 from ..interpret import Body
 from ..op import Call, Kind, Op
-from ..rebuild import rebuild
+from ..rebuild import rebuild, unobserved
 from ..types import Type
 from .elementwise import add
 from .leaf import input
@@ -112,7 +112,7 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     points = [input("state", part.shape, part.dtype) for part in states]
     operands = [input("operand", part.shape, part.dtype) for part in reads]
     known = dict(zip([*points, *operands], [*states, *reads], strict=True))
-    made = rebuild(body.outputs, dict(zip(body.inputs, known, strict=True)))
+    made = rebuild(body.outputs, dict(zip(body.inputs, known, strict=True)), unobserved)
     weights = [input("weight", part.shape, part.dtype) for part in states]
     targets = [("", leaf) for leaf in [*points, *operands] if is_inexact(leaf.dtype)]
     found = dict(zip([leaf for _, leaf in targets], sweep(made, weights, targets), strict=True))

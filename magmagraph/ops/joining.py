@@ -12,6 +12,7 @@ from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
+from . import onnx_rules
 from .arrange import expand_dims, ravel
 from .axes import MATRIX, shown
 from .batching import lifted
@@ -96,6 +97,7 @@ BROADCAST_TO = Op(
     ],
     reference=lambda x, shape: np.broadcast_to(x, shape),
     numerics="exact",
+    onnx=onnx_rules.broadcast,
 )
 
 
@@ -196,6 +198,7 @@ CONCATENATE = Op(
     into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
     gradient=_concatenate_gradient,
     batching="axes",
+    kernel="join",
     function=concatenate,
     samples=lambda: [
         Sample(([MATRIX, MATRIX[:1]],)),
@@ -211,6 +214,7 @@ CONCATENATE = Op(
     ],
     reference=lambda arrays, axis=0: np.concatenate(arrays, axis),
     numerics="exact",
+    onnx=onnx_rules.joined,
 )
 
 

@@ -123,6 +123,7 @@ DET = Op(
     numerics="reassoc",
     flops=_lu_work,
     precision="keep",
+    onnx="Det",
 )
 
 

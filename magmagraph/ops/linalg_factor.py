@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -184,16 +185,26 @@ def _lu_type(call: Call, a: Type) -> tuple[Type, Type]:
 
 
 def _lu(xp: Any, a: Any) -> tuple[Any, Any]:
+    factors = xp.empty(a.shape, a.dtype)
+    pivots = xp.empty((*a.shape[:-2], min(a.shape[-2:])), INT32)
+    if a.size:
+        factor = _factored(xp, a)
+        with warnings.catch_warnings():
+            # A zero on the diagonal of U is no error: the factors are right.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for index in np.ndindex(*a.shape[:-2]):
+                factors[index], pivots[index] = factor(a[index])
+    return factors, pivots
+
+
+def _factored(xp: Any, a: Any) -> Callable[[Any], Any]:
+    """Return what factors one matrix."""
+    if xp is not np:
+        return lambda matrix: xp.linalg.lu_factor(matrix, check_finite=False)
     from scipy.linalg import get_lapack_funcs
 
     (factor,) = get_lapack_funcs(("getrf",), (a,))
-    factors = np.empty(a.shape, a.dtype)
-    pivots = np.empty((*a.shape[:-2], min(a.shape[-2:])), INT32)
-    if a.size:
-        for index in np.ndindex(*a.shape[:-2]):
-            # A zero on the diagonal of U is no error: the factors are right.
-            factors[index], pivots[index], _ = factor(a[index])
-    return factors, pivots
+    return lambda matrix: factor(matrix)[:2]
 
 
 @hermitian
@@ -338,6 +349,8 @@ def _permutation_type(call: Call, pivots: Type, *, rows: Extent) -> Type:
 
 
 def _permutation(xp: Any, pivots: Any, *, rows: int) -> Any:
+    if xp is not np:
+        raise NotImplementedError("one exchange behind the other: the host is faster")
     batch = pivots.shape[:-1]
     result = xp.broadcast_to(xp.arange(rows, dtype=pivots.dtype), (*batch, rows)).copy()
     for i in range(pivots.shape[-1]):

@@ -51,6 +51,11 @@ def _square_type(call: Call, a: Type) -> Type:
 
 
 def _expm(xp: Any, a: Any) -> Any:
+    if xp is not np:
+        result = xp.empty(a.shape, a.dtype)
+        for index in np.ndindex(*a.shape[:-2] if a.size else (0,)):
+            result[index] = xp.linalg.expm(a[index])
+        return result
     from scipy.linalg import expm as exponential
 
     return exponential(a) if a.size else a
@@ -154,6 +159,8 @@ def _sylvester_type(call: Call, a: Type, b: Type, c: Type) -> Type:
 
 
 def _sylvester(xp: Any, a: Any, b: Any, c: Any) -> Any:
+    if xp is not np:
+        raise NotImplementedError("Schur's form is the host's")
     from scipy.linalg import get_lapack_funcs, schur
 
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2], c.shape[:-2])
@@ -275,6 +282,8 @@ SYLVESTER = Op(
 
 
 def _sqrtm(xp: Any, a: Any) -> Any:
+    if xp is not np:
+        raise NotImplementedError("Schur's form is the host's")
     result = np.empty(a.shape, a.dtype)
     if a.size:
         for index in np.ndindex(*a.shape[:-2]):

@@ -78,9 +78,19 @@ def _pinv_type(call: Call, a: Type, *, rtol: float | None, hermitian: bool) -> T
 
 def _pinv(xp: Any, a: Any, *, rtol: float | None, hermitian: bool) -> Any:
     ratio = _cut(a, rtol)
-    return checked(
-        "pinv", *ITERATION, lambda x: xp.linalg.pinv(x, rcond=ratio, hermitian=hermitian), a
-    )
+    if hermitian and xp is not np:
+        return checked("pinv", *ITERATION, lambda x: _hermitian_pinv(xp, x, ratio), a)
+    more = {"hermitian": True} if hermitian else {}
+    return checked("pinv", *ITERATION, lambda x: xp.linalg.pinv(x, rcond=ratio, **more), a)
+
+
+def _hermitian_pinv(xp: Any, a: Any, ratio: float) -> Any:
+    """Return pseudoinverses by eigenvalues, with arrays of a library that has no such choice."""
+    values, vectors = xp.linalg.eigh(a)
+    size = xp.abs(values)
+    kept = size > ratio * size.max(axis=-1, keepdims=True)
+    inverse = xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
+    return (vectors * inverse[..., None, :]) @ xp.swapaxes(vectors.conj(), -1, -2)
 
 
 @hermitian
@@ -225,7 +235,7 @@ def _lstsq(xp: Any, a: Any, b: Any, *, rcond: float | None) -> tuple[Any, Any, A
     left, values, right = checked(
         "lstsq", *ITERATION, lambda x: xp.linalg.svd(x, full_matrices=False), a
     )
-    largest = values.max(axis=-1, keepdims=True, initial=0)
+    largest = values[..., :1]  # they fall; of an empty matrix there is none
     kept = values > _cut(a, rcond) * largest
     inverse = xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
     turned = xp.matmul(xp.swapaxes(left.conj(), -1, -2), b)

@@ -5,6 +5,7 @@ Each takes what `lu_factor` gives, ``P A = L U`` packed, and the exchanges of ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,18 +41,27 @@ def _solve_type(call: Call, packed: Type, pivots: Type, b: Type, *, transposed: 
 def _solve(xp: Any, packed: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
     _check_regular("solve", packed)
     batch = np.broadcast_shapes(packed.shape[:-2], b.shape[:-2])
-    result = np.empty((*batch, *b.shape[-2:]), packed.dtype)
+    result = xp.empty((*batch, *b.shape[-2:]), packed.dtype)
     if not result.size:
         return result
-    solve = _lapack("getrs", packed, b)
-    factors = np.broadcast_to(packed, (*batch, *packed.shape[-2:]))
-    exchanges = np.broadcast_to(pivots, (*batch, pivots.shape[-1]))
-    sides = np.broadcast_to(b, result.shape)
+    solve = _solver(xp, packed, b)
+    factors = xp.broadcast_to(packed, (*batch, *packed.shape[-2:]))
+    exchanges = xp.broadcast_to(pivots, (*batch, pivots.shape[-1]))
+    sides = xp.broadcast_to(b, result.shape)
     for place in np.ndindex(batch):
-        result[place] = solve(
-            factors[place], exchanges[place], sides[place], trans=int(transposed)
-        )[0]
+        result[place] = solve(factors[place], exchanges[place], sides[place], int(transposed))
     return result
+
+
+def _solver(xp: Any, packed: Any, b: Any) -> Callable[..., Any]:
+    """Return what solves one system with its factors."""
+    if xp is not np:
+        return lambda factors, exchanges, side, trans: xp.linalg.lu_solve(
+            (xp.ascontiguousarray(factors), xp.ascontiguousarray(exchanges)),
+            side, trans, check_finite=False,
+        )
+    solve = _lapack("getrs", packed, b)
+    return lambda factors, exchanges, side, trans: solve(factors, exchanges, side, trans=trans)[0]
 
 
 def _solve_flops(packed: Type, pivots: Type, b: Type, **attrs: Any) -> Extent:
@@ -75,8 +85,13 @@ FACTORED_SOLVE = Op(
 
 def _inv(xp: Any, packed: Any, pivots: Any) -> Any:
     _check_regular("inv", packed)
-    result = np.empty(packed.shape, packed.dtype)
+    result = xp.empty(packed.shape, packed.dtype)
     if not result.size:
+        return result
+    if xp is not np:
+        solve, unit = _solver(xp, packed, packed), xp.eye(packed.shape[-1], dtype=packed.dtype)
+        for place in np.ndindex(packed.shape[:-2]):
+            result[place] = solve(packed[place], pivots[place], unit, 0)
         return result
     invert, length = _lapack("getri", packed), _lapack("getri_lwork", packed)
     work = max(1, int(length(packed.shape[-1])[0].real))

@@ -56,6 +56,9 @@ __all__ = ["cho_solve", "inv", "lu_solve", "solve"]
 
 
 def _solve(xp: Any, a: Any, b: Any) -> Any:
+    if xp is not np:  # other libraries want batches of one shape
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
     return checked("solve", *SINGULAR, xp.linalg.solve, a, b)
 
 

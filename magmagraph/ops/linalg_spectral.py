@@ -82,6 +82,10 @@ def _eigh(xp: Any, a: Any, *, lower: bool, subset: tuple[int, int] | None) -> tu
     triangle = "L" if lower else "U"
     if subset is None:
         return tuple(checked("eigh", *ITERATION, lambda x: xp.linalg.eigh(x, triangle), a))
+    if xp is not np:
+        values, vectors = checked("eigh", *ITERATION, lambda x: xp.linalg.eigh(x, triangle), a)
+        some_of = slice(subset[0], subset[1] + 1)
+        return values[..., some_of], vectors[..., some_of]
     from scipy.linalg import eigh as some
 
     count = subset[1] - subset[0] + 1

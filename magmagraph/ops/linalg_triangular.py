@@ -118,9 +118,31 @@ def _substitute(a: Any, x: Any, lower: bool, trans: str, unit_diagonal: bool) ->
                 x[..., row, :] /= diagonal[..., row, None]
 
 
+def _solve_elsewhere(xp: Any, a: Any, b: Any, **attrs: Any) -> Any:
+    """Solve with arrays of another library, whose systems have batches of their own."""
+    zeros = xp.diagonal(a, axis1=-2, axis2=-1) == 0
+    if not attrs["unit_diagonal"] and bool(zeros.any()):
+        *index, row = (int(i) for i in np.unravel_index(int(zeros.argmax()), zeros.shape))
+        raise _singular(a, tuple(index), row)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows, columns = b.shape[-2:]
+    if 0 in (*batch, rows, columns):
+        return xp.empty((*batch, rows, columns), a.dtype)
+    if all(extent == 1 for extent in a.shape[:-2]):
+        # One triangle for all of the batch: all right-hand sides are columns of one system.
+        side = xp.moveaxis(b.reshape(-1, rows, columns), 1, 0).reshape(rows, -1)
+        found = xp.linalg.solve_triangular(a.reshape(rows, rows), side, **attrs)
+        return xp.moveaxis(found.reshape(rows, -1, columns), 0, 1).reshape(*batch, rows, columns)
+    triangles = xp.ascontiguousarray(xp.broadcast_to(a, (*batch, rows, rows)))
+    sides = xp.ascontiguousarray(xp.broadcast_to(b, (*batch, rows, columns)))
+    return xp.linalg.solve_triangular(triangles, sides, **attrs)
+
+
 def _solve(
     xp: Any, a: Any, b: Any, *, lower: bool, trans: str, unit_diagonal: bool
 ) -> Any:
+    if xp is not np:
+        return _solve_elsewhere(xp, a, b, lower=lower, trans=trans, unit_diagonal=unit_diagonal)
     from scipy.linalg import get_lapack_funcs
 
     (routine,) = get_lapack_funcs(("trtrs",), (a, b))

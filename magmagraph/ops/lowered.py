@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_float
+from ..dtypes import accumulation_dtype, is_float
 from ..errors import ShapeError
 from ..graph import Node
 from ..op import Call, Kind, Op
 from ..types import Extent, Type
 from .gathering import check_indices, settled
 from .matrix_facts import Facts, always
+from .rounded import mixed_type, operand
 
 _MADE_BY_PASSES = "made by passes, after gradients are taken"
 
@@ -32,6 +33,8 @@ def _scalars_and_addend(
         )
     for name, type_ in zip(wanted, rest, strict=True):
         expected = result if name == "c" else Type(result.dtype, ())
+        if name != "c" and type_ == Type(accumulation_dtype(result.dtype), ()):
+            continue  # 16-bit results are scaled in float32
         if type_ != expected:
             raise call.shape_error(f"{name} is {type_}", need=str(expected))
     return result
@@ -46,6 +49,8 @@ def _gemm_type(
     transpose_b: bool = False,
     scaled: bool = False,
     accumulate: bool = False,
+    compute: str = "",
+    result: np.dtype | None = None,
 ) -> Type:
     if a.dtype != b.dtype:
         raise call.dtype_error(f"operands of {a.dtype.name} and {b.dtype.name}", need="one dtype")
@@ -57,9 +62,8 @@ def _gemm_type(
     batch: tuple[Extent, ...] = ()
     if a.ndim > 2 or b.ndim > 2:
         batch = call.broadcast(a.shape[:-2], b.shape[:-2])
-    return _scalars_and_addend(
-        call, Type(a.dtype, (*batch, rows, columns)), rest, scaled, accumulate
-    )
+    made = mixed_type(call, Type(a.dtype, (*batch, rows, columns)), compute, result)
+    return _scalars_and_addend(call, made, rest, scaled, accumulate)
 
 
 def _combine(xp: Any, value: Any, rest: tuple[Any, ...], scaled: bool, accumulate: bool) -> Any:
@@ -72,11 +76,6 @@ def _combine(xp: Any, value: Any, rest: tuple[Any, ...], scaled: bool, accumulat
     return value
 
 
-def _widened(xp: Any, x: Any) -> Any:
-    """Return half-precision floats as float32: they are stored narrow and computed wide."""
-    return x.astype(np.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
-
-
 def _gemm(
     xp: Any,
     a: Any,
@@ -86,17 +85,19 @@ def _gemm(
     transpose_b: bool = False,
     scaled: bool = False,
     accumulate: bool = False,
+    compute: str = "",
+    result: np.dtype | None = None,
 ) -> Any:
-    left, right = _widened(xp, a), _widened(xp, b)
+    left, right = operand(xp, a, compute), operand(xp, b, compute)
     if transpose_a:
         left = xp.swapaxes(left, -1, -2)
     if transpose_b:
         right = xp.swapaxes(right, -1, -2)
-    others = tuple(_widened(xp, x) for x in rest)
+    others = tuple(operand(xp, x) for x in rest)
     return _combine(xp, xp.matmul(left, right), others, scaled, accumulate)
 
 
-def _gemm_flops(a: Type, b: Type, *rest: Type, transpose_b: bool = False, **flags: bool) -> Extent:
+def _gemm_flops(a: Type, b: Type, *rest: Type, transpose_b: bool = False, **flags: Any) -> Extent:
     columns = b.shape[-2] if transpose_b else b.shape[-1]
     batch: Extent = 1
     if b.ndim > a.ndim:  # extents of the larger operand count; equal ones otherwise
@@ -116,6 +117,8 @@ GEMM = Op(
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
     precision="allow",
+    mixed=("compute", "result"),
+    factors=(0, 1),
 )
 
 
@@ -169,10 +172,10 @@ def _gemv_sum_type(
 def _gemv_sum(
     xp: Any, x: Any, *rest: Any, axis: int, scaled: bool = False, accumulate: bool = False
 ) -> Any:
-    wide = _widened(xp, x)
+    wide = operand(xp, x)
     ones = xp.ones(wide.shape[axis], dtype=wide.dtype)
     value = ones @ wide if axis == 0 else wide @ ones
-    return _combine(xp, value, tuple(_widened(xp, y) for y in rest), scaled, accumulate)
+    return _combine(xp, value, tuple(operand(xp, y) for y in rest), scaled, accumulate)
 
 
 GEMV_SUM = Op(
@@ -197,6 +200,7 @@ def gemm(
     alpha: Node | None = None,
     addend: Node | None = None,
     beta: Node | None = None,
+    **mixed: Any,
 ) -> Node:
     """Return the `GEMM` node with its optional operands in their places.
 
@@ -208,10 +212,11 @@ def gemm(
         Scalars of the same dtype.
     addend
         Of the result's type; goes with `beta`.
+    **mixed
+        ``compute`` and ``result``, see `Op.mixed`.
     """
-    return _with_operands(
-        GEMM, (a, b), alpha, addend, beta, transpose_a=transpose_a, transpose_b=transpose_b
-    )
+    flags = {"transpose_a": transpose_a, "transpose_b": transpose_b, **mixed}
+    return _with_operands(GEMM, (a, b), alpha, addend, beta, **flags)
 
 
 def gemv_sum(

@@ -12,7 +12,7 @@ from ..dtypes import is_inexact
 from ..graph import Graph, Node, freeze
 from ..interpret import Body
 from ..op import Call, Kind, Op
-from ..rebuild import rebuild
+from ..rebuild import rebuild, unobserved
 from ..types import Type, TypeLike
 from .arrange import reshape
 from .batching import all_batched, mapped_extent
@@ -62,7 +62,7 @@ def _gradient(node: Node, cotangent: Any) -> list[Node | None]:
     batched: tuple[bool, ...] = node.attrs["batched"]
     arriving = [cotangent] if len(body.outputs) == 1 else list(cotangent)
     leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
-    outputs = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+    outputs = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)), unobserved)
     seen = [(o, c) for o, c in zip(outputs, arriving, strict=True) if c is not None]
     seeds = [input("cotangent", output.shape, output.dtype) for output, _ in seen]
     targets = [("", leaf) for leaf in leaves if is_inexact(leaf.dtype)]

@@ -10,6 +10,7 @@ from ..dtypes import is_complex
 from ..graph import Node
 from ..op import INEXACT, Composite, Kind, Op, Sample
 from ..op import REAL as FLOATS
+from . import onnx_rules
 from .elementwise import divide
 from .family import (
     POSITIVE,
@@ -42,6 +43,8 @@ def _function(
     libm: str | None = None,
     reference: Any = None,
     dtypes: tuple[str, ...] = INEXACT,
+    precision: str = "",
+    onnx: Any = "",
 ) -> tuple[Unary, Op]:
     """Make a function that NumPy and the C library both have."""
     return unary(
@@ -59,10 +62,12 @@ def _function(
         samples=lambda: [Sample((domain,))],
         reference=reference,
         dtypes=dtypes,
+        precision=precision,
+        onnx=onnx,
     )
 
 
-# Exponentials and logarithms.
+# Exponentials and logarithms: they magnify or bury the errors of what they are taken of.
 
 exp, EXP = _function(
     "exp",
@@ -70,6 +75,8 @@ exp, EXP = _function(
     "[0.0, 1.0]",
     "[1.    , 2.7183]",
     lambda node, cotangent: (cotangent * node,),
+    precision="keep",
+    onnx="Exp",
 )
 
 expm1, EXPM1 = _function(
@@ -78,6 +85,8 @@ expm1, EXPM1 = _function(
     "[0.0, 1.0]",
     "[0.    , 1.7183]",
     lambda node, cotangent: (cotangent * exp(node.inputs[0]),),
+    precision="keep",
+    onnx=onnx_rules.rewritten(lambda node: _expm1_written(node.inputs[0])),
 )
 
 exp2, EXP2 = _function(
@@ -87,6 +96,8 @@ exp2, EXP2 = _function(
     "[1., 8.]",
     lambda node, cotangent: (cotangent * (node * LN2),),
     dtypes=FLOATS,
+    precision="keep",
+    onnx=onnx_rules.rewritten(lambda node: exp(node.inputs[0] * LN2)),
 )
 
 log, LOG = _function(
@@ -97,7 +108,22 @@ log, LOG = _function(
     lambda node, cotangent: (cotangent / node.inputs[0],),
     domain=POSITIVE,
     notes="NaN below zero (but for complex numbers), -inf at zero.",
+    precision="keep",
+    onnx="Log",
 )
+
+def _expm1_written(x: Node) -> Node:
+    """Write exp(x) - 1 without it, exact near zero too: as 2 sinh(x / 2) exp(x / 2)."""
+    return sinh(x * 0.5) * exp(x * 0.5) * 2.0
+
+
+def _log1p_written(x: Node) -> Node:
+    """Write log(1 + x) without it, exact near zero too."""
+    from .comparison import less, where
+    from .elementwise import absolute
+
+    return where(less(absolute(x), 0.5), arctanh(x / (x + 2.0)) * 2.0, log(x + 1.0))
+
 
 log1p, LOG1P = _function(
     "log1p",
@@ -106,6 +132,8 @@ log1p, LOG1P = _function(
     "[0.    , 0.6931]",
     lambda node, cotangent: (cotangent / (node.inputs[0] + 1.0),),
     domain=POSITIVE - 0.9,
+    precision="keep",
+    onnx=onnx_rules.rewritten(lambda node: _log1p_written(node.inputs[0])),
 )
 
 log2, LOG2 = _function(
@@ -115,6 +143,8 @@ log2, LOG2 = _function(
     "[0., 3.]",
     lambda node, cotangent: (cotangent / (node.inputs[0] * LN2),),
     domain=POSITIVE,
+    precision="keep",
+    onnx=onnx_rules.rewritten(lambda node: log(node.inputs[0]) / LN2),
 )
 
 log10, LOG10 = _function(
@@ -124,6 +154,8 @@ log10, LOG10 = _function(
     "[0., 3.]",
     lambda node, cotangent: (cotangent / (node.inputs[0] * LN10),),
     domain=POSITIVE,
+    precision="keep",
+    onnx=onnx_rules.rewritten(lambda node: log(node.inputs[0]) / LN10),
 )
 
 
@@ -137,6 +169,7 @@ sqrt, SQRT = _function(
     lambda node, cotangent: (cotangent * 0.5 / node,),
     domain=POSITIVE,
     notes="NaN below zero (but for complex numbers). The gradient at 0 is infinite.",
+    onnx="Sqrt",
 )
 
 cbrt, CBRT = _function(
@@ -216,6 +249,7 @@ sin, SIN = _function(
     "[0.0, 1.0]",
     "[0.    , 0.8415]",
     lambda node, cotangent: (cotangent * _cosine(node.inputs[0]),),
+    onnx="Sin",
 )
 
 
@@ -229,6 +263,7 @@ cos, COS = _function(
     "[0.0, 1.0]",
     "[1.    , 0.5403]",
     lambda node, cotangent: (-(cotangent * sin(node.inputs[0])),),
+    onnx="Cos",
 )
 
 tan, TAN = _function(
@@ -237,6 +272,7 @@ tan, TAN = _function(
     "[0.0, 1.0]",
     "[0.    , 1.5574]",
     lambda node, cotangent: (cotangent * (node * node + 1.0),),
+    onnx="Tan",
 )
 
 arcsin, ARCSIN = _function(
@@ -247,6 +283,7 @@ arcsin, ARCSIN = _function(
     lambda node, cotangent: (cotangent / sqrt(_one_minus_square(node.inputs[0])),),
     domain=UNIT,
     libm="asin",
+    onnx="Asin",
 )
 
 arccos, ARCCOS = _function(
@@ -257,6 +294,7 @@ arccos, ARCCOS = _function(
     lambda node, cotangent: (-(cotangent / sqrt(_one_minus_square(node.inputs[0]))),),
     domain=UNIT,
     libm="acos",
+    onnx="Acos",
 )
 
 arctan, ARCTAN = _function(
@@ -266,6 +304,7 @@ arctan, ARCTAN = _function(
     "[0.    , 0.7854]",
     lambda node, cotangent: (cotangent / (node.inputs[0] * node.inputs[0] + 1.0),),
     libm="atan",
+    onnx="Atan",
 )
 
 
@@ -305,6 +344,7 @@ sinh, SINH = _function(
     "[0.0, 1.0]",
     "[0.    , 1.1752]",
     lambda node, cotangent: (cotangent * _hyperbolic_cosine(node.inputs[0]),),
+    onnx="Sinh",
 )
 
 
@@ -318,6 +358,7 @@ cosh, COSH = _function(
     "[0.0, 1.0]",
     "[1.    , 1.5431]",
     lambda node, cotangent: (cotangent * sinh(node.inputs[0]),),
+    onnx="Cosh",
 )
 
 tanh, TANH = _function(
@@ -326,6 +367,7 @@ tanh, TANH = _function(
     "[0.0, 1.0]",
     "[0.    , 0.7616]",
     lambda node, cotangent: (cotangent * (1.0 - node * node),),
+    onnx="Tanh",
 )
 
 arcsinh, ARCSINH = _function(
@@ -335,6 +377,7 @@ arcsinh, ARCSINH = _function(
     "[0.    , 0.8814]",
     lambda node, cotangent: (cotangent / sqrt(node.inputs[0] * node.inputs[0] + 1.0),),
     libm="asinh",
+    onnx="Asinh",
 )
 
 def _arccosh_slope(x: Node) -> Node:
@@ -352,6 +395,7 @@ arccosh, ARCCOSH = _function(
     lambda node, cotangent: (cotangent / _arccosh_slope(node.inputs[0]),),
     domain=_ABOVE_ONE,
     libm="acosh",
+    onnx="Acosh",
 )
 
 arctanh, ARCTANH = _function(
@@ -362,6 +406,7 @@ arctanh, ARCTANH = _function(
     lambda node, cotangent: (cotangent / _one_minus_square(node.inputs[0]),),
     domain=UNIT,
     libm="atanh",
+    onnx="Atanh",
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

@@ -18,6 +18,7 @@ import numpy as np
 from ..graph import Node
 from ..op import Call, Kind, Op
 from ..types import Extent, Shape, Type
+from . import onnx_rules
 from .convolution_shapes import Axis, axes_between, check_extents, check_sliding, taps
 from .family import like_float
 
@@ -205,7 +206,9 @@ def _spread_flops(g: Type, *rest: Type, window: tuple[int, ...], **attrs: Any) -
     return g.size * math.prod(window)
 
 
-_record = partial(Op, kind=Kind.CONVOLUTION, batching="leading", kernel="pooling")
+_record = partial(
+    Op, kind=Kind.CONVOLUTION, batching="leading", kernel="pooling", precision="follow"
+)
 
 MAX_POOL = _record(
     name="max_pool",
@@ -215,6 +218,7 @@ MAX_POOL = _record(
     gradient=_max_gradient,
     numerics="exact",
     flops=_windows_flops,
+    onnx=onnx_rules.pooled("MaxPool"),
 )
 MAX_POOL_TAPS = _record(
     name="max_pool_taps",
@@ -251,6 +255,7 @@ SUM_POOL = _record(
     gradient=_sum_gradient,
     numerics="reassoc",
     flops=_windows_flops,
+    onnx=onnx_rules.pooled("AveragePool"),
 )
 SUM_POOL_INPUT = _record(
     name="sum_pool_input",

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,29 @@ class _Streams:
 
 
 _streams = _Streams()
+# Streams that take the place of the program's own inside a `streams_from`.
+_inside: ContextVar[_Streams | None] = ContextVar("streams", default=None)
+
+
+def next_stream() -> tuple[int, int]:
+    """Return the seed and the number of the next stream."""
+    return (_inside.get() or _streams).next()
+
+
+@contextmanager
+def streams_from(seed: int) -> Iterator[None]:
+    """Count the streams of random nodes that this thread makes from 0, with a seed of their own.
+
+    What is built inside draws the same numbers in every program that builds the same; the
+    program's own streams go on behind it where they were.
+    """
+    streams = _Streams()
+    streams.restart(checked_seed("streams_from", seed))
+    token = _inside.set(streams)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
 
 
 def checked_seed(name: str, value: Any) -> int:
@@ -102,7 +127,7 @@ def seed(value: int | None = None) -> None:
     """
     if value is None:
         value = int.from_bytes(os.urandom(8), "little")
-    _streams.restart(checked_seed("seed", value))
+    (_inside.get() or _streams).restart(checked_seed("seed", value))
 
 
 # Records.
@@ -361,7 +386,7 @@ def keys_for(key: Key | None, count: int) -> tuple[Key | None, ...]:
 def origin(key: Key | None) -> tuple[Node, int, int]:
     """Return step, seed and stream of a new random node."""
     if key is None:
-        number, stream = _streams.next()
+        number, stream = next_stream()
         return RANDOM_STEP(), number, stream
     given = checked_key("random", key)
     step = constant(0, dtype=INT64) if given.step is None else given.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,17 @@ def turned(x: Any, axis: int, reverse: bool) -> Any:
     if not reverse:
         return x
     return x[(*[slice(None)] * axis, slice(None, None, -1))]
+
+
+def by_doubling(function: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
+    """Scan by turns that each reach twice as far: other libraries scan sums and products only."""
+    scanned, reach = turned(x, axis, reverse), 1
+    before, behind = [slice(None)] * x.ndim, [slice(None)] * x.ndim
+    while reach < x.shape[axis]:
+        before[axis], behind[axis] = slice(None, -reach), slice(reach, None)
+        scanned[tuple(behind)] = function(scanned[tuple(before)], scanned[tuple(behind)])
+        reach *= 2
+    return x
 
 
 def shifted(x: Node, axis: int, reverse: bool, first: Any) -> Node:

@@ -10,6 +10,7 @@ import numpy as np
 from ..graph import Node
 from ..op import INEXACT, Op, Reduction, Sample
 from ..types import Shape
+from . import onnx_rules
 from .convert import cast
 from .family import BOOL
 from .folding import (
@@ -118,6 +119,7 @@ array([4., 6.], dtype=float32)""",
     reference=fold_reference("sum"),
     dtypes=INEXACT,
     numerics="reassoc",
+    onnx=onnx_rules.over_axes("ReduceSum"),
 )
 
 prod, PROD = typed_fold(
@@ -142,10 +144,13 @@ array([3., 8.], dtype=float32)""",
     reference=fold_reference("prod"),
     dtypes=INEXACT,
     numerics="reassoc",
+    onnx=onnx_rules.over_axes("ReduceProd"),
 )
 
 
-def _extremum_fold(name: str, word: str, result: str, reduction: Reduction) -> tuple[Fold, Op]:
+def _extremum_fold(
+    name: str, word: str, result: str, reduction: Reduction, onnx: Any
+) -> tuple[Fold, Op]:
     return fold(
         name,
         f"Find the {word} element along axes.",
@@ -163,18 +168,23 @@ array({result}, dtype=float32)""",
         bad_samples=lambda: bad_extremum(name),
         reference=fold_reference(name),
         numerics="exact",
+        onnx=onnx,
     )
 
 
 max, MAX = _extremum_fold(
-    "max", "largest", "[3., 5.]", Reduction(identity="$lowest()", combine="$maximum(a, b)")
+    "max", "largest", "[3., 5.]", Reduction(identity="$lowest()", combine="$maximum(a, b)"),
+    onnx=onnx_rules.over_axes("ReduceMax"),
 )
 min, MIN = _extremum_fold(
-    "min", "smallest", "[1., 4.]", Reduction(identity="$highest()", combine="$minimum(a, b)")
+    "min", "smallest", "[1., 4.]", Reduction(identity="$highest()", combine="$minimum(a, b)"),
+    onnx=onnx_rules.over_axes("ReduceMin"),
 )
 
 
-def _position_fold(name: str, word: str, result: str, reduction: Reduction) -> tuple[Fold, Op]:
+def _position_fold(
+    name: str, word: str, result: str, reduction: Reduction, onnx: Any
+) -> tuple[Fold, Op]:
     return fold(
         name,
         f"Find the position of the {word} element along axes.",
@@ -194,6 +204,7 @@ array({result})""",
         bad_samples=lambda: bad_extremum(name),
         reference=position_reference(name),
         numerics="exact",
+        onnx=onnx,
     )
 
 
@@ -202,17 +213,19 @@ argmax, ARGMAX = _position_fold(
     "largest",
     "[1, 1]",
     Reduction(identity="$lowest()", combine="$greater_or_nan(b, a)", indexed=True),
+    onnx=onnx_rules.position_over_axes("ArgMax"),
 )
 argmin, ARGMIN = _position_fold(
     "argmin",
     "smallest",
     "[0, 0]",
     Reduction(identity="$highest()", combine="$less_or_nan(b, a)", indexed=True),
+    onnx=onnx_rules.position_over_axes("ArgMin"),
 )
 
 
 def _truth_fold(
-    name: str, summary: str, nothing: str, result: str, reduction: Reduction
+    name: str, summary: str, nothing: str, result: str, reduction: Reduction, onnx: Any
 ) -> tuple[Fold, Op]:
     return fold(
         name,
@@ -236,6 +249,7 @@ array({result})""",
         bad_samples=lambda: bad_axes(name),
         reference=fold_reference(name),
         numerics="exact",
+        onnx=onnx,
     )
 
 
@@ -245,6 +259,7 @@ any, ANY = _truth_fold(
     "False",
     "[ True,  True]",
     Reduction(identity="(T)0", combine="a | b"),
+    onnx=onnx_rules.truth_over_axes("ReduceMax"),
 )
 all, ALL = _truth_fold(
     "all",
@@ -252,6 +267,7 @@ all, ALL = _truth_fold(
     "True",
     "[False,  True]",
     Reduction(identity="(T)1", combine="a & b"),
+    onnx=onnx_rules.truth_over_axes("ReduceMin"),
 )
 
 

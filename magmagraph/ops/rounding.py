@@ -10,13 +10,14 @@ from ..dtypes import is_float
 from ..errors import DTypeError, message
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from . import onnx_rules
 from .convert import as_node
 from .family import REAL, WHOLE, Unary, like_operand, numpy_named, to_bool, unary
 
 # Tests of single values. x - x is 0 for finite numbers and NaN for all others.
 
 
-def _test(name: str, what: str, result: str, scalar: str) -> tuple[Unary, Op]:
+def _test(name: str, what: str, result: str, scalar: str, onnx: Any) -> tuple[Unary, Op]:
     return unary(
         name,
         f"Tell where a value is {what}.",
@@ -36,20 +37,30 @@ def _test(name: str, what: str, result: str, scalar: str) -> tuple[Unary, Op]:
         ],
         numerics="exact",
         dtypes=INEXACT,
+        onnx=onnx,
     )
 
 
-isnan, ISNAN = _test("isnan", "NaN", "[False, False,  True]", "a != a")
-isinf, ISINF = _test("isinf", "infinite", "[False,  True, False]", "a == a && a - a != 0")
+isnan, ISNAN = _test(
+    "isnan", "NaN", "[False, False,  True]", "a != a", onnx_rules.test_of_floats("IsNaN")
+)
+isinf, ISINF = _test(
+    "isinf",
+    "infinite",
+    "[False,  True, False]",
+    "a == a && a - a != 0",
+    onnx_rules.test_of_floats("IsInf"),
+)
 isfinite, ISFINITE = _test(
-    "isfinite", "neither infinite nor NaN", "[ True, False, False]", "a - a == 0"
+    "isfinite", "neither infinite nor NaN", "[ True, False, False]", "a - a == 0",
+    onnx=onnx_rules.is_finite,
 )
 
 
 # Rounding. Integers are whole already and pass through.
 
 
-def _rounding(name: str, what: str, result: str, scalar: str) -> tuple[Unary, Op]:
+def _rounding(name: str, what: str, result: str, scalar: str, onnx: Any) -> tuple[Unary, Op]:
     return unary(
         name,
         f"Round {what}; integers stay as they are.",
@@ -69,14 +80,22 @@ def _rounding(name: str, what: str, result: str, scalar: str) -> tuple[Unary, Op
             Sample((WHOLE,)),
         ],
         numerics="exact",
+        onnx=onnx,
     )
 
 
-floor, FLOOR = _rounding("floor", "down", "[-2.,  0.,  2.]", "$floor(a)")
-ceil, CEIL = _rounding("ceil", "up", "[-1.,  1.,  3.]", "$ceil(a)")
-trunc, TRUNC = _rounding("trunc", "toward zero", "[-1.,  0.,  2.]", "$trunc(a)")
+floor, FLOOR = _rounding(
+    "floor", "down", "[-2.,  0.,  2.]", "$floor(a)", onnx=onnx_rules.of_floats("Floor")
+)
+ceil, CEIL = _rounding(
+    "ceil", "up", "[-1.,  1.,  3.]", "$ceil(a)", onnx=onnx_rules.of_floats("Ceil")
+)
+trunc, TRUNC = _rounding(
+    "trunc", "toward zero", "[-1.,  0.,  2.]", "$trunc(a)", onnx=onnx_rules.truncated
+)
 rint, RINT = _rounding(
-    "rint", "to the nearest whole number, halves to the even one", "[-2.,  0.,  3.]", "$rint(a)"
+    "rint", "to the nearest whole number, halves to the even one", "[-2.,  0.,  3.]", "$rint(a)",
+    onnx=onnx_rules.of_floats("Round"),
 )
 
 

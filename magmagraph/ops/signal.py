@@ -308,6 +308,7 @@ CONVOLVE = Op(
     reference=_reference,
     numerics="reassoc",
     flops=lambda a, v, **attrs: 2 * a.size * v.size,
+    precision="keep",  # no library has it on tensor cores
 )
 CORRELATE = Composite(
     name="correlate",

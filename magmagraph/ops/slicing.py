@@ -20,6 +20,7 @@ from ..errors import DTypeError, ShapeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Extent, Shape, Type
+from . import onnx_rules
 from .arrange import moveaxis, reshape
 from .axes import CUBE, MATRIX
 from .convert import as_node
@@ -101,6 +102,7 @@ SLICE = Op(
     gradient=_slice_gradient,
     batching=_map_positions,
     numerics="exact",
+    onnx=onnx_rules.sliced,
 )
 
 
@@ -130,6 +132,15 @@ def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (SLICE(cotangent, starts=attrs["starts"], steps=attrs["steps"], shape=shape),)
 
 
+def _place_kernel(node: Node) -> str:
+    """Blocks of bytes are copied where zeros stand around the operand along one axis."""
+    attrs = node.attrs
+    pairs = zip(node.inputs[0].shape, node.shape, strict=True)
+    axes = [extent for extent, whole in pairs if extent != whole]
+    plain = set(attrs["steps"]) == {1} and attrs["value"] == 0 and len(axes) == 1
+    return "join" if plain else ""
+
+
 PLACE = Op(
     name="place",
     dtypes=INEXACT,
@@ -138,9 +149,11 @@ PLACE = Op(
     rule=_place_type,
     evaluate=_place,
     into=_place_into,
+    kernel=_place_kernel,
     gradient=_place_gradient,
     batching=_map_positions,
     numerics="exact",
+    onnx=onnx_rules.placed,
 )
 
 

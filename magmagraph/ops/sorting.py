@@ -13,6 +13,7 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Op, Sample
 from ..types import Type
+from . import onnx_rules
 from .arrange import ravel
 from .convert import as_node, promoted
 from .elementwise import subtract
@@ -96,6 +97,7 @@ ARGSORT = Op(
         -x if descending else x, axis, kind="stable"
     ),
     numerics="exact",
+    onnx=onnx_rules.ordered(1),
 )
 
 
@@ -187,6 +189,7 @@ SORT = Op(
     if descending
     else np.sort(x, axis),
     numerics="exact",
+    onnx=onnx_rules.ordered(0),
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import DTypeError, ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Composite, Kind, Op, Refusal, Sample
+from . import onnx_rules
 from .convert import as_node
 from .family import (
     POSITIVE,
@@ -39,6 +40,7 @@ erf, ERF = unary(
     scalar="$erf(a)",
     gradient=lambda node, cotangent: (cotangent * _bell(node.inputs[0]),),
     reference=scipy_named("erf"),
+    onnx="Erf",
 )
 
 erfc, ERFC = unary(
@@ -53,6 +55,7 @@ erfc, ERFC = unary(
     scalar="$erfc(a)",
     gradient=lambda node, cotangent: (-(cotangent * _bell(node.inputs[0])),),
     reference=scipy_named("erfc"),
+    onnx=onnx_rules.rewritten(lambda node: 1.0 - erf(node.inputs[0])),
 )
 
 

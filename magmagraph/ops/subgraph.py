@@ -10,8 +10,9 @@ from ..dtypes import is_inexact
 from ..graph import Graph, Node
 from ..interpret import Body
 from ..op import Call, Kind, Op
-from ..rebuild import rebuild
+from ..rebuild import rebuild, unobserved
 from ..types import Type, TypeLike
+from . import onnx_rules
 from .batching import mapped_extent
 from .leaf import input
 from .mapped import results_of
@@ -48,7 +49,7 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     arriving = [cotangents] if len(body.outputs) == 1 else list(cotangents)
     # Leaves in the places of the operands: some of those may depend on others.
     leaves = [input("operand", leaf.shape, leaf.dtype) for leaf in body.inputs]
-    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)), unobserved)
     seen = [(m, c) for m, c in zip(made, arriving, strict=True) if c is not None]
     wanted = [leaf for leaf in leaves if is_inexact(leaf.dtype)]
     found = sweep([m for m, _ in seen], [c for _, c in seen], [("", leaf) for leaf in wanted])
@@ -85,6 +86,7 @@ SUBGRAPH = Op(
     evaluate=_evaluate,
     gradient=_gradient,
     batching=_batching,
+    onnx=onnx_rules.rewritten(inlined),
 )
 
 

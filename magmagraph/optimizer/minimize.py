@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..defaults import default_updates
 from ..errors import ConfigError, DivergedError, message
 from ..function import function
 from ..graph import Node
@@ -63,6 +64,7 @@ def minimize(
     given = {} if feeds is None else dict(feeds)
     values = tuple(given.values())
     updates = optimizer.updates(loss, wrt)
+    updates.update(default_updates([loss, *updates.values()], updates))
     advance = function(list(given), loss, updates=updates, name="minimize")
     variables = list(updates)
     # A call returns the loss of the point that it leaves, so that a bad point is known one call
@@ -81,7 +83,8 @@ def minimize(
             break
         if callback is not None and callback(step, value):
             break
-    final = float(function(list(given), loss, name="minimize: the final loss")(*values))
+    end = function(list(given), loss, name="minimize: the final loss", default_updates=False)
+    final = float(end(*values))
     here = [held.value for held in variables]
     _check_finite(optimizer, final, len(history), variables, here if good is None else good)
     if tol is not None and history and abs(final - history[-1]) < tol:

@@ -160,6 +160,7 @@ def _accumulated(variable: Node, terms: list[Term], product: Term) -> Node:
         alpha=None if alpha is None or uniform(alpha) == 1 else alpha,
         addend=variable,
         beta=one(variable) if rest.factor is None else rest.factor,
+        **{key: node.attrs[key] for key in ("compute", "result") if key in node.attrs},
     )
 
 

@@ -8,14 +8,17 @@ from typing import Any
 from ..graph import Graph, Interner, Node, structure
 from ..op import Kind
 from ..ops.leaf import parameter
-from ..region import MAX_NODES, MAX_OPERANDS, Region, analyze
+from ..region import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
 from ..region_walk import costly
+from .buffers import hinted
 from .fusible import Fusible, without_ones
 from .pipeline import Options
 
 PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
 ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; above, only plain
 # merges are tried. Counted, not timed: equal graphs give equal plans.
+WARP = 32  # threads of a device that run side by side
+LONG_ROW = 64  # elements that a thread of a device may take one after the other
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
 
@@ -42,16 +45,21 @@ class Clusters(Fusible):
         From the options of the pass.
     cluster_of
         The cluster that computes a node.
+    kept, unread
+        See `recompute`: values that must be in memory, and nodes that nothing computes.
     """
 
     def __init__(self, graph: Graph, options: Options) -> None:
         super().__init__(graph)
+        self.options = options
         self.hints = options.hints
         self.record = options.record
         self.cluster_of: dict[Node, Cluster] = {}
         self.analysed = 0
         self.analyses = ANALYSES_A_SECOND * options.compile_budget
         self.verdicts: dict[object, str | None] = {}
+        self.kept: set[Node] = set()  # what chains that are computed again read
+        self.unread: set[Node] = set()  # nodes that all readers compute again
 
     # ------------------------------------------------------------------ joining
 
@@ -121,8 +129,28 @@ class Clusters(Fusible):
         key = structure(body)
         if key not in self.verdicts:
             verdict = analyze(body, self.hints)
-            self.verdicts[key] = None if isinstance(verdict, Region) else verdict.reason
+            reason = self._too_few_rows(verdict) if isinstance(verdict, Region) else verdict.reason
+            self.verdicts[key] = reason
         return self.verdicts[key]
+
+    def _too_few_rows(self, region: Region) -> str | None:
+        """Return why a device has too few rows side by side to be busy, or None where it has not.
+
+        Its threads take a row each, so that few long rows leave most of it idle. The sums are
+        shared out to all of it where they are a kernel of their own.
+        """
+        if self.options.device == "cpu" or not region.strip or not region.row:
+            return None
+        length = hinted(region.extent(region.row), self.hints)
+        kept = frozenset(range(region.depth)) - region.row
+        rows = hinted(region.extent(kept), self.hints)
+        beside, down = region.extent(kept), region.extent(region.row)
+        tall = isinstance(down, int) and isinstance(beside, int) and down >= beside
+        if isinstance(beside, int) and beside >= WIDE_ROW and not tall:
+            return None  # sums of their own would be rows side by side, too
+        if length <= LONG_ROW or rows >= WARP * self.options.threads:
+            return None
+        return f"{rows} rows side by side of {length} elements each leave the device idle"
 
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""
@@ -271,9 +299,11 @@ class Clusters(Fusible):
     # ------------------------------------------------------------------ bodies
 
     def _is_output(self, node: Node, members: set[Node]) -> bool:
-        if node in self.roots:
+        if node in self.roots or node in self.kept:
             return True
         for user in self._users(node):
+            if user in self.unread:
+                continue
             reader = self.cluster_of.get(user)
             if user not in members and (reader is None or node not in reader.again):
                 return True

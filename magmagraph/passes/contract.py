@@ -20,7 +20,9 @@ A chain ``A @ B @ C`` is bracketed by its number of multiplications, under the h
 dimensions. A batch of rows times one matrix is one product of all rows, and the sum over a batch of
 products is one product over all rows. A product of a matrix with its own transpose is computed by
 half, where it is large enough (BLAS's symmetric rank-k update). Systems with one matrix share one
-factorization, see `factorizations`. Integer products stay as they are: no library has them.
+factorization, see `factorizations`. What a loop multiplies by the same matrix in every iteration is
+multiplied at once, before or after it, see `loops`. Integer products stay as they are: no library
+has them.
 
 Numerics: `reassoc`. Another bracketing rounds differently.
 """
@@ -41,6 +43,7 @@ from ..ops.layout import BROADCAST_TO, TRANSPOSE, reshape
 from ..ops.lowered import GEMM, SYRK, gemm
 from ..ops.reduction import SUM
 from ..types import Shape
+from . import loops
 from .buffers import hinted
 from .factorizations import share_factorizations
 from .pipeline import Options
@@ -55,6 +58,7 @@ _SYRK_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 def contract(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its float products as gemm nodes."""
+    graph = loops.hoist(graph, trace, options, "contract")
     graph = rewrite(graph, _CHAIN, trace, options, "contract")
     graph = share_factorizations(graph, trace, options)
     return rewrite(graph, _LOWER, trace, options, "contract")

@@ -27,6 +27,7 @@ from ..ops.fused import FUSED, FUSED_MANY
 from ..region import Region, analyze
 from .clusters import PATH_BUDGET, Cluster, Clusters
 from .pipeline import Options
+from .recompute import recompute
 
 Parts = Sequence[tuple[Graph, list[Node], list[Node]]]
 
@@ -38,7 +39,10 @@ def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
         return graph
     plan.join_producers()
     plan.join_siblings()
-    plan.recompute_cheap()
+    if options.device == "cpu":
+        plan.recompute_cheap()
+    else:
+        recompute(plan)
     return plan.rebuild(trace)
 
 
@@ -70,7 +74,8 @@ class _Fusion(Clusters):
     def _groups(self) -> list[list[Cluster]]:
         """Return the kernels to be: clusters, those that only renew variables as one."""
         self._break_cycles()
-        whole = dict.fromkeys(self.cluster_of[n] for n in self.core if n in self.cluster_of)
+        computed = [n for n in self.core if n in self.cluster_of and n not in self.unread]
+        whole = dict.fromkeys(self.cluster_of[n] for n in computed)
         clusters = [part for cluster in whole for part in self._legal(cluster)]
         scalars = self._scalar_cluster()
         sinks: list[Cluster] = []

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..dtypes import is_float
 from ..graph import Graph, Node
 from ..region import Region, analyze
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 _PRODUCTS = frozenset(("gemm", "gemv"))
 _WINDOWS = frozenset(("convolution", "pooling"))
+# Their bodies may hold what only an array expression does.
+_NESTED = frozenset(("loop", "branch"))
+_OF_THE_CPU = _NESTED | {"join"}
 
 
-def family(node: Node) -> str:
+def family(node: Node, device: str = "cpu") -> str:
     """Return the kernel family of a step: its op record's, or the array expression."""
     kernel = node.op.kernel
     name = kernel if isinstance(kernel, str) else kernel(node)
-    if name in _WINDOWS and node.inputs[0].dtype not in _BLAS:
+    if name in _WINDOWS and device == "cpu" and not _plain_windows(node):
+        return "array"
+    if name == "attention" and device == "cpu":
         return "array"
     if name == "scatter" and not _plain_rows(node):
         return "array"
-    if name in _PRODUCTS and (node.type.dtype not in _BLAS or not _plain_batch(node)):
+    if name in _OF_THE_CPU and device != "cpu":
+        return "array"
+    if name in _PRODUCTS and not (_plain_product(node, device) and _plain_batch(node)):
         return "array"
     return name or "array"
+
+
+def _plain_windows(node: Node) -> bool:
+    """Return whether compiled convolution and pooling have the dtype, and how it is computed."""
+    return node.inputs[0].dtype in _BLAS and not node.attrs.get("compute")
+
+
+def _plain_product(node: Node, device: str) -> bool:
+    """Return whether there is a kernel for the dtypes of a product, and for how it is computed."""
+    if device != "cpu" and "result" in node.op.mixed:
+        return is_float(node.dtype)
+    return node.dtype in _BLAS and node.inputs[0].dtype in _BLAS and not node.attrs.get("compute")
 
 
 def _plain_batch(node: Node) -> bool:
@@ -37,20 +57,23 @@ def _plain_rows(node: Node) -> bool:
     return node.type.dtype in _BLAS and positions in (np.dtype(np.int32), np.dtype(np.int64))
 
 
-def can_fail(node: Node) -> bool:
-    """Return whether running the step may raise (generated kernels and BLAS cannot)."""
-    return family(node) == "array"
+def can_fail(node: Node, device: str = "cpu") -> bool:
+    """Return whether running the step may raise (generated kernels and libraries cannot)."""
+    name = family(node, device)
+    return name == "array" or name in _NESTED
 
 
-def in_place_pairs(node: Node) -> frozenset[tuple[int, int]]:
+def in_place_pairs(node: Node, device: str = "cpu") -> frozenset[tuple[int, int]]:
     """Return the pairs (operand, result) where the result may lie in the operand's memory."""
-    name = family(node)
+    name = family(node, device)
     if name in _PRODUCTS:
         if not node.attrs["accumulate"]:
             return frozenset()
         return frozenset(((_addend(node), 0),))
     if name == "scatter":
         return frozenset(((len(node.inputs) - 1, 0),))
+    if name != "fused":
+        return frozenset()
     body = node.attrs.get("body")
     if isinstance(body, Graph):
         return _body_pairs(body)

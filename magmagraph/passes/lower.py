@@ -20,11 +20,12 @@ def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
     """Return the plan of a placed graph."""
     placement: Placement = graph.placement
     threads = max(1, getattr(options, "threads", 1))
+    device = getattr(options, "device", "cpu")
     slots = list(placement.slots)
     steps: list[Step] = [_copy(copy) for copy in placement.early]
     ahead = len(steps)
     for at, node in enumerate(placement.steps):
-        steps.append(_step(node, placement, slots, at, threads))
+        steps.append(_step(node, placement, slots, at, threads, device))
     commit = ahead + placement.commit
     if placement.late:
         commit = min(commit, len(steps))
@@ -64,23 +65,25 @@ def _value(node: Node, placement: Placement) -> Value:
     return Value(placement.slot_of[(buffer[0], 0) if is_leaf(buffer[0]) else buffer], node.type)
 
 
-def _step(node: Node, placement: Placement, slots: list[Slot], at: int, threads: int) -> Step:
+def _step(
+    node: Node, placement: Placement, slots: list[Slot], at: int, threads: int, device: str
+) -> Step:
     inputs = tuple(_value(operand, placement) for operand in node.inputs)
     outputs = tuple(
         Value(placement.slot_of[node, index], type_)
         for index, type_ in enumerate(types_of(node))
     )
-    name = family(node)
+    name = family(node, device)
     moved: Extent = 0
     workspace: int | None = None
     scratch: Extent = 0
     if name == "fused":
         moved, scratch = _region_costs(node, threads)
     else:
-        if node.op.workspace is not None:
+        if node.op.workspace is not None and (device == "cpu" or name == "array"):
             scratch = node.op.workspace(*[i.type for i in node.inputs], **node.attrs)
-        elif node.op.scratch is not None and name != "array":
-            scratch = node.op.scratch(node, threads)
+        elif node.op.scratch is not None and name != "array" and device == "cpu":
+            scratch = node.op.scratch(node, threads)  # on other devices libraries bring their own
         for value in {v.slot: v for v in inputs}.values():
             moved = moved + value.type.bytes
         for value in outputs:
@@ -96,7 +99,7 @@ def _step(node: Node, placement: Placement, slots: list[Slot], at: int, threads:
         bytes=moved,
         flops=_flops(node),
         workspace=workspace,
-        can_fail=can_fail(node),
+        can_fail=can_fail(node, device),
     )
 
 
@@ -117,6 +120,9 @@ def _region_costs(node: Node, threads: int) -> tuple[Extent, Extent]:
 
 def _flops(node: Node) -> Extent:
     """Return the arithmetic of a step: its record's rule, else one for each element made."""
+    if node.op.flops is not None:
+        types = [operand.type for operand in node.inputs]
+        return node.op.flops(*types, **node.attrs)
     bodies: Any = node.attrs.get("bodies") or (node.attrs.get("body"),)
     if isinstance(bodies[0], Graph):
         total: Extent = 0
@@ -125,9 +131,6 @@ def _flops(node: Node) -> Extent:
                 if inner.inputs and not inner.op.alias:
                     total = total + max_size(inner)
         return total
-    if node.op.flops is not None:
-        types = [operand.type for operand in node.inputs]
-        return node.op.flops(*types, **node.attrs)
     return sum_sizes(node)
 
 

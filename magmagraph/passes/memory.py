@@ -76,7 +76,8 @@ def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
     guard = getattr(options, "nan", "allow") == "raise"
     spread = int(getattr(options, "spread", 0))
     apart = bool(spread) and _expected(graph, getattr(options, "hints", {})) <= spread
-    placement = _Planner(graph, guard, apart).place()
+    device = str(getattr(options, "device", "cpu"))
+    placement = _Planner(graph, guard, apart, device).place()
     record: Record | None = getattr(options, "record", None)
     if record is not None:
         renewed = sum(buffer_of(value)[0] is not variable for variable, value in graph.updates)
@@ -106,10 +107,13 @@ class _Planner:
     run side by side.
     """
 
-    def __init__(self, graph: Graph, guard: bool, apart: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, guard: bool, apart: bool = False, device: str = "cpu"
+    ) -> None:
         self.graph = graph
         self.guard = guard
         self.apart = apart
+        self.device = device
         self.inputs = set(graph.inputs)
         self.steps = tuple(node for node in graph.nodes if is_step(node))
         self.position = {node: i for i, node in enumerate(self.steps)}
@@ -118,7 +122,7 @@ class _Planner:
         for i, node in enumerate(self.steps):
             for buffer in operands(node):
                 self.readers.setdefault(buffer, []).append(i)
-        failing = [i for i, node in enumerate(self.steps) if can_fail(node)]
+        failing = [i for i, node in enumerate(self.steps) if can_fail(node, device)]
         self.last_failing = failing[-1] if failing else -1
         if guard:
             self.last_failing = len(self.steps)
@@ -237,7 +241,7 @@ class _Planner:
 
     def _safe_pair(self, maker: Node, result: int, leaf: Node) -> bool:
         direct = [k for k, operand in enumerate(maker.inputs) if buffer_of(operand) == (leaf, 0)]
-        pairs = in_place_pairs(maker)
+        pairs = in_place_pairs(maker, self.device)
         return all((k, result) in pairs for k in direct)
 
     def _results(self, in_state: Mapping[Buffer, Node]) -> None:
@@ -262,7 +266,7 @@ class _Planner:
     ) -> int | None:
         """Return the slot of an operand that dies here and may be overwritten."""
         size = types_of(node)[index].bytes
-        pairs = in_place_pairs(node)
+        pairs = in_place_pairs(node, self.device)
         if not pairs or self.apart:
             return None
         taken = {self.result.slot_of.get((node, k)) for k in range(index)}
@@ -347,6 +351,9 @@ class Memory:
         What callers hand over and get, what variables and constants hold.
     largest_live
         The largest set of arena slots alive in one step: the least that this order needs.
+    bodies
+        What the bodies of loops and branches have for themselves: their arenas, and two places for
+        each carry.
     """
 
     arena: Extent
@@ -356,11 +363,13 @@ class Memory:
     variables: Extent
     constants: Extent
     largest_live: int | None = None
+    bodies: int = 0
 
     @property
     def total(self) -> Extent:
-        """All bytes: arena, feeds, results, variables and constants."""
-        return self.arena + self.feeds + self.results + self.variables + self.constants
+        """All bytes: arena, feeds, results, variables, constants, bodies."""
+        own = self.arena + self.feeds + self.results + self.variables + self.constants
+        return own + self.bodies
 
     def __str__(self) -> str:
         rows: Sequence[tuple[str, Extent]] = (
@@ -369,6 +378,7 @@ class Memory:
             ("results", self.results),
             ("variables", self.variables),
             ("constants", self.constants),
+            *((("bodies", self.bodies),) if self.bodies else ()),
             ("total", self.total),
         )
         width = max(len(str(size)) for _, size in rows)

@@ -36,7 +36,9 @@ class Options:
     nan
         "allow" or "raise".
     precision, deterministic, device
-        As given to `mg.function`.
+        As given to `mg.function`; the precision is "float32" where the pass is left out.
+    loss_scale_growth
+        After as many steps with finite gradients the scale of float16's losses is doubled.
     compile_budget
         Seconds for the whole compile. Passes count their work against it instead of looking at
         the clock, so that equal graphs still compile to equal plans.
@@ -54,6 +56,7 @@ class Options:
     reduce_to_gemv: str = "measured"
     nan: str = "allow"
     precision: str = "float32"
+    loss_scale_growth: int = 2000
     deterministic: bool = False
     device: str = "cpu"
     compile_budget: float = 60.0
@@ -82,6 +85,10 @@ class Options:
                     f"reduce_to_gemv={made.reduce_to_gemv!r}",
                     need="'always', 'never' or 'measured'",
                 )
+            )
+        if made.loss_scale_growth < 1:
+            raise PassError(
+                message(f"loss_scale_growth={made.loss_scale_growth}", need="at least 1 step")
             )
         return made
 
@@ -202,10 +209,8 @@ def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
     return tuple(record for record in DEFAULT if record.name not in skip)
 
 
-def check(
-    passes: Sequence[Any] | None, skip: Sequence[str] = (), precision: str = "float32"
-) -> None:
-    """Raise `PassError` where a pipeline, the passes to skip or a precision cannot be had."""
+def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
+    """Raise `PassError` where a pipeline, or the passes to skip, cannot be had."""
     if isinstance(skip, str):
         raise PassError(message(f"skip={skip!r} is a string", need="a tuple", mend=f"({skip!r},)"))
     pipeline = DEFAULT if passes is None else tuple(passes)
@@ -239,13 +244,6 @@ def check(
             message(
                 f"passes= lacks {', '.join(missing)}: nothing would run without",
                 mend="start from mg.passes.default()",
-            )
-        )
-    if precision != "float32":
-        raise PassError(
-            message(
-                f"precision={precision!r}: the precision pass knows 'float32' only so far",
-                mend="precision='float32', or explicit mg.cast",
             )
         )
 

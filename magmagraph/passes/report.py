@@ -64,7 +64,9 @@ class Record:
     repairs: list[str] = field(default_factory=list)
     skipped: bool = False
     graphs: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
-    _refused: set[tuple[str, Node]] = field(default_factory=set, compare=False, repr=False)
+    _refused: dict[tuple[str, Node], str] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def hit(self, rule: str, times: int = 1) -> None:
         """Count an application of a rule."""
@@ -73,9 +75,13 @@ class Record:
     def refuse(self, rule: str, node: Node, reason: str) -> None:
         """Note why a rule was not applied to a node; the same pair is noted once."""
         if (rule, node) not in self._refused:
-            self._refused.add((rule, node))
+            self._refused[rule, node] = reason
             line = str(node.line) if node.line else ""
             self.refusals.append(Refusal(rule, label(node), line, reason))
+
+    def reasons(self, node: Node) -> dict[str, str]:
+        """Return why rules were not applied to a node, by rule."""
+        return {rule: why for (rule, other), why in self._refused.items() if other is node}
 
     def note(self, text: str) -> None:
         """Add a line."""

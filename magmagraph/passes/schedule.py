@@ -10,6 +10,7 @@ readers of the old value are put before it if that makes no cycle. Values do not
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,6 +84,9 @@ def problem(graph: Graph, hints: Mapping[str, int]) -> Problem:
         made = [buffers[b] for b in operands(node) if b in buffers]
         reads.append(tuple(made))
         before.append(tuple(dict.fromkeys(maker[b] for b in made)))
+    for earlier, later in effect_order(graph, number):
+        if earlier not in before[later]:
+            before[later] = (*before[later], earlier)
     for update, reader in anti_dependences(graph, number):
         if reader not in before[update]:
             before[update] = (*before[update], reader)
@@ -90,6 +94,12 @@ def problem(graph: Graph, hints: Mapping[str, int]) -> Problem:
     return Problem(
         steps, tuple(before), tuple(makes), tuple(reads), tuple(sizes), tuple(maker), kept
     )
+
+
+def effect_order(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int, int]]:
+    """Return pairs of steps that act on the world, each with the next one in their order."""
+    acting = [number[node] for node in graph.effects if node in number]
+    return list(itertools.pairwise(acting))
 
 
 def anti_dependences(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int, int]]:
@@ -107,6 +117,8 @@ def anti_dependences(graph: Graph, number: Mapping[Node, int]) -> list[tuple[int
         for buffer, _ in operands(node):
             if buffer in number:
                 after.setdefault(number[buffer], []).append(number[node])
+    for earlier, later in effect_order(graph, number):
+        after.setdefault(earlier, []).append(later)
     found: list[tuple[int, int]] = []
     for variable, value in graph.updates:
         maker = buffer_of(value)[0]

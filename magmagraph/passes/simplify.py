@@ -16,9 +16,9 @@ After::
     return %1
 
 (``x - x`` stays: it is NaN where x is infinite.) The rules stand in `inline`, `simplify_algebra`,
-`simplify_layout`, `simplify_linalg`, `constants`, `stable` and `cancel`. A value that is not finite
-may be replaced by its continuous limit, which the report lists as a repair; the reverse never
-happens.
+`simplify_layout`, `pieces`, `simplify_linalg`, `constants`, `stable`, `cancel` and `centered`; what
+loops make for nobody is taken away by `loops`. A value that is not finite may be replaced by its
+continuous limit, which the report lists as a repair; the reverse never happens.
 
 Numerics: `stable`.
 """
@@ -26,7 +26,17 @@ Numerics: `stable`.
 from __future__ import annotations
 
 from ..graph import Graph, Trace
-from . import cancel, inline, simplify_algebra, simplify_layout, simplify_linalg, stable
+from . import (
+    cancel,
+    centered,
+    inline,
+    loops,
+    pieces,
+    simplify_algebra,
+    simplify_layout,
+    simplify_linalg,
+    stable,
+)
 from .constants import FOLD
 from .pipeline import Options
 from .rewrite import rewrite, rules_by_operation
@@ -36,9 +46,11 @@ RULES = rules_by_operation(
         *inline.RULES,
         *simplify_algebra.RULES,
         *simplify_layout.RULES,
+        *pieces.RULES,
         *simplify_linalg.RULES,
         *stable.RULES,
         *cancel.RULES,
+        *centered.RULES,
     ]
 )
 EVERYWHERE = (FOLD, simplify_layout.NARROW)
@@ -46,4 +58,6 @@ EVERYWHERE = (FOLD, simplify_layout.NARROW)
 
 def simplify(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph in its simple, numerically stable form."""
-    return rewrite(graph, RULES, trace, options, "simplify", EVERYWHERE)
+    graph = loops.prune(graph, trace, options, "simplify")
+    graph = rewrite(graph, RULES, trace, options, "simplify", EVERYWHERE)
+    return loops.prune(graph, trace, options, "simplify")

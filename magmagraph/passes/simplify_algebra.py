@@ -48,6 +48,13 @@ def _first(match: Match) -> Node:
     return match.root.inputs[0]
 
 
+def _unmarked(match: Match) -> Node | None:
+    """Drop an identity; loss scaling needs those of gradients, and takes them away itself."""
+    if match.root.op is MARKER and match.options.precision == "float16":
+        return None if match.root.attrs["role"] != "operand" else _first(match)
+    return _first(match)
+
+
 def _finite(node: Node) -> str | None:
     if not is_float(node.dtype):
         return None
@@ -251,7 +258,7 @@ def _quotient_out_of_sum(match: Match) -> Node | None:
 RULES: tuple[Rule, ...] = (
     # Identities with a meaning for gradients only.
     Rule("drop marker", (MARKER, STOP_GRADIENT, CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT),
-         _first, complex=True),
+         _unmarked, complex=True),
     # Casts.
     Rule("cast to the same dtype", (CAST,),
          lambda m: m.root.inputs[0] if m.root.inputs[0].dtype == m.root.dtype else None,

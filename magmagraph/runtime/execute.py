@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 from ..plan import Plan
@@ -67,6 +69,15 @@ def usable(device: str) -> str:
     return f"cuda:{device_of(device).number}"
 
 
+def device_name(device: str) -> str:
+    """Return the name of a kind of device, as its driver says."""
+    if device == "cpu":
+        return device
+    from .cuda.device import device_of
+
+    return str(device_of(device).name)
+
+
 def arena_layout(device: str) -> tuple[int, int]:
     """Return what places in an arena are multiples of, and how large one may be without reuse."""
     return (64, 0) if device == "cpu" else (256, 64 << 20)
@@ -80,12 +91,36 @@ def synchronize(device: str) -> None:
         device_of(device).stream.synchronize()
 
 
+@functools.cache
+def arrays(number: int) -> Any:
+    """Return what makes and copies arrays of a CUDA device, or raise `DeviceError`."""
+    from .cuda.device import device_of
+    from .cuda.tensors import CudaArrays
+
+    return CudaArrays(device_of(f"cuda:{number}"))
+
+
+def resident(owner: Any, arrays: Sequence[Any], device: str) -> Any:
+    """Return what holds arrays on a device for as long as their owner lives, or None.
+
+    They are brought there when first asked for, unless they would take too much of its memory.
+    """
+    if device == "cpu":
+        return None
+    from .cuda.device import device_of
+    from .cuda.loops import resident as held
+
+    return held(device_of(device), owner, arrays)
+
+
 def received(value: Any, device: str) -> Any:
     """Return an array of another library, on any device, as one that a device's plans take."""
     on_host = value.__dlpack_device__()[0] in (1, 3)  # the host's memory, also where it is pinned
     if on_host:
         return value
     if device == "cpu":
+        if hasattr(value, "copy_from"):  # a tensor of this package
+            return value.numpy()
         return value.get() if hasattr(value, "get") else value.cpu()
     from .cuda.device import device_of
 

@@ -9,13 +9,15 @@ import numpy as np
 
 from ..plan import Place, Plan
 from .cache import default_choices
-from .execute import prepare
+from .execute import device_name, prepare
 
 REPEATS = 7
 SECONDS = 0.02  # about, that each candidate is run for
 
 
-def fastest(key: str, candidates: Mapping[str, Callable[[], Plan]]) -> str:
+def fastest(
+    key: str, candidates: Mapping[str, Callable[[], Plan]], device: str = "cpu"
+) -> str:
     """Return the name of the fastest candidate, measured now unless it is known.
 
     Parameters
@@ -24,20 +26,24 @@ def fastest(key: str, candidates: Mapping[str, Callable[[], Plan]]) -> str:
         What is decided, for which class of sizes and dtype.
     candidates
         Makers of bound plans that compute the same; called only where a trial is needed.
+    device
+        Where they are to run; choices of each kind of device are kept apart.
     """
     choices = default_choices()
+    if device != "cpu":
+        key = f"{device_name(device)}/{key}"
     known = choices.get(key)
     if isinstance(known, str) and known in candidates:
         return known
-    taken = {name: _seconds(make()) for name, make in candidates.items()}
+    taken = {name: _seconds(make(), device) for name, make in candidates.items()}
     winner = min(taken, key=lambda name: taken[name])
     choices.set(key, winner)
     return winner
 
 
-def _seconds(plan: Plan) -> float:
-    """Return the least seconds of a run."""
-    bound = prepare(plan).bind(plan)
+def _seconds(plan: Plan, device: str) -> float:
+    """Return the least seconds of a run; on a device, of its kernels."""
+    bound = prepare(plan, device).bind(plan)
     types = {value.slot: value.type for step in plan.steps for value in step.inputs}
     feeds = [
         np.full(types[slot.index].concrete({}), 0.5, types[slot.index].dtype)
@@ -45,6 +51,10 @@ def _seconds(plan: Plan) -> float:
         if slot.place is Place.FEED and slot.index in types
     ]
     bound.run(feeds)
+    if device != "cpu":
+        from .cuda.measure import seconds
+
+        return seconds(bound)
     began = time.perf_counter()
     bound.run(feeds)
     inner = max(1, int(SECONDS / REPEATS / max(time.perf_counter() - began, 1e-7)))

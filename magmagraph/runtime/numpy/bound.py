@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -150,6 +151,32 @@ class NumpyBound:
             else:
                 self._result_cells[results[slot]].append(place)
         return _Compiled(program, block.numbers)
+
+    # ------------------------------------------------------------------ as the body of a step
+
+    @property
+    def is_program(self) -> bool:
+        """Whether all its steps are one call into C, with nothing to check or to write after."""
+        return self._whole is not None and not self._states
+
+    def program_steps(self) -> tuple[int, int]:
+        """Return the address of the list of steps, and their number."""
+        (segment,) = (*self._before, *self._after)
+        return segment.program.address, len(segment.program)
+
+    def feed_addresses(self) -> list[list[int]]:
+        """Return for each feed the addresses of the cells that hold its own."""
+        return self._cell_addresses(self._feed_cells)
+
+    def result_addresses(self) -> list[list[int]]:
+        """Return for each result the addresses of the cells that hold its own."""
+        return self._cell_addresses(self._result_cells)
+
+    @staticmethod
+    def _cell_addresses(places: Sequence[Sequence[tuple[Any, int]]]) -> list[list[int]]:
+        return [
+            [ctypes.addressof(cells) + 8 * position for cells, position in each] for each in places
+        ]
 
     # ------------------------------------------------------------------ steps in Python
 
@@ -349,6 +376,6 @@ def _raise_unless_finite(array: np.ndarray, what: str) -> None:
             message(
                 f"{what} holds {bad} values that are not finite, and nan='raise' is set",
                 need="finite values; no variable was changed",
-                mend="f.check(...) finds the first node that made one",
+                mend="mg.debug.blame(f, ...) names the node that made the first",
             )
         )

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import dims
 from ...dims import Dim
 from ...graph import Graph
 from ...plan import Place, Plan, Step, Value
 from ...types import Type
 from .convolution import convolution_step
+from .nested import branch_step, loop_step
 from .pooling import pooling_step
 from .products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
-from .support import address_of
+from .support import address_of, support
 
 if TYPE_CHECKING:
     from .backend import NumpyPrepared
@@ -87,6 +89,12 @@ class StepCells:
             return self._pooling(step)
         if step.kernel == "scatter":
             return self._scatter(step)
+        if step.kernel == "join":
+            return self._join(step)
+        if step.kernel == "loop":
+            return self._nested(step, loop_step(step, self.sizes, self._keep))
+        if step.kernel == "branch":
+            return self._nested(step, branch_step(step, self.sizes, self._keep))
         raise ValueError(f"there is no kernel family {step.kernel!r}")
 
     def _dynamic_cells(self, slots: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -169,6 +177,40 @@ class StepCells:
         )
         slots = {i: value.slot for i, value in enumerate(step.inputs)}
         return (*made, self._dynamic_cells({**slots, 2: out.slot}))
+
+    def _join(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+        """Return the cells of arrays that stand side by side along one axis, or among zeros."""
+        out = step.outputs[0]
+        shape = shape_of(out.type)
+        attrs = step.node.attrs
+        if "axis" in attrs:
+            axis, at = attrs["axis"] % len(shape), 0
+        else:
+            piece = shape_of(step.inputs[0].type)
+            axis = next((a for a, e in enumerate(shape) if e != piece[a]), 0)
+            start = attrs["starts"][axis]
+            at = dims.evaluate(start, self.sizes) if isinstance(start, Dim) else int(start)
+        unit = out.type.dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        rows = int(np.prod(shape[:axis], dtype=np.int64))
+        cells = [self._at(out), len(step.inputs), rows, unit * shape[axis]]
+        slots = {0: out.slot}
+        for value in step.inputs:
+            extent = shape_of(value.type)[axis]
+            slots[len(cells)] = value.slot
+            cells += [self._at(value), at * unit, extent * unit]
+            at += extent
+        return support().address("mg_join"), cells, self._dynamic_cells(slots)
+
+    def _nested(
+        self, step: Step, made: tuple[int, int] | None
+    ) -> tuple[int, list[int], list[tuple[int, int]]] | None:
+        if made is None:
+            return None
+        function, table = made
+        values = [*step.outputs, *step.inputs]
+        slots = {place: value.slot for place, value in enumerate(values, 1)}
+        cells = [table, *(self._address[value.slot] for value in values)]
+        return function, cells, self._dynamic_cells(slots)
 
     def _gemv(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         x = step.inputs[0]

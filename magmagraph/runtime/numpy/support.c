@@ -361,6 +361,136 @@ int64_t mg_run_timed(const mg_step* steps, int64_t count, int64_t* taken)
     return count;
 }
 
+/* ---- Steps that hold bodies --------------------------------------------------------------
+
+   A body is a list of steps whose cells hold addresses; nested.py fills in these tables. A carry
+   lies in one of two buffers by turns, so that an iteration reads the one and writes the other;
+   the first reads where it starts. */
+
+enum { MG_READ, MG_ROW, MG_BEFORE, MG_AFTER };
+enum { MG_EVERY, MG_FLAG_CARRY, MG_FLAG_STACK };
+
+typedef struct {
+    void** cell;
+    int64_t kind;
+    int64_t argument;
+    int64_t stride;
+} mg_cell;
+
+typedef struct {
+    int64_t start;
+    int64_t end;
+    void* buffers[2];
+    int64_t bytes;
+} mg_carry;
+
+typedef struct {
+    int64_t argument;
+    int64_t bytes;
+} mg_rows;
+
+typedef struct {
+    const mg_step* steps;
+    int64_t count;
+    const mg_cell* cells;
+    int64_t cell_count;
+    const mg_carry* carries;
+    int64_t carry_count;
+    const mg_rows* rows;
+    int64_t row_count;
+    int64_t length; /* -1: no bound */
+    int64_t reverse;
+    int64_t flag;
+} mg_nest;
+
+typedef struct {
+    const mg_nest* nests;
+    int64_t count;
+    int64_t results;
+    int64_t index_bytes;
+    int64_t unsigned_index;
+} mg_choice;
+
+static void* before(const mg_carry* carry, void** arguments, int64_t ran)
+{
+    return ran ? carry->buffers[(ran - 1) & 1] : arguments[carry->start];
+}
+
+/* Set every cell for one iteration: the row `at`, after `ran` others. */
+static void set_cells(const mg_nest* nest, void** arguments, int64_t at, int64_t ran)
+{
+    for (int64_t i = 0; i < nest->cell_count; i++) {
+        const mg_cell* cell = &nest->cells[i];
+        switch (cell->kind) {
+        case MG_ROW:
+            *cell->cell = (char*)arguments[cell->argument] + at * cell->stride;
+            break;
+        case MG_BEFORE:
+            *cell->cell = before(&nest->carries[cell->argument], arguments, ran);
+            break;
+        case MG_AFTER:
+            *cell->cell = nest->carries[cell->argument].buffers[ran & 1];
+            break;
+        default:
+            *cell->cell = arguments[cell->argument];
+        }
+    }
+}
+
+/* Cells: the nest, the results, the carries' starts, the stacks, what is read. */
+void mg_loop(void** cells)
+{
+    const mg_nest* nest = cells[0];
+    void** arguments = cells + 1;
+    const char* flags = NULL;
+    int64_t ran = 0;
+    if (nest->flag) {
+        for (int64_t i = 0; i < nest->row_count; i++)
+            memset(arguments[nest->rows[i].argument], 0, (size_t)nest->rows[i].bytes);
+    }
+    if (nest->flag == MG_FLAG_STACK)
+        flags = arguments[nest->carry_count + nest->row_count + nest->carry_count];
+    for (int64_t step = 0; nest->length < 0 || step < nest->length; step++) {
+        int64_t at = nest->reverse ? nest->length - 1 - step : step;
+        if (nest->flag == MG_FLAG_CARRY && !*(const char*)before(nest->carries, arguments, ran))
+            break;
+        if (flags && !flags[at]) continue;
+        set_cells(nest, arguments, at, ran);
+        mg_run(nest->steps, nest->count);
+        ran++;
+    }
+    for (int64_t i = 0; i < nest->carry_count; i++) {
+        const mg_carry* carry = &nest->carries[i];
+        memcpy(arguments[carry->end], before(carry, arguments, ran), (size_t)carry->bytes);
+    }
+}
+
+static int64_t index_of(const mg_choice* choice, const void* place)
+{
+    int natural = choice->unsigned_index != 0;
+    switch (choice->index_bytes) {
+    case 1: return natural ? (int64_t)*(const uint8_t*)place : (int64_t)*(const int8_t*)place;
+    case 2: return natural ? (int64_t)*(const uint16_t*)place : (int64_t)*(const int16_t*)place;
+    case 4: return natural ? (int64_t)*(const uint32_t*)place : (int64_t)*(const int32_t*)place;
+    default: {
+        int64_t value = *(const int64_t*)place;
+        return natural && value < 0 ? INT64_MAX : value;
+    }
+    }
+}
+
+/* Cells: the choice, the results, the index, the operands. */
+void mg_branch(void** cells)
+{
+    const mg_choice* choice = cells[0];
+    void** arguments = cells + 1;
+    int64_t chosen = index_of(choice, arguments[choice->results]);
+    if (chosen >= choice->count) chosen = choice->count - 1;
+    const mg_nest* nest = &choice->nests[chosen < 0 ? 0 : chosen];
+    set_cells(nest, arguments, 0, 0);
+    mg_run(nest->steps, nest->count);
+}
+
 /* ---- Copies ------------------------------------------------------------------------------ */
 
 enum { MG_COPY_SHARE = 1 << 19 }; /* bytes that are worth a thread */
@@ -395,3 +525,43 @@ void mg_copy(void** arguments)
 
 /* arguments: out, bytes */
 void mg_zero(void** arguments) { copy_bytes(arguments[0], NULL, (int64_t)arguments[1]); }
+
+/* ---- Arrays side by side ------------------------------------------------------------------
+
+   Every row of the result takes a block of bytes of each array; what no array fills is zero. */
+
+typedef struct {
+    char* out;
+    void** parts; /* in, where in a row, bytes of a block: for each array */
+    int64_t count;
+    int64_t rows;
+    int64_t width; /* bytes of a row of the result */
+} mg_joined;
+
+static void join_part(void* context, int64_t thread, int64_t threads)
+{
+    mg_joined* joined = context;
+    int64_t begin, end;
+    mg_split(joined->rows, 1, thread, threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        char* out = joined->out + row * joined->width;
+        int64_t filled = 0;
+        for (int64_t i = 0; i < joined->count; i++) {
+            const char* in = joined->parts[3 * i];
+            int64_t at = (int64_t)joined->parts[3 * i + 1];
+            int64_t bytes = (int64_t)joined->parts[3 * i + 2];
+            if (at > filled) memset(out + filled, 0, (size_t)(at - filled));
+            memcpy(out + at, in + row * bytes, (size_t)bytes);
+            filled = at + bytes;
+        }
+        if (joined->width > filled) memset(out + filled, 0, (size_t)(joined->width - filled));
+    }
+}
+
+/* arguments: out, arrays, rows, bytes of a row; for each array in, where in a row, bytes */
+void mg_join(void** arguments)
+{
+    mg_joined joined = {arguments[0], arguments + 4, (int64_t)arguments[1],
+                        (int64_t)arguments[2], (int64_t)arguments[3]};
+    mg_parallel(join_part, &joined, joined.rows * joined.width / MG_COPY_SHARE);
+}

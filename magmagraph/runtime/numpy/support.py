@@ -261,6 +261,8 @@ class Program:
         Runs all steps, without Python's lock, and returns their number.
     cells : ctypes array of int64
         All cells of all steps; ``program.cells[program.slot(step, index)] = address`` changes one.
+    address : int
+        Where the list of steps lies, as long as the program lives.
 
     Raises
     ------
@@ -288,6 +290,7 @@ class Program:
             ]
         )
         self._count = len(listed)
+        self.address = ctypes.addressof(self._steps)
         self._run_timed = loaded.run_timed
         # `run` may outlive the program: it holds all that it needs.
         start = _Pointer(ctypes.addressof(self._steps))

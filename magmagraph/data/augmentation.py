@@ -1,0 +1,232 @@
+"""Augmentation of images as nodes: part of the graph, new for each call and each example.
+
+Images are (batch, rows, columns, channels). The numbers come from `mg.random`: the same seed gives
+the same crops and flips on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import is_float
+from ..errors import DataError, ShapeError, message
+from ..graph import Node
+from ..op import describe
+from ..ops.arrange import reshape
+from ..ops.comparison import where
+from ..ops.convert import as_node, cast
+from ..ops.elementwise import add, divide, subtract
+from ..ops.gathering import take_along_axis
+from ..ops.index import IOTA
+from ..ops.joining import broadcast_to
+from ..ops.leaf import constant
+from ..ops.pieces import flip, pad
+from ..ops.random import bernoulli, randint
+from ..ops.random_bits import Key, keys_for
+
+__all__ = ["normalize", "random_crop", "random_flip"]
+
+_INT = np.dtype(np.int32)
+
+
+def random_crop(
+    images: Any,
+    size: int | Sequence[int],
+    *,
+    padding: int = 0,
+    key: Key | None = None,
+    training: bool = True,
+) -> Node:
+    """Cut a window out of each image, each at a place of its own.
+
+    Parameters
+    ----------
+    images : Node or array, shape (batch, rows, columns, channels)
+        Any dtype.
+    size : int or (int, int)
+        Rows and columns of the window.
+    padding : int
+        Zeros put around each image before.
+    key : Key, optional
+        As for `mg.random.uniform`.
+    training : bool
+        False cuts the middle out, without padding.
+
+    Returns
+    -------
+    Node, shape (batch, size[0], size[1], channels)
+        Gradients flow to the images.
+
+    Raises
+    ------
+    ShapeError
+        If the images have not four axes, or rows and columns that are numbers; or the window is
+        larger than the padded image.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=("batch", 32, 32, 3))
+    >>> mg.data.random_crop(x, 32, padding=4).shape
+    (batch, 32, 32, 3)
+    """
+    x = _images("random_crop", images)
+    window = (size, size) if isinstance(size, (int, np.integer)) else tuple(size)
+    if len(window) != 2 or padding < 0:
+        raise DataError(
+            message(f"random_crop: size={size!r}, padding={padding!r}",
+                    need="rows and columns, and a padding that is not negative")
+        )
+    extents = [x.shape[axis] for axis in (1, 2)]
+    if not all(isinstance(extent, int) for extent in extents):
+        raise ShapeError(
+            message(f"random_crop: {describe(x)}", need="rows and columns that are numbers")
+        )
+    grown = padding if training else 0
+    rooms = []
+    for name, extent, wanted in zip(("rows", "columns"), extents, window, strict=True):
+        room = int(extent) + 2 * grown - int(wanted)
+        if wanted < 1 or room < 0:
+            raise ShapeError(
+                message(
+                    f"random_crop: a window of {wanted} {name} of {extent}, padded by {grown}",
+                    need="a window that fits",
+                    mend="a larger padding=",
+                )
+            )
+        rooms.append(room)
+    if not training:
+        top, left = rooms[0] // 2, rooms[1] // 2
+        return x[:, top : top + window[0], left : left + window[1]]
+    if grown:
+        x = pad(x, ((0, 0), (grown, grown), (grown, grown), (0, 0)))
+    for axis, room, wanted, own in zip((1, 2), rooms, window, keys_for(key, 2), strict=True):
+        if room:
+            starts = randint((x.shape[0],), 0, room + 1, key=own)
+            x = _windows(x, axis, starts, int(wanted))
+        elif wanted != x.shape[axis]:
+            raise AssertionError("a window with room has another extent")
+    return x
+
+
+def _windows(x: Node, axis: int, starts: Node, extent: int) -> Node:
+    """Return `extent` elements along an axis, for each image from a start of its own."""
+    shape = [1] * x.ndim
+    shape[axis] = extent
+    steps = IOTA(shape=tuple(shape), axis=axis, dtype=_INT)
+    first = reshape(cast(starts, _INT), (x.shape[0], *(1,) * (x.ndim - 1)))
+    whole = [*x.shape]
+    whole[axis] = extent
+    return take_along_axis(x, broadcast_to(add(first, steps), tuple(whole)), axis)
+
+
+def random_flip(
+    images: Any,
+    axis: str = "horizontal",
+    *,
+    rate: float = 0.5,
+    key: Key | None = None,
+    training: bool = True,
+) -> Node:
+    """Mirror images at random, each or not.
+
+    Parameters
+    ----------
+    images : Node or array, shape (batch, rows, columns, channels)
+        Any dtype.
+    axis : {"horizontal", "vertical"}
+        Left for right, or top for bottom.
+    rate : float
+        The probability of an image to be mirrored.
+    key : Key, optional
+        As for `mg.random.uniform`.
+    training : bool
+        False leaves the images as they are.
+
+    Returns
+    -------
+    Node
+        Of the shape of the images; gradients flow to these.
+
+    Raises
+    ------
+    ShapeError, DataError
+        If the images have not four axes, or the axis or the rate is none.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=("batch", 32, 32, 3))
+    >>> mg.data.random_flip(x).shape
+    (batch, 32, 32, 3)
+    """
+    x = _images("random_flip", images)
+    if axis not in ("horizontal", "vertical") or not 0.0 <= rate <= 1.0:
+        raise DataError(
+            message(f"random_flip: axis={axis!r}, rate={rate!r}",
+                    need="'horizontal' or 'vertical', and a rate in [0, 1]")
+        )
+    if not training:
+        return x
+    chosen = bernoulli((x.shape[0], 1, 1, 1), rate, key=key)
+    mirrored = flip(x, 2 if axis == "horizontal" else 1)
+    return where(cast(chosen, np.bool_), mirrored, x)
+
+
+def normalize(x: Any, mean: Any, std: Any) -> Node:
+    """Take a mean away and divide by a deviation.
+
+    Parameters
+    ----------
+    x : Node or array
+        Ints become floats.
+    mean, std : array-like
+        They broadcast to `x`: a number for each channel, say, where the channels are last. As found
+        in the data to learn from; numbers that are not positive are no deviation.
+
+    Returns
+    -------
+    Node
+        ``(x - mean) / std``.
+
+    Raises
+    ------
+    DataError
+        If a deviation is not positive.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.data.normalize(mg.constant([[1.0, 4.0]]), [0.0, 2.0], [1.0, 2.0]).eval()
+    array([[1., 1.]], dtype=float32)
+    """
+    node = as_node(x)
+    if not is_float(node.dtype):
+        node = cast(node, "float32")
+    deviation = np.asarray(std)
+    if not (deviation > 0).all():
+        raise DataError(
+            message(
+                f"normalize: std={std!r}",
+                need="positive numbers",
+                mend="1 in the place of the deviation of what never changes",
+            )
+        )
+    shift, scale = (constant(np.asarray(v), dtype=node.dtype) for v in (mean, deviation))
+    return divide(subtract(node, shift), scale)
+
+
+def _images(who: str, images: Any) -> Node:
+    node = as_node(images)
+    if node.ndim != 4:
+        raise ShapeError(
+            message(
+                f"{who}: {describe(node)}",
+                need="four axes: (batch, rows, columns, channels)",
+                mend="mg.reshape(x, (-1, 32, 32, 3))",
+            )
+        )
+    return node

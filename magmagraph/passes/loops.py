@@ -1,0 +1,276 @@
+"""Loops: results that nobody reads taken away, products of all iterations done at once.
+
+A loop is built with rows for its gradient, whether or not there is one; `prune` takes away the
+results, carries, stacks and reads that nothing needs. `hoist` moves matrix products out of the
+body. One of a row of a stack, by a matrix that is the same for all iterations, runs for all rows
+before the loop (``x[t] @ W``). One that only leaves the loop, as a row or added up in a carry
+(``dW += x[t].T @ d[t]``), runs once after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..graph import Graph, Node, Trace, topological
+from ..op import Effect, Kind
+from ..ops.control import ITEM
+from ..ops.elementwise import ADD
+from ..ops.layout import TRANSPOSE
+from ..ops.loop import LOOP, extent_of
+from ..ops.loop_parts import Parts, for_all_rows
+from ..ops.mapped import results_of
+from ..ops.reduction import SUM
+from ..types import Extent, Type
+from .buffers import hinted
+from .pipeline import Options
+
+PRUNE = "take away what a loop makes for nobody"
+BEFORE = "multiply all rows before the loop"
+AFTER = "multiply once after the loop"
+
+# How much larger than the product the factors may be that a loop leaves for one product after it.
+_ROOM = 4
+
+
+# Pruning.
+
+
+def prune(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
+    """Return the graph whose loops make nothing that nobody reads."""
+    while True:
+        mapping: dict[Node, Node] = {}
+        for node in graph.nodes:
+            if node.op is LOOP:
+                mapping.update(_pruned(node, graph, options))
+        if not mapping:
+            return graph
+        graph = _put(graph, mapping, trace, name, PRUNE)
+
+
+def _put(
+    graph: Graph, mapping: Mapping[Node, Node], trace: Trace, name: str, rule: str
+) -> Graph:
+    intern = graph.interner.intern
+    members = {old: intern(new) for old, new in mapping.items()}
+    for old, new in members.items():
+        trace.replace(old, new, name, rule)
+    return graph.substitute(members, lambda old, new: trace.replace(old, new, name, rule))
+
+
+def _pruned(node: Node, graph: Graph, options: Options) -> dict[Node, Node]:
+    """Return what takes the places of the results that are read; nothing where all is needed."""
+    readers = [user for user in graph.users[node] if user.op is ITEM]
+    if not isinstance(node.type, tuple):
+        return {}
+    loop = Parts.of(node)
+    count = len(loop.carries)
+    outputs = [*loop.carried, *loop.rows]
+    every = node.attrs["flag"] == ""
+    stack_of = dict(loop.stacks) if every else {}
+    used = {reader.attrs["index"] for reader in readers}
+    # A row that is one of a stack is there already.
+    known = {i: stack_of[outputs[i]] for i in used if i >= count and outputs[i] in stack_of}
+    used -= known.keys()
+    needed, reached = _needed(loop, used)
+    stacks = tuple(pair for pair in loop.stacks if pair[0] in reached)
+    if node.attrs["flag"] == "stack" and loop.stacks[0] not in stacks:
+        stacks = (loop.stacks[0], *stacks)
+    if not stacks:
+        stacks = loop.stacks[:1]  # it tells the length
+    reads = tuple(pair for pair in loop.reads if pair[0] in reached)
+    same = (
+        len(needed) == len(outputs)
+        and len(stacks) == len(loop.stacks)
+        and len(reads) == len(loop.reads)
+    )
+    if same and not known:
+        return {}
+    kept = sorted(needed)
+    slim = replace(
+        loop,
+        carries=tuple(loop.carries[i] for i in kept if i < count),
+        stacks=stacks,
+        reads=reads,
+        carried=tuple(outputs[i] for i in kept if i < count),
+        rows=tuple(outputs[i] for i in kept if i >= count),
+    )
+    options.record.hit(PRUNE)
+    found = dict(zip(kept, slim.made(), strict=True)) if kept else {}
+    found.update(known)
+    return {reader: found[reader.attrs["index"]] for reader in readers}
+
+
+def _needed(loop: Parts, used: set[int]) -> tuple[set[int], set[Node]]:
+    """Return the outputs of the body that are needed, and all nodes that these are made of."""
+    outputs = [*loop.carried, *loop.rows]
+    places = {leaf: i for i, (leaf, _) in enumerate(loop.carries)}
+    needed = set(used)
+    if loop.node.attrs["flag"] == "carry":
+        needed.add(0)
+    while True:
+        reached = set(topological([outputs[i] for i in sorted(needed)]))
+        more = {place for leaf, place in places.items() if leaf in reached} - needed
+        if not more:
+            return needed, reached
+        needed |= more
+
+
+# Products of all iterations.
+
+
+def hoist(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
+    """Return the graph whose loops multiply before and after all iterations where that will do."""
+    for rule, moved in ((BEFORE, _before), (AFTER, _after)):
+        mapping: dict[Node, Node] = {}
+        for node in graph.nodes:
+            if node.op is LOOP and node.attrs["flag"] == "" and node.attrs["stacks"]:
+                results = moved(Parts.of(node), options)
+                if results is None:
+                    continue
+                options.record.hit(rule)
+                old = results_of(node) if not isinstance(node.type, tuple) else graph.users[node]
+                for reader in old:
+                    index = reader.attrs["index"] if reader is not node else 0
+                    mapping[reader] = results[index]
+        if mapping:
+            graph = _put(graph, mapping, trace, name, rule)
+            graph = prune(graph, trace, options, name)
+    return graph
+
+
+def _before(loop: Parts, options: Options) -> list[Node] | None:
+    """Return the results of the loop whose products of rows run before it, or None."""
+    varying = loop.depending([leaf for leaf, _ in loop.carries])
+    of_rows = loop.depending([leaf for leaf, _ in loop.stacks]) - varying
+    order = [n for n in topological([*loop.carried, *loop.rows]) if n in of_rows]
+    products = [n for n in order if _shares_a_factor(n, of_rows)]
+    impure = {n for n in order if n.op.effect is not Effect.PURE}
+    products = [n for n in products if not impure.intersection(topological([n]))]
+    # Those that another one is made of come with it.
+    inner = {n for p in products for o in p.inputs for n in topological([o])}
+    roots = [p for p in products if p not in inner]
+    if not roots:
+        return None
+    stacks = dict(loop.stacks)
+    extent = extent_of(loop.node)
+    assert extent is not None
+    made = for_all_rows(roots, stacks, dict(loop.reads), extent)
+    return loop.with_rows(dict(zip(roots, made, strict=True))).made()
+
+
+def _shares_a_factor(node: Node, of_rows: set[Node]) -> bool:
+    """Return whether a product has a factor that is the same for all rows."""
+    if node.op.kind is not Kind.CONTRACTION or isinstance(node.type, tuple):
+        return False
+    return any(operand not in of_rows and operand.ndim > 1 for operand in node.inputs)
+
+
+@dataclass(frozen=True)
+class _Leaving:
+    """A product that only leaves the loop: as a row, or added to a carry."""
+
+    place: int  # among the outputs of the body
+    product: Node
+    sources: tuple[Node, ...]  # what its factors are made of by transposes alone
+
+
+def _after(loop: Parts, options: Options) -> list[Node] | None:
+    """Return the results of the loop whose last products run once after it, or None."""
+    found = _leaving(loop, options)
+    if not found:
+        return None
+    count = len(loop.carries)
+    stacks, reads = dict(loop.stacks), dict(loop.reads)
+    gone = {each.place for each in found}
+    rows = [row for i, row in enumerate(loop.rows, count) if i not in gone]
+    places = {row: i for i, row in enumerate(rows)}
+    for each in found:
+        for source in each.sources:
+            if source not in stacks and source not in reads and source not in places:
+                places[source] = len(rows)
+                rows.append(source)
+    carries = [i for i in range(count) if i not in gone]
+    slim = replace(
+        loop,
+        carries=tuple(loop.carries[i] for i in carries),
+        carried=tuple(loop.carried[i] for i in carries),
+        rows=tuple(rows),
+    )
+    made = slim.made()
+    left = made[len(carries) :]
+    extent: Extent | None = extent_of(loop.node)
+    assert extent is not None
+    results: dict[int, Node] = dict(zip(carries, made, strict=False))
+    kept = [i for i in range(count, count + len(loop.rows)) if i not in gone]
+    results.update(zip(kept, left, strict=False))
+    for each in found:
+        mapped = {s: stacks[s] if s in stacks else left[places[s]]
+                  for s in each.sources if s not in reads}
+        (whole,) = for_all_rows([each.product], mapped, reads, extent)
+        if each.place < count:
+            start = loop.carries[each.place][1]
+            total = SUM(whole, axes=(0,))
+            whole = total if _is_zero(start) else ADD(start, total)
+        results[each.place] = whole
+    return [results[i] for i in range(count + len(loop.rows))]
+
+
+def _leaving(loop: Parts, options: Options) -> list[_Leaving]:
+    outputs = [*loop.carried, *loop.rows]
+    order = topological(outputs)
+    readers: dict[Node, int] = {}
+    for node in [*(o for n in order for o in n.inputs), *outputs]:
+        readers[node] = readers.get(node, 0) + 1
+    reads = {leaf for leaf, _ in loop.reads}
+    varying = loop.depending([leaf for leaf, _ in (*loop.carries, *loop.stacks)])
+    count = len(loop.carries)
+    found = []
+    for place, output in enumerate(outputs):
+        product = output
+        if place < count:
+            leaf = loop.carries[place][0]
+            if output.op is not ADD or leaf not in output.inputs or readers[leaf] != 1:
+                continue
+            product = output.inputs[1] if output.inputs[0] is leaf else output.inputs[0]
+            if readers[output] != 1:
+                continue
+        if product.op.kind is not Kind.CONTRACTION or readers[product] != 1:
+            continue
+        sources = tuple(dict.fromkeys(_source(operand) for operand in product.inputs))
+        shared = [s for s in sources if s not in varying]
+        if any(s not in reads for s in shared):
+            continue  # a constant factor: rare, and it stays where it is
+        new = [s for s in sources if s in varying and s not in dict(loop.stacks)]
+        if place >= count and not shared:
+            continue
+        if not _small(new, product, options):
+            options.record.refuse(
+                AFTER, loop.node, "its factors are much larger than the product"
+            )
+            continue
+        found.append(_Leaving(place, product, sources))
+    return found
+
+
+def _is_zero(node: Node) -> bool:
+    """Return whether a node is a zero, or zeros of any shape."""
+    while node.op.kind is Kind.LAYOUT and len(node.inputs) == 1:
+        node = node.inputs[0]
+    return "value" in node.attrs and not node.attrs["value"].any()
+
+
+def _source(operand: Node) -> Node:
+    while operand.op is TRANSPOSE:
+        operand = operand.inputs[0]
+    return operand
+
+
+def _small(rows: Sequence[Node], product: Node, options: Options) -> bool:
+    hints: Any = options.hints
+
+    def elements(type_: Type) -> int:
+        return hinted(type_.size, hints)
+
+    return sum(elements(row.type) for row in rows) <= _ROOM * elements(product.type)

@@ -1,0 +1,105 @@
+"""Augmentation as nodes: windows and mirrors that are parts of the images, new for each call."""
+
+import numpy as np
+import pytest
+from interpreted import assert_close
+
+import magmagraph as mg
+from magmagraph.errors import DataError
+
+
+@pytest.fixture
+def images():
+    """Return images in which every pixel has a number of its own."""
+    return np.arange(40 * 6 * 7 * 2, dtype=np.float32).reshape(40, 6, 7, 2) + 1.0
+
+
+def place_of(window, image, padding):
+    """Return where a window lies in a padded image; it must lie somewhere."""
+    padded = np.pad(image, ((padding, padding), (padding, padding), (0, 0)))
+    rows, columns = window.shape[:2]
+    found = [
+        (i, j)
+        for i in range(padded.shape[0] - rows + 1)
+        for j in range(padded.shape[1] - columns + 1)
+        if np.array_equal(padded[i : i + rows, j : j + columns], window)
+    ]
+    assert found
+    return found[0]
+
+
+@pytest.mark.parametrize(("size", "padding"), [((6, 7), 2), (4, 0), ((3, 7), 1)])
+def test_windows_lie_in_their_images(images, size, padding):
+    x = mg.input("x", ("batch", 6, 7, 2))
+    made = mg.data.random_crop(x, size, padding=padding)
+    f = mg.function([x], made)
+    first, second = f(images), f(images)
+    assert first.shape == (40, *((size, size) if isinstance(size, int) else size), 2)
+    places = [place_of(w, image, padding) for w, image in zip(first, images, strict=True)]
+    assert len(set(places)) > 3
+    assert not np.array_equal(first, second)
+    still = mg.data.random_crop(x, size, padding=padding, training=False)
+    kept = mg.function([x], still)(images)
+    assert len({place_of(w, image, 0) for w, image in zip(kept, images, strict=True)}) == 1
+
+
+def test_a_key_repeats_and_dtypes_stay(images):
+    key = mg.random.key(4)
+    x = mg.constant(images.astype(np.uint8))
+    f = mg.function([], mg.data.random_flip(mg.data.random_crop(x, 5, key=key), key=key))
+    assert f().dtype == np.uint8 and np.array_equal(f(), f())
+
+
+@pytest.mark.parametrize(("axis", "number"), [("horizontal", 2), ("vertical", 1)])
+def test_each_image_is_mirrored_or_not(images, axis, number):
+    x = mg.constant(images)
+    found = mg.function([], mg.data.random_flip(x, axis))()
+    mirrored = np.flip(images, number)
+    share = 0
+    for one, image, other in zip(found, images, mirrored, strict=True):
+        assert np.array_equal(one, image) or np.array_equal(one, other)
+        share += np.array_equal(one, other)
+    assert 5 < share < 35
+    always, never = (mg.data.random_flip(x, axis, rate=rate) for rate in (1.0, 0.0))
+    assert np.array_equal(always.eval(), mirrored) and np.array_equal(never.eval(), images)
+    assert np.array_equal(mg.data.random_flip(x, axis, training=False).eval(), images)
+
+
+def test_gradients_reach_the_pixels_that_are_seen(images):
+    x = mg.var("x", init=images[:3])
+    made = mg.data.random_flip(mg.data.random_crop(x, 3))
+    slope = mg.function([], mg.grad(mg.sum(made), x))()
+    assert set(np.unique(slope)) == {0.0, 1.0}
+    assert slope.reshape(3, -1).sum(axis=1).tolist() == [18.0] * 3
+
+
+def test_normalize(rng):
+    x = rng.normal(size=(4, 2, 2, 3))
+    mean, std = x.mean(axis=(0, 1, 2)), x.std(axis=(0, 1, 2))
+    found = mg.data.normalize(mg.constant(x), mean, std).eval()
+    assert_close(found, (x - mean) / std)
+    whole = mg.data.normalize(mg.constant(np.arange(3, dtype=np.uint8)), 1.0, 2.0)
+    assert whole.eval().tolist() == [-0.5, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: mg.data.random_crop(np.zeros((2, 3, 3)), 2), mg.ShapeError, "random_crop: "),
+        (lambda: mg.data.random_crop(np.zeros((2, 3, 3, 1)), 4), mg.ShapeError,
+         "random_crop: a window of 4 rows of 3, padded by 0"),
+        (lambda: mg.data.random_crop(np.zeros((2, 3, 3, 1)), 2, padding=-1), DataError,
+         "random_crop: size=2, padding=-1"),
+        (lambda: mg.data.random_crop(mg.input("x", ("b", "h", 3, 1)), 2), mg.ShapeError,
+         "random_crop: 'x'"),
+        (lambda: mg.data.random_flip(np.zeros((2, 3, 3, 1)), "sideways"), DataError,
+         "random_flip: axis='sideways'"),
+        (lambda: mg.data.random_flip(np.zeros((2, 3, 3, 1)), rate=2.0), DataError,
+         "random_flip: axis='horizontal', rate=2.0"),
+        (lambda: mg.data.normalize(np.zeros(2), 0.0, [1.0, 0.0]), DataError, "normalize: std="),
+    ],
+)
+def test_what_is_refused(call, error, text):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value).startswith(text)

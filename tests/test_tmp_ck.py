@@ -1,0 +1,62 @@
+"""Sums over one axis of a matrix on a CUDA device: as a kernel, as a product, as measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from table import assert_agrees
+
+import magmagraph as mg
+
+
+
+KERNELS = {"always": "gemv", "never": "fused"}
+
+
+def summed(axis: int, shape: tuple[int, int], dtype: str, way: str) -> tuple[Any, Any]:
+    x = mg.var("x", shape=shape, dtype=dtype)
+    node = mg.sum(x, axis=axis)
+    options = {"reduce_to_gemv": way}
+    return mg.function([x], node, options=options), node
+
+
+@pytest.mark.parametrize("way", KERNELS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(100, 528), (3, 20001), (70000, 5)])
+def test_either_way_can_be_forced(
+    shape: tuple[int, int], axis: int, dtype: str, way: str, rng: np.random.Generator
+) -> None:
+    f, node = summed(axis, shape, dtype, way)
+    given = rng.standard_normal(shape).astype(dtype)
+    wanted = given.sum(axis, dtype="f8")
+    for _ in range(3):
+        assert_agrees(f(given), wanted.astype(dtype), "reassoc", shape[axis] ** 0.5)
+    assert [step.kernel for step in f.plan.steps] == [KERNELS[way]]
+    if way == "never":
+        assert "reduce_to_gemv='never' was asked for" in str(f.explain(node))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_faster_is_measured_and_kept(
+    axis: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    from magmagraph.runtime.cache import default_choices
+
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(mg.config, "tuning", True)
+    f, node = summed(axis, (4096, 512), "float32", "measured")
+    given = rng.standard_normal((4096, 512)).astype("f4")
+    assert_agrees(f(given), given.sum(axis, dtype="f8").astype("f4"), "reassoc", 64)
+    key = f"reduce_to_gemv/float32/axis{axis}/13x10"
+    kept = {k: v for k, v in default_choices().items().items() if k.endswith(key)}
+    assert len(kept) == 1
+    ((name, winner),) = kept.items()
+    assert name != key  # it belongs to this kind of device
+    assert [step.kernel for step in f.plan.steps] == [{"gemv": "gemv", "sum": "fused"}[winner]]
+    assert f"{key}: {winner}" in str(f.report)
+    if winner == "sum":
+        assert "the sum measured faster" in str(f.explain(node))

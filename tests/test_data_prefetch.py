@@ -106,4 +106,4 @@ def test_what_is_refused(call, error, text):
 
 
 def test_the_host_is_a_device_too():
-    assert list(mg.data.prefetch([np.arange(2)], device="cpu"))[0].tolist() == [0, 1]
+    assert next(iter(mg.data.prefetch([np.arange(2)], device="cpu"))).tolist() == [0, 1]

@@ -196,7 +196,7 @@ def test_profile_puts_steps_under_roofs() -> None:
     assert seen[0]["float32"] == max(step.gigaflops for step in measured)
     for step in measured:
         floor = max(step.bytes / 10.0, step.flops / 100.0, 50.0)
-        assert step.roof == pytest.approx(floor / max(1, step.nanoseconds))
+        assert step.roof == pytest.approx(floor / step.nanoseconds)
         assert step.bandwidth_share == pytest.approx(step.gigabytes_per_second / 10.0)
         assert step.flops_share == pytest.approx(step.gigaflops / 100.0)
         assert step.bound in ("bandwidth", "arithmetic", "latency", "kernel")

@@ -49,6 +49,8 @@ ONLY_IN = {
     # Array expressions that NumPy has in SciPy only: the record's `xp` says which of the two.
     "cupyx": {"magmagraph/runtime/cuda", "magmagraph/ops/family.py"},
     "nvmath": {"magmagraph/runtime/cuda"},
+    "h5py": {"magmagraph/data/hdf5.py"},
+    "PIL": {"magmagraph/data/images.py"},
     "onnx": {"magmagraph/inspect/onnx_export.py"},
     "mpi4py": {"magmagraph/runtime/comm"},
     "networkx": {"magmagraph/inspect"},

@@ -14,6 +14,7 @@ import scipy.special
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CompilerUnavailable
 from magmagraph.runtime.numpy.compiler import compile_library, find_compiler
+from magmagraph.runtime.numpy.rationals import RATIONALS
 from magmagraph.runtime.numpy.scalar import (
     HELPERS,
     LIBM,
@@ -205,3 +206,45 @@ def test_nan_wins_positions(dtype: str) -> None:
     np.testing.assert_array_equal(larger, [1, 0, 0, 0, 1])
     smaller = _run("$less_or_nan(b, a)", kind, a, b)
     np.testing.assert_array_equal(smaller, [0, 0, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("call", "reference"), [("tanhf(", np.tanh), ("erff(", scipy.special.erf)]
+)
+def test_quotients_of_polynomials(call: str, reference: Callable[..., Any]) -> None:
+    # Every 4099th float32 there is: all magnitudes, both signs, NaN and the infinities.
+    bits = np.arange(0, 2**32, 4099, dtype=np.uint32)
+    values = np.concatenate([bits.view(np.float32), SPECIAL.astype(np.float32)])
+    body = f"void kernel(long n, float *out, const float *in) {{ _Pragma(\"omp simd\") \
+        for (long i = 0; i < n; i++) out[i] = {call}in[i]); }}"
+    library = compile_library(f"#include <math.h>\n{RATIONALS[call]}\n{body}")
+    found = np.empty_like(values)
+    library.kernel(
+        ctypes.c_long(len(values)),
+        ctypes.c_void_p(found.ctypes.data),
+        ctypes.c_void_p(values.ctypes.data),
+    )
+    with np.errstate(invalid="ignore"):
+        expected = reference(values.astype(np.float64))
+    smallest = np.finfo(np.float32).smallest_normal
+    assert tolerance(np.dtype("float32"), "exact").close(found, expected, smallest)
+    zeros = found[values == 0.0]
+    assert np.array_equal(np.signbit(zeros), np.signbit(values[values == 0.0]))
+
+
+def test_a_choice_between_functions_is_a_vector_loop(tmp_path: Any) -> None:
+    # Were it a branch around each function, a loop over numbers would take ten times as long.
+    source = tmp_path / "choice.c"
+    source.write_text(
+        f"#define _GNU_SOURCE\n#include <math.h>\n{vector_math()}\n"
+        "void kernel(long n, float *restrict out, const float *restrict in)\n{\n"
+        '    _Pragma("omp simd")\n    for (long i = 0; i < n; i++)\n'
+        "        out[i] = in[i] > 0.0f ? expf(in[i]) : 1.0f - log1pf(expf(-in[i]));\n}\n"
+    )
+    compiler = find_compiler()
+    if not compiler.version.startswith("gcc"):
+        pytest.skip("asks gcc what it did")
+    command = [*compiler.command, *compiler.flags, "-O2", "-fopt-info-vec-optimized"]
+    command += ["-o", str(tmp_path / "choice.so"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "loop vectorized" in done.stderr

@@ -62,7 +62,8 @@ def test_values_and_derivatives_beside_the_steps_written_out(rng, checkpoint, re
             mg.sum(slopes[0] ** 2) + mg.sum(mg.sin(slopes[3])), [variables[1], x, h0]
         )
         f = mg.function([x, h0], [last, ys["h"], ys["square"], loss, *slopes, *curved])
-        found.append((f(*feeds), values([loss, *slopes, *curved], dict(zip([x, h0], feeds)))))
+        fed = dict(zip([x, h0], feeds, strict=True))
+        found.append((f(*feeds), values([loss, *slopes, *curved], fed)))
     (compiled, interpreted), (expected, _) = found
     for one, other in zip(compiled, expected, strict=True):
         assert_close(one, other, scale=np.max(np.abs(other)) + 1.0)
@@ -347,7 +348,7 @@ class TestPasses:
             x = mg.input("x", (time, 4, 8))
             U = mg.var("U", init=rng.normal(size=(8, 8)).astype("float32"))
             _, ys = mg.scan(
-                lambda h, row: (mg.tanh(h @ U + row), h), mg.zeros((4, 8)), x
+                lambda h, row, U=U: (mg.tanh(h @ U + row), h), mg.zeros((4, 8)), x
             )
             memory = mg.function([x], mg.grad(mg.sum(ys * ys), U)).memory
             assert memory.bodies > 0
@@ -365,7 +366,7 @@ class TestHandling:
         return x, w, mg.function([x], [loss, mg.grad(loss, w)], name="net")
 
     def test_text(self):
-        x, _, f = self.program()
+        _x, _, f = self.program()
         again = load(dump(f.source_graph), values=[np.array([[0.5, 0.1], [0.2, 0.3]], "f")])
         fed = np.ones((3, 2), np.float32)
         found = mg.interpret.evaluate(again, {again.inputs[0]: fed})

@@ -171,7 +171,7 @@ def test_a_scan_inside_and_a_while_inside_of_a_scan():
         small = mg.while_loop(lambda v: v > 1.0, lambda v: v / w, c + row, max_steps=20)
         return small, small
 
-    last, ys = mg.scan(halve, mg.constant(np.float64(0.0)), x)
+    _last, ys = mg.scan(halve, mg.constant(np.float64(0.0)), x)
     c, expected = 0.0, []
     for row in (1.0, 2.0, 3.0):
         c += row

@@ -54,7 +54,8 @@ class StepProfile:
     arithmetic
         The dtype that it computes in; "tf32" for products of rounded float32.
     bandwidth_share, flops_share
-        Of the machine's peaks, or None where these are not known. Bytes that lie in a cache move
+        Of the machine's peaks, or None where these are not known, or the step takes no time of its
+        own: a GPU computes some products together with what reads them. Bytes that lie in a cache move
         faster than memory: the first can exceed 1.
     bound
         The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
@@ -258,7 +259,8 @@ class Profile:
         whole = max(1, self.nanoseconds)
         rows: list[tuple[str, ...]] = [head]
         for step in self.steps:
-            under = (f"{step.roof or 0.0:.0%}", step.bound) if roofs else ()
+            roof = "" if step.roof is None else f"{step.roof:.0%}"
+            under = (roof, step.bound) if roofs else ()
             rows.append(
                 (
                     str(step.step),
@@ -413,9 +415,9 @@ def _roofs(
     nanoseconds: int, moved: int, flops: int, kind: str, kernel: str, peaks: Peaks | None
 ) -> dict[str, Any]:
     """Return how near a step is to each roof."""
-    if peaks is None:
+    if peaks is None or not nanoseconds:  # a product that its reader computes takes no time
         return {}
-    taken = max(1, nanoseconds)
+    taken = nanoseconds
     most = peaks.gigaflops.get(kind, 0.0)
     floors = {
         "bandwidth": moved / max(peaks.gigabytes_per_second, 1e-9),

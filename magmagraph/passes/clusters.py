@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..graph import Graph, Interner, Node, structure
 from ..op import Kind
@@ -21,6 +21,8 @@ WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
+Made: TypeAlias = tuple[Graph, list[Node], list[Node]]
+"""The body of a kernel, the operands that it takes, and what it returns."""
 
 
 class Cluster:
@@ -121,16 +123,37 @@ class Clusters(Fusible):
         if self.analysed > self.analyses:
             return "the budget of analyses is used up"
         self.analysed += count
-        body, _, _ = self._body([*left.nodes, *right.nodes])
-        return self._no_region(body)
+        return self._made([*left.nodes, *right.nodes])[1]
+
+    def _made(
+        self, nodes: Iterable[Node], cluster: Cluster | None = None
+    ) -> tuple[Made, str | None]:
+        """Return the body of some nodes, and why it is no region.
+
+        One array that is read along two ways (``x[:, None] - x[None, :]``) is two operands where
+        one is refused: an axis of it is two axes of the region.
+        """
+        nodes = list(nodes)
+        made = self._body(nodes, cluster)
+        reason = self._no_region(made[0])
+        if reason is not None:
+            split = self._body(nodes, cluster, split=True)
+            if len(split[1]) > len(made[1]) and self._no_region(split[0]) is None:
+                return split, None
+        return made, reason
 
     def _no_region(self, body: Graph) -> str | None:
         """Return why a body is no region; equal structures are analyzed once."""
         key = structure(body)
         if key not in self.verdicts:
             verdict = analyze(body, self.hints)
-            reason = self._too_few_rows(verdict) if isinstance(verdict, Region) else verdict.reason
-            self.verdicts[key] = reason
+            if not isinstance(verdict, Region):
+                self.verdicts[key] = verdict.reason
+            elif len(verdict.loops) > verdict.depth:
+                # One thread computes an epilogue, which is for as few numbers as are kept.
+                self.verdicts[key] = "what is left of all rows is spread over other axes"
+            else:
+                self.verdicts[key] = self._too_few_rows(verdict)
         return self.verdicts[key]
 
     def _too_few_rows(self, region: Region) -> str | None:
@@ -251,8 +274,7 @@ class Clusters(Fusible):
                 cluster.again |= nodes
                 cluster.externals.discard(external)
                 cluster.externals.add(base)
-                body, _, _ = self._body([*cluster.nodes, *cluster.again], cluster)
-                if self._no_region(body) is None:
+                if self._made([*cluster.nodes, *cluster.again], cluster)[1] is None:
                     cluster.plain = False
                     self.record.hit("compute again")
                 else:
@@ -315,13 +337,31 @@ class Clusters(Fusible):
         cluster: Cluster | None = None,
         *,
         outputs: Sequence[Node] | None = None,
-    ) -> tuple[Graph, list[Node], list[Node]]:
-        """Return the body graph of some nodes, the operands that it takes, and its outputs."""
+        split: bool = False,
+    ) -> Made:
+        """Return the body graph of some nodes, the operands that it takes, and its outputs.
+
+        With `split`, an operand that is moved before it is read is taken once for each way.
+        """
         members = sorted(nodes, key=self.position.__getitem__)
         inside = set(members)
         interner = Interner()
         made: dict[Node, Node] = {}
         taken: list[Node] = []
+        parameters: list[Node] = []
+
+        def through(node: Node) -> bool:
+            return (
+                node in inside
+                or node in self.free
+                or self._is_generator(node)
+                or (node not in self.core and self._is_move(node))
+            )
+
+        def leaf(node: Node) -> Node:
+            taken.append(node)
+            parameters.append(interner.make(parameter(len(parameters), node.type), ()))
+            return parameters[-1]
 
         def resolve(root: Node) -> Node:
             stack = [root]
@@ -330,23 +370,21 @@ class Clusters(Fusible):
                 if node in made:
                     stack.pop()
                     continue
-                through = (
-                    node in inside
-                    or node in self.free
-                    or self._is_generator(node)
-                    or (node not in self.core and self._is_move(node))
-                )
-                if not through:
-                    leaf = parameter(len(taken), node.type)
-                    made[node] = interner.make(leaf, ())
-                    taken.append(node)
+                if not through(node):
+                    made[node] = leaf(node)
                     stack.pop()
                     continue
-                missing = [i for i in node.inputs if i not in made]
+                moved = split and node not in inside and self._is_move(node)
+                own = [moved and not through(i) for i in node.inputs]
+                wanted = zip(node.inputs, own, strict=True)
+                missing = [i for i, apart in wanted if not apart and i not in made]
                 if missing:
                     stack.extend(reversed(missing))
                     continue
-                made[node] = interner.make(node, tuple(made[i] for i in node.inputs))
+                operands = zip(node.inputs, own, strict=True)
+                made[node] = interner.make(
+                    node, tuple(leaf(i) if apart else made[i] for i, apart in operands)
+                )
                 stack.pop()
             return made[root]
 
@@ -356,8 +394,7 @@ class Clusters(Fusible):
             again = cluster.again if cluster is not None else ()
             outputs = [n for n in members if n not in again and self._is_output(n, inside)]
         results = tuple(made[n] for n in outputs)
-        parameters = tuple(made[n] for n in taken)
-        return Graph(parameters, results, (), interner), taken, list(outputs)
+        return Graph(tuple(parameters), results, (), interner), taken, list(outputs)
 
 
 def _one_shape(left: Cluster, right: Cluster) -> bool:

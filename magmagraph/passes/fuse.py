@@ -25,11 +25,11 @@ from ..graph import Graph, Node, Trace
 from ..ops.control import ITEM
 from ..ops.fused import FUSED, FUSED_MANY
 from ..region import Region, analyze
-from .clusters import PATH_BUDGET, Cluster, Clusters
+from .clusters import PATH_BUDGET, Cluster, Clusters, Made
 from .pipeline import Options
 from .recompute import recompute
 
-Parts = Sequence[tuple[Graph, list[Node], list[Node]]]
+Parts = Sequence[Made]
 
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
@@ -51,7 +51,7 @@ class _Fusion(Clusters):
 
     def __init__(self, graph: Graph, options: Options) -> None:
         super().__init__(graph, options)
-        self.bodies: dict[Cluster, tuple[Graph, list[Node], list[Node]]] = {}
+        self.bodies: dict[Cluster, Made] = {}
 
     def _scalar_cluster(self) -> Cluster | None:
         """Return the cluster of free scalars that a product, an output or an update needs."""
@@ -107,14 +107,12 @@ class _Fusion(Clusters):
         Plain clusters were joined without an analysis, so one may read or return too much. A
         part that is no region even alone keeps its array expression.
         """
-        made = self._body([*cluster.nodes, *cluster.again], cluster)
-        self.bodies[cluster] = made
-        verdict = analyze(made[0])
-        if isinstance(verdict, Region):
+        made, reason = self._made([*cluster.nodes, *cluster.again], cluster)
+        if reason is None or isinstance(analyze(made[0]), Region):
+            self.bodies[cluster] = made  # what a join would cost is no reason against a kernel
             return [cluster]
-        del self.bodies[cluster]
         if len(cluster.nodes) == 1:
-            self.record.refuse("kernel", cluster.nodes[0], verdict.reason)
+            self.record.refuse("kernel", cluster.nodes[0], reason)
             del self.cluster_of[cluster.nodes[0]]
             return []
         return [small for part in self._halves(cluster) for small in self._legal(part)]
@@ -264,7 +262,7 @@ class _Fusion(Clusters):
             effects=[result[n] for n in self.graph.effects],
         )
 
-    def _bodies(self, group: Sequence[Cluster]) -> list[tuple[Graph, list[Node], list[Node]]]:
+    def _bodies(self, group: Sequence[Cluster]) -> list[Made]:
         return [
             self.bodies.get(cluster) or self._body(cluster.nodes, outputs=cluster.nodes)
             for cluster in group

@@ -314,3 +314,44 @@ def test_fusing_again_changes_nothing() -> None:
     assert fuse(once, Trace(), options) is once
 
 
+
+
+def test_one_array_along_two_axes_is_two_operands(rng: np.random.Generator) -> None:
+    x = mg.var("x", shape=(ROWS,))
+    differences = x[None, :] - x[:, None]
+    pull = mg.sum(differences / (mg.abs(differences) + 1.0), axis=1)
+    assert kernels(planned([x], [pull])) == ["fused"]
+    function = mg.function([x], pull)
+    value = rng.random(ROWS, dtype=np.float32)
+    apart = value[None, :].astype(np.float64) - value[:, None]
+    expected = (apart / (np.abs(apart) + 1.0)).sum(axis=1)
+    assert tolerance(np.dtype("float32"), "reassoc").close(function(value), expected, ROWS)
+
+
+def test_a_matrix_and_its_transpose_are_not_written_over(rng: np.random.Generator) -> None:
+    x = mg.var("x", shape=(ROWS, ROWS))
+    W = mg.var("W", init=np.ones((ROWS, ROWS), np.float32))
+    y = x @ x  # a value of the plan's own, which ends with its reader
+    plan = planned([x], [mg.sum(y + mg.transpose(y), axis=0)])
+    assert kernels(plan) == ["gemm", "fused"]
+    value = rng.random((ROWS, ROWS), dtype=np.float32)
+    function = mg.function([x], [y + mg.transpose(y)], updates={W: W - 0.5 * mg.transpose(W) + x})
+    (found,) = function(value)
+    product = value.astype(np.float64) @ value
+    table = tolerance(np.dtype("float32"), "reassoc")
+    assert table.close(found, product + product.T, ROWS)
+    function(value)
+    renewed = 0.5 + value.astype(np.float64)
+    assert table.close(W.value, renewed - 0.5 * renewed.T + value, 2.0)
+
+
+def test_a_sum_is_not_joined_with_a_larger_array_that_reads_it(rng: np.random.Generator) -> None:
+    x, y = mg.var("x", shape=(ROWS, 8)), mg.var("y", shape=(COLUMNS, 8))
+    squares = mg.sum(x * x, axis=1)[:, None] + mg.sum(y * y, axis=1)[None, :]
+    made = mg.exp(-0.5 * (squares - 2.0 * (x @ y.T)))
+    assert kernels(planned([x, y], [made])) == ["fused", "fused", "gemm", "fused"]
+    one, other = rng.random((ROWS, 8)), rng.random((COLUMNS, 8))
+    found = mg.function([x, y], made)(one.astype(np.float32), other.astype(np.float32))
+    apart = one[:, None, :] - other[None, :, :]
+    expected = np.exp(-0.5 * (apart**2).sum(axis=-1))
+    assert tolerance(np.dtype("float32"), "reassoc").close(found, expected)

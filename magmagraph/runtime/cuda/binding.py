@@ -24,7 +24,7 @@ KEEPING_THREADS = 256  # of a block, at most, whose threads keep what they read 
 KEEPING_BLOCKS = (3, 4)  # of those on a multiprocessor: that keep more words than ROOM, or less
 ROOM = 32
 ENTRIES = 8  # partial results of no axes that fit into the line planned for one
-MULTIPROCESSORS = 132  # of the card that the shares were measured on; others scale alike
+MULTIPROCESSORS = 132  # of an H200, where no device is asked
 
 
 class CudaBinding(Binding):

@@ -81,23 +81,25 @@ class CudaBound:
         make.prepare(steps, merged)
         free = {id(step) for step in steps if id(step) not in merged}
         by_library = library_merges(self.memory, steps, free)
+        place = {id(step): number for number, step in enumerate(steps, low)}
         for number, step in enumerate(steps, low):
             called = by_library.get(id(step))
             if called is not None:
                 if called.product is not step:
-                    units = with_epilogue(make, called)
-                    if units is None:
-                        self._add(parts, called.product, make.step(called.product), number)
-                        units = make.step(step)
-                    self._add(parts, step, units, number)
+                    units, product = with_epilogue(make, called), called.product
+                    self._add(parts, product, units or make.step(product), place[id(product)])
+                    if not units:
+                        self._add(parts, step, make.step(step), number)
                 continue
             merge = merged.get(id(step))
             if merge is not None and merge.product is step:
                 continue  # it is launched with the step that reads it
             units = None if merge is None else make.with_product(step, merge)
-            if merge is not None and units is None:
-                self._add(parts, merge.product, make.step(merge.product), number)
-            self._add(parts, step, make.step(step) if units is None else units, number)
+            if merge is not None:  # the first launch counts as the product
+                product = merge.product
+                first = make.step(product) if units is None else units[:1]
+                self._add(parts, product, first, place[id(product)])
+            self._add(parts, step, make.step(step) if units is None else units[1:], number)
         return parts
 
     def _add(
@@ -325,7 +327,7 @@ class CudaBound:
     def run_timed(self, feeds: Sequence[Any]) -> list[int]:
         """Run once, put every variable back, and return the nanoseconds of each step.
 
-        A product that is computed together with the step that reads it counts there.
+        A step that is computed together with the product which it reads counts there.
         """
         taken = [0] * len(self.plan.steps)
         kept = [(state, state.data.copy()) for state, _ in self._written]

@@ -161,9 +161,11 @@ class RegionEpilogue:
         """Return how many lines of partial results the blocks write."""
         return -(-m // self.configuration.rows)
 
-    def shares(self, sizes: Mapping[str, int], lines: int, m: int) -> Shares:
+    def shares(
+        self, sizes: Mapping[str, int], lines: int, m: int, multiprocessors: int
+    ) -> Shares:
         """Return the numbers of the region, and the launches that end its sums."""
-        shares = Shares(self.kernels, sizes, lines)
+        shares = Shares(self.kernels, sizes, lines, multiprocessors)
         for position in range(len(self.kernels.region.folds)):
             shares.used_lines[position] = self.lines(m)
         return shares

@@ -133,7 +133,9 @@ class Modules:
         wanted = []
         for k in {k.key: k for k in kernels}.values():
             try:
-                launches, wide = k.launches(sizes, lines)
+                launches, wide = k.launches(
+                    sizes, lines, multiprocessors=self.device.multiprocessors
+                )
             except k.refusals:
                 continue  # the array expression runs
             wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
@@ -173,7 +175,9 @@ class Modules:
         tail: bool = True,
     ) -> list[tuple[int, Launch]]:
         """Return the launches of a region for given sizes, each with its function's address."""
-        launches, wide = kernels.launches(sizes, lines, counter, tail)
+        launches, wide = kernels.launches(
+            sizes, lines, counter, tail, self.device.multiprocessors
+        )
         return [
             (self._function(kernels, _suffix(launch.kernel), wide), launch) for launch in launches
         ]

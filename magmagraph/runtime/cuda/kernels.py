@@ -29,6 +29,7 @@ from .binding import (
     KEEPING_THREADS,
     KEPT_PARTS,
     MAX_THREADS,
+    MULTIPROCESSORS,
     ROOM,
     THREADS,
 )
@@ -218,7 +219,8 @@ class RegionKernels:
     # ---- Launches
 
     def launches(
-        self, sizes: Mapping[str, int], lines: int, counter: int = 0, tail: bool = True
+        self, sizes: Mapping[str, int], lines: int, counter: int = 0, tail: bool = True,
+        multiprocessors: int = MULTIPROCESSORS,
     ) -> tuple[list[Launch], bool]:
         """Return the launches for given sizes, and whether positions need 64 bits.
 
@@ -232,8 +234,10 @@ class RegionKernels:
             The address of a zero, 4 bytes, that only these launches use.
         tail
             Whether the main kernel may end sums itself.
+        multiprocessors
+            Of the device.
         """
-        shares = Shares(self, sizes, lines)
+        shares = Shares(self, sizes, lines, multiprocessors)
         shares.counter = counter
         made = [shares.main()]
         shares.tail = shares.tail and tail

@@ -109,7 +109,7 @@ class StepLaunches:
             return None
         body = self._bodies(step)[merge.body]
         (function,) = load(self.device, [product])
-        shares = epilogue.shares(memory.sizes, lines, m)
+        shares = epilogue.shares(memory.sizes, lines, m, self.device.multiprocessors)
         a, b = (memory.at(value) for value in merge.product.inputs[:2])
         one, other = memory.ranges(merge.product.inputs[:2])
         call = call_of(

@@ -31,7 +31,7 @@ __all__ = ["WIDE", "Grid", "Launch", "Shares"]
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
 MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
-FEW = MULTIPROCESSORS * 512  # vectors of all rows, up to which each thread takes two at most
+FEW = 512  # vectors of all rows for each multiprocessor, up to which threads take two at most
 MANY = 1 << 21  # elements, from which wide reads gain more than more blocks
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 
@@ -59,11 +59,20 @@ class Shares(CudaBinding):
         The size of every dimension.
     lines
         For how many workers the workspace was planned.
+    multiprocessors
+        Of the device.
     """
 
-    def __init__(self, kernels: RegionKernels, sizes: Mapping[str, int], lines: int) -> None:
+    def __init__(
+        self,
+        kernels: RegionKernels,
+        sizes: Mapping[str, int],
+        lines: int,
+        multiprocessors: int = MULTIPROCESSORS,
+    ) -> None:
         super().__init__(kernels.region, sizes, lines)
         self.kernels = kernels
+        self.multiprocessors = multiprocessors
         inner = kernels.inner
         most = kernels.widths[-1]
         self.vector = self.vector_width(inner, most) if inner >= 0 and most > 1 else 1
@@ -153,7 +162,7 @@ class Shares(CudaBinding):
         needed = -(-groups // THREADS)
         most = MOST_BLOCKS
         if self.region.folds:
-            most = min(self.lines * ENTRIES, MULTIPROCESSORS * 1024 // THREADS)
+            most = min(self.lines * ENTRIES, self.multiprocessors * 1024 // THREADS)
         blocks = max(1 if self.region.folds else 0, min(needed, most))
         return (blocks, 1, 1), (THREADS, 1, 1), blocks
 
@@ -170,12 +179,12 @@ class Shares(CudaBinding):
                     self.lanes // 2 * self.vector >= self.extents[kernels.inner]
                 ):
                     self.lanes //= 2
-        elif around * self.strips_of(1) <= 2 * MULTIPROCESSORS:
+        elif around * self.strips_of(1) <= 2 * self.multiprocessors:
             self.vector = 1  # more blocks, rather than wider reads
         columns = around * self.strips_of(self.vector)
         threads = MAX_THREADS if self.vector == 1 else COLUMN_THREADS
         parts = max(LANES // self.lanes, min(threads // self.lanes, _power(rows)))
-        wanted = -(-MULTIPROCESSORS * 2048 // max(1, columns * self.lanes * parts))
+        wanted = -(-self.multiprocessors * 2048 // max(1, columns * self.lanes * parts))
         most = min(self.lines, self.lines * ENTRIES // max(1, columns)) or 1
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
@@ -194,7 +203,7 @@ class Shares(CudaBinding):
         widest = self.vector == kernels.widths[-1]
         self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS
         most, parts = (KEEPING_THREADS, KEPT_PARTS) if self.keeps else (MAX_THREADS, PARTS)
-        if items * groups <= FEW:
+        if items * groups <= FEW * self.multiprocessors:
             parts = 2  # more threads, rather than more work for each
         threads = LANES
         while threads < most and threads * parts < groups:
@@ -205,7 +214,7 @@ class Shares(CudaBinding):
     def _strips(self) -> tuple[Grid, Grid, int]:
         rows = self.product(*self.region.row)
         items = self.row_items(1)
-        if items < MULTIPROCESSORS:
+        if items < self.multiprocessors:
             parts = min(32, _power(rows))  # few rows: their elements are shared out
         else:
             parts = 1 if rows <= 32 else min(32, _power(rows // 4))
@@ -220,7 +229,7 @@ class Shares(CudaBinding):
         if cross:
             lines = self.lines
             if not any(fold.kept for fold in cross):  # many fit where one with axes does
-                lines = min(lines * ENTRIES, MULTIPROCESSORS * self._resident(block) * beside)
+                lines = min(lines * ENTRIES, self.multiprocessors * self._resident(block) * beside)
             if lines < beside:
                 block, beside = (block[0], block[1], 1), 1
             most = max(1, lines // beside)
@@ -252,7 +261,7 @@ class Shares(CudaBinding):
         for position, outputs in enumerate(late_groups(self.region)):
             loops = self.region.values[outputs[0].node].shape_loops
             count = self.product(*loops)
-            blocks = min(-(-count // THREADS), MULTIPROCESSORS * 16)
+            blocks = min(-(-count // THREADS), self.multiprocessors * 16)
             made.append((f"late{position}", (blocks, 1, 1), (THREADS, 1, 1)))
         return made
 

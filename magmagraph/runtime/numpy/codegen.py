@@ -26,6 +26,7 @@ from . import philox
 from .binding import SHARE, Binding
 from .codegen_rows import RowsCode
 from .codegen_scalar import HALF_HELPERS, UNSIGNED_HELPER
+from .rationals import RATIONALS
 from .scalar import prelude, vector_math
 
 __all__ = ["StepCode", "assemble", "region_of", "step_code"]
@@ -282,6 +283,7 @@ def assemble(steps: Sequence[StepCode]) -> str:
     parts = ["#include <math.h>", "#include <stdint.h>", vector_math()]
     halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
     parts += halves
+    parts += [part for word, part in RATIONALS.items() if word in text]
     if "mg_random" in text:
         parts.append(philox.SOURCE)
     if "mg_float_to_u64" in text:

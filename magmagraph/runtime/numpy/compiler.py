@@ -40,6 +40,9 @@ BASE_FLAGS = (
     "-fno-math-errno",
     "-fwrapv",
     "-ffp-contract=off",
+    # Nobody reads the flags of floating point exceptions. With them, a choice between two values
+    # becomes a branch around what one of them takes to compute, and the loop is no vector loop.
+    "-fno-trapping-math",
     "-fopenmp-simd",
     "-fPIC",
     "-shared",
@@ -111,7 +114,8 @@ def _find(chosen: str, search: str) -> Compiler:
 def _probe(command: tuple[str, ...]) -> Compiler:
     real = os.path.realpath(command[0])
     status = os.stat(real)
-    identity = (*command, real, str(status.st_mtime_ns), str(status.st_size), *machine())
+    stamp = (real, str(status.st_mtime_ns), str(status.st_size))
+    identity = (*command, *stamp, *BASE_FLAGS, *machine())
     key = "compiler " + content_key(*identity)
     choices = default_choices()
     kept = choices.get(key)

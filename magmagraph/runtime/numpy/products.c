@@ -72,12 +72,48 @@ static void plain_rows(void* context, int64_t thread, int64_t threads)
     }
 }
 
+/* y = alpha op(A) x + beta y by BLAS; A has m rows and n columns before op. */
+static void blas_gemv(int64_t interface, int64_t transpose, int64_t m, int64_t n, REAL alpha,
+                      const REAL* a, int64_t lda, const REAL* x, int64_t stride_x, REAL beta,
+                      REAL* y, int64_t stride_y)
+{
+    if (interface == MG_CBLAS_64) {
+        ((void (*)(int, int, int64_t, int64_t, REAL, const REAL*, int64_t, const REAL*, int64_t,
+                   REAL, REAL*, int64_t))blas.gemv)(
+            101, transpose ? 112 : 111, m, n, alpha, a, lda, x, stride_x, beta, y, stride_y);
+    } else if (interface == MG_CBLAS_32) {
+        ((void (*)(int, int, int, int, REAL, const REAL*, int, const REAL*, int, REAL, REAL*,
+                   int))blas.gemv)(
+            101, transpose ? 112 : 111, (int)m, (int)n, alpha, a, (int)lda, x, (int)stride_x,
+            beta, y, (int)stride_y);
+    } else { /* column-major: the transposed matrix */
+        char flag = transpose ? 'N' : 'T';
+        int im = (int)m, in = (int)n, ia = (int)lda, ix = (int)stride_x, iy = (int)stride_y;
+        ((void (*)(char*, int*, int*, const REAL*, const REAL*, int*, const REAL*, int*,
+                   const REAL*, REAL*, int*))blas.gemv)(
+            &flag, &in, &im, &alpha, a, &ia, x, &ix, &beta, y, &iy);
+    }
+}
+
 static void multiply(const product* p)
 {
     int64_t m = p->m, n = p->n, k = p->k, lda = p->lda, ldb = p->ldb, ldc = p->ldc;
     int64_t interface = k > 0 ? blas.interface : MG_PLAIN;
     if (m <= 0 || n <= 0) return;
     if (interface != MG_CBLAS_64 && !fits_int(m, n, k, lda, ldb, ldc)) interface = MG_PLAIN;
+    /* BLAS packs the operands of a product, which takes longer than reading them for one vector. */
+    if (interface != MG_PLAIN && n == 1) {
+        int64_t t = p->transpose_a;
+        blas_gemv(interface, t, t ? k : m, t ? m : k, p->alpha, p->a, lda, p->b,
+                  p->transpose_b ? 1 : ldb, p->beta, p->c, ldc);
+        return;
+    }
+    if (interface != MG_PLAIN && m == 1) {
+        int64_t t = !p->transpose_b;
+        blas_gemv(interface, t, t ? k : n, t ? n : k, p->alpha, p->b, ldb, p->a,
+                  p->transpose_a ? lda : 1, p->beta, p->c, 1);
+        return;
+    }
     switch (interface) {
     case MG_CBLAS_64:
         ((void (*)(int, int, int, int64_t, int64_t, int64_t, REAL, const REAL*, int64_t,
@@ -288,31 +324,12 @@ void mg_gemv(void** arguments)
     int64_t interface = columns > 0 ? blas.interface : MG_PLAIN;
     if (interface != MG_CBLAS_64 && !fits_int(m, n, lda, stride_out, stride_x, 0))
         interface = MG_PLAIN;
-    switch (interface) {
-    case MG_CBLAS_64:
-        ((void (*)(int, int, int64_t, int64_t, REAL, const REAL*, int64_t, const REAL*, int64_t,
-                   REAL, REAL*, int64_t))blas.gemv)(
-            101, transpose ? 112 : 111, m, n, alpha, a, lda, x, stride_x, beta, out, stride_out);
-        break;
-    case MG_CBLAS_32:
-        ((void (*)(int, int, int, int, REAL, const REAL*, int, const REAL*, int, REAL, REAL*,
-                   int))blas.gemv)(
-            101, transpose ? 112 : 111, (int)m, (int)n, alpha, a, (int)lda, x, (int)stride_x,
-            beta, out, (int)stride_out);
-        break;
-    case MG_FORTRAN_32: {
-        char flag = transpose ? 'N' : 'T';
-        int im = (int)m, in = (int)n, ia = (int)lda, ix = (int)stride_x, iy = (int)stride_out;
-        ((void (*)(char*, int*, int*, const REAL*, const REAL*, int*, const REAL*, int*,
-                   const REAL*, REAL*, int*))blas.gemv)(
-            &flag, &in, &im, &alpha, a, &ia, x, &ix, &beta, out, &iy);
-        break;
-    }
-    default: { /* op(A) (rows x columns) times a matrix of one column */
+    if (interface != MG_PLAIN) {
+        blas_gemv(interface, transpose, m, n, alpha, a, lda, x, stride_x, beta, out, stride_out);
+    } else { /* op(A) (rows x columns) times a matrix of one column */
         product p = { transpose != 0, 0, rows, 1, columns, lda, stride_x, stride_out,
                             alpha, beta, a, x, out };
         mg_parallel(plain_rows, &p, rows * (columns + 1) / 65536);
-    }
     }
     mg_leave_blas();
 }

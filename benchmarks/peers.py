@@ -1,0 +1,340 @@
+"""Run one workload by several libraries: a process a library, timed in turn, results compared.
+
+A benchmark says what a library does, for a case of its workload, in a function that returns a
+`Work`; `main` does the rest. Each library has a process of its own, since thread pools of several
+in one process slow each other. All processes are up at once and work one at a time, round after
+round, so that whatever else the machine does falls on all alike. Inherited settings of BLAS and
+OpenMP are cleared for all; every library takes as many threads as the process has cores.
+
+The first library named is the one the others are compared with. A library that is not installed
+is left out and said to be; one that fails is shown with its error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+
+Case = dict[str, Any]
+"""One point of a workload: its name and its sizes, as JSON holds them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a library does for a case.
+
+    Attributes
+    ----------
+    call
+        Does the work once and waits for its end.
+    results
+        Returns the arrays to compare, by name, after a fresh `call` from the state at the start.
+    per
+        Units of work in a call (steps, epochs): times are divided by it.
+    """
+
+    call: Callable[[], Any]
+    results: Callable[[], Mapping[str, Any]]
+    per: int = 1
+
+
+Contender = Callable[[Case], Work]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A claim with the libraries that are held against it.
+
+    Attributes
+    ----------
+    name
+        Name of the results file.
+    claim
+        What is claimed, in a sentence: it heads the table.
+    cases
+        Points of the workload, each with a "name".
+    contenders
+        Library -> function; this project's first. Its modules are imported in there.
+    unit
+        Of the table: "ms" or "us".
+    tolerance
+        Largest difference of a result from the first contender's, relative to its largest value.
+    floors
+        Contenders that are no peers (a copy of memory, products alone): shown, not compared.
+    rounds, seconds
+        Rounds of timing, and seconds of work of each library in a round.
+    """
+
+    name: str
+    claim: str
+    cases: Sequence[Case]
+    contenders: Mapping[str, Contender]
+    unit: str = "ms"
+    tolerance: float = 1e-3
+    floors: frozenset[str] = frozenset()
+    rounds: int = 9
+    seconds: float = 0.15
+
+
+# In the process of a library ------------------------------------------------------------------
+
+
+def _work(benchmark: Benchmark, name: str) -> None:
+    """Answer the parent's lines: prepare a case, time it, or let it go."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is not an answer
+    work: Work | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if asked["do"] == "prepare":
+                work = None
+                gc.collect()
+                began = time.perf_counter()
+                work = benchmark.contenders[name](asked["case"])
+                work.call()
+                answer: dict[str, Any] = {"first": time.perf_counter() - began}
+                arrays = {k: np.asarray(v) for k, v in work.results().items()}
+                np.savez(asked["results"], **arrays)  # type: ignore[arg-type]
+            else:
+                assert work is not None
+                answer = {"seconds": _timed(work, asked["seconds"])}
+        except ModuleNotFoundError as error:
+            answer = {"absent": error.name}
+        except Exception as error:  # a failure of a library is a result to show
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _timed(work: Work, seconds: float) -> float:
+    """Return the seconds of a unit of work, over calls that last about as long as asked."""
+    began = time.perf_counter()
+    work.call()  # warms the caches that the others have emptied
+    inner = max(1, int(seconds / max(time.perf_counter() - began, 1e-7)))
+    began = time.perf_counter()
+    for _ in range(inner):
+        work.call()
+    return (time.perf_counter() - began) / inner / work.per
+
+
+# In the parent ----------------------------------------------------------------------------------
+
+
+class _Library:
+    """A library's process."""
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Any) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, sys.argv[0], "--worker", name, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """Return the answer, or what became of the process."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(question) + "\n")
+            self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            return {"error": f"the process ended with status {self.process.wait()}"}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """Let the process end."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def _difference(ours: Path, theirs: Path) -> float:
+    """Return the largest difference of two sets of results, relative to the largest value."""
+    with np.load(ours) as expected, np.load(theirs) as found:
+        worst = 0.0
+        for name in expected.files:
+            want = expected[name].astype(np.float64)
+            got = found[name].astype(np.float64).reshape(want.shape)
+            scale = float(np.max(np.abs(want), initial=0.0)) or 1.0
+            worst = max(worst, float(np.max(np.abs(want - got), initial=0.0)) / scale)
+    return worst
+
+
+def _prepared(
+    benchmark: Benchmark, case: Case, libraries: list[_Library], folder: Path
+) -> dict[str, dict[str, Any]]:
+    """Return, for each library, its first call and how far its results are from the first's."""
+    rows: dict[str, dict[str, Any]] = {}
+    first: Path | None = None
+    for library in libraries:
+        path = folder / f"{library.name.replace('/', '_')}.npz"
+        answer = library.ask(do="prepare", case=case, results=str(path))
+        if "first" in answer and library.name not in benchmark.floors:
+            if first is None:
+                first = path
+            answer["difference"] = _difference(first, path)
+            if not answer["difference"] <= benchmark.tolerance:
+                answer["error"] = f"the results differ by {answer['difference']:.1e}"
+        rows[library.name] = answer
+    return rows
+
+
+def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict[str, Any]:
+    """Return the case's times: the median, least and largest of the rounds of each library."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _prepared(benchmark, case, libraries, Path(folder))
+    able = [x for x in libraries if "error" not in rows[x.name] and "absent" not in rows[x.name]]
+    samples: dict[str, list[float]] = {library.name: [] for library in able}
+    for turn in range(benchmark.rounds):
+        # Every other round runs backwards: nobody always follows the same neighbour.
+        for library in able if turn % 2 == 0 else able[::-1]:
+            time.sleep(0.01)  # threads of the one before stop spinning
+            answer = library.ask(do="time", seconds=benchmark.seconds)
+            if "error" in answer:
+                rows[library.name].update(answer)
+            else:
+                samples[library.name].append(answer["seconds"])
+    for name, taken in samples.items():
+        if taken:
+            rows[name].update(
+                median=statistics.median(taken), least=min(taken), largest=max(taken)
+            )
+    return {"case": case, "times": rows, "ratio": ratio(benchmark, rows)}
+
+
+def ratio(benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Return our median over the best peer's, or None where there is no peer."""
+    ours, *others = benchmark.contenders
+    peers = [
+        rows[name]["median"]
+        for name in others
+        if name not in benchmark.floors and "median" in rows.get(name, {}) and _is_peer(name, ours)
+    ]
+    if not peers or "median" not in rows[ours]:
+        return None
+    return float(rows[ours]["median"] / min(peers))
+
+
+def _is_peer(name: str, ours: str) -> bool:
+    return not name.startswith(ours)  # "magmagraph, out=" is ours as well
+
+
+def _report(benchmark: Benchmark, measured: list[dict[str, Any]]) -> None:
+    scale = {"ms": 1e3, "us": 1e6, "s": 1.0}[benchmark.unit]
+    names = list(benchmark.contenders)
+    rows = []
+    for entry in measured:
+        cells = []
+        for name in names:
+            row = entry["times"].get(name, {})
+            if "median" in row:
+                cells.append(f"{row['median'] * scale:.4g}")
+            else:
+                cells.append("absent" if "absent" in row else "failed")
+        against = "" if entry["ratio"] is None else f"{entry['ratio']:.2f}"
+        rows.append((entry["case"]["name"], *cells, against))
+    print(f"{benchmark.claim} Times in {benchmark.unit}; the last column is ours / best peer.")
+    common.table(rows, ("case", *names, "ratio"))
+    for entry in measured:
+        for name, row in entry["times"].items():
+            if "error" in row:
+                print(f"{entry['case']['name']}, {name}: {row['error']}")
+
+
+def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None:
+    """Draw each library's time over ours, a group of bars a case; None without matplotlib."""
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("svg")
+        plt = importlib.import_module("matplotlib.pyplot")
+    except ModuleNotFoundError:
+        return None
+    matplotlib.rcParams["svg.hashsalt"] = benchmark.name
+    ours = next(iter(benchmark.contenders))
+    drawn = [entry for entry in measured if "median" in entry["times"][ours]]
+    names = [
+        name for name in benchmark.contenders
+        if any("median" in entry["times"].get(name, {}) for entry in drawn)
+    ]
+    height = 0.8 / max(len(names), 1)
+    figure, axes = plt.subplots(figsize=(8, 0.6 + 0.17 * len(names) * len(drawn)))
+    for i, name in enumerate(names):
+        places, lengths = [], []
+        for j, entry in enumerate(drawn):
+            if "median" in entry["times"].get(name, {}):
+                places.append(j + (i - (len(names) - 1) / 2) * height)
+                lengths.append(entry["times"][name]["median"] / entry["times"][ours]["median"])
+        axes.barh(places, lengths, height * 0.9, label=name, color=f"C{i}")
+    axes.axvline(1.0, color="0.3", linewidth=0.8)
+    axes.set_yticks(range(len(drawn)), [entry["case"]["name"] for entry in drawn])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel(f"time / {ours}'s (right of the line: slower than {ours})")
+    axes.set_title(benchmark.claim, fontsize=10)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.tight_layout()
+    path = common.RESULTS / f"{benchmark.name}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+def main(benchmark: Benchmark) -> None:
+    """Run the benchmark as its file's command line asks: all of it, or a library's process."""
+    cleared = common.clean_environment()
+    parser = argparse.ArgumentParser(description=benchmark.claim)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--peers", default="", help="contenders to run, with commas between")
+    parser.add_argument("--threads", type=int, help="cores that all may use (default: all)")
+    parser.add_argument("--dry", action="store_true", help="print, but write no results")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.threads:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: asked.threads])
+    if asked.worker:
+        _work(benchmark, asked.worker)
+        return
+    cases = [case for case in benchmark.cases if asked.only in case["name"]]
+    wanted = asked.peers.split(",") if asked.peers else list(benchmark.contenders)
+    threads = ["--threads", str(asked.threads)] if asked.threads else []
+    with tempfile.TemporaryFile() as log:
+        libraries = [
+            _Library(name, threads, log) for name in benchmark.contenders if name in wanted
+        ]
+        try:
+            measured = [measure(benchmark, case, libraries) for case in cases]
+        finally:
+            for library in libraries:
+                library.end()
+    _report(benchmark, measured)
+    if asked.dry:
+        return
+    name = benchmark.name + (f"_{asked.threads}" if asked.threads else "")
+    print(common.write(name, measured, claim=benchmark.claim, cleared=cleared))
+    if not asked.threads:
+        print(picture(benchmark, measured) or "no picture: matplotlib is not installed")

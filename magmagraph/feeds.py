@@ -232,13 +232,17 @@ def check_targets(targets: Sequence[Any], types: Sequence[Type]) -> None:
         One is no array, cannot be written, or has another shape or another kind of dtype.
     """
     for position, (target, type_) in enumerate(zip(targets, types, strict=True)):
-        place = f"out[{position}]"
-        need = f"a NumPy array of shape {type_.shape} and dtype {type_.dtype.name}"
         if not isinstance(target, np.ndarray):
-            raise FeedError(message(f"{place} is a {type(target).__name__}", need=need))
-        if target.shape != type_.shape:
-            raise FeedError(message(f"{place} has shape {target.shape}", need=need))
-        if not np.can_cast(type_.dtype, target.dtype, "same_kind"):
-            raise FeedError(message(f"{place} has dtype {target.dtype.name}", need=need))
-        if not target.flags.writeable:
-            raise FeedError(message(f"{place} is read-only", need=need))
+            wrong = f"is a {type(target).__name__}"
+        elif target.shape != type_.shape:
+            wrong = f"has shape {target.shape}"
+        elif target.dtype != type_.dtype and not np.can_cast(
+            type_.dtype, target.dtype, "same_kind"
+        ):
+            wrong = f"has dtype {target.dtype.name}"
+        elif not target.flags.writeable:
+            wrong = "is read-only"
+        else:
+            continue
+        need = f"a NumPy array of shape {type_.shape} and dtype {type_.dtype.name}"
+        raise FeedError(message(f"out[{position}] {wrong}", need=need))

@@ -265,7 +265,9 @@ class Function:
         feeds, named
             A value for every input, NumPy-like, DLPack, or a number.
         out
-            Arrays of the outputs' structure to write the results into.
+            Arrays of the outputs' structure to write the results into. Kernels write straight
+            into those that are contiguous, of the output's dtype, and apart from the feeds; after
+            a call that raises, what such an array holds is not defined.
 
         Returns
         -------
@@ -293,19 +295,23 @@ class Function:
                     ):
                         break
                 else:
-                    if out is None:
-                        return self._structure.build(self._run(bound, feeds))
+                    return self._results(bound, feeds, out)
             arrays = [
                 conform(self._brought(value), node, self.strict_feeds)
                 for value, node in zip(feeds, self._inputs, strict=True)
             ]
             with collection_paused():  # a first run makes much that stays, too
                 bound = self._specialize(tuple(array.shape for array in arrays))
-                targets = None if out is None else self._structure.match(out)
-                if targets is not None:  # before anything runs: a refused call changes no variable
-                    check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
-                results = self._run(bound, arrays, targets)
-            return self._structure.build(results)
+                return self._results(bound, arrays, out)
+
+    def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
+        """Run, and return what the caller gets."""
+        if out is None:
+            return self._structure.build(self._run(bound, feeds))
+        targets = self._structure.match(out)
+        # Before anything runs: a refused call changes no variable.
+        check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
+        return self._structure.build(self._run(bound, feeds, targets))
 
     def _brought(self, value: Any) -> Any:
         """Return a fed value of another library's device as an array of this function's."""

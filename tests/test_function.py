@@ -84,6 +84,37 @@ def test_out_receives_the_results(x: mg.Node) -> None:
     assert same.max() == 2.0
 
 
+def test_out_may_share_memory_with_feeds_and_be_no_block() -> None:
+    n = 100_000  # several threads, several strips
+    x, y = mg.var("x", shape=(n,)), mg.var("y", shape=(n,))
+    f = mg.function([x, y], [mg.flip(x) + y, x - mg.flip(y)])
+    memory = np.arange(4 * n, dtype=np.float32)
+    one, two = memory[:n].copy(), memory[n : 2 * n].copy()
+    expected = [one[::-1] + two, one - two[::-1]]
+    # Over the feeds, over a part of one, over each other's neighbour, and with gaps.
+    for first, second in (
+        (memory[:n], memory[n : 2 * n]),
+        (memory[n // 2 : n // 2 + n], memory[2 * n : 3 * n]),
+        (memory[2 * n : 3 * n], memory[3 * n :]),
+        (np.zeros(2 * n, np.float32)[::2], np.zeros(n, np.float64)),
+    ):
+        memory[:n], memory[n : 2 * n] = one, two
+        found = f(memory[:n], memory[n : 2 * n], out=[first, second])
+        assert found[0] is first
+        assert found[1] is second
+        for got, want in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_out_gets_nothing_of_a_call_that_is_refused() -> None:
+    x = mg.var("x", shape=(3,))
+    f = mg.function([x], mg.log(x), nan="raise")
+    target = np.full(3, 7.0, np.float32)
+    with pytest.raises(mg.NonFiniteError):
+        f(np.zeros(3, np.float32), out=target)
+    assert target.tolist() == [7.0, 7.0, 7.0]
+
+
 def test_updates_see_the_values_of_before() -> None:
     a, b = mg.var("a", init=1.0), mg.var("b", init=2.0)
     total = a + b

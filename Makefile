@@ -41,6 +41,7 @@ bench: $(VENV)/.core
 	    echo "== $$file"; $(RUN) $$file $(ARGS) || exit 1; done
 
 docs: $(VENV)/.dev
+	$(RUN) docs/pictures.py
 	$(RUN) docs/build.py
 
 clean:
@@ -64,4 +65,6 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -e ".[dev]"
+	@$(RUN) -m playwright install chromium >$(VENV)/chromium.log 2>&1 \
+	    || echo "No Chromium to be had: tests of pages use the system's, or are skipped"
 	@touch $@ $(VENV)/.core

@@ -10,8 +10,8 @@ from typing import Any
 import common
 import numpy as np
 
-COUNTS = tuple(1 << k for k in range(8, 25, 2))
-WIDTHS = (8, 32, 128, 512, 1024)
+COUNTS = tuple(1 << k for k in (8, 12, 16, 20, 22, 24))
+WIDTHS = (16, 128, 1024)
 BATCH = 100
 
 

@@ -19,7 +19,7 @@ BATCH, CLASSES = 100, 10
 STEPS = 600  # of an epoch
 CHECKED = 5
 # Of the weights' changes, relative: products of float32 factors, and of factors of 11 digits.
-ALLOWED = {"float32": 1e-3, "tf32": 2e-2}
+ALLOWED = {"float32": 1e-3, "tf32": 5e-2}
 
 
 def float64_steps(weights: list[np.ndarray], x: np.ndarray, labels: np.ndarray) -> None:
@@ -253,8 +253,11 @@ def measured(precision: str) -> dict[str, Any]:
 def main() -> None:
     import cuda_common
 
-    results = {precision: measured(precision) for precision in ALLOWED}
-    print(common.write("cuda_step", results, device=cuda_common.device_facts()))
+    results = {}
+    for precision in ALLOWED:
+        results[precision] = measured(precision)
+        path = common.write("cuda_step", results, device=cuda_common.device_facts())
+    print(path)
 
 
 if __name__ == "__main__":

@@ -61,10 +61,32 @@ def small(axes: Any, results: Any) -> None:
     axes.set_title("From which size on the GPU is faster")
 
 
+def layers(axes: Any, results: Any) -> None:
+    """Microseconds a training step against the layers of the seed network."""
+    ways = (
+        ("magmagraph", "epoch", "magmagraph, f.run"), ("torch", "eager", "torch, eager"),
+        ("torch", "graph", "torch, captured by hand"), ("jax", "jit", "JAX, a call a step"),
+        ("jax", "scan", "JAX, scan"),
+    )
+    for precision, style in (("float32", "-"), ("tf32", "--")):
+        depths = {k: v for k, v in results.get(precision, {}).items() if k.startswith("L=")}
+        for position, (mark, (library, way, name)) in enumerate(zip(MARKS, ways, strict=True)):
+            points = [(int(k[2:]), v[library][way]) for k, v in depths.items()]
+            axes.plot(
+                *zip(*points, strict=True), mark + style, color=f"C{position}",
+                label=f"{name}, {precision}",
+            )
+    axes.set_yscale("log")
+    axes.set_xlabel("hidden layers of 528 units")
+    axes.set_ylabel("microseconds a step of 100 examples")
+    axes.set_title("Training the seed network")
+
+
 FIGURES: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
     "cuda_sums": ("cuda_kernels", sums),
     "cuda_svd": ("cuda_svd", decompositions),
     "cuda_small": ("cuda_small", small),
+    "cuda_layers": ("cuda_step", layers),
 }
 
 

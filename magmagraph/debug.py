@@ -77,7 +77,8 @@ def tap(x: Any, callback: Callable[[np.ndarray], object], label: str | None = No
         Node or array of any shape and dtype.
     callback
         ``callback(array)``: called with a NumPy array of its own. What it raises ends the call,
-        and no variable is changed. What it returns is not used.
+        and no variable is changed. What it returns is not used. A function that `mg.load` reads
+        from a file prints in its place: files hold no code.
     label
         A name, for reports.
 

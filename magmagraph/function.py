@@ -502,11 +502,24 @@ class Function:
         return str(self._compiled.source(step))
 
     @property
+    def bodies(self) -> tuple[Function, ...]:
+        """The functions of its loops' and branches' bodies, in the order of the plan.
+
+        Each is compiled once, and has a report, a plan and bodies of its own.
+        """
+        return tuple(
+            body_function(body).compile()
+            for step in self.plan.steps
+            if step.kernel in _NESTED
+            for body in _bodies(step.node)
+        )
+
+    @property
     def memory(self) -> Any:
         """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs.
 
         Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
-        positions made valid in `take`, the order in `argsort`, products of half precision.
+        positions made valid in `take`, the order in `argsort`.
         """
         from .passes.memory import account
 
@@ -643,9 +656,11 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
         ``{variable: new value}`` (or pairs). All see the values from before the call and land
         together or not at all.
     **options
-        ``device`` ("auto", "cpu", "cuda", "cuda:1"), ``precision``, ``passes`` (a tuple in place
-        of the pipeline), ``skip`` (names of optional passes), ``name``, ``nan`` ("allow" or
-        "raise": a call whose results or updates are not finite raises and changes nothing),
+        ``device`` ("auto", "cpu", "cuda", "cuda:1"), ``precision`` ("float32", "tf32", "float16"
+        or "bfloat16": in what float32 products, convolutions and attention may be computed; types
+        stay, and gradients in float16 are scaled, see `Function.loss_scale`), ``passes`` (a tuple
+        in place of the pipeline), ``skip`` (names of optional passes), ``name``, ``nan`` ("allow"
+        or "raise": a call whose results or updates are not finite raises and changes nothing),
         ``default_updates`` (False leaves out those that nodes carry, see `stateful`),
         ``strict_feeds``, ``deterministic``, ``compile_budget`` (seconds).
 
@@ -693,15 +708,21 @@ def _bytes_of_bodies(plan: Any) -> int:
         return 0
     total = 0
     for step in plan.steps:
-        if step.kernel not in ("loop", "branch"):
-            continue
-        attrs = step.node.attrs
-        for value in step.outputs[: attrs.get("carries", 0)]:
-            total += 2 * int(value.type.bytes)
-        for body in attrs["bodies"] if "bodies" in attrs else (attrs["body"],):
-            inner = body_function(body).plan_for(plan.sizes)
-            total += inner.arena + _bytes_of_bodies(inner)
+        if step.kernel in _NESTED:
+            for value in step.outputs[: step.node.attrs.get("carries", 0)]:
+                total += 2 * int(value.type.bytes)
+            for body in _bodies(step.node):
+                inner = body_function(body).plan_for(plan.sizes)
+                total += inner.arena + _bytes_of_bodies(inner)
     return total
+
+
+_NESTED = ("loop", "branch")  # families of steps whose bodies are functions of their own
+
+
+def _bodies(node: Node) -> tuple[Graph, ...]:
+    attrs = node.attrs
+    return tuple(attrs["bodies"]) if "bodies" in attrs else (attrs["body"],)
 
 
 def _function_of(body: Graph) -> Function:

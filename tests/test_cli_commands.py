@@ -142,7 +142,8 @@ def test_show_prints_text_and_writes_what_the_suffix_names(
 ) -> None:
     assert cli.main(["show", f"{program}:loss"]) == 0
     assert capsys.readouterr().out.startswith("%0 = input() : float32[batch, 4]  # x\n")
-    for name, begins in (("a.dot", "digraph"), ("a.txt", "%0 = "), ("a.svg", "<svg")):
+    for name, begins in (("a.dot", "digraph"), ("a.txt", "%0 = "), ("a.svg", "<svg"),
+                         ("a.json", '{"schema": "magmagraph.viewer"')):
         path = tmp_path / name
         assert cli.main(["show", f"{program}:step", "-o", str(path)]) == 0
         assert path.read_text().startswith(begins)
@@ -298,10 +299,10 @@ def test_bench_lists_and_runs_what_a_checkout_has(
 ) -> None:
     folder = tmp_path / "benchmarks"
     folder.mkdir()
-    body = 'import sys\nimport magmagraph\nif __name__ == "__main__":\n    print(sys.argv[1:])\n'
+    body = 'import sys  # and magmagraph\nif __name__ == "__main__":\n    print(sys.argv[1:])\n'
     (folder / "good.py").write_text(f'"""Claim: it is good.\n\nMore."""\n{body}')
     (folder / "bad.py").write_text(body + "    sys.exit(3)\n")
-    (folder / "common.py").write_text("import magmagraph\n")
+    (folder / "common.py").write_text("# magmagraph\n")
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     monkeypatch.chdir(deep)

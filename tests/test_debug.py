@@ -231,6 +231,13 @@ def test_taps_are_pickled_copied_and_saved(tmp_path: Any, capsys: Any) -> None:
         assert capsys.readouterr().out == "said: float32[2] in [1, 2]\n[1. 2.]\n"
 
 
+def test_a_loaded_tap_prints_since_files_hold_no_code(tmp_path: Any, capsys: Any) -> None:
+    x = mg.var("x", shape=(2,))
+    mg.function([x], mg.debug.tap(x + 1.0, Seen(), "said")).save(tmp_path / "f.magma")
+    np.testing.assert_array_equal(mg.load(tmp_path / "f.magma")([0.0, 1.0]), [1.0, 2.0])
+    assert capsys.readouterr().out == "said: float32[2] in [1, 2]\n[1. 2.]\n"
+
+
 def test_looking_at_a_function_mutes_its_taps(capsys: Any) -> None:
     x = mg.var("x", shape=(2,))
     positive = asserted(x > 0.0, x, "positive")
@@ -440,3 +447,13 @@ def test_blame_stands_in_the_error_of_a_refused_call() -> None:
     assert text.startswith("the new value of variable 'w' holds 1 values that are not finite")
     assert f"float32[2] by log, made at {line} makes the first value that is not finite" in text
     np.testing.assert_array_equal(w.value, [1.0, 1.0])
+
+
+def test_a_refused_call_of_much_work_only_names_how_to_ask(monkeypatch: Any) -> None:
+    from magmagraph.inspect import blame
+
+    monkeypatch.setattr(blame, "_QUICK", 1)
+    x = mg.var("x", shape=(2,))
+    with pytest.raises(NonFiniteError) as raised:
+        mg.function([x], mg.log(x), nan="raise")([1.0, -1.0])
+    assert str(raised.value).endswith("mg.debug.blame(f, ...) names the node that made the first")

@@ -23,6 +23,7 @@ BUILTIN = {
     "DivergedError": ArithmeticError,
     "LinAlgError": np.linalg.LinAlgError,
     "NonFiniteError": ArithmeticError,
+    "CheckError": AssertionError,
     "DataError": ValueError,
     "ConfigError": ValueError,
     "CompilerUnavailable": RuntimeError,

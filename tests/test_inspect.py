@@ -138,7 +138,7 @@ def test_show_saves_by_suffix(tmp_path: Path) -> None:
         shown.save(tmp_path / "graph.pdf")
     assert str(raised.value) == (
         "graph.pdf: there are no pictures of the form '.pdf'\n"
-        "  needed: .txt, .dot, .svg or .html\n"
+        "  needed: .txt, .dot, .svg, .html or .json\n"
         "  mend: graph.html, which a browser opens"
     )
     with pytest.raises(GraphError, match="^graph: there are no files without a suffix"):

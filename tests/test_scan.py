@@ -43,8 +43,10 @@ def written_out(step, init, x, reverse=False):
     return carry, {k: mg.stack([rows[t][k] for t in range(TIME)]) for k in keys}
 
 
-@pytest.mark.parametrize("checkpoint", [False, True, 2, "sqrt"])
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("checkpoint", "reverse"),
+    [(False, False), (False, True), (True, False), (2, True), ("sqrt", False)],
+)
 def test_values_and_derivatives_beside_the_steps_written_out(rng, checkpoint, reverse):
     variables = weights(rng)
     step = recurrence(*variables)
@@ -308,6 +310,14 @@ class TestPasses:
                 products = [n for n in node.attrs["body"] if n.op.kind == "contraction"]
                 assert len(products) == 1
 
+    def test_bodies_are_functions_of_their_own(self, rng):
+        x, _, loss, slopes = self.program(rng)
+        f = mg.function([x], [loss, *slopes])
+        forward, backward = f.bodies
+        assert [step.kernel for step in forward.plan.steps].count("gemm") == 1
+        assert "product to gemm" in backward.report["contract"].hits
+        assert not forward.bodies
+
     def test_a_product_with_large_factors_stays(self, rng):
         """The factors of a sum of products would take more memory than is gained."""
         x = mg.input("x", (TIME, 40, 2), "float64")
@@ -341,6 +351,16 @@ class TestPasses:
         g = mg.function([x], [loss, *slopes])
         for one, other in zip(g(fed), expected, strict=True):
             assert_close(one, other, scale=10.0)
+
+    def test_check_measures_bodies_in_float64(self, rng):
+        """The reference is wide inside of the body, too: the float32 run has an error."""
+        U = mg.var("U", init=rng.normal(size=(4, 4)).astype("float32") / 3)
+        x = mg.input("x", (20, 4))
+        _, ys = mg.scan(lambda h, row: (mg.tanh(h @ U + row), h), mg.zeros((4,)), x)
+        checked = mg.function([x], mg.grad(mg.sum(ys * ys), U)).check(
+            rng.normal(size=(20, 4)).astype("float32")
+        )
+        assert checked.ok and 0.0 < checked.errors["source"] < 1e-3
 
     def test_memory_counts_rows_and_the_arena_of_the_body(self, rng):
         sizes = []

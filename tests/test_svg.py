@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,6 +19,7 @@ import magmagraph as mg
 from magmagraph.inspect.palette import COLOURS, DARK, LIGHT, SIGNS, contrast, mixed
 from magmagraph.op import Kind
 
+ROOT = Path(__file__).resolve().parent.parent
 SPACE = "{http://www.w3.org/2000/svg}"
 
 
@@ -130,9 +134,19 @@ def test_colours_are_told_apart_by_the_colour_blind() -> None:
         assert apart > 0.1, (one, other)
 
 
+def test_the_gallery_shows_what_the_compiler_does_today() -> None:
+    """``make docs`` draws it anew."""
+    gallery = ROOT / "docs/pictures"
+    drawn = runpy.run_path(str(ROOT / "docs/pictures.py"))["pictures"]()
+    assert {path.name for path in gallery.iterdir()} == set(drawn)
+    stale = [n for n, text in drawn.items() if (gallery / n).read_text("utf-8") != text + "\n"]
+    assert stale == []
+
+
 # ---------------------------------------------------------------------- in a browser
 
 
+@functools.cache
 def pictures() -> dict[str, str]:
     step, block, residual = seed_step(), attention_block(), residual_step()
     return {
@@ -146,9 +160,12 @@ def pictures() -> dict[str, str]:
 
 _GEOMETRY = """() => {
   const svg = document.querySelector("svg");
-  const box = (e) => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
+  const box = (e) => {
+    const r = e.getBoundingClientRect();
+    return [r.left, r.top, r.right, r.bottom];
+  };
   const all = (query) => [...svg.querySelectorAll(query)].map(box);
-  const fits = [...svg.querySelectorAll(".box")].filter((g) => g.querySelector(".label")).map((g) => {
+  const fits = [...svg.querySelectorAll(".box:has(.label)")].map((g) => {
     const [l, t, r, b] = box(g.querySelector(".label"));
     const [x, y, z, w] = box(g.querySelector(".body"));
     return l >= x && r <= z && t >= y && b <= w;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def check_trace(trace: Any) -> None:
             for event in trace["traceEvents"]
             if event["ph"] == "X" and event["tid"] == thread
         )
-        for (_, end), (begin, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (begin, _) in itertools.pairwise(spans):
             assert begin >= end - 1e-6
 
 

@@ -40,7 +40,7 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "seed": mg.show(step, evidence=measured).html(),
         "attention": mg.show(attention_block()).html(),
         "residual": mg.show(residual_step()).html(),
-        "large": mg.show(large_graph(4200)).html(),
+        "large": mg.show(large_graph(4400)).html(),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from .running import Feeds, bind, run_once
 from .values import latest
 
 _SPOILED = 5  # results that the text names
+_QUICK = 5_000_000_000  # operations that the interpreter does in a second or so
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,12 @@ def blame(function: Any, *feeds: Any, **named: Any) -> NonFinite | None:
 
 
 def append_blame(function: Any, arrays: Sequence[Any], error: MagmagraphError) -> None:
-    """Add to an error about values that are not finite who made the first."""
-    found = blame(function, *arrays)
+    """Add to an error about values that are not finite who made the first, if that is quick."""
+    found: NonFinite | None = None
+    with contextlib.suppress(MagmagraphError, MemoryError):  # the error itself must not be lost
+        bound = bind(function, arrays, {})
+        if sum(int(step.flops) for step in bound.bound.plan.steps) <= _QUICK:
+            found = _blame(function, bound)
     if found is not None:
         error.args = (f"{error}\n  {str(found).replace(chr(10), chr(10) + '  ')}", *error.args[1:])
 

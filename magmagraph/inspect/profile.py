@@ -55,8 +55,8 @@ class StepProfile:
         The dtype that it computes in; "tf32" for products of rounded float32.
     bandwidth_share, flops_share
         Of the machine's peaks, or None where these are not known, or the step takes no time of its
-        own: a GPU computes some products together with what reads them. Bytes that lie in a cache move
-        faster than memory: the first can exceed 1.
+        own: a GPU computes some products together with what reads them. Bytes that lie in a cache
+        move faster than memory: the first can exceed 1.
     bound
         The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
         "kernel" where it takes more than three times as long as that, so that it is something of

@@ -13,7 +13,9 @@ from ..plan import Plan
 from ..text import dump, write_node
 from .networkx import members
 
-_FORMS = {".txt": "text", ".dot": "dot", ".svg": "svg", ".html": "html", ".htm": "html"}
+_FORMS = {
+    ".txt": "text", ".dot": "dot", ".svg": "svg", ".html": "html", ".htm": "html", ".json": "json",
+}  # fmt: skip
 _DRAWN = 600  # nodes up to which a notebook shows a picture at once
 
 
@@ -85,6 +87,19 @@ class Shown:
     def html(self) -> str:
         """Return the viewer: one page that holds all it needs, and works without a network."""
         from .viewer import html
+
+        return html(self._pages())
+
+    def json(self) -> str:
+        """Return what the viewer shows as JSON text; docs/viewer-schema.md has its keys."""
+        import json
+
+        from .viewer.data import data
+
+        return json.dumps(data(self._pages()), ensure_ascii=False, allow_nan=False)
+
+    def _pages(self) -> Any:
+        """Return what the viewer's page is made of."""
         from .viewer.data import Pages
 
         what = self._what
@@ -93,31 +108,30 @@ class Shown:
         }
         if _is_report(what) or _is_record(what):
             records = list(what) if _is_report(what) else [what]
-            return html(Pages(graphs=_graphs(records), records=records, **common))
+            return Pages(graphs=_graphs(records), records=records, **common)
         source_graph = getattr(what, "source_graph", None)
         if not isinstance(source_graph, Graph):
-            return html(Pages(graphs=[("graph", _as_graph(what))], **common))
+            return Pages(graphs=[("graph", _as_graph(what))], **common)
         what.compile()
         plan = what.plan
-        return html(
-            Pages(
-                graphs=_graphs(list(what.report), source_graph),
-                records=list(what.report),
-                trace=what.trace,
-                plan=plan,
-                device=what.device,
-                sources=_kernel_sources(what, plan),
-                **common,
-            )
+        return Pages(
+            graphs=_graphs(list(what.report), source_graph),
+            records=list(what.report),
+            trace=what.trace,
+            plan=plan,
+            device=what.device,
+            sources=_kernel_sources(what, plan),
+            **common,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file: text, DOT, a picture, or the viewer.
+        """Write it to a file: text, DOT, a picture, the viewer, or its data.
 
         Parameters
         ----------
         path
-            Its suffix names the form: ``.txt``, ``.dot``, ``.svg`` or ``.html``.
+            Its suffix names the form: ``.txt``, ``.dot``, ``.svg``, ``.html``, or ``.json`` for
+            what the viewer shows.
 
         Raises
         ------
@@ -132,7 +146,7 @@ class Shown:
             raise GraphError(
                 message(
                     f"{target.name}: there are no {there}",
-                    need=".txt, .dot, .svg or .html",
+                    need=".txt, .dot, .svg, .html or .json",
                     mend=f"{target.stem}.html, which a browser opens",
                 )
             )
@@ -152,7 +166,9 @@ class Shown:
         kind = type(what).__name__.lower()
         if isinstance(what, Node):
             return f"{name} = {what.op.name}" if name else what.op.name
-        return str(name) if name else kind
+        inputs = getattr(what, "inputs", ())
+        names = ", ".join(node.name or node.op.name for node in inputs)
+        return str(name) if name else f"{kind} of {names}" if names else kind
 
     def _repr_svg_(self) -> str:
         return self.svg()

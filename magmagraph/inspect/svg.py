@@ -7,9 +7,9 @@ from html import escape
 
 from ..graph import Node
 from ..text import Writer
-from .geometry import Drawing, Placed, draw
+from .geometry import Drawing, Placed
 from .palette import COLOURS, DARK, LIGHT, NAMES, SIGNS, Theme, mixed
-from .scene import Scene, label_of, line_of
+from .scene import label_of, line_of
 from .scene_frame import BOX, CHARACTER, SIGN, SMALL, TITLE, TYPE
 
 FONT = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -20,20 +20,15 @@ _HEAD = 34.0  # height of the title
 _NARROWEST = 320.0
 
 
-def svg(
-    nodes: Sequence[Node],
-    outputs: Sequence[Node],
-    updates: Sequence[tuple[Node, Node]],
-    *,
-    source: bool = True,
-    title: str = "",
+def picture(
+    drawings: Sequence[tuple[str, Drawing]], *, source: bool = True, title: str = ""
 ) -> str:
-    """Return a picture as the text of an SVG file.
+    """Return drawings as an SVG file: side by side, each under its heading, with one legend.
 
     Parameters
     ----------
-    nodes, outputs, updates
-        As of a `Graph`.
+    drawings
+        (heading, drawing); a heading may be empty.
     source
         Whether boxes name the user's lines (when pointed at).
     title
@@ -44,16 +39,9 @@ def svg(
     >>> import magmagraph as mg
     >>> x = mg.input("x", shape=(3,))
     >>> y = mg.exp(x)
-    >>> svg([x, y], [y], []).startswith("<svg")
-    True
+    >>> picture([("", draw(Scene([x, y], [y], []).root))])[:4]
+    '<svg'
     """
-    return picture([("", draw(Scene(nodes, outputs, updates).root))], source=source, title=title)
-
-
-def picture(
-    drawings: Sequence[tuple[str, Drawing]], *, source: bool = True, title: str = ""
-) -> str:
-    """Return drawings side by side, each under its heading, with one legend."""
     head = _HEAD if title else 0.0
     under = _HEAD if any(heading for heading, _ in drawings) else 0.0
     widths = [max(drawing.width, len(name) * CHARACTER * 1.1) for name, drawing in drawings]

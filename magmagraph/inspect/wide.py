@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dtypes import is_complex, is_inexact
 from ..graph import Graph, Node
-from ..interpret import bind_attributes
+from ..interpret import Body, bind_attributes, evaluate
 from ..op import Kind
 
 _WIDE = np.dtype(np.float64)
@@ -77,11 +77,11 @@ def evaluate_wide(
             values[node] = decided[node]
             continue
         if node.op.kind is Kind.LEAF:
-            values[node] = widened(decided[node])
+            values[node] = widened(feeds[node] if node in feeds else decided[node])
             if "value" in node.attrs:
                 continue
         else:
-            attrs = bind_attributes(node.attrs, sizes)
+            attrs = bind_attributes(node.attrs, sizes, _WideBody)
             for name, value in attrs.items():
                 if isinstance(value, np.dtype) and is_inexact(value):
                     # A cast to a narrower float would round the reference.
@@ -103,3 +103,16 @@ def evaluate_wide(
 def _depth(operands: Sequence[Any]) -> float:
     """Return how deep a pairwise sum of an operand's elements is, at least 2."""
     return max(2.0, math.log2(max(2, *(np.size(operand) for operand in operands))))
+
+
+class _WideBody(Body):
+    """A body in float64; its decisions are those of the body in its own dtypes, there and then."""
+
+    __slots__ = ()
+
+    def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
+        """Return the outputs for arrays in the order of the parameters."""
+        feeds = dict(zip(self.graph.inputs, arrays, strict=True))
+        decided = evaluate(self.graph, feeds, self.sizes)
+        values = evaluate_wide(self.graph, feeds, self.sizes, decided)
+        return [values[node] for node in self.graph.outputs]

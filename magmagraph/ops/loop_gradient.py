@@ -159,11 +159,12 @@ def _reversed(node: Node, arriving: Sequence[Node | None]) -> list[Node | None]:
         flag="stack" if flag else "",
     )
     last, row = iter(finals), iter(slopes)
-    result: list[Node | None] = [None if weights[i] is None else next(last)
-                                 for i in range(held.carries)]
-    result += [next(row) if point in parts else None for point in held.row_points]
-    result += [next(last) if point in parts else None for point in held.read_points]
-    return result
+    arrived: list[Node | None] = [
+        None if weight is None else next(last) for weight in weights[: held.carries]
+    ]
+    arrived += [next(row) if point in parts else None for point in held.row_points]
+    arrived += [next(last) if point in parts else None for point in held.read_points]
+    return arrived
 
 
 # Loops without a bound.

@@ -17,7 +17,7 @@ from ..op import Call, Kind, Op
 from ..types import Extent, Type
 from .gathering import check_indices, settled
 from .matrix_facts import Facts, always
-from .rounded import mixed_type, operand
+from .rounded import conversion_bytes, mixed_type, operand
 
 _MADE_BY_PASSES = "made by passes, after gradients are taken"
 
@@ -106,6 +106,11 @@ def _gemm_flops(a: Type, b: Type, *rest: Type, transpose_b: bool = False, **flag
     return a.size * columns * batch * 2
 
 
+def _gemm_scratch(node: Node, threads: int) -> Extent:
+    a, b = node.inputs[:2]
+    return conversion_bytes(a.type, b.type, node.type, node.attrs.get("compute", ""))
+
+
 GEMM = Op(
     name="gemm",
     kind=Kind.LOWERED,
@@ -117,6 +122,7 @@ GEMM = Op(
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
     precision="allow",
+    scratch=_gemm_scratch,
     mixed=("compute", "result"),
     factors=(0, 1),
 )

@@ -273,6 +273,13 @@ def kernel_name(node: Node) -> str:
     return f"mg_{node.op.name}"
 
 
+def gathered(node: Node) -> str:
+    """Return what a record gathers of windows: "largest", "place", "chosen" or "total"."""
+    if node.op in (POOL_PICK, POOL_SPREAD):
+        return "chosen"
+    return {MAX_POOL: "largest", MAX_POOL_TAPS: "place"}.get(node.op, "total")
+
+
 def reads_windows(node: Node) -> bool:
     """Return whether the first operand has an element for every window (else the result has)."""
     return node.op in (POOL_SPREAD, SUM_POOL_INPUT)

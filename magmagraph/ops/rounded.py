@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import accumulation_dtype, is_float
 from ..op import Call
-from ..types import Type
+from ..types import Extent, Type
 
 TF32_DROPPED = 13  # of the 23 explicit bits of a float32's mantissa, tf32 keeps 10
 
@@ -37,6 +37,19 @@ def operand(xp: Any, x: Any, compute: str = "") -> Any:
     if is_float(x.dtype) and x.dtype.itemsize < 4:
         return x.astype(np.float32)
     return tf32(xp, x) if compute == "tf32" else x
+
+
+def conversion_bytes(a: Type, b: Type, result: Type, compute: str = "") -> Extent:
+    """Return the bytes of float32 copies that a product needs where no chip multiplies its dtypes.
+
+    Of both factors unless they are wide and not rounded, and of the result unless that is wide.
+    """
+    count: Extent = 0
+    if compute or a.dtype.itemsize < 4:
+        count = count + a.size + b.size
+    if result.dtype.itemsize < 4:
+        count = count + result.size
+    return count * 4
 
 
 def mixed_type(call: Call, made: Type, compute: str, result: np.dtype | None) -> Type:

@@ -28,7 +28,7 @@ def family(node: Node, device: str = "cpu") -> str:
         return "array"
     if name in _OF_THE_CPU and device != "cpu":
         return "array"
-    if name in _PRODUCTS and not (_plain_product(node, device) and _plain_batch(node)):
+    if name in _PRODUCTS and not (_plain_product(node) and _plain_batch(node)):
         return "array"
     return name or "array"
 
@@ -38,10 +38,11 @@ def _plain_windows(node: Node) -> bool:
     return node.inputs[0].dtype in _BLAS and not node.attrs.get("compute")
 
 
-def _plain_product(node: Node, device: str) -> bool:
+def _plain_product(node: Node) -> bool:
     """Return whether there is a kernel for the dtypes of a product, and for how it is computed."""
-    if device != "cpu" and "result" in node.op.mixed:
-        return is_float(node.dtype)
+    if "result" in node.op.mixed:
+        scalars = [x for x in node.inputs[2:] if not x.shape]
+        return is_float(node.dtype) and all(x.dtype.itemsize >= 4 for x in scalars)
     return node.dtype in _BLAS and node.inputs[0].dtype in _BLAS and not node.attrs.get("compute")
 
 

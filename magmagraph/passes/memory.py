@@ -363,7 +363,7 @@ class Memory:
     variables: Extent
     constants: Extent
     largest_live: int | None = None
-    bodies: int = 0
+    bodies: Extent = 0
 
     @property
     def total(self) -> Extent:

@@ -24,20 +24,39 @@ def placed_axis(node: Node) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
+def _refusal(match: Match) -> str | None:
+    """Return why two pieces along one axis stay apart."""
+    left, right = match.root.inputs
+    axis = placed_axis(left)
+    if axis is None or placed_axis(right) != axis or left.type != right.type:
+        return None
+    if _ordered(left, right, axis) is None:
+        return "they do not touch, or they overlap"
+    if match.reads(left) > 1 or match.reads(right) > 1:
+        return "something else reads one of them among its zeros"
+    return None
+
+
 def _together(match: Match) -> Node | None:
     left, right = match.root.inputs
     axis = placed_axis(left)
     if axis is None or placed_axis(right) != axis or left.type != right.type:
         return None
-    first, second = left, right
-    if _end(right, axis) == _start(left, axis):
-        first, second = right, left
-    if _end(first, axis) != _start(second, axis):
+    pair = _ordered(left, right, axis)
+    if pair is None:
         return None
-    if match.reads(left) > 1 or match.reads(right) > 1:
-        return None  # the sum would be another array beside both
+    first, second = pair
     joined = CONCATENATE(*_parts(first, axis), *_parts(second, axis), axis=axis)
     return PLACE(joined, **first.attrs)
+
+
+def _ordered(left: Node, right: Node, axis: int) -> tuple[Node, Node] | None:
+    """Return two pieces, first the one at whose end the other begins; None where neither does."""
+    if _end(left, axis) == _start(right, axis):
+        return left, right
+    if _end(right, axis) == _start(left, axis):
+        return right, left
+    return None
 
 
 def _start(node: Node, axis: int) -> Extent:
@@ -62,6 +81,7 @@ RULES: tuple[Rule, ...] = (
         "join pieces that lie side by side",
         (ADD,),
         _together,
+        _refusal,
         looks=lambda node: all(operand.op is PLACE for operand in node.inputs),
         complex=True,
     ),

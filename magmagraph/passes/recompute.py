@@ -110,7 +110,8 @@ def _chain(clusters: Clusters, value: Node, reader: Cluster, begin: Begin) -> Ch
             continue
         nodes.add(node)
         stack.extend(clusters._base(operand) for operand in node.inputs)
-    fresh = [base.type for base in bases if base not in reader.externals]
+    large = [base for base in bases if _size(clusters, base) * SMALL > size]
+    fresh = [base.type for base in large if base not in reader.externals]
     saved = hinted_bytes(value.type, clusters.hints)
     saved -= sum(hinted_bytes(type_, clusters.hints) for type_ in fresh)
     return Chain(nodes, bases, saved)

@@ -90,3 +90,11 @@ def test_conversions_of_every_narrow_value(dtype: np.dtype) -> None:
         wanted = halves.astype(dtype).astype("f4")
     found = on_device(lambda v: mg.cast(mg.cast(v, name), "float32"), halves)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("length", [64, 1024, 8192])
+def test_means_of_equal_numbers_are_exact(length: int) -> None:
+    values = np.array([10000.1, -3.3e-7, 7e30, 0.1], "f4")
+    x = np.repeat(values[:, None], length, axis=1)
+    np.testing.assert_array_equal(on_device(lambda v: mg.mean(v, axis=1), x), values)
+    np.testing.assert_array_equal(on_device(lambda v: mg.layer_norm(v), x), 0)

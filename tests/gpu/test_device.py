@@ -91,3 +91,23 @@ def test_feeds_and_results_of_other_libraries() -> None:
     np.testing.assert_array_equal(out, given.get() * 2)
     host = mg.function([x], x * 2.0, device="cpu")
     np.testing.assert_array_equal(host(given), given.get() * 2)
+
+
+def test_the_setting_says_what_auto_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy")
+    x = mg.var("x", shape=(3,))
+    ones = np.ones(3, "f4")
+    monkeypatch.setattr(mg.config, "device", "cuda")
+    f = mg.function([x], x * 2.0)
+    assert f.device == "cuda:0"
+    assert isinstance(f(ones), cupy.ndarray)
+    assert isinstance(mg.function([x], x * 2.0, device="cpu")(ones), np.ndarray)
+    monkeypatch.setattr(mg.config, "device", "cpu")
+    assert isinstance(mg.function([x], x * 2.0)(ones), np.ndarray)
+
+
+def test_inputs_that_nothing_reads_are_fed_and_left_alone() -> None:
+    x, unused = mg.var("x", shape=(3,)), mg.var("unused", shape=("n", 7))
+    f = mg.function([x, unused], x * 2.0, device="cuda")
+    for n in (1, 1, 1000):
+        np.testing.assert_array_equal(f(np.ones(3, "f4"), np.ones((n, 7), "f4")).get(), 2)

@@ -101,3 +101,10 @@ def test_the_matrix_of_a_batch_is_named() -> None:
     batch[2, 1, 1] = -1
     with pytest.raises(mg.LinAlgError, match=r"matrix \[2\] of the batch \(4,\)"):
         f(batch)
+
+
+def test_the_report_names_what_cuts_the_captured_graph(rng: np.random.Generator) -> None:
+    a = mg.var("a", shape=(ORDER, ORDER))
+    f = mg.function([a], mg.sum(mg.linalg.inv(mg.tanh(a)) ** 2), device="cuda")
+    f(matrices(rng).astype("f4"))
+    assert "the captured graph is cut by inv" in str(f.report)

@@ -12,12 +12,11 @@ from table import assert_agrees, magnitude
 
 import magmagraph as mg
 from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.cuts import Configuration, cut_for
 from magmagraph.runtime.cuda.products import ProductShape
 from magmagraph.runtime.cuda.small_gemm import (
-    Configuration,
     SmallProduct,
     complete_source,
-    cut_for,
     plain_epilogue,
 )
 

@@ -203,3 +203,14 @@ def test_an_error_in_a_capture_ends_it(rng: np.random.Generator, monkeypatch: An
     assert [a.tobytes() for a in found] == [b.tobytes() for b in wanted]
     assert np.isfinite(g(x, labels).get())
     assert len(others) == len(variables)
+
+
+def test_results_that_do_not_fit_change_nothing() -> None:
+    total = mg.var("total", init=1.0)
+    x = mg.var("x", shape=(1 << 21,))
+    large = mg.reshape(x, (-1, 1)) + mg.reshape(x, (1, -1))
+    f = mg.function([x], large, updates={total: total + 1.0}, device="cuda")
+    for _ in range(2):
+        with pytest.raises(mg.DeviceError, match="has no 17,592,186,044,416 bytes for output 0"):
+            f(np.ones(1 << 21, "f4"))
+    assert total.value == 1

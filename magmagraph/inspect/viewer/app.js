@@ -159,21 +159,23 @@ class App {
     };
     view.selected = present(state.graph);
     left.selected = state.compare ? present(state.other) : new Set();
-    const before = model.graphs[from].nodes;
-    const after = model.graphs[state.graph].nodes;
-    const added = new Set();
-    const remade = new Set();
-    const dropped = new Set();
-    if (state.changes && before !== after) {
-      for (const id of after) if (!before.has(id)) (this.onlyRemade(id) ? remade : added).add(id);
-      for (const id of before) if (!after.has(id)) dropped.add(id);
+    const marks = () => ({ added: new Set(), dropped: new Set(), remade: new Set() });
+    view.marks = marks();
+    left.marks = marks();
+    const [early, late] = from <= state.graph ? [from, state.graph] : [state.graph, from];
+    const before = model.graphs[early].nodes;
+    const after = model.graphs[late].nodes;
+    if (!state.changes || before === after) return;
+    const older = late === state.graph ? left.marks : view.marks;
+    const newer = late === state.graph ? view.marks : left.marks;
+    for (const id of after) {
+      if (!before.has(id)) (this.onlyRemade(id) ? newer.remade : newer.added).add(id);
     }
-    view.marks = { added, remade, dropped: new Set() };
-    left.marks = { added: new Set(), remade: new Set(), dropped: new Set() };
     if (!state.compare) return;
-    for (const id of dropped) {
+    for (const id of before) {
       const moves = model.movesFrom.get(id) ?? [];
-      if (!moves.length || moves.some((move) => move.rule !== OPERANDS)) left.marks.dropped.add(id);
+      if (after.has(id)) continue;
+      if (!moves.length || moves.some((move) => move.rule !== OPERANDS)) older.dropped.add(id);
     }
   }
 
@@ -215,10 +217,11 @@ class App {
       made.style.setProperty("--colour", colour);
       return [made];
     };
+    const all = (name) => new Set([...view.marks[name], ...left.marks[name]]);
     return [
-      ...entry(view.marks.added, "new", theme.added, ""),
-      ...entry(view.marks.remade, "remade on new operands", theme.edge, "gone"),
-      ...entry(left.marks.dropped, "gone", theme.dropped, "gone"),
+      ...entry(all("added"), "new", theme.added, ""),
+      ...entry(all("remade"), "remade on new operands", theme.edge, "gone"),
+      ...entry(all("dropped"), "gone", theme.dropped, "gone"),
     ];
   }
 
@@ -325,8 +328,10 @@ class App {
   /** Bring the node that the address names to the middle, once there is something to see. */
   settle() {
     if (this.aim === undefined) return;
-    const [first] = this.view.selected;
-    if (first !== undefined) this.view.centre(first);
+    for (const view of this.state.compare ? [this.left, this.view] : [this.view]) {
+      const [first] = view.selected;
+      if (first !== undefined) view.centre(first);
+    }
     this.aim = undefined;
   }
 
@@ -345,7 +350,9 @@ class App {
     model.graphs.forEach((graph, i) => {
       const idle = seen === graph.nodes && !graph.isPlan;
       seen = graph.nodes;
-      $("stops").append(element("button", { class: idle ? "idle" : "", title: this.counted(i), onclick: () => this.go(i) }, graph.name));
+      $("stops").append(element("button", {
+        class: idle ? "idle" : "", title: this.counted(i), onclick: () => this.go(i),
+      }, graph.name));
       $("other").append(element("option", { value: i }, graph.name));
     });
     for (const overlay of this.overlays) {

@@ -277,22 +277,17 @@ class _Book:
         names = [name for name, _ in self.pages.graphs]
         found = []
         for record in self.pages.records:
-            places: dict[tuple[str, str, str], list[int]] = {}  # equal texts: one node for each
-            for rule, node in record._refused:
-                if node in self.number:
-                    line = str(node.line) if node.line else ""
-                    places.setdefault((rule, _told(node), line), []).append(self.number[node])
             told = record.as_dict()
-            for ids in places.values():
-                ids.sort()
-            told["refusals"] = [dict(refusal) for refusal in told["refusals"]]
-            for refusal in told["refusals"]:
-                key = (refusal["rule"], refusal["node"], refusal["line"])
-                refusal["node_id"] = places[key].pop(0) if places.get(key) else -1
-                if not self.pages.lines:
-                    refusal["line"] = ""
-                for name in ("rule", "node", "line", "reason"):
-                    refusal[name] = self.text(refusal[name])
+            told["refusals"] = [
+                {
+                    "rule": self.text(refusal.rule),
+                    "node": self.text(refusal.node),
+                    "line": self.text(refusal.line if self.pages.lines else ""),
+                    "reason": self.text(refusal.reason),
+                    "node_id": self.number.get(node, -1),
+                }
+                for refusal, (_, node) in zip(record.refusals, record._refused, strict=True)
+            ]
             told["graph"] = names.index(record.name) if record.name in names else -1
             found.append(told)
         return found
@@ -314,12 +309,6 @@ class _Book:
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
         return columns
-
-
-def _told(node: Node) -> str:
-    """Return a node as passes' records name it."""
-    name = f" '{node.name}'" if node.name else ""
-    return f"{node.op.name}{name} : {node.type}"
 
 
 def _steps(numbers: Iterable[int]) -> list[int]:

@@ -53,19 +53,7 @@ function history(model, id) {
   for (let i = first + 1; i < model.graphs.length; i++) {
     const graph = model.graphs[i];
     if (graph.isPlan) break;
-    const made = [];
-    const seen = new Set(here);
-    const pending = [...here];
-    while (pending.length) {
-      for (const move of model.movesFrom.get(pending.pop()) ?? []) {
-        if (model.graphOf(move.pass) !== i) continue;
-        made.push(move);
-        if (!seen.has(move.new)) {
-          seen.add(move.new);
-          pending.push(move.new);
-        }
-      }
-    }
+    const { made, seen } = movesWithin(model, here, i);
     const next = new Set([...seen].filter((node) => graph.nodes.has(node)));
     if (!next.size) {
       const taken = absorbed(model, i, here);
@@ -87,6 +75,24 @@ function history(model, id) {
   return { stages, end: here };
 }
 
+/** Return the moves that the pass of a graph made of some nodes and of what came of them. */
+function movesWithin(model, ids, graph) {
+  const made = [];
+  const seen = new Set(ids);
+  const pending = [...ids];
+  while (pending.length) {
+    for (const move of model.movesFrom.get(pending.pop()) ?? []) {
+      if (model.graphOf(move.pass) !== graph) continue;
+      made.push(move);
+      if (!seen.has(move.new)) {
+        seen.add(move.new);
+        pending.push(move.new);
+      }
+    }
+  }
+  return { made, seen };
+}
+
 /** Say what took in nodes that a pass left nothing of: what became of their nearest readers. */
 function absorbed(model, index, here) {
   const readers = model.readers(index - 1);
@@ -99,10 +105,9 @@ function absorbed(model, index, here) {
     for (const reader of readers.get(pending.shift()) ?? []) {
       if (seen.has(reader)) continue;
       seen.add(reader);
-      const next = [...forward(model, [reader], index - 1, index)];
-      const own = (model.movesFrom.get(reader) ?? []).filter(
-        (move) => model.graphOf(move.pass) === index && move.rule !== OPERANDS,
-      );
+      const within = movesWithin(model, [reader], index);
+      const next = [...within.seen].filter((id) => now.has(id));
+      const own = within.made.filter((move) => move.rule !== OPERANDS);
       if (own.length && next.length) {
         rules.add(own[own.length - 1].rule);
         next.forEach((node) => taken.add(node));

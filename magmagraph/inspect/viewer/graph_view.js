@@ -278,8 +278,9 @@ class GraphView {
     const name = steps.length ? `step ${steps.join(", ")}` : frame.label;
     const text = frame.closed ? `${name}: ${frame.count} inside` : name;
     const room = Math.max(4, Math.floor((frame.width - 30) / 6.7));
-    context.fillText(frame.closed ? "▸" : "▾", frame.x + 9, frame.y + 15);
-    context.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, frame.x + 23, frame.y + 15);
+    const base = frame.y + (frame.closed ? 21 : 15);
+    context.fillText(frame.closed ? "▸" : "▾", frame.x + 9, base);
+    context.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, frame.x + 23, base);
   }
 
   drawBox(box) {

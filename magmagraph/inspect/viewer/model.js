@@ -135,15 +135,12 @@ class Model {
     return this.passes[pass].graph;
   }
 
-  /** Return where a node is: the last graph that has it, or the one that is shown if that has it. */
+  /** Return where a node is: the graph that is shown if that has it, else the first that does. */
   homeOf(id, shown) {
     const inside = this.data.nodes.inside[id];
     const outer = inside >= 0 ? inside : id;
     if (this.graphs[shown].nodes.has(outer)) return shown;
-    for (let i = this.graphs.length - 1; i >= 0; i--) {
-      if (this.graphs[i].nodes.has(outer)) return i;
-    }
-    return -1;
+    return this.graphs.findIndex((graph) => graph.nodes.has(outer));
   }
 
   /** Return the graphs, unpacked one from the other; the plan is the last of them once more. */

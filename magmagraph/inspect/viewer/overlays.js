@@ -36,7 +36,7 @@ function makeOverlays(model) {
     const values = stepsOf(model, id, graph).map(read).filter((v) => v !== null && v !== undefined);
     return values.length ? values.reduce((a, b) => a + b, 0) : null;
   };
-  const errors = errorsByGraph(model, check);
+  const errors = errorsOf(check);
   return [
     { key: "kind", title: "Kind", missing: "", sorts: null, value: null, write: String },
     {
@@ -56,7 +56,7 @@ function makeOverlays(model) {
     },
     {
       key: "error", title: "Error", missing: check ? "" : NO_CHECK,
-      value: (id, graph) => errors[graph]?.get(id) ?? null, write: (v) => v.toExponential(1),
+      value: (id) => errors.get(id) ?? null, write: (v) => v.toExponential(1),
       logarithmic: true, about: "relative to float64",
     },
     {
@@ -74,18 +74,10 @@ function makeOverlays(model) {
   ];
 }
 
-/** Return for each graph: node -> error. A graph that a pass left alone has those before it. */
-function errorsByGraph(model, check) {
-  if (!check) return [];
-  const number = (error) => (error === "inf" ? Infinity : error);
-  const mapped = (rows) => new Map(rows.map((row) => [row.node, number(row.error)]));
-  const found = [mapped(check.nodes)];
-  for (let i = 1; i < model.graphs.length; i++) {
-    const rows = check.passes.find((row) => row.pass === model.graphs[i].name);
-    if (rows) found.push(mapped(rows.nodes));
-    else found.push(model.graphs[i].nodes === model.graphs[i - 1].nodes ? found[i - 1] : null);
-  }
-  return found;
+/** Return the error of each node that was compared: each pass lists those that are new. */
+function errorsOf(check) {
+  const rows = check ? [...check.nodes, ...check.passes.flatMap((pass) => pass.nodes)] : [];
+  return new Map(rows.map((row) => [row.node, row.error === "inf" ? Infinity : row.error]));
 }
 
 /** Return {colour(id), legend} of an overlay on one graph. */

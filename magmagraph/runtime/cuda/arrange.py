@@ -16,11 +16,11 @@ from ... import dims
 from ...graph import Graph, Node
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import bodies_of
+from .cuts import cut_for
 from .epilogue import product_read
 from .fused import kernels_of
 from .kernels import RegionKernels
 from .library_epilogue import library_epilogue
-from .small_gemm import cut_for
 
 __all__ = ["Reader", "arranged", "reader_of"]
 

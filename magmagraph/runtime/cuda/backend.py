@@ -45,8 +45,13 @@ class CudaPrepared:
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
-        cuts = [step.node for step in self.plan.steps if step.node.op.effect is Effect.ORDERED]
-        shown = ", ".join(f"{node.op.name} '{node.attrs['label']}'" for node in cuts)
+        cuts: dict[str, None] = {}
+        for step in self.plan.steps:
+            node = step.node
+            if step.kernel == "array" or node.op.effect is Effect.ORDERED:
+                label = f" '{node.attrs['label']}'" if "label" in node.attrs else ""
+                cuts[f"{node.op.name}{label}"] = None
+        shown = ", ".join(cuts)
         return (
             f"{self.generated} of {len(self._steps)} fused steps as CUDA kernels"
             + (f"; the captured graph is cut by {shown}" if cuts else "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy as np
 from ... import dims
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
-from ...plan import Place, Plan, Step, Value
+from ...plan import Place, Plan, Step
 from ..numpy.cells import shape_of
 from .arrange import arranged
+from .cudnn_plans import settle
 from .launches import StepLaunches, Unit
 from .library_merge import library_merges, with_epilogue
 from .loops import Loop, Rows
@@ -48,8 +50,12 @@ class CudaBound:
         self.stream = self.device.stream
         cupy = self.device.cupy
         with self.device:
-            prepared.modules.build_launched(prepared.kernels, plan.sizes or {}, plan.threads)
+            load = prepared.modules.begin_launched(
+                prepared.kernels, plan.sizes or {}, plan.threads
+            )
             self.memory = PlanMemory(self.device, plan)
+            settle(self.memory)  # libraries choose their plans while kernels are compiled
+            load()
             self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
             self._staged: list[Any] = [None] * len(self._feeds)
             self._before_event = cupy.cuda.Event(disable_timing=True)
@@ -151,8 +157,12 @@ class CudaBound:
 
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
-        stream, cupy = self.stream, self.device.cupy
-        with self.device.lock, self.device:
+        with self.device.lock, self.device, self._reported():
+            # Memory first: where there is none, nothing has run yet.
+            results = [
+                self.device.array(shape_of(fetch.type), fetch.type.dtype)
+                for fetch in self.plan.fetches
+            ]
             self.enter()
             for position, value in enumerate(feeds):
                 self._feed(position, value)
@@ -166,11 +176,10 @@ class CudaBound:
                     part.run()
             except BaseException:
                 for address, saved in kept:
-                    cupy.cuda.runtime.memcpyAsync(
-                        address, saved.data.ptr, saved.nbytes, DEVICE_TO_DEVICE, stream.ptr
-                    )
+                    self._move(address, saved.data.ptr, saved.nbytes)
                 raise
-            results = [self._result(fetch) for fetch in self.plan.fetches]
+            for fetch, array in zip(self.plan.fetches, results, strict=True):
+                self._move(array.data.ptr, self.memory.at(fetch), array.nbytes)
             self.leave(1)
         if out is None:
             return results
@@ -234,7 +243,7 @@ class CudaBound:
         **how
             With rows: see `Loop`.
         """
-        with self.device.lock, self.device:
+        with self.device.lock, self.device, self._reported():
             loop = self._plain_loop if rows is None else self._loops.get(rows)
             if loop is None:
                 loop = Loop(self, rows, **how)
@@ -272,16 +281,25 @@ class CudaBound:
         runtime.memcpyAsync(address, array.ctypes.data, count, HOST_TO_DEVICE, self.stream.ptr)
         event.record(self.stream)
 
-    def _result(self, fetch: Value) -> Any:
-        """Return a result in memory of its own."""
-        cupy = self.device.cupy
-        array = cupy.empty(shape_of(fetch.type), fetch.type.dtype)
-        if array.nbytes:
-            source, target = self.memory.at(fetch), array.data.ptr
-            cupy.cuda.runtime.memcpyAsync(
-                target, source, array.nbytes, DEVICE_TO_DEVICE, self.stream.ptr
+    def _move(self, target: int, source: int, count: int) -> None:
+        """Copy bytes from one place on the device to another."""
+        if count:
+            self.device.cupy.cuda.runtime.memcpyAsync(
+                target, source, count, DEVICE_TO_DEVICE, self.stream.ptr
             )
-        return array
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Say what an error of the driver means; variables that only the device had are lost."""
+        try:
+            yield
+        except self.device.cupy.cuda.runtime.CUDARuntimeError as error:
+            lost = () if self.device.works() else self._written
+            for state, copy in lost:
+                if state.newest is copy:
+                    state.newest, copy.version = None, -1
+                    state.invalid = f"the device that held it failed ({error})"
+            raise self.device.failed(error) from error
 
     def _kept(self) -> list[tuple[int, Any]]:
         """Return copies of all that the steps after the commit point write."""

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 from ...plan import Step
 from ..numpy.cells import shape_of
 from . import cudnn
-from .device import SCRATCH
 from .memory import PlanMemory
 
-__all__ = ["attention"]
+__all__ = ["attention", "chosen"]
 
 MOST_WORKSPACE = 1 << 32
 
@@ -50,16 +49,30 @@ class Attention(NamedTuple):
 
 def attention(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
     """Return what launches attention or its gradient, or None where its array expression runs."""
+    graph = chosen(memory, step)
+    if graph is None:
+        return None
+    addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
+    own = graph.own_workspace()
+    memory.keep.append(own)
+
+    def run(stream: Any) -> None:
+        graph.launch(addresses, graph.place(stream, own), stream)
+
+    return run
+
+
+def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
+    """Return the library's graph of attention with the plan that is chosen for it."""
     values = (*step.inputs, *step.outputs)
     shapes = [shape_of(value.type) for value in values]
     if not cudnn.available() or not all(math.prod(shape) for shape in shapes):
         return None
-    gradient = len(step.inputs) == 6
     q, k, v = shapes[:3]
     batch = math.prod(q[:-4])
     heads, rows = q[-4] * q[-3], q[-2]
     attributes = Attention(
-        gradient,
+        len(step.inputs) == 6,
         _packed(batch, heads, rows, q[-1]),
         _packed(batch, k[-3], k[-2], k[-1]),
         _packed(batch, v[-3], v[-2], v[-1]),
@@ -68,20 +81,11 @@ def attention(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
         bool(step.node.attrs["causal"]),
         step.inputs[0].type.dtype.name,
     )
-    addresses = [memory.at(value) for value in values]
-    graph = cudnn.graph_of(
-        memory.device, attributes, lambda g: _built(g, attributes), attributes.dtype, addresses,
-        f"{step.node.op.name} of {step.inputs[0].type}", limit=max(SCRATCH, MOST_WORKSPACE),
+    return cudnn.graph_of(
+        memory.device, attributes, lambda g: _built(g, attributes), attributes.dtype,
+        [memory.at(value) for value in values],
+        f"{step.node.op.name} of {step.inputs[0].type}", limit=MOST_WORKSPACE,
     )  # fmt: skip
-    if graph is None:
-        return None
-    own = graph.own_workspace()
-    memory.keep.append(own)
-
-    def run(stream: Any) -> None:
-        graph.launch(addresses, graph.place(stream, own), stream)
-
-    return run
 
 
 def _packed(*extents: int) -> Layout:

@@ -21,7 +21,7 @@ from . import cudnn
 from .device import SCRATCH
 from .memory import PlanMemory
 
-__all__ = ["convolution"]
+__all__ = ["chosen", "convolution"]
 
 FEWEST_AXES = 2  # the library has no convolution over one
 
@@ -57,29 +57,10 @@ class Geometry(NamedTuple):
 
 def convolution(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
     """Return what launches a convolution, or None where its array expression has to run."""
-    node = step.node
-    if not cudnn.available() or node.attrs["algorithm"] != "auto":
-        return None
-    shapes = [shape_of(value.type) for value in (*step.inputs, *step.outputs)]
-    if not all(math.prod(shape) for shape in shapes):
-        return None
-    geometry = _geometry(node, shapes, memory.sizes)
-    if geometry is None:
-        return None
-    device = memory.device
-    addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
-    free, held = list(addresses), None
-    if memory.plan.slots[step.outputs[0].slot].place is Place.STATE:
-        held = device.empty(int(step.outputs[0].type.bytes))  # a trial writes no variable
-        free[-1] = int(held.data.ptr)
-    graph = cudnn.graph_of(
-        device, geometry, lambda g: _built(g, geometry), geometry.dtype, free,
-        f"{node.op.name} of {step.inputs[0].type} and {step.inputs[1].type}",
-        exact=geometry.exact,
-        limit=max(SCRATCH, sum(int(v.type.bytes) for v in (*step.inputs, *step.outputs))),
-    )
+    graph = chosen(memory, step)
     if graph is None:
         return None
+    addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
     own = graph.own_workspace()
     memory.keep.append(own)
 
@@ -87,6 +68,31 @@ def convolution(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
         graph.launch(addresses, graph.place(stream, own), stream)
 
     return run
+
+
+def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
+    """Return the library's graph of a convolution with the plan that is chosen for it."""
+    node = step.node
+    if not cudnn.available() or node.attrs["algorithm"] != "auto":
+        return None
+    values = (*step.inputs, *step.outputs)
+    shapes = [shape_of(value.type) for value in values]
+    if not all(math.prod(shape) for shape in shapes):
+        return None
+    geometry = _geometry(node, shapes, memory.sizes)
+    if geometry is None:
+        return None
+    addresses = [memory.at(value) for value in values]
+    held = None
+    if memory.plan.slots[step.outputs[0].slot].place is Place.STATE:
+        held = memory.device.empty(int(step.outputs[0].type.bytes))  # a trial writes no variable
+        addresses[-1] = int(held.data.ptr)
+    return cudnn.graph_of(
+        memory.device, geometry, lambda g: _built(g, geometry), geometry.dtype, addresses,
+        f"{node.op.name} of {step.inputs[0].type} and {step.inputs[1].type}",
+        exact=geometry.exact,
+        limit=max(SCRATCH, sum(int(value.type.bytes) for value in values)),
+    )
 
 
 def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geometry | None:

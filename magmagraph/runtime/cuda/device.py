@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import threading
 from typing import Any
 
@@ -102,20 +103,59 @@ class Device:
     def __exit__(self, *reason: Any) -> None:
         self._held.__exit__(*reason)
 
-    def empty(self, count: int) -> Any:
-        """Return a new block of bytes, or raise an error that says what is free."""
+    def empty(self, count: int, what: str = "one block") -> Any:
+        """Return a new block of bytes.
+
+        Parameters
+        ----------
+        count
+            Bytes.
+        what
+            What they are for.
+
+        Raises
+        ------
+        DeviceError
+            There are not so many; the text says how many are free, and for what they were planned.
+        """
+        return self.array((count,), np.dtype(np.uint8), what)
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype, what: str = "a result") -> Any:
+        """Return a new array with anything in it; errors are those of `empty`."""
         try:
-            return self.cupy.empty(count, dtype="u1")
+            return self.cupy.empty(shape, dtype)
         except self.cupy.cuda.memory.OutOfMemoryError:
+            count = math.prod(shape) * dtype.itemsize
             free, total = self.cupy.cuda.runtime.memGetInfo()
+            held = self.cupy.get_default_memory_pool().used_bytes()
             raise DeviceError(
                 message(
-                    f"cuda:{self.number} ({self.name}) has no {count:,} bytes for one block: "
-                    f"{free:,} of {total:,} are free",
-                    need="a smaller batch, or arrays of other libraries freed",
-                    mend="f.memory shows what is planned before anything runs",
+                    f"cuda:{self.number} ({self.name}) has no {count:,} bytes for {what}: "
+                    f"{free:,} of {total:,} are free, this process holds {held:,}",
+                    need="a smaller batch, or arrays of this process or of others freed",
+                    mend="f.memory shows what is planned before anything runs; mg.checkpoint "
+                    "computes parts again instead of keeping them",
                 )
             ) from None
+
+    def works(self) -> bool:
+        """Return whether the driver reports no error now; most errors last until a process ends."""
+        try:
+            self.cupy.cuda.runtime.deviceSynchronize()
+        except self.cupy.cuda.runtime.CUDARuntimeError:
+            return False
+        return True
+
+    def failed(self, error: Exception) -> DeviceError:
+        """Return what is raised where the driver reports an error while a plan runs."""
+        return DeviceError(
+            message(
+                f"cuda:{self.number} ({self.name}) failed: {error}",
+                need="a device that works; after most errors only a new process has one",
+                mend="give variables whose newest value was lost there another; device='cpu' runs "
+                "everything without it",
+            )
+        )
 
 
 @functools.cache

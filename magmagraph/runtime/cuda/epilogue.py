@@ -10,10 +10,11 @@ from ...region_parts import indexed
 from ..numpy.codegen_scalar import load, storage_type, store
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
+from .cuts import Configuration
 from .folding import FoldingCode
 from .kernels import RegionKernels
 from .shares import Shares
-from .small_gemm import FIRST_OF_EPILOGUE, Configuration, Epilogue
+from .small_gemm import FIRST_OF_EPILOGUE, Epilogue
 
 __all__ = ["RegionEpilogue", "product_read"]
 

@@ -8,6 +8,8 @@ from .folding import FoldingCode
 
 __all__ = ["flat"]
 
+TURNS = 4
+
 
 def flat(code: FoldingCode, width: int) -> list[str]:
     """Return the kernel in which threads take elements in turn.
@@ -29,7 +31,10 @@ def flat(code: FoldingCode, width: int) -> list[str]:
     if region.depth:
         work = code.elements(nodes, folds, outputs, width, update)
         groups = code.number(f"groups{width}", "groups", width)
+        # Where nothing is written, reads of several turns can be under way together.
+        turns = [f"#pragma unroll {TURNS}"] if folds and not outputs else []
         loop = [
+            *turns,
             f"for (idx group = (idx)blockIdx.x * {THREADS} + threadIdx.x; group < {groups};",
             f"     group += (idx)gridDim.x * {THREADS}) {{",
             *indent([f"idx rest = group * {width};",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -124,25 +125,33 @@ class Modules:
 
     def build(self, kernels: Sequence[RegionKernels], wide: bool = False) -> None:
         """Compile and load every kernel of some regions."""
-        self._load([Wanted(k, suffix, wide) for k in kernels for suffix in k.suffixes])
+        self._build([Wanted(k, suffix, wide) for k in kernels for suffix in k.suffixes])
 
-    def build_launched(
+    def begin_launched(
         self, kernels: Sequence[RegionKernels], sizes: Mapping[str, int], lines: int
-    ) -> None:
-        """Compile and load, side by side, the kernels that are launched for given sizes."""
+    ) -> Callable[[], None]:
+        """Begin to compile the kernels that are launched for given sizes, side by side.
+
+        Returns
+        -------
+        callable
+            Waits for that, and loads them.
+        """
         wanted = []
         for k in {k.key: k for k in kernels}.values():
             try:
-                launches, wide = k.launches(
-                    sizes, lines, multiprocessors=self.device.multiprocessors
-                )
+                launches, wide = k.launches(sizes, lines)
             except k.refusals:
                 continue  # the array expression runs
             wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
-        self._load(wanted)
+        groups, sources = self._groups(wanted)
+        pool = ThreadPoolExecutor(max_workers=1)
+        compiled = pool.submit(compile_sources, sources, self.device.architecture)
+        pool.shutdown(wait=False)
+        return lambda: self._load(groups, compiled.result())
 
-    def _load(self, wanted: Sequence[Wanted]) -> None:
-        """Compile and load what is not loaded yet; what is long is shared out evenly."""
+    def _groups(self, wanted: Sequence[Wanted]) -> tuple[list[list[Wanted]], list[str]]:
+        """Return what is not loaded yet in groups of similar length, and the source of each."""
         new = {w.name: w for w in wanted if w.place not in self._functions}
         groups: list[list[Wanted]] = []
         size = _CHARACTERS
@@ -153,9 +162,14 @@ class Modules:
             groups[-1].append(one)
             size += len(one.text)
         sources = [_source([w.text for w in g], [w.kernels for w in g], g[0].wide) for g in groups]
-        for group, cubin in zip(
-            groups, compile_sources(sources, self.device.architecture), strict=True
-        ):
+        return groups, sources
+
+    def _build(self, wanted: Sequence[Wanted]) -> None:
+        groups, sources = self._groups(wanted)
+        self._load(groups, compile_sources(sources, self.device.architecture))
+
+    def _load(self, groups: Sequence[Sequence[Wanted]], cubins: Sequence[bytes]) -> None:
+        for group, cubin in zip(groups, cubins, strict=True):
             module = self.device.cupy.cuda.function.Module()
             module.load(cubin)
             self._modules.append(module)
@@ -167,7 +181,7 @@ class Modules:
     def _function(self, kernels: RegionKernels, suffix: str, wide: bool) -> int:
         one = Wanted(kernels, suffix, wide)
         if one.place not in self._functions:
-            self._load([one])
+            self._build([one])
         return self._functions[one.place]
 
     def bind(

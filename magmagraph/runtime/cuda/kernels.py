@@ -67,6 +67,8 @@ class RegionKernels:
         Whether there are kernels that compute columns whole, or keep rows.
     joined
         Whether one launch can end all sums.
+    resident
+        How many blocks that keep rows a multiprocessor has room for; 0 where none do.
 
     Raises
     ------
@@ -83,6 +85,7 @@ class RegionKernels:
         self.cross = self.code.cross
         self.outer = region.outer
         self.widths: tuple[int, ...] = (1,)
+        self.resident = 0
         self.kept_loops: list[int] = []
         self.gone_loops: list[int] = []
         self.way = self._way()

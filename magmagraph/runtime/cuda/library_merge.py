@@ -19,10 +19,10 @@ from ...types import Type
 from ..numpy.cells import shape_of
 from . import gemm
 from .arrange import reading
+from .cuts import cut_for
 from .fused import kernels_of
 from .library_epilogue import library_epilogue
 from .memory import PlanMemory
-from .small_gemm import cut_for
 from .streams import Range, Touched
 
 if TYPE_CHECKING:

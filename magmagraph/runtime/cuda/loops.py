@@ -271,7 +271,7 @@ class Loop:
         done = 0
         with self.device.lock, self.device:
             targets = [
-                cupy.empty((*lead, *shape_of(value.type)), value.type.dtype)
+                self.device.array((*lead, *shape_of(value.type)), value.type.dtype)
                 for value in self.bound.plan.fetches
             ]
             try:

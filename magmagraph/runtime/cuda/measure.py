@@ -47,4 +47,4 @@ def seconds(bound: Any) -> float:
             end.record(stream)
             end.synchronize()
             taken.append(device.cupy.cuda.get_elapsed_time(begin, end) / QUEUED * 1e-3)
-    return statistics.median(taken[1:])
+    return float(statistics.median(taken[1:]))

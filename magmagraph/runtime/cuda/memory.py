@@ -32,7 +32,7 @@ class VariableCopy:
     def __init__(self, device: Any, state: State) -> None:
         self.device = device
         with device:
-            self.buffer = device.empty(max(1, state.held.nbytes))
+            self.buffer = device.empty(max(1, state.held.nbytes), f"variable '{state.name}'")
         self.version = -1
 
     @property
@@ -93,7 +93,8 @@ class PlanMemory:
         self.address = [0] * len(plan.slots)
         self.states: list[tuple[State, VariableCopy]] = []
         self._blocks: dict[int, Any] = {}
-        self._arena = device.empty(max(1, plan.arena or 0))
+        steps = f"what {len(plan.steps)} steps keep for each other"
+        self._arena = device.empty(max(1, plan.arena or 0), steps)
         types = self._types()
         for slot in plan.slots:
             self._place(slot, types)
@@ -128,7 +129,8 @@ class PlanMemory:
             self._blocks[slot.index] = held
             self.address[slot.index] = held.data.ptr
         elif slot.index in types:  # what no step touches has no memory
-            held = self.device.empty(max(1, int(types[slot.index].bytes)))
+            what = f"output {slot.owner}" if slot.place is Place.RESULT else "an input"
+            held = self.device.empty(max(1, int(types[slot.index].bytes)), what)
             self._blocks[slot.index] = held
             self.address[slot.index] = held.data.ptr
 

@@ -11,10 +11,10 @@ from ...graph import Node
 from ...plan import Step
 from ..numpy.cells import shape_of
 from .arrange import reader_of
+from .cuts import Configuration
 from .kernels import RegionKernels
 from .memory import PlanMemory
 from .products import ProductShape, cut_of
-from .small_gemm import Configuration
 from .streams import Range
 
 __all__ = ["Merge", "merges", "product_shape"]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...ops.pooling_records import kernel_name, reads_windows
+from ...ops.pooling_records import gathered, reads_windows
 from ...plan import Step
 from ..numpy.cells import shape_of
+from .calls import driver
 from .compiler import compile_source
 from .memory import PlanMemory
 from .pooling_code import FIRST, Pooling, numbers, source, widest
 from .prelude import complete
-from .products import driver
 
 __all__ = ["pooling"]
 
@@ -45,7 +45,7 @@ def pooling(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
     batch = math.prod(shape) // (channels * math.prod(shape[spatial]))
     dtype = next(v.type.dtype for v in (*step.inputs, *step.outputs) if v.type.dtype.kind != "i")
     kernel = Pooling(
-        kernel_name(node).removeprefix("mg_"), dtype.name, widest(dtype, channels), spreads,
+        gathered(node), dtype.name, widest(dtype, channels), spreads,
         max(math.prod(shape), math.prod(made)) > NARROW,
     )
     addresses = [memory.at(value) for value in step.inputs]

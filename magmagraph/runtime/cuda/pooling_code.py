@@ -28,8 +28,8 @@ class Pooling(NamedTuple):
 
     Attributes
     ----------
-    operation
-        The record's name.
+    gathers
+        What: "largest", "place", "chosen" or "total".
     dtype
         Of the floats.
     width
@@ -40,7 +40,7 @@ class Pooling(NamedTuple):
         Whether positions need 64 bits.
     """
 
-    operation: str
+    gathers: str
     dtype: str
     width: int
     spreads: bool
@@ -49,8 +49,9 @@ class Pooling(NamedTuple):
     @property
     def name(self) -> str:
         """The kernel's name."""
-        parts = (self.operation, self.dtype, self.width, "wide" if self.wide else "narrow")
-        return "pool_" + "_".join(map(str, parts))
+        side = "spread" if self.spreads else "taken"
+        size = "wide" if self.wide else "narrow"
+        return "_".join(map(str, ("windows", self.gathers, side, self.dtype, self.width, size)))
 
 
 def numbers(
@@ -77,7 +78,7 @@ def source(pooling: Pooling) -> str:
         for axis in range(3)
         for i, name in enumerate(_AXIS)
     )
-    operand, made, body = _BODIES[pooling.operation]
+    operand, made, body = _BODIES[pooling.gathers, pooling.spreads]
     outer = "n" if pooling.spreads else "windows"
     inner = "windows" if pooling.spreads else "n"
     types = {"T": storage, "int": "int32_t"}
@@ -180,16 +181,16 @@ _BETTER = f"""{_EACH} {{
                         }}
                     }}"""
 _BODIES = {
-    "max_pool": (
+    ("largest", False): (
         "T", "T",
         _over_taps(_BEST, _BETTER,
                    f"OV made; {_EACH} made.x[j] = STORE(best[j]); result[at] = made;"),
     ),
-    "max_pool_taps": (
+    ("place", False): (
         "T", "int",
         _over_taps(_BEST, _BETTER, f"OV made; {_EACH} made.x[j] = found[j]; result[at] = made;"),
     ),
-    "pool_pick": (
+    ("chosen", False): (
         "T", "T",
         _over_taps(
             f"const IV place = second[at]; OV made; {_EACH} made.x[j] = STORE((R)0);",
@@ -197,9 +198,9 @@ _BODIES = {
             "result[at] = made;",
         ),
     ),
-    "sum_pool": ("T", "T", _over_taps(*_SUM, _MADE)),
-    "sum_pool_input": ("T", "T", _over_windows(*_SUM, _MADE)),
-    "pool_spread": (
+    ("total", False): ("T", "T", _over_taps(*_SUM, _MADE)),
+    ("total", True): ("T", "T", _over_windows(*_SUM, _MADE)),
+    ("chosen", True): (
         "T", "T",
         _over_windows(
             _SUM[0],

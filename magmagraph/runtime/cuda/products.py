@@ -9,14 +9,13 @@ import numpy as np
 
 from .calls import KernelCall, driver
 from .compiler import compile_sources
+from .cuts import Configuration, cut_for
 from .small_gemm import (
     EARLY,
     FIRST_OF_EPILOGUE,
-    Configuration,
     Epilogue,
     SmallProduct,
     complete_source,
-    cut_for,
 )
 from .streams import Range
 

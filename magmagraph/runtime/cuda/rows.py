@@ -206,12 +206,13 @@ class Workers:
             if self.kept is not None and code.in_groups(fold, update[fold][0])
         ]
         for fold in parts:
-            kind, begin = code.near(fold), identity_expression(fold.node, code.near(fold))
-            lines.append(f"{computing_type(kind)} {update[fold][0]}_part = {begin};")
+            kind = computing_type(code.near(fold))
+            lines.append(f"{kind} {update[fold][0]}_part[{KEPT_PARTS}];")
         lines += self._over_row(work)
         for fold in parts:
             name, wide = update[fold][0], code.accumulator(fold)
-            value = f"({computing_type(wide)}){name}_part"
+            lines += code.in_pairs(fold, f"{name}_part", KEPT_PARTS)
+            value = f"({computing_type(wide)}){name}_part[0]"
             lines.append(f"{name} = {combine_expression(fold.node, wide, name, value)};")
         joined = [fold for fold in folds if fold.row]
         if joined:

@@ -14,6 +14,7 @@ from .streams import Touched, assign, dependencies, joins
 
 __all__ = ["Interpreted", "Launcher", "Segment", "captured"]
 
+OVERLAPPING = 90  # compute capability from which launches can overlap
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
 
 Launcher = Callable[[Any], None]  # puts a step's kernels on a stream
@@ -122,6 +123,7 @@ def _capture(
     begun = event(disable_timing=True)
     begun.record(streams[0])
     needed = set().union(*joined)
+    overlapping = int(device.architecture) >= OVERLAPPING
     done: dict[int, Any] = {}
     entered = {0}
     before: dict[int, int] = {}  # the launch that a stream's next may overlap with
@@ -135,9 +137,8 @@ def _capture(
             stream.wait_event(done[other])
             before.pop(place, None)
         for call in calls_of(launch):
-            written = touched[before[place]].written if place in before else None
-            if written is not None and isinstance(call, KernelCall):
-                call.overlapped(stream, written)
+            if overlapping and place in before and isinstance(call, KernelCall):
+                call.overlapped(stream, touched[before[place]].written)
             else:
                 call(stream)
             if isinstance(call, KernelCall):

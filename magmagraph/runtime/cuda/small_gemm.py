@@ -17,114 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..numpy.codegen_text import indent
+from .cuts import Configuration
 from .product_source import complete_source
 
 __all__ = [
     "EARLY",
     "FIRST_OF_EPILOGUE",
-    "Configuration",
     "Epilogue",
     "SmallProduct",
     "complete_source",
-    "cut_for",
     "plain_epilogue",
 ]
-
-SHARED = 112 << 10  # bytes a block may have: two of them fit a multiprocessor
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """How a product is cut.
-
-    Attributes
-    ----------
-    down, across
-        How many tiles of 16 x 8 a warp computes.
-    warps
-        How many there are along the rows, the columns and the contracted axis.
-    stages
-        How many sixteens of the contracted axis a warp reads at once.
-    terms
-        3: each factor is the sum of two numbers of 11 digits, of whose four products the smallest
-        is left out, for float32's accuracy. 1: factors are rounded to 11 digits ("tf32").
-    """
-
-    down: int
-    across: int
-    warps: tuple[int, int, int]
-    stages: int
-    terms: int = 3
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block's tile."""
-        return 16 * self.down * self.warps[0]
-
-    @property
-    def columns(self) -> int:
-        """Columns of a block's tile."""
-        return 8 * self.across * self.warps[1]
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return 32 * self.warps[0] * self.warps[1] * self.warps[2]
-
-    @property
-    def items(self) -> int:
-        """Elements of the tile that a thread finishes."""
-        return -(-self.rows * self.columns // self.threads)
-
-    @property
-    def reach(self) -> int:
-        """How much of the contracted axis the warps read at once."""
-        return 16 * self.warps[2] * self.stages
-
-    @property
-    def name(self) -> str:
-        """A name to keep a choice by."""
-        warps = "x".join(map(str, self.warps))
-        return f"{self.down}x{self.across}/{warps}/{self.stages}/{self.terms}"
-
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory of a block: factors at first, then the warps' tiles."""
-        factors = self.threads * self.stages * (2 * self.down + self.across) * 4
-        return 4 * max(factors, self.warps[2] * self.rows * (self.columns + 4))
-
-
-MOST_WARPS = 16
-SMALL = 1 << 17  # elements of a result that leaves a device empty in a library's tiles
-SHORT = 256  # a contracted axis so short that this holds for larger results, too
-LONG = 2048
-
-
-def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
-    """Return how a product is cut, or None where a library is as fast.
-
-    The rules are measured (`benchmarks/cuda_step.py`) and not timed anew by each process: a choice
-    by the clock would change results from run to run.
-    """
-    groups = -(-k // 16)
-    if groups <= 2 and m * n <= 2 * SMALL:
-        cuts = [(1, 2, (2, 2, 1), groups)]
-    elif m * n <= SMALL and k <= LONG:
-        tiles = ((1, 1),) if n <= 16 else ((1, 4), (1, 2))
-        cuts = [(*tile, *_along(groups, stages)) for tile in tiles for stages in (3, 4, 2, 5)]
-        cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
-        cuts.append((1, 4, (1, 1, 12), 3))
-    elif m * n <= 4 * SMALL and k <= SHORT:
-        cuts = [(2, 4, (1, 1, 4), min(4, -(-groups // 4)))]
-    else:
-        return None
-    made = (Configuration(*cut, terms) for cut in cuts)
-    return next((cut for cut in made if cut.shared <= SHARED), None)
-
-
-def _along(groups: int, stages: int) -> tuple[tuple[int, int, int], int]:
-    """Return the warps that read all of the contracted axis in so many stages."""
-    return (1, 1, -(-groups // stages)), stages
 
 
 @dataclass(frozen=True)
@@ -174,7 +77,8 @@ def plain_epilogue(scaled: bool, accumulate: bool, items: int) -> Epilogue:
         scalars.append("const float beta = *(const float *)v[5];")
         scalars.append("const float *addend = (const float *)v[3];")
         early.append("added[item] = addend[row * n + column];")
-        value += " + beta * added[item]"
+        # Rounded once: a weight times 1 - rate * decay is rounded the same way again and again.
+        value = f"fmaf(beta, added[item], {value})"
     return Epilogue(
         tuple(head), tuple(scalars), tuple(early), (), (f"made[item] = {value};",),
         ("out[row * n + column] = made[item];",),

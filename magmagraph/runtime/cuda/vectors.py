@@ -149,18 +149,19 @@ class VectorCode(ElementCode):
         for fold in folds:
             target, at = update[fold]
             if width > 1 and self.in_groups(fold, target):
-                dtype, part = self.near(fold), f"{target}_near"
-                begin = identity_expression(fold.node, dtype)
-                lines.append(f"{computing_type(dtype)} {part} = {begin};")
-                element = self.operand(fold.operand)
-                inside.append(f"{part} = {combine_expression(fold.node, dtype, part, element)};")
-                wide, whole = self.accumulator(fold), target
+                dtype, near = self.near(fold), f"{target}_near"
+                lines.append(f"{computing_type(dtype)} {near}[{width}];")
+                inside.append(f"{near}[k] = {self.operand(fold.operand)};")
+                stores += self.in_pairs(fold, near, width)
+                value = f"{near}[0]"
                 if kept is not None:
-                    wide, whole = dtype, f"{target}_part"
-                value = f"({computing_type(wide)}){part}"
-                if here:
-                    value = f"({here} ? {value} : {identity_expression(fold.node, wide)})"
-                stores.append(f"{whole} = {combine_expression(fold.node, wide, whole, value)};")
+                    begin = identity_expression(fold.node, dtype)
+                    stores.append(f"{target}_part[{kept.part}] = {here} ? {value} : {begin};")
+                else:
+                    wide = self.accumulator(fold)
+                    value = f"({computing_type(wide)}){value}"
+                    joined = combine_expression(fold.node, wide, target, value)
+                    stores.append(f"{target} = {joined};")
             elif here:
                 inside += [f"if ({here}) {{", *indent(self.take(fold, target, at)), "}"]
             else:
@@ -190,6 +191,21 @@ class VectorCode(ElementCode):
     def in_groups(self, fold: Fold, target: str) -> bool:
         """Return whether a vector is folded by itself before the accumulator takes it."""
         return not indexed(fold.node.op) and "[" not in target
+
+    def in_pairs(self, fold: Fold, name: str, count: int) -> list[str]:
+        """Return the lines that fold an array into its first place, by pairs, pairs of pairs, ...
+
+        Sums of equal numbers are exact so, and others are off by less.
+        """
+        lines = []
+        while count > 1:
+            half = (count + 1) // 2
+            for k in range(count - half):
+                left, right = f"{name}[{k}]", f"{name}[{k + half}]"
+                joined = combine_expression(fold.node, self.near(fold), left, right)
+                lines.append(f"{left} = {joined};")
+            count = half
+        return lines
 
     def near(self, fold: Fold) -> np.dtype:
         """Return the dtype that the elements of a few vectors are folded in.

@@ -14,6 +14,7 @@ from ...graph import Graph
 from ...plan import Place, Plan, Step, Value
 from ...types import Type
 from .convolution import convolution_step
+from .mixed_products import mixed_gemm_step
 from .nested import branch_step, loop_step
 from .pooling import pooling_step
 from .products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
@@ -129,7 +130,23 @@ class StepCells:
         }
         addresses = (self._at(out), self._at(a), self._at(b))
         count = int(np.prod(batch, dtype=np.int64))
-        if not batch:
+        tf32 = attrs.get("compute") == "tf32"
+        if tf32 or a.type.dtype.itemsize < 4:
+            made = mixed_gemm_step(
+                a.type.dtype,
+                out.type.dtype,
+                *addresses,
+                m,
+                n,
+                k,
+                count,
+                0 if step.workspace is None else self._address[step.workspace],
+                tf32=tf32,
+                shared_a=len(a.type.shape) == 2,
+                shared_b=len(b.type.shape) == 2,
+                **options,
+            )
+        elif not batch:
             made = gemm_step(out.type.dtype, *addresses, m, n, k, **options)
         else:
             made = batched_gemm_step(

@@ -73,6 +73,12 @@ def _type(dtype: Any) -> tuple[str, str]:
 def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
     """Return the library of a dtype's products, compiled and joined to BLAS on the first call."""
     (library,) = load_kernels_together([product_source(dtype)], [PRODUCT_LEVEL])
+    join_blas(library, _type(dtype)[1])
+    return library
+
+
+def join_blas(library: ctypes.CDLL, letter: str) -> None:
+    """Tell a library of products where BLAS is; the letter is that of its dtype there."""
     set_blas = library.mg_set_blas
     set_blas.argtypes = [ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 4]
     set_blas.restype = None
@@ -80,13 +86,11 @@ def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
     if blas is None:
         set_blas(PLAIN, 1, None, None, None, None)
     else:
-        letter = _type(dtype)[1]
         # OpenBLAS uses one thread for products below a size of its own.
         small = blas.control is not None
         addresses = blas.addresses
         gemm, gemv = addresses[letter + "gemm"], addresses[letter + "gemv"]
         set_blas(blas.interface, small, gemm, gemv, *blas.thread_functions())
-    return library
 
 
 def _function(name: str, dtype: Any) -> int:

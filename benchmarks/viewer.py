@@ -1,0 +1,102 @@
+"""Pages of the viewer: bytes of the file, seconds to save it, milliseconds until it is ready.
+
+Kernels are not compiled: a page has their source at most. The time until a page is ready is that of
+its own clock, from the start of its navigation to its first drawing, the best of several loads;
+that of saving is the best of three. Needs Playwright and a Chromium.
+
+The ResNet-50 step takes images of 32x32: its graph has as many nodes as that of larger ones.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MAGMAGRAPH_COMPILER", "off")
+os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from browser import chromium
+from common import write
+from networks import training_step
+from pictured import attention_block, large_graph
+
+import magmagraph as mg
+
+LOADS = 10
+SAVES = 3
+
+
+def resnet50() -> Any:
+    net = mg.NeuralNetwork(mg.nn.prebuilt.resnet50(10, (3, 32, 32)))
+    images = mg.var("images", shape=("batch", 3, 32, 32))
+    labels = mg.var("labels", shape=("batch",), dtype="int32")
+    value = images
+    for layer in net.members[1:]:
+        value = layer(value, training=True)
+    loss = mg.cross_entropy(value, labels)
+    optimizer = mg.optimizer.SGD(0.1, momentum=0.9)
+    return optimizer.step(loss, net.trainable, inputs=[images, labels], outputs=loss)
+
+
+PAGES: dict[str, Callable[[], Any]] = {
+    "seed step": lambda: training_step(2)[0],
+    "attention block": attention_block,
+    "ResNet-50 step": resnet50,
+    "5,000 nodes": lambda: large_graph(4400),
+    "50,000 nodes": lambda: large_graph(44_000),
+}
+
+
+def measure(name: str, browser: Any, folder: Path) -> dict[str, Any]:
+    """Return the row of one page."""
+    shown = PAGES[name]()
+    graph = getattr(shown, "source_graph", shown)
+    if hasattr(shown, "compile"):
+        shown.compile()
+    path = folder / "page.html"
+    saving = []
+    for _ in range(SAVES):
+        began = time.perf_counter()
+        mg.show(shown).save(path)
+        saving.append(time.perf_counter() - began)
+    ready = []
+    for _ in range(LOADS):
+        page = browser.new_page(viewport={"width": 1400, "height": 860})
+        page.goto(path.as_uri())
+        page.wait_for_function("window.magmagraph?.ready", timeout=60_000)
+        ready.append(page.evaluate("magmagraph.ready"))
+        snapshots = page.evaluate("magmagraph.model.data.graphs.length")
+        page.close()
+    return {
+        "page": name,
+        "nodes": len(graph.nodes),
+        "snapshots": snapshots,
+        "bytes": path.stat().st_size,
+        "save_seconds": round(min(saving), 3),
+        "ready_milliseconds": round(min(ready), 1),
+        "ready_worst_milliseconds": round(max(ready), 1),
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", mg.FallbackWarning)
+    chosen = sys.argv[1:] or list(PAGES)
+    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
+        rows = []
+        for name in chosen:
+            rows.append(measure(name, browser, Path(folder)))
+            print(rows[-1], flush=True)
+        version = browser.version
+    if chosen == list(PAGES):
+        write("viewer", {"chromium": version, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

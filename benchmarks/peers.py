@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import gc
 import importlib
 import json
@@ -312,6 +313,7 @@ def main(benchmark: Benchmark) -> None:
     parser.add_argument("--peers", default="", help="contenders to run, with commas between")
     parser.add_argument("--threads", type=int, help="cores that all may use (default: all)")
     parser.add_argument("--dry", action="store_true", help="print, but write no results")
+    parser.add_argument("--rounds", type=int, default=benchmark.rounds)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.threads:
@@ -319,6 +321,7 @@ def main(benchmark: Benchmark) -> None:
     if asked.worker:
         _work(benchmark, asked.worker)
         return
+    benchmark = dataclasses.replace(benchmark, rounds=asked.rounds)
     cases = [case for case in benchmark.cases if asked.only in case["name"]]
     wanted = asked.peers.split(",") if asked.peers else list(benchmark.contenders)
     threads = ["--threads", str(asked.threads)] if asked.threads else []

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -216,3 +217,25 @@ def test_arithmetic_stays_that_of_ieee(fresh):
     tiny = np.finfo(np.float32).smallest_normal
     assert library.half(tiny) == float(tiny) / 2
     assert np.float32(tiny) * np.float32(0.5) > 0
+
+
+def test_a_compiler_that_hangs_is_ended_with_what_it_runs(fresh, monkeypatch, tmp_path):
+    real = find_compiler().command[0]
+    script = tmp_path / "slow-cc"
+    # As gcc does, it leaves the work to another program, which goes on writing next to the source.
+    script.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *-shared*.c*) ;; *) exec {real} "$@";; esac\n'
+        f"sh -c 'echo $$ > {tmp_path}/worker; while :; do sleep 0.05; done' &\n"
+        "wait\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("MAGMAGRAPH_CC", str(script))
+    monkeypatch.setattr(compiler, "_TIMEOUT", 1.0)
+    with pytest.raises(CompilerUnavailable, match=r"built no library: .* timed out after 1"):
+        compile_libraries([SOURCE, SOURCE + "int other;\n"])
+    worker = int((tmp_path / "worker").read_text())
+    with pytest.raises(ProcessLookupError):
+        for _ in range(200):
+            os.kill(worker, 0)  # raises once the system has taken it away
+            time.sleep(0.01)

@@ -14,6 +14,7 @@ it was fused into nor on its place in a vector; a kernel that wants one rounding
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -21,6 +22,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -261,21 +263,22 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
     running: deque[tuple[str, str, subprocess.Popen[bytes]]] = deque()
     try:
         with tempfile.TemporaryDirectory(prefix="magmagraph-") as folder:
-            while waiting or running:
-                while waiting and len(running) < max(2, available_threads()):
-                    key, (flag, source) = waiting.pop(0)
-                    file = os.path.join(folder, key[:16])
-                    Path(file + ".c").write_text(source, encoding="utf-8")
-                    running.append((key, file + ".so", _start(compiler, flag, file)))
-                key, output, process = running.popleft()
-                _finish(compiler, process)
-                _store(key, Path(output).read_bytes())
+            try:
+                while waiting or running:
+                    while waiting and len(running) < max(2, available_threads()):
+                        key, (flag, source) = waiting.pop(0)
+                        file = os.path.join(folder, key[:16])
+                        Path(file + ".c").write_text(source, encoding="utf-8")
+                        running.append((key, file + ".so", _start(compiler, flag, file)))
+                    key, output, process = running[0]
+                    _finish(compiler, process)
+                    running.popleft()
+                    _store(key, Path(output).read_bytes())
+            finally:
+                for _, _, process in running:  # before the folder that they write in goes
+                    _end(process)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unavailable(f"{compiler.command[0]} built no library: {error}") from error
-    finally:
-        for _, _, process in running:
-            process.kill()
-            process.communicate()
 
 
 def _start(compiler: Compiler, flag: str, file: str) -> subprocess.Popen[bytes]:
@@ -285,16 +288,21 @@ def _start(compiler: Compiler, flag: str, file: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=dict(os.environ, LC_ALL="C"),
+        start_new_session=True,  # with the programs that it runs, it is a group to end
     )
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a compiler and what it runs, if it still does."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
+
+
 def _finish(compiler: Compiler, process: subprocess.Popen[bytes]) -> None:
-    try:
-        _, errors = process.communicate(timeout=_TIMEOUT)
-    except BaseException:
-        process.kill()
-        process.communicate()
-        raise
+    _, errors = process.communicate(timeout=_TIMEOUT)
     if process.returncode != 0:
         text = errors.decode(errors="replace").strip()[-2000:]
         raise CompilerUnavailable(

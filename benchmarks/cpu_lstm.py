@@ -17,8 +17,10 @@ def start(case: peers.Case) -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng(0)
     features, units = case["features"], case["units"]
     x = rng.standard_normal((case["time"], case["batch"], features), dtype=np.float32)
-    kernel = rng.standard_normal((features, 4 * units), dtype=np.float32) / np.sqrt(features)
-    recurrent = rng.standard_normal((units, 4 * units), dtype=np.float32) / np.sqrt(units)
+    kernel = rng.standard_normal((features, 4 * units), dtype=np.float32)
+    recurrent = rng.standard_normal((units, 4 * units), dtype=np.float32)
+    kernel /= np.float32(np.sqrt(features))
+    recurrent /= np.float32(np.sqrt(units))
     return x, kernel, recurrent, np.zeros(4 * units, np.float32)
 
 

@@ -168,7 +168,7 @@ def timed(run: Any, synchronize: Any, count: int, repeats: int = 5) -> dict[str,
     return {"median": statistics.median(taken), "least": min(taken), "largest": max(taken)}
 
 
-def ours(batch: int, options: dict[str, Any], profiled: bool, count: int = 20) -> dict[str, Any]:
+def ours(batch: int, options: dict[str, Any], profiled: bool, count: int = 10) -> dict[str, Any]:
     """Return what a step takes, and the first one."""
     import cupy
 
@@ -206,7 +206,7 @@ def profile(step: Any, given: Any) -> dict[str, Any]:
     from magmagraph.inspect.profile import profile as measured
 
     rows: dict[str, list[float]] = {}
-    for entry in measured(step, *given).steps:
+    for entry in measured(step, *given, runs=2).steps:
         name = entry.operations[0] if entry.kernel != "fused" else "fused"
         row = rows.setdefault(name, [0, 0.0, 0.0])
         row[0] += 1
@@ -223,7 +223,7 @@ def profile(step: Any, given: Any) -> dict[str, Any]:
     }
 
 
-def torchs(batch: int, count: int = 20) -> dict[str, Any]:
+def torchs(batch: int, count: int = 10) -> dict[str, Any]:
     """Return what torch's eager step takes."""
     import torch
 

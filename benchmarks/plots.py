@@ -70,6 +70,8 @@ def layers(axes: Any, results: Any) -> None:
     )
     for precision, style in (("float32", "-"), ("tf32", "--")):
         depths = {k: v for k, v in results.get(precision, {}).items() if k.startswith("L=")}
+        if not depths:
+            continue  # it was not measured
         for position, (mark, (library, way, name)) in enumerate(zip(MARKS, ways, strict=True)):
             points = [(int(k[2:]), v[library][way]) for k, v in depths.items()]
             axes.plot(

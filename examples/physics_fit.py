@@ -3,7 +3,8 @@
 The equation of motion is solved inside the graph by Runge-Kutta steps in a `mg.scan`; the gradient
 runs through the solver, and a library's minimizer finds the constants.
 
-RESULTS_PHYSICS
+Found: a length of 0.6997 (true 0.7) and a friction of 0.1449 (true 0.15), from angles with noise of
+0.05.
 """
 
 import numpy as np

@@ -352,7 +352,7 @@ def _disconnected(
     )
 
 
-def _depth(loss: Node) -> dict[str, int]:
+def _depth(loss: Node) -> dict[str, Any]:
     """Return how deep a gradient is nested, as an attribute: nothing, or 2 and more."""
     inner = [
         node.attrs.get("depth", 1)

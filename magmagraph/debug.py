@@ -17,7 +17,7 @@ from .errors import GraphError, message
 from .graph import Node
 from .op import caller_line
 from .ops.convert import as_node
-from .ops.observing import ASSERT, TAP, fresh
+from .ops.observing import ASSERT, TAP, Callback, fresh
 from .ops.rounding import isfinite
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def tap(x: Any, callback: Callable[[np.ndarray], object], label: str | None = No
             )
         )
     node = as_node(x)
-    return _tap(node, _label(node, label), callback)
+    return _tap(node, _label(node, label), Callback(callback))
 
 
-def _tap(node: Node, label: str, callback: Callable[[np.ndarray], object] | None) -> Node:
+def _tap(node: Node, label: str, callback: Callback | None) -> Node:
     if isinstance(node.type, tuple):
         raise GraphError(
             message("an operation with several results is tapped", need="one of its results")

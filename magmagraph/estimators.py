@@ -21,6 +21,7 @@ from .callbacks import EarlyStopping
 from .errors import ConfigError, message
 from .functional.probabilities import softmax
 from .model import NeuralNetwork
+from .model.data import on_host
 from .ops.convert import as_node
 from .optimizer import Adam, Optimizer
 from .regularize import l2
@@ -188,7 +189,8 @@ class MLPClassifier(ClassifierMixin, _MLP):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, in the order of ``classes_``."""
         raw = self._raw(X).astype(np.float64)
-        return np.asarray(softmax(as_node(raw)).eval())
+        shares: np.ndarray = on_host(softmax(as_node(raw)).eval())
+        return shares
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the likeliest label of each example."""

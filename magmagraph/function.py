@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -435,6 +435,11 @@ class Function:
         saved and pickled with the function.
         """
         return found_in(self._user_updates)
+
+    @property
+    def updated(self) -> tuple[Variable, ...]:
+        """The variables that a call renews, in order: also the function's own counters."""
+        return tuple(cast(Variable, target) for target, _ in self._user_updates)
 
     @property
     def random_step(self) -> Variable | None:

@@ -70,7 +70,8 @@ class Step:
     Attributes
     ----------
     kernel
-        Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", or "array" (the
+        Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", "join" (arrays side
+        by side), "loop" and "branch" (whose bodies are programs of their own), or "array" (the
         array expression of its op record, through NumPy or CuPy).
     node
         The graph node it computes.

@@ -339,6 +339,29 @@ def test_evidence_is_plain_and_points_into_the_graphs(monkeypatch: Any) -> None:
     assert any(row["rule"] == "a wrong constant" for row in found["rewrites"])
 
 
+def test_evidence_has_the_keys_that_are_written_down() -> None:
+    function, _, batch = program(passes=with_pass(broken(SINE, 1e-2)))
+    text = module.__doc__
+    assert text is not None
+
+    def known(values: Any) -> None:
+        if isinstance(values, list):
+            for value in values:
+                known(value)
+        elif isinstance(values, dict):
+            for key, value in values.items():
+                assert f"``{key}``" in text, key
+                if key not in ("steps", "gigaflops"):  # as their own classes say
+                    known(value)
+
+    found = evidence(function, batch, ablate=True)
+    for part in ("profile", "check", "ablate", "rewrites"):
+        assert f"- ``{part}``" in text
+        known(found[part])
+    own = set(function.profile(batch).steps[0].as_dict()) - {"nodes"}
+    assert set(found["profile"]["steps"][0]) == {*own, "source_nodes", "begin", "stream"}
+
+
 def test_evidence_leaves_out_what_is_not_asked_for() -> None:
     function, _, batch = program()
     found = evidence(function, batch, profile=False, check=False)

@@ -145,6 +145,23 @@ def test_layout_takes_nearly_linear_time(count: int) -> None:
     assert taken[1] < 15 * taken[0]
 
 
+def test_large_graphs_are_not_much_wider_than_their_widest_row() -> None:
+    count = 4000
+    layout = layered([60.0] * count, random_nets(count, 30, 2))
+    rows: dict[int, int] = {}
+    for row in layout.rows:
+        rows[row] = rows.get(row, 0) + 1
+    widest = max(rows.values()) * (60.0 + BOX_GAP)
+    assert layout.width < 3 * widest
+
+
+def test_rows_full_of_ends_are_broken_into_several() -> None:
+    layout = layered([300.0] * 41, [Net(0, list(range(1, 41)))])
+    assert max(layout.rows) >= 4
+    assert layout.width < 41 * 300.0 / 2
+    assert len(layout.columns) == len({*zip(layout.rows, layout.columns, strict=True)})
+
+
 def test_a_hint_keeps_the_order_of_a_similar_graph() -> None:
     nets = [Net(0, [1, 2, 3, 4])]
     mirrored = layered([40.0] * 5, nets, hint=[0.0, 40.0, 30.0, 20.0, 10.0])
@@ -322,12 +339,12 @@ def test_a_kernels_frame_shows_its_body() -> None:
 def test_equal_blocks_are_laid_out_once() -> None:
     x = mg.var("x", shape=(3,))
     value = x
-    for i in range(4):
+    for i in range(6):
         with mg.scope(f"part{i}"):
             value = mg.tanh(mg.exp(value) * 0.5)
     known: dict[Any, Any] = {}
     scene_of(freeze([x], [value]), known=known)
-    assert len(known) == 2  # the whole, and one of the parts
+    assert len(known) == 3  # the whole, the part that reads the input, and one of the others
 
 
 def test_rows_are_as_high_as_what_is_in_them() -> None:

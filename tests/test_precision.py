@@ -300,6 +300,23 @@ def test_gradients_of_gradients(rng: np.random.Generator) -> None:
         assert_agrees(part, wanted, "half", np.abs(wanted).max())
 
 
+def test_derivatives_of_gradients_that_no_marker_ends(rng: np.random.Generator) -> None:
+    x = mg.input("x", (8, 8))
+    w = mg.var("w", init=rng.standard_normal((8, 8)).astype("f4") / 3)
+    loss = mg.sum(mg.tanh(x @ w) @ w)
+    gradient = mg.grad(loss, w)
+    outputs = [
+        mg.hessian(loss, w), mg.vjp(gradient, w, x), mg.jvp(gradient, w, x), gradient,
+    ]  # fmt: skip
+    given = rng.standard_normal((8, 8)).astype("f4")
+    right = mg.function([x], outputs)(given)
+    f = mg.function([x], outputs, precision="float16")
+    for made, wanted in zip(f(given), right, strict=True):
+        assert_agrees(made, wanted, "half", np.abs(wanted).max())
+    (refusal,) = {r.reason for r in f.report["precision"].refusals if r.rule == "loss scaling"}
+    assert "mg.hessian" in refusal
+
+
 def test_a_step_may_be_resumed(rng: np.random.Generator) -> None:
     x, labels = batch(rng)
     whole, _ = classifier("float16")

@@ -65,10 +65,22 @@ def test_a_pass_record_is_drawn_before_and_after() -> None:
     assert texts(mg.show(step.plan).svg(), "label")
 
 
-def test_the_users_lines_are_left_out_when_asked() -> None:
+def test_the_users_lines_are_left_out_when_asked(tmp_path: Path) -> None:
     graph = seed_step().source_graph
     assert "pictured.py:" in mg.show(graph).svg()
     assert "pictured.py:" not in mg.show(graph, source=False).svg()
+    mg.show(graph).save(tmp_path / "graph.svg", source=False)
+    assert "pictured.py:" not in (tmp_path / "graph.svg").read_text("utf-8")
+
+
+def test_dot_has_scopes_as_clusters_and_the_colours_of_pictures() -> None:
+    dot = mg.show(attention_block().source_graph).dot()
+    outer = dot.index('label="block";')
+    assert outer < dot.index('  label="norm";')
+    assert outer < dot.index('  label="attention";')
+    assert dot.count("subgraph cluster_") == 3
+    assert dot.count("{") == dot.count("}") == 4
+    assert COLOURS["contraction"] in dot
 
 
 def test_names_with_marks_of_markup_are_escaped() -> None:

@@ -70,17 +70,20 @@ def without_time(history: mg.NeuralNetwork) -> list:
     return [{k: v for k, v in r.items() if k != "seconds"} for r in history.records]
 
 
-@pytest.mark.parametrize(("unit", "stop"), [("step", 8), ("epoch", 9)])
-def test_a_resumed_run_equals_the_uninterrupted_one(unit, stop, tmp_path):
+@pytest.mark.parametrize(
+    ("unit", "stop", "precision"),
+    [("step", 8, "float32"), ("epoch", 9, "float32"), ("step", 7, "float16")],
+)
+def test_a_resumed_run_equals_the_uninterrupted_one(unit, stop, precision, tmp_path):
     x, y = data()
     common = {"batch_size": 16, "epochs": 5, "validation_data": (x[:20], y[:20])}
-    whole = network()
+    whole = network(precision=precision)
     expected = whole.fit(x, y, callbacks=parts(tmp_path / "other", unit), **common)
     path = tmp_path / "run.safetensors"
-    cut = network()
+    cut = network(precision=precision)
     cut.fit(x, y, callbacks=parts(path, unit, stop), **common)
     assert bits(cut) != bits(whole)
-    again = network()
+    again = network(precision=precision)
     found = again.fit(x, y, callbacks=parts(path, unit), resume=path, **common)
     assert without_time(found) == without_time(expected)
     assert bits(again) == bits(whole)

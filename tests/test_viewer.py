@@ -242,6 +242,19 @@ def test_the_code_of_the_page_is_short_files_of_the_package() -> None:
         assert max(map(len, lines)) <= 140, path.name
 
 
+def test_the_gallery_has_the_numbers_that_were_measured() -> None:
+    measured = json.loads((ROOT / "benchmarks/results/viewer.json").read_text("utf-8"))
+    gallery = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
+    rows = measured["results"]["rows"]
+    assert len(rows) == 5
+    for row in rows:
+        shown = (
+            f"| {row['page']} | {row['nodes']} | {row['snapshots']} | {row['bytes'] // 1000} "
+            f"| {row['save_processor_seconds']:.1f} | {row['ready_milliseconds']:.0f} |"
+        )
+        assert shown in gallery
+
+
 # ---------------------------------------------------------------------- the page
 
 

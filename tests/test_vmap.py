@@ -129,6 +129,7 @@ LOOPED = {
     "ctc_gradient": "alignments of each position have their own lengths",
     "ctc_curvature": "alignments of each position have their own lengths",
     "convolve": "a signal of one axis; convolution has batches",
+    "loop_pullback": "each position stops after its own number of steps",
 }
 # What is never asked: the first is taken from what its operand became, the others read nothing.
 NOT_MAPPED = {"item", "iota", "random_bits"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shlex
@@ -25,6 +26,11 @@ LIBRARIES = (
     ("rich", "tables and progress", "magmagraph"),
     ("cupy-cuda13x", "NVIDIA GPUs", "magmagraph[cuda13]"),
     ("cupy-cuda12x", "NVIDIA GPUs, older drivers", "magmagraph[cuda12]"),
+    ("nvmath-python", "products on NVIDIA GPUs", "magmagraph[cuda13]"),
+    (
+        "nvidia-cudnn-frontend", "convolutions and attention on NVIDIA GPUs; slower without",
+        "magmagraph[cuda13]",
+    ),
     ("mpi4py", "many processes", "magmagraph[mpi]"),
     ("optuna", "hyperparameter search", "magmagraph[tune]"),
     ("onnx", "export to ONNX", "magmagraph[onnx]"),
@@ -149,7 +155,9 @@ def _gpu() -> Iterator[Fact]:
     """Yield what is known of GPUs without loading a library for them."""
     there = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
     value = f"{len(there)} with a driver" if there else "no driver is loaded"
-    yield Fact("GPU", "NVIDIA", value, "this version runs on the CPU only" if there else "")
+    missing = there and importlib.util.find_spec("cupy") is None
+    advice = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver)" if missing else ""
+    yield Fact("GPU", "NVIDIA", value, advice)
 
 
 def _cache() -> Iterator[Fact]:

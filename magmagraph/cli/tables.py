@@ -26,7 +26,9 @@ def show(
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    drawn = Table(
+        title=title.strip() or None, title_style="bold", box=box.SIMPLE_HEAD, title_justify="left"
+    )
     for i, name in enumerate(rows[0]):
         drawn.add_column(name, justify="left" if i in left else "right", overflow="fold")
     body = rows[1:-1] if total else rows[1:]

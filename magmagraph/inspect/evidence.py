@@ -1,7 +1,20 @@
 """What was measured of a function, as one dictionary of plain values: for viewers and files.
 
-The keys are described in docs/viewer-schema.md. Nodes stand as their position in
-``f.source_graph.nodes``, nodes of a pass as that in the graph after it, steps as that in the plan.
+Nodes stand as their position in ``f.source_graph.nodes``, nodes of a pass as that in the graph
+after it, steps as that in the plan; times are nanoseconds, errors relative to the largest magnitude
+of a value ("inf" where infinite). Version 1 has these keys:
+
+- ``profile``: ``runs``, ``nanoseconds``, ``bytes``, ``flops``; ``peaks`` (``machine``,
+  ``gigabytes_per_second``, ``gigaflops`` by dtype, ``latency``) or None; ``steps``, each with what
+  `StepProfile.as_dict` gives, ``source_nodes``, ``begin`` and ``stream``; ``nodes`` (``node``,
+  ``nanoseconds``, ``bytes``, ``flops``); ``lines`` (``line``, ``nanoseconds``, ``share``).
+- ``check``: ``ok``; ``measures`` (``name``, ``error``, ``allowed``, ``where``); ``blame``
+  (``name``, ``rule``, ``pass``, ``node``, ``source_nodes``, ``sources``, ``increase``, ``text``) or
+  None; ``repairs``, ``not_finite``, ``notes``; ``nodes`` (``node``, ``error``): what rounding does
+  to each; ``passes`` (``pass``, ``nodes``): the errors of the nodes that a pass made.
+- ``ablate``: ``rounds``; ``rows`` (``name``, ``nanoseconds``, ``low``, ``high``, ``bytes``,
+  ``steps``, ``error``, ``verdict``).
+- ``rewrites``: ``pass``, ``rule``, ``before``, ``after``, ``line``.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ LANE_GAP = 7.0  # between lanes
 LANES = 48  # the most lanes that a side takes; more edges share them
 _FEW = 400  # dummies that any graph may have
 _PER_BOX = 3  # dummies for each box beyond that
+_WIDEST = 3000.0  # width of a row from which on what nobody reads moves down
 _SHORT = 4  # rows that an edge may pass without taking a lane
 
 
@@ -100,6 +101,9 @@ def layered(
         return Layout([], [], 0.0, [])
     forward = _without_cycles(count, nets)
     rows = _rows(count, nets, forward, set(top), set(bottom))
+    reading = {target for targets in forward for target in targets}
+    sources = {net.source for net, targets in zip(nets, forward, strict=True) if targets}
+    _spread(rows, widths, [v for v in reading - sources if v not in bottom], set(bottom))
     cap = _cap(count, nets, forward, rows)
     above: list[list[int]] = [[] for _ in range(count)]
     below: list[list[int]] = [[] for _ in range(count)]
@@ -203,6 +207,32 @@ def _rows(
             rows[vertex] = last
     used = {row: i for i, row in enumerate(sorted(set(rows)))}
     return [used[row] for row in rows]
+
+
+def _spread(
+    rows: list[int], widths: Sequence[float], ends: Sequence[int], bottom: set[int]
+) -> None:
+    """Move ends that would make a row too wide to the rows below it."""
+    sizes: dict[int, float] = {}
+    at: dict[int, list[int]] = {}
+    for vertex, row in enumerate(rows):
+        sizes[row] = sizes.get(row, 0.0) + widths[vertex] + BOX_GAP
+    for vertex in sorted(ends):
+        at.setdefault(rows[vertex], []).append(vertex)
+    row = 0
+    while row <= max(at, default=-1):
+        for vertex in reversed(at.get(row, ())):
+            size = widths[vertex] + BOX_GAP
+            if sizes[row] <= _WIDEST or sizes[row] == size:
+                break
+            sizes[row] -= size
+            sizes[row + 1] = sizes.get(row + 1, 0.0) + size
+            at.setdefault(row + 1, []).append(vertex)
+            rows[vertex] = row + 1
+        row += 1
+    lowest = max((rows[v] for v in range(len(rows)) if v not in bottom), default=0)
+    for vertex in bottom:
+        rows[vertex] = max(rows[vertex], lowest + 1)
 
 
 def _cap(

@@ -1,9 +1,15 @@
-"""Columns of a layered layout, after Brandes and Köpf (2001): straight edges, boxes apart.
+"""Columns of a layered layout: straight edges, boxes apart, and not too wide.
 
-Vertices are aligned with the median of their neighbours, in four ways: with those above or below,
-from the left or from the right. Each alignment is a set of vertical blocks, which are pushed
-together over the graph of who stands beside whom; the result is the mean of the middle two. All
-four keep the order and the distances of every row, so their mean does, too.
+First after Brandes and Köpf (2001): vertices are aligned with the median of their neighbours, in
+four ways: with those above or below, from the left or from the right. Each alignment is a set of
+vertical blocks, which are pushed together over the graph of who stands beside whom; the result is
+the mean of the middle two. All four keep the order and the distances of every row, so their mean
+does, too.
+
+In large graphs long blocks stand in each other's way like stairs, and the drawing gets many times
+as wide as its widest row. Then rows are placed in turn instead, each as close to its neighbours as
+distances allow, in the sense of least squares: an isotonic regression, solved by pooling adjacent
+violators (Barlow and others, "Statistical inference under order restrictions", 1972).
 """
 
 from __future__ import annotations
@@ -12,6 +18,13 @@ import itertools
 from collections.abc import Sequence
 
 Neighbours = Sequence[Sequence[int]]
+
+_SMALL = 300  # vertices up to which straight edges are worth any width
+_LARGE = 2500  # vertices from which on rows are placed in turn at once
+_WIDE = 1.5  # multiples of the widest row that a drawing may take
+_ROUNDS = 6
+_ANCHOR = 0.02
+_STRAIGHT = 8.0  # weight of an edge's own points for each other, that of boxes being one
 
 
 def columns(
@@ -43,20 +56,118 @@ def columns(
     for row in order:
         for i, vertex in enumerate(row):
             place[vertex] = i
+    needed, gaps = _gaps(order, widths, boxes, box_gap, line_gap)
+    if count <= _LARGE:
+        found = _straight(order, above, below, widths, boxes, place, gaps)
+        ends = [x + side * w / 2 for x, w in zip(found, widths, strict=True) for side in (-1, 1)]
+        if count <= _SMALL or max(ends) - min(ends) <= _WIDE * needed:
+            return found
+    return _relaxed(order, above, below, boxes, gaps)
+
+
+def _gaps(
+    order: Sequence[Sequence[int]],
+    widths: Sequence[float],
+    boxes: int,
+    box_gap: float,
+    line_gap: float,
+) -> tuple[float, list[list[float]]]:
+    """Return the width of the widest row, and how far neighbours of each row must be apart."""
+    widest = 0.0
+    gaps = []
+    for row in order:
+        found = [
+            (box_gap if left < boxes and right < boxes else line_gap)
+            + (widths[left] + widths[right]) / 2
+            for left, right in itertools.pairwise(row)
+        ]
+        widest = max(widest, sum(found) + (widths[row[0]] + widths[row[-1]]) / 2)
+        gaps.append(found)
+    return widest, gaps
+
+
+def _straight(
+    order: Sequence[Sequence[int]],
+    above: Neighbours,
+    below: Neighbours,
+    widths: Sequence[float],
+    boxes: int,
+    place: Sequence[int],
+    gaps: Sequence[Sequence[float]],
+) -> list[float]:
+    """Return columns after Brandes and Köpf."""
     crossed = _crossed(order, above, place, boxes)
     upper = [sorted(near, key=place.__getitem__) for near in above]
     lower = [sorted(near, key=place.__getitem__) for near in below]
-    gaps: list[tuple[int, int, float]] = []
-    for row in order:
-        for left, right in itertools.pairwise(row):
-            gap = box_gap if left < boxes and right < boxes else line_gap
-            gaps.append((left, right, gap + (widths[left] + widths[right]) / 2))
-    found = []
+    beside = [
+        (left, right, gap)
+        for row, found in zip(order, gaps, strict=True)
+        for (left, right), gap in zip(itertools.pairwise(row), found, strict=True)
+    ]
+    four = []
     for near, rows in ((upper, order), (lower, order[::-1])):
         for mirrored in (False, True):
             roots = _aligned(rows, near, place, crossed, mirrored)
-            found.append(_compacted(roots, gaps, mirrored))
-    return _balanced(found, widths)
+            four.append(_compacted(roots, beside, mirrored))
+    return _balanced(four, widths)
+
+
+def _relaxed(
+    order: Sequence[Sequence[int]],
+    above: Neighbours,
+    below: Neighbours,
+    boxes: int,
+    gaps: Sequence[Sequence[float]],
+) -> list[float]:
+    """Return columns by placing rows in turn, down and up, near those before them."""
+    at = [0.0] * len(above)
+    for row, apart in zip(order, gaps, strict=True):  # each row around the middle
+        x = -sum(apart) / 2
+        for vertex, gap in zip(row, [*apart, 0.0], strict=True):
+            at[vertex] = x
+            x += gap
+    numbers = range(len(order))
+    for turn in range(_ROUNDS):
+        last = turn == _ROUNDS - 1
+        for number in numbers if turn % 2 == 0 else reversed(numbers):
+            row = order[number]
+            wanted, weights = [], []
+            for vertex in row:
+                near = above[vertex] if turn % 2 == 0 else below[vertex]
+                if last or not near:
+                    near = [*above[vertex], *below[vertex]]
+                total, weight = 0.0, _ANCHOR  # a little towards the middle: rows do not drift off
+                for other in near:
+                    share = _STRAIGHT if other >= boxes and vertex >= boxes else 1.0
+                    total += share * at[other]
+                    weight += share
+                wanted.append(total / weight if near else at[vertex])
+                weights.append(weight)
+            for vertex, x in zip(row, _apart(wanted, weights, gaps[number]), strict=True):
+                at[vertex] = x
+    return at
+
+
+def _apart(
+    wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]
+) -> list[float]:
+    """Return the places nearest to those wanted, in the weighted mean square, that are apart.
+
+    Examples
+    --------
+    >>> _apart([0.0, 0.0, 9.0], [1.0, 1.0, 1.0], [2.0, 2.0])
+    [-1.0, 1.0, 9.0]
+    """
+    shifts = [0.0, *itertools.accumulate(gaps)]
+    pools: list[tuple[float, float, int]] = []  # (weighted sum, weight, members)
+    for x, weight, shift in zip(wanted, weights, shifts, strict=True):
+        total, heavy, members = weight * (x - shift), weight, 1
+        while pools and pools[-1][0] * heavy > total * pools[-1][1]:
+            before = pools.pop()
+            total, heavy, members = total + before[0], heavy + before[1], members + before[2]
+        pools.append((total, heavy, members))
+    level = [total / heavy for total, heavy, members in pools for _ in range(members)]
+    return [x + shift for x, shift in zip(level, shifts, strict=True)]
 
 
 def _crossed(

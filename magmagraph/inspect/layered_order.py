@@ -10,7 +10,7 @@ Neighbours = Sequence[Sequence[int]]
 _COUNTED = 4000  # edges up to which crossings are counted, and the best order of all kept
 _SWAPPED = 500  # vertices up to which neighbours are swapped as well
 _SWEEPS_COUNTED = 16
-_SWEEPS = 6
+_SWEEPS = 4
 _PATIENCE = 3  # sweeps without a better order after which the best is taken
 
 

@@ -339,6 +339,7 @@ class _Model:
                     message(
                         f"the size of the dimension {name!r} does not follow from the inputs",
                         need="an input with that dimension as an axis of its own",
+                        mend="mg.to_onnx(mg.function([..., x], outputs)), where x has it",
                     )
                 )
             node, axis = self._places[name]

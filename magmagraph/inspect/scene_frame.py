@@ -96,6 +96,7 @@ class Frame:
     depth: int = 0
     _ports: dict[tuple[str, Node], Item] = field(default_factory=dict)
     _nets: dict[tuple[int, Node | None], Net] = field(default_factory=dict)
+    _edges: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, item: Item) -> Item:
         """Append and return an item."""
@@ -124,7 +125,9 @@ class Frame:
             net = self._nets[key] = Net(source.number, [])
             self.nets.append(net)
             self.values.append(value)
-        if target.number not in net.targets:
+        edge = (id(net), target.number)
+        if edge not in self._edges:
+            self._edges.add(edge)
             net.targets.append(target.number)
 
     def ports(self, role: str) -> dict[Node, float]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..collection import collection_paused
 from ..errors import GraphError, PlanError, message
 from ..graph import Graph, Node, Trace, freeze, topological
 from ..plan import Plan
@@ -67,11 +68,14 @@ class Shown:
 
     def svg(self) -> str:
         """Return it as an SVG picture; of a pass record, the graphs before and after it."""
+        with collection_paused():  # much is made, and all of it is kept until the end
+            return self._svg(self._what)
+
+    def _svg(self, what: Any) -> str:
         from .geometry import draw
         from .scene import Scene, traced_scope
         from .svg import picture
 
-        what = self._what
         if not _is_record(what):
             trace = getattr(what, "trace", None)
             scope = traced_scope(trace) if isinstance(trace, Trace) else None
@@ -88,7 +92,8 @@ class Shown:
         """Return the viewer: one page that holds all it needs, and works without a network."""
         from .viewer import html
 
-        return html(self._pages())
+        with collection_paused():
+            return html(self._pages())
 
     def json(self) -> str:
         """Return what the viewer shows as JSON text; docs/viewer-schema.md has its keys."""
@@ -124,7 +129,7 @@ class Shown:
             **common,
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, source: bool | None = None) -> None:
         """Write it to a file: text, DOT, a picture, the viewer, or its data.
 
         Parameters
@@ -132,6 +137,8 @@ class Shown:
         path
             Its suffix names the form: ``.txt``, ``.dot``, ``.svg``, ``.html``, or ``.json`` for
             what the viewer shows.
+        source
+            Whether the user's source lines are in it; as of `show` unless given.
 
         Raises
         ------
@@ -150,7 +157,8 @@ class Shown:
                     mend=f"{target.stem}.html, which a browser opens",
                 )
             )
-        content = getattr(self, form)()
+        shown = self if source is None else Shown(self._what, source, self._evidence)
+        content = getattr(shown, form)()
         from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
 
         with replace_file(target) as file:

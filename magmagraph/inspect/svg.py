@@ -37,6 +37,8 @@ def picture(
     Examples
     --------
     >>> import magmagraph as mg
+    >>> from magmagraph.inspect.geometry import draw
+    >>> from magmagraph.inspect.scene import Scene
     >>> x = mg.input("x", shape=(3,))
     >>> y = mg.exp(x)
     >>> picture([("", draw(Scene([x, y], [y], []).root))])[:4]

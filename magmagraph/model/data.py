@@ -11,9 +11,16 @@ from ..dtypes import is_float
 from ..errors import DataError, message
 from ..graph import Node
 
-__all__ = ["check_rows", "conform_inputs", "given_inputs"]
+__all__ = ["check_rows", "conform_inputs", "given_inputs", "on_host"]
 
 _ROWS = 4096  # looked at together, so that no array of the data's size is made
+
+
+def on_host(value: Any) -> Any:
+    """Return a result as the host's: a device's arrays are copied, lists of them one by one."""
+    if isinstance(value, list):
+        return [on_host(member) for member in value]
+    return value.get() if hasattr(value, "get") else value
 
 
 def given_inputs(x: Any, count: int) -> list[Any]:

@@ -22,6 +22,7 @@ from ..ops.index import one_hot
 from ..ops.joining import stack
 from ..ops.reduction import argmax, sum
 from ..ops.statistics import mean
+from .data import on_host
 
 __all__ = [
     "MAE",
@@ -82,7 +83,7 @@ class Metric:
         """Return the metric of arrays: outputs, and the labels that would be right."""
         held, wanted = np.asarray(outputs), np.asarray(labels)
         node = self.batch(as_node(held), as_node(wanted), probabilities)
-        return self.result(np.asarray(node.eval()), len(held))
+        return self.result(np.asarray(on_host(node.eval())), len(held))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

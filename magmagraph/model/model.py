@@ -20,7 +20,7 @@ from ..ops.random_bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import replay
-from .data import check_rows, conform_inputs
+from .data import check_rows, conform_inputs, on_host
 from .losses import Labels, loss_function
 from .metrics import Metric, metric
 from .saving import Saving
@@ -428,7 +428,7 @@ class Model(Saving):
         totals: list[Any] = [0.0] * (1 + len(self.metrics))
         for start in range(0, rows, batch_size):
             part = slice(start, start + batch_size)
-            loss, *found = compiled(*(x[part] for x in xs), y[part])
+            loss, *found = on_host(compiled(*(x[part] for x in xs), y[part]))
             totals[0] += float(loss) * len(y[part])
             totals[1:] = [a + np.asarray(b) for a, b in zip(totals[1:], found, strict=True)]
         return self._result(totals, rows)
@@ -460,7 +460,7 @@ class Model(Saving):
         rows = check_rows(xs)
         compiled = self._prediction()
         parts = [
-            [np.asarray(value) for value in compiled(*(v[i : i + batch_size] for v in xs))]
+            on_host(compiled(*(v[i : i + batch_size] for v in xs)))
             for i in range(0, rows, batch_size)
         ]
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..data import batches
 from ..errors import ConfigError, DataError, DivergedError, message
+from ..ops.leaf import Variable
 from . import files
 from .callbacks import Callback, Checkpoint, as_callback
-from .data import check_rows, conform_inputs
+from .data import check_rows, conform_inputs, on_host
 from .history import History
 from .progress import Progress
 from .saving import same_json
@@ -210,7 +211,7 @@ class Training:
     def _step_by_step(self, began: float) -> None:
         before = self._seconds
         for batch in self._batches():
-            loss, *found = self.function(*batch)
+            loss, *found = on_host(self.function(*batch))
             self._add(loss, found, len(batch[-1]))
             self.step += 1
             self._seconds = before + time.perf_counter() - began
@@ -231,7 +232,7 @@ class Training:
                 counts.append(len(batch[-1]))
                 yield batch
 
-        losses, *found = self.function.run(counted())
+        losses, *found = on_host(self.function.run(counted()))
         for i, count in enumerate(counts):
             self._add(losses[i], [column[i] for column in found], count)
             self.step += 1
@@ -267,6 +268,12 @@ class Training:
                 total = zlib.crc32(np.ascontiguousarray(array[row]).tobytes(), total)
         return {"shapes": [list(array.shape) for array in (*self.xs, self.y)], "sample": total}
 
+    def _own(self) -> list[Variable]:
+        """Return what a step renews beside weights and optimizer: random counters, loss scales."""
+        others = {weight.variable for weight in self.model.weights().values()}
+        others.update(self.model.optimizer.state.values())
+        return [held for held in self.function.updated if held not in others]
+
     def _architecture(self) -> dict[str, Any] | None:
         try:
             return self.model.architecture()
@@ -290,7 +297,7 @@ class Training:
             kept.append(
                 {"kind": type(callback).__name__, "resumes": callback.resumes, "state": plain}
             )
-        random = self.function.random_step
+        tensors.update((f"own/{i}", held.value) for i, held in enumerate(self._own()))
         about = {
             "kind": "checkpoint",
             "architecture": self._architecture(),
@@ -304,7 +311,6 @@ class Training:
             "shuffle": self.shuffle,
             # A run that was cut within an epoch is to go on.
             "stopping": self.stopping and self.step == 0,
-            "random_step": None if random is None else int(random.value),
             "history": [
                 {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in record.items()}
                 for record in self.history.records
@@ -363,9 +369,8 @@ class Training:
         totals = parts["total"]
         self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
         self.history.records[:] = about["history"]
-        random = self.function.random_step
-        if random is not None and about["random_step"] is not None:
-            random.assign(np.int64(about["random_step"]))
+        for i, held in enumerate(self._own()):
+            held.assign(parts["own"][str(i)])
         states = [(i, held) for i, held in enumerate(about["callbacks"]) if held["resumes"]]
         resuming = [callback for callback in self.callbacks if callback.resumes]
         for callback, (i, held) in zip(resuming, states, strict=True):

@@ -17,7 +17,7 @@ from ..graph import Node
 from ..op import Call, Kind, Op
 from ..types import Extent, Shape, Type
 from . import convolution_expressions as expressions
-from . import onnx_rules
+from . import onnx_windows
 from .batching_convolution import VALUES, WEIGHTS, map_convolution
 from .convolution_shapes import (
     axes_between,
@@ -274,7 +274,7 @@ CONVOLUTION = _record(
     gradient=_forward_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
     flops=_forward_flops,
-    onnx=onnx_rules.convolved,
+    onnx=onnx_windows.convolved,
 )
 CONVOLUTION_INPUT = _record(
     name="convolution_input",
@@ -284,7 +284,7 @@ CONVOLUTION_INPUT = _record(
     gradient=_input_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
     flops=_input_flops,
-    onnx=onnx_rules.convolved_back,
+    onnx=onnx_windows.convolved_back,
 )
 CONVOLUTION_WEIGHT = _record(
     name="convolution_weight",

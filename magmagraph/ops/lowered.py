@@ -161,7 +161,6 @@ SYRK = Op(
     flops=lambda x, *, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
-    precision="allow",
 )
 
 

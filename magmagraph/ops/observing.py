@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..types import Type
 from . import onnx_rules
 from .batching import all_batched
 
-__all__ = ["ASSERT", "TAP", "fresh", "muted", "range_of"]
+__all__ = ["ASSERT", "TAP", "Callback", "fresh", "muted", "range_of"]
 
 _uids = itertools.count()
 _mute: ContextVar[bool] = ContextVar("mute", default=False)
@@ -34,6 +35,13 @@ SHOWN = 1000  # elements of a value that is printed whole
 def fresh() -> int:
     """Return the number of the next observer: they act in the order in which they were written."""
     return next(_uids)
+
+
+@dataclass(frozen=True, eq=False)
+class Callback:
+    """A function that a tap hands its value to, whatever else that object may be."""
+
+    function: Callable[[np.ndarray], object]
 
 
 @contextlib.contextmanager
@@ -103,12 +111,10 @@ def _tap(
     xp: Any, value: Any, *, label: str, callback: Any = None, passes: bool, uid: int
 ) -> Any:
     if not _mute.get():
-        from ..text import Code  # which knows the operations in turn
-
         array = _host(value)
-        # Of a function that was loaded from a file the callback is known by its name alone.
-        if callback is not None and not isinstance(callback, Code):
-            callback(array)
+        # In a function that was loaded from a file the callback is not there but by its name.
+        if isinstance(callback, Callback):
+            callback.function(array)
         else:
             shape = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
             text = np.array2string(array, threshold=SHOWN)

@@ -18,7 +18,7 @@ import numpy as np
 from ..graph import Node
 from ..op import Call, Kind, Op
 from ..types import Extent, Shape, Type
-from . import onnx_rules
+from . import onnx_windows
 from .convolution_shapes import Axis, axes_between, check_extents, check_sliding, taps
 from .family import like_float
 
@@ -218,7 +218,7 @@ MAX_POOL = _record(
     gradient=_max_gradient,
     numerics="exact",
     flops=_windows_flops,
-    onnx=onnx_rules.pooled("MaxPool"),
+    onnx=onnx_windows.pooled("MaxPool"),
 )
 MAX_POOL_TAPS = _record(
     name="max_pool_taps",
@@ -255,7 +255,7 @@ SUM_POOL = _record(
     gradient=_sum_gradient,
     numerics="reassoc",
     flops=_windows_flops,
-    onnx=onnx_rules.pooled("AveragePool"),
+    onnx=onnx_windows.pooled("AveragePool"),
 )
 SUM_POOL_INPUT = _record(
     name="sum_pool_input",

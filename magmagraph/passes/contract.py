@@ -201,6 +201,9 @@ def _is_gram(node: Node) -> bool:
 def _no_syrk(match: Match) -> str | None:
     """Return why a product with the own transpose is a gemm all the same."""
     node = match.root
+    precision = match.options.precision
+    if precision != "float32" and node.dtype == _SYRK_DTYPES[0]:
+        return f"no library has it in {precision}, which is faster than half of the work"
     if node.dtype not in _SYRK_DTYPES:
         return f"BLAS has no symmetric product of {node.dtype.name}"
     order = _extent(node.shape[-1], match.options.hints)

@@ -53,6 +53,7 @@ class Halves:
         self.goes_on = self._goes_on()
         self.made: dict[Node, Node] = {}  # of the graph -> of the new graph
         self.casts: dict[Node, Node] = {}  # float32 value of the new graph -> its cast
+        self.backs: set[Node] = set()  # casts back to float32 of what was rounded here
         self.error = float(finfo(dtype).eps) / 2
 
     def run(self) -> Graph:
@@ -90,7 +91,7 @@ class Halves:
             return moved
         remade = self.interner.make(node, inputs)
         if float32(node) and remade.dtype == self.dtype:  # one of several results of a product
-            remade = self.interner.intern(cast(remade, FLOAT32))
+            remade = self._back(remade)
         self.trace.replace(node, remade, "precision", "operands")
         return remade
 
@@ -115,8 +116,14 @@ class Halves:
         )
         if not stored or isinstance(made.type, tuple):
             return made
-        wide = self.interner.intern(cast(made, FLOAT32))
+        wide = self._back(made)
         self.trace.replace(node, wide, "precision", rule)
+        return wide
+
+    def _back(self, narrow: Node) -> Node:
+        """Return a 16-bit value of the new graph as float32."""
+        wide = self.interner.intern(cast(narrow, FLOAT32))
+        self.backs.add(wide)
         return wide
 
     # ---- Casts
@@ -172,11 +179,13 @@ class Halves:
         wide = [x for x in inputs if float32(x)]
         if not wide or any(x.op is not CAST or x.inputs[0].dtype != self.dtype for x in wide):
             return None
+        if op.numerics != "exact" and any(x not in self.backs for x in wide):
+            return None  # a cast of the user's: no result of it is rounded
         sources = [x.inputs[0] if float32(x) else x for x in inputs]
         moved = op(*sources, **node.attrs)
         if moved.type.dtype != self.dtype:
             return None
-        made = self.interner.intern(cast(self.interner.intern(moved), FLOAT32))
+        made = self._back(self.interner.intern(moved))
         self.record.hit(f"moved as {self.dtype.name}")
         self.trace.replace(node, made, "precision", f"moved as {self.dtype.name}")
         return made

@@ -62,6 +62,28 @@ class _Scaling:
         self.depth = max((_depth(m) for m in markers if m.attrs["role"] == "seed"), default=1)
         self.made: dict[Node, Node] = {}
         self.gradients: list[Node] = []
+        leak = None if self.scale is None else self._leak()
+        if leak is not None:
+            self.scale = None
+            options.record.refuse(
+                RULE, leak, "it is a derivative of a gradient, which would stay multiplied by the "
+                "scale: mg.hessian, mg.jacobian, mg.vjp and mg.jvp have no place to divide by it"
+            )
+
+    def _leak(self) -> Node | None:
+        """Return a result that depends on a seed otherwise than through a gradient, or None.
+
+        Such a result is linear in the seed, and no marker stands where it could be divided.
+        """
+        reached: set[Node] = set()
+        for node in self.graph.nodes:
+            role = node.attrs["role"] if node.op is MARKER else ""
+            if role in ("seed", "gradient") and _depth(node) == self.depth:
+                if role == "seed":
+                    reached.add(node)
+            elif any(operand in reached for operand in node.inputs):
+                reached.add(node)
+        return next((root for root in self.graph.roots if root in reached), None)
 
     def run(self) -> Graph:
         """Return the new graph."""

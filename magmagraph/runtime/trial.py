@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ..errors import DeviceError
 from ..plan import Place, Plan
 from .cache import default_choices
 from .execute import device_name, prepare
@@ -54,7 +55,10 @@ def _seconds(plan: Plan, device: str) -> float:
     if device != "cpu":
         from .cuda.measure import seconds
 
-        return seconds(bound)
+        try:
+            return seconds(bound)
+        except DeviceError:  # a library is missing, and its call runs as an array expression
+            return float("inf")
     began = time.perf_counter()
     bound.run(feeds)
     inner = max(1, int(SECONDS / REPEATS / max(time.perf_counter() - began, 1e-7)))

@@ -136,6 +136,15 @@ def test_rows_of_any_width(dtype: str, rng: np.random.Generator) -> None:
     )
 
 
+def test_functions_of_several_dtypes_share_batches(rng: np.random.Generator) -> None:
+    given = rng.integers(0, 100, (17, 5)).astype("i4")
+    several = mg.batches(given, size=4, shuffle=False)
+    for dtype in ("int32", "int64", "int8"):
+        x = mg.var("x", shape=("batch", 5), dtype=dtype)
+        found = mg.function([x], x + 0, device="cuda").run(several)
+        np.testing.assert_array_equal(np.concatenate([step.get() for step in found]), given)
+
+
 def test_data_that_does_not_fit_is_streamed(rng: np.random.Generator, monkeypatch: Any) -> None:
     from magmagraph.runtime.cuda import loops
 

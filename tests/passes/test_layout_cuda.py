@@ -205,3 +205,19 @@ def test_only_the_mean_of_the_same_axes_centers(batch: int | str) -> None:
     assert "centered values have no sum" not in report["simplify"].hits
     _, report = passed([x], [gone], last="simplify")
     assert report["simplify"].hits["centered values have no sum"] == 1
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_chains_that_readers_compute_again_change_no_value(
+    layout: str, dtype: str, rng: np.random.Generator
+) -> None:
+    inputs, outputs = network(layout, dtype)
+    before, _ = passed(inputs, outputs)
+    after, report = passed(inputs, outputs, last="fuse")
+    assert report["fuse"].hits["compute again"]
+    given = values(inputs, rng)
+    for old, new in zip(interpreted(before, given), interpreted(after, given), strict=True):
+        numerics = "half" if canonical(dtype).itemsize == 2 else "reassoc"
+        scale = magnitude(np.asarray(old, "f4"))
+        assert_agrees(new, np.asarray(old, "f8"), numerics, 10 * scale)

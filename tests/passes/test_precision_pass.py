@@ -183,6 +183,31 @@ def test_convolutions_and_pooling() -> None:
     assert [n.attrs["compute"] for n in products(graph)] == ["tf32"] * 2
 
 
+def test_what_follows_a_cast_of_the_users_is_not_rounded() -> None:
+    x = mg.input("x", ("n", 3, 8, 8), dtype="bfloat16")
+    w = mg.var("w", shape=(4, 3, 3, 3), init=mg.init.normal(seed=1))
+    wide = mg.cast(x, "float32")
+    graph, record = lowered([x], [mg.avg_pool2d(wide, 2), mg.conv2d(wide, w)])
+    (pool,) = (node for node in graph.nodes if node.op.name == "sum_pool")
+    assert pool.dtype == np.float32
+    (product,) = products(graph)
+    assert product.inputs[0] is graph.inputs[0], "nor is it cast twice"
+    graph, record = lowered([x], [mg.max_pool2d(wide, 2)])
+    assert not record.hits
+
+
+def test_products_with_the_own_transpose(rng: np.random.Generator) -> None:
+    x = mg.input("x", (128, 256))
+    for precision in ("tf32", *HALVES):
+        graph, record = lowered([x], [x @ x.T], precision=precision)
+        (product,) = products(graph)
+        assert product.op is TABLE["gemm"]
+        assert not record.refusals
+    wide = mg.input("x", (256, 256), dtype="float64")
+    graph, _ = lowered([wide], [wide @ wide.T])
+    assert graph.outputs[0].op is TABLE["syrk"], "float64 is not touched"
+
+
 def test_attention_keeps_its_logarithms() -> None:
     q, k, v = (mg.input(name, (2, 2, 32, 16)) for name in "qkv")
     value = mg.scaled_dot_product_attention(q, k, v, algorithm="rows")

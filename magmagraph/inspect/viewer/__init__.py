@@ -24,6 +24,7 @@ SCRIPTS = (
     "rules_panel.js",
     "charts.js",
     "search.js",
+    "address.js",
     "app.js",
 )
 

@@ -1,8 +1,6 @@
 // The page: what is shown, and what keys, buttons and the address do to it.
 
 const began = performance.now();
-const TABS = ["node", "rules", "evidence"];
-const DRAWERS = ["none", "timeline", "memory"];
 const HELP = [
   ["← →", "the graph before and after: from the source to the plan"], ["c", "compare with another graph, side by side"],
   ["/", "search"], ["↑ ↓", "go to an operand, to a reader"], ["Enter", "bring the selected node to the middle"],
@@ -34,7 +32,7 @@ class App {
     this.memory = new Chart($("memory"), $("tip"), this);
     this.search = new SearchField($("search"), $("results"), this);
     this.controls();
-    this.readAddress();
+    readAddress(this);
     this.update();
   }
 
@@ -141,7 +139,7 @@ class App {
     this.drawer();
     this.view.redraw();
     if (state.compare) this.left.redraw();
-    this.writeAddress();
+    writeAddress(this);
     this.took = performance.now() - started;
   }
 
@@ -287,54 +285,6 @@ class App {
     other.redraw();
   }
 
-  // ---------------------------------------------------------------- address
-
-  writeAddress() {
-    const { graph, other, compare, node, overlay, tab, drawer } = this.state;
-    const parts = { graph: this.model.graphs[graph].name };
-    if (node >= 0) parts.node = node;
-    if (compare) parts.compare = this.model.graphs[other].name;
-    if (overlay !== "kind") parts.overlay = overlay;
-    if (tab !== "node") parts.panel = tab;
-    if (drawer !== "none") parts.drawer = drawer;
-    const text = `#${new URLSearchParams(parts)}`;
-    if (text !== location.hash) history_.replaceState(null, "", text);
-  }
-
-  readAddress() {
-    const given = new URLSearchParams(location.hash.slice(1));
-    const named = (name) => {
-      const at = this.model.graphs.findIndex((graph) => graph.name === name);
-      if (at >= 0) return at;
-      const number = Number(name);
-      return Number.isInteger(number) && number >= 0 && number < this.model.graphs.length ? number : -1;
-    };
-    const { state } = this;
-    if (given.has("compare") && named(given.get("compare")) >= 0) {
-      state.compare = true;
-      state.other = named(given.get("compare"));
-    }
-    if (given.has("graph") && named(given.get("graph")) >= 0) state.graph = named(given.get("graph"));
-    if (this.overlays.some((o) => o.key === given.get("overlay") && !o.missing)) state.overlay = given.get("overlay");
-    if (TABS.includes(given.get("panel"))) state.tab = given.get("panel");
-    if (DRAWERS.includes(given.get("drawer"))) state.drawer = given.get("drawer");
-    const node = given.has("node") ? Number(given.get("node")) : -1;
-    if (!Number.isInteger(node) || node < 0 || node >= this.model.count) return;
-    state.node = node;
-    if (!given.has("graph")) state.graph = Math.max(0, this.model.homeOf(node, state.graph));
-    this.aim = node;
-  }
-
-  /** Bring the node that the address names to the middle, once there is something to see. */
-  settle() {
-    if (this.aim === undefined) return;
-    for (const view of this.state.compare ? [this.left, this.view] : [this.view]) {
-      const [first] = view.selected;
-      if (first !== undefined) view.centre(first);
-    }
-    this.aim = undefined;
-  }
-
   // ---------------------------------------------------------------- controls
 
   controls() {
@@ -374,7 +324,7 @@ class App {
     $("key-list").append(...HELP.flatMap(([keys, text]) => [
       element("dt", {}, ...keys.split(" ").map((key) => element("kbd", {}, key))), element("dd", {}, text)]));
     addEventListener("keydown", (event) => this.key(event));
-    addEventListener("hashchange", () => { this.readAddress(); this.update(); this.settle(); });
+    addEventListener("hashchange", () => { readAddress(this); this.update(); settle(this); });
     new ResizeObserver(() => { this.view.redraw(); this.left.redraw(); this.drawer(); }).observe($("stage"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
       this.theme.set(event.matches ? "dark" : "light");
@@ -428,15 +378,13 @@ class App {
   }
 }
 
-const history_ = window.history;
-
 async function main() {
   try {
     const data = await readData($("data").textContent);
     const app = new App(new Model(data));
     window.magmagraph = app;
     app.view.draw();
-    app.settle();
+    settle(app);
     app.ready = performance.now();
     app.readTime = app.ready - began;
     document.documentElement.dataset.ready = String(Math.round(app.ready));

@@ -190,7 +190,8 @@ class GraphView {
     );
     const box = frames[frames.length - 1];
     if (!box) return null;
-    return { box, onTitle: x - box.x < 24 && y - box.y < 24 };
+    const title = this.titleOf(box);
+    return { box, onTitle: x >= title && x - title < 24 && y - box.y < (box.closed ? 34 : 24) };
   }
 
   // ---------------------------------------------------------------- drawing
@@ -254,6 +255,12 @@ class GraphView {
     for (const edge of strong) context.stroke(edgePath(edge));
   }
 
+  /** Return where the title of a frame begins: at its edge, or where the view begins in it. */
+  titleOf(frame) {
+    const seen = Math.max(frame.x, -this.x / this.scale);
+    return Math.max(frame.x, Math.min(seen, frame.x + frame.width - 160));
+  }
+
   drawFrame(frame) {
     const { context, theme } = this;
     const kernel = frame.node >= 0;
@@ -277,10 +284,11 @@ class GraphView {
       ? stepsOf(this.model, frame.node, this.graph) : [];
     const name = steps.length ? `step ${steps.join(", ")}` : frame.label;
     const text = frame.closed ? `${name}: ${frame.count} inside` : name;
-    const room = Math.max(4, Math.floor((frame.width - 30) / 6.7));
+    const left = this.titleOf(frame);
+    const room = Math.max(4, Math.floor((frame.width - (left - frame.x) - 30) / 6.7));
     const base = frame.y + (frame.closed ? 21 : 15);
-    context.fillText(frame.closed ? "▸" : "▾", frame.x + 9, base);
-    context.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, frame.x + 23, base);
+    context.fillText(frame.closed ? "▸" : "▾", left + 9, base);
+    context.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, left + 23, base);
   }
 
   drawBox(box) {

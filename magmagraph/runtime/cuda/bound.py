@@ -84,7 +84,7 @@ class CudaBound:
         steps = self.plan.steps[low:high]
         make = StepLaunches(self.memory, self.prepared.modules, self.stream)
         merged = merges(self.memory, steps)
-        make.prepare(steps, merged)
+        make.prepare(steps if low else self.plan.steps, merged)  # of all steps side by side
         free = {id(step) for step in steps if id(step) not in merged}
         by_library = library_merges(self.memory, steps, free)
         place = {id(step): number for number, step in enumerate(steps, low)}

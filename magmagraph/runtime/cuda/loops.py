@@ -123,21 +123,23 @@ class Rows:
                 self._sent.record(stream)
 
 
-_resident: weakref.WeakKeyDictionary[Any, dict[int, Rows]] = weakref.WeakKeyDictionary()
+_Kind = tuple[int, tuple[str, ...]]  # the device, and the arrays' dtypes
+_resident: weakref.WeakKeyDictionary[Any, dict[_Kind, Rows]] = weakref.WeakKeyDictionary()
 
 
 def resident(device: Any, owner: Any, arrays: Sequence[np.ndarray]) -> Rows | None:
     """Return arrays of an owner on a device, brought there once; None where they do not fit."""
     held = _resident.setdefault(owner, {})
-    if device.number not in held:
+    kind = device.number, tuple(array.dtype.name for array in arrays)
+    if kind not in held:
         with device:
             free, _ = device.cupy.cuda.runtime.memGetInfo()
             free += device.cupy.get_default_memory_pool().free_bytes()
         count = sum(array.nbytes for array in arrays) + 4 * len(arrays[0])
         if count > free * _SHARE or len(arrays[0]) >= 1 << 31 or len(arrays) > MOST_FEEDS:
             return None
-        held[device.number] = Rows(device, arrays)
-    return held[device.number]
+        held[kind] = Rows(device, arrays)
+    return held[kind]
 
 
 class Loop:

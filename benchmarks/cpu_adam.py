@@ -31,24 +31,21 @@ def _named(parameters: Any) -> dict[str, np.ndarray]:
 
 
 def magmagraph(case: peers.Case) -> peers.Work:
-    """Updates of `mg.optimizer.Adam`, whose gradients are those of a dot product."""
+    """`mg.optimizer.Adam.apply_gradients`."""
     import magmagraph as mg
 
     values, gradients = start(case)
     parameters = [mg.var(f"p{i}", init=value) for i, value in enumerate(values)]
     given = [mg.var(f"g{i}", init=value) for i, value in enumerate(gradients)]
-    dots = [mg.sum(p * g) for p, g in zip(parameters, given, strict=True)]
-    loss = functools.reduce(lambda a, b: a + b, dots)
     optimizer = mg.optimizer.Adam(RATE)
-    step = optimizer.step(loss, parameters, inputs=[], outputs=[])
-    state = [v for v in step.variables if v not in (*parameters, *given)]
-    before = {v: v.value for v in state}
+    updates = optimizer.apply_gradients(dict(zip(parameters, given, strict=True)))
+    step = mg.function([], [], updates=updates)
+    before = optimizer.state_dict()
 
     def results() -> dict[str, np.ndarray]:
         for parameter, value in zip(parameters, values, strict=True):
             parameter.value = value
-        for variable, value in before.items():
-            variable.value = value
+        optimizer.load_state_dict(before)
         for _ in range(CHECKED):
             step()
         return _named(p.value for p in parameters)

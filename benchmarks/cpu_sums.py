@@ -32,9 +32,7 @@ def _forced(case: peers.Case, *, way: str) -> peers.Work:
 
     (array,) = make(case)
     x = mg.var("x", shape=array.shape)
-    function = mg.function(
-        [x], mg.sum(x, axis=case["axis"]), passes=mg.passes.default(reduce_to_gemv=way)
-    )
+    function = mg.function([x], mg.sum(x, axis=case["axis"]), options={"reduce_to_gemv": way})
     return peers.Work(lambda: function(array), lambda: {"r0": function(array)})
 
 

@@ -256,7 +256,7 @@ def _report(benchmark: Benchmark, measured: list[dict[str, Any]]) -> None:
             if "median" in row:
                 cells.append(f"{row['median'] * scale:.4g}")
             else:
-                cells.append("absent" if "absent" in row else "failed")
+                cells.append("absent" if "absent" in row else "failed" if row else "")
         against = "" if entry["ratio"] is None else f"{entry['ratio']:.2f}"
         rows.append((entry["case"]["name"], *cells, against))
     print(f"{benchmark.claim} Times in {benchmark.unit}; the last column is ours / best peer.")
@@ -310,7 +310,7 @@ def main(benchmark: Benchmark) -> None:
     cleared = common.clean_environment()
     parser = argparse.ArgumentParser(description=benchmark.claim)
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--peers", default="", help="contenders to run, with commas between")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="contenders to run")
     parser.add_argument("--threads", type=int, help="cores that all may use (default: all)")
     parser.add_argument("--dry", action="store_true", help="print, but write no results")
     parser.add_argument("--rounds", type=int, default=benchmark.rounds)
@@ -323,7 +323,7 @@ def main(benchmark: Benchmark) -> None:
         return
     benchmark = dataclasses.replace(benchmark, rounds=asked.rounds)
     cases = [case for case in benchmark.cases if asked.only in case["name"]]
-    wanted = asked.peers.split(",") if asked.peers else list(benchmark.contenders)
+    wanted = asked.peers or list(benchmark.contenders)
     threads = ["--threads", str(asked.threads)] if asked.threads else []
     with tempfile.TemporaryFile() as log:
         libraries = [

@@ -17,10 +17,11 @@ from ...region_axes import concrete
 from ...region_parts import PARTIAL_BYTES, indexed, saved_itemsize
 from ...region_walk import costly
 
-__all__ = ["BLOCK", "SHARE", "Binding", "crosses"]
+__all__ = ["BLOCK", "SHARE", "SUMMED", "Binding", "crosses"]
 
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
-BLOCK = 4096  # elements of the innermost loop that are one item; floats that are one float's sum
+BLOCK = 4096  # elements of the innermost loop that are one item
+SUMMED = 256  # elements of a row that are added up in their own dtype, before the next larger one
 CROSSED = 16  # as many where columns are read, so that lines stay until used whole
 MIN_STRIP = 16
 STRIP_BYTES = 1 << 18  # of a strip that is passed over several times

@@ -16,7 +16,7 @@ from ...region import Fold, Output
 from ...region_access import is_unit
 from ...region_parts import MAX_STRIP, indexed
 from . import philox
-from .binding import BLOCK, crosses
+from .binding import BLOCK, SUMMED, crosses
 from .codegen_scalar import (
     apply_scalar,
     combine_expression,
@@ -108,11 +108,11 @@ class Nest:
         parts = self.parts
         if not self.blocked:
             return [*parts.before, *head, *for_loop(i, limit, inside), *parts.after]
-        count = f"const int64_t count = {limit} - block < {BLOCK} ? {limit} - block : {BLOCK};"
+        count = f"const int64_t count = {limit} - block < {SUMMED} ? {limit} - block : {SUMMED};"
         inside = [f"const int64_t {i} = block + j;", *inside]
         block = [count, *parts.before, *head, *for_loop("j", "count", inside), *parts.after]
         return [
-            f"for (int64_t block = 0; block < {limit}; block += {BLOCK}) {{",
+            f"for (int64_t block = 0; block < {limit}; block += {SUMMED}) {{",
             *indent(block),
             "}",
         ]

@@ -4,7 +4,7 @@ The text is plain nested loops with the names of operations in it, so that peopl
 became of their graph. Sizes, steps and positions come as numbers at run time, in the order of
 `RowsCode.numbers`: one text serves all sizes.
 
-A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `BLOCK`
+A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `SUMMED`
 elements, and the blocks in double: errors are like those of pairwise summation.
 """
 

@@ -23,7 +23,9 @@ from magmagraph.runtime.cuda.small_gemm import (
 WAYS = [
     *(
         cut
-        for m, n, k in ((100, 528, 784), (100, 10, 528), (100, 528, 10), (528, 528, 100))
+        for m, n, k in (
+            (100, 528, 784), (100, 10, 528), (100, 528, 10), (528, 528, 100), (784, 528, 100)
+        )
         if (cut := cut_for(m, n, k)) is not None
     ),
     Configuration(2, 2, (1, 1, 11), 3),

@@ -21,7 +21,7 @@ FLOAT32 = np.dtype(np.float32)
 # A quotient by what many elements share: its inverse is taken once, and each quotient corrected by
 # what it leaves over (Markstein 1990), which rounds as division does but for the last bit of a
 # subnormal. Divisors are scaled so that neither they nor their inverse leave the range; where what
-# is left over is no number, the quotient itself is right.
+# is left over is no number, the quotient itself is right; the sign of a zero is the quotient's.
 _QUOTIENT = """
 struct mg_divisor { float scale, value, inverse; };
 static __device__ __forceinline__ float mg_inverse(float a)
@@ -43,7 +43,7 @@ static __device__ __forceinline__ float mg_quotient(float a, const mg_divisor &d
 {
     const float scaled = a * d.scale, near = scaled * d.inverse;
     const float exact = fmaf(fmaf(-d.value, near, scaled), d.inverse, near);
-    return fabsf(exact) < INFINITY ? exact : near;
+    return fabsf(exact) < INFINITY ? copysignf(exact, near) : near;
 }
 """
 

@@ -73,6 +73,7 @@ class Configuration:
 MOST_WARPS = 16
 SMALL = 1 << 17  # elements of a result that leaves a device empty in a library's tiles
 SHORT = 256  # a contracted axis so short that this holds for larger results, too
+MANY = 300_000  # elements of which smaller blocks are faster where the contracted axis is short
 LONG = 2048
 
 
@@ -91,7 +92,8 @@ def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
         cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
         cuts.append((1, 4, (1, 1, 12), 3))
     elif m * n <= 4 * SMALL and k <= SHORT:
-        cuts = [(2, 4, (1, 1, 4), min(4, -(-groups // 4)))]
+        warps = 2 if m * n <= MANY and groups <= 8 else 4
+        cuts = [(2, 4, (1, 1, warps), min(4, -(-groups // warps)))]
     else:
         return None
     made = (Configuration(*cut, terms) for cut in cuts)

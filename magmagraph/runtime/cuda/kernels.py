@@ -156,7 +156,8 @@ class RegionKernels:
             body = self._columns().main(width)
         else:
             body = Workers(self.code, self.way == "strips", width).main()
-        return self._kernel(f"v{width}", [*body, *self._tail()], self._most_threads(width))
+        threads, blocks = self._most_threads(width), self._least_blocks()
+        return self._kernel(f"v{width}", [*body, *self._tail()], threads, blocks)
 
     def _whole(self, width: int) -> str:
         self.code.scope = {}
@@ -174,6 +175,16 @@ class RegionKernels:
         assert workers.kept is not None
         self.resident = KEEPING_BLOCKS[workers.kept.words <= ROOM]
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
+
+    def _least_blocks(self) -> int:
+        """Return how many blocks of a flat kernel a multiprocessor is to have room for.
+
+        Memory is busy while some 32 KB a multiprocessor are under way, 16 bytes a read of a
+        thread: with one read all threads are needed, and their registers are few.
+        """
+        reads = len(self.region.accesses)
+        narrow = all(value.node.dtype.itemsize <= 4 for value in self.region.values.values())
+        return 2048 // THREADS if self.way == "flat" and reads == 1 and narrow else 1
 
     def _most_threads(self, width: int) -> int:
         if self.way == "columns" and width > 1:

@@ -83,6 +83,9 @@ def _merge(
     configuration = cut_of(memory.device, shape)
     if configuration is None:
         return None
+    lines = -(-shape.m // configuration.rows)  # of partial results, one for each row of tiles
+    if reader.kernels.cross and lines > memory.plan.threads:
+        return None
     return Merge(
         step, steps[reader.place], reader.body, reader.kernels, reader.node, configuration, shape
     )

@@ -149,11 +149,11 @@ class VectorCode(ElementCode):
         for fold in folds:
             target, at = update[fold]
             if width > 1 and self.in_groups(fold, target):
-                dtype, near = self.near(fold), f"{target}_near"
-                lines.append(f"{computing_type(dtype)} {near}[{width}];")
-                inside.append(f"{near}[k] = {self.operand(fold.operand)};")
-                stores += self.in_pairs(fold, near, width)
-                value = f"{near}[0]"
+                dtype, part = self.near(fold), f"{target}_near"
+                lines.append(f"{computing_type(dtype)} {part}[{width}];")
+                inside.append(f"{part}[k] = {self.operand(fold.operand)};")
+                stores += self.in_pairs(fold, part, width)
+                value = f"{part}[0]"
                 if kept is not None:
                     begin = identity_expression(fold.node, dtype)
                     stores.append(f"{target}_part[{kept.part}] = {here} ? {value} : {begin};")

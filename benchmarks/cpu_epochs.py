@@ -39,18 +39,9 @@ def magmagraph(case: peers.Case) -> peers.Work:
     """`f.run` over `mg.batches`."""
     import magmagraph as mg
 
-    values, _, _ = cpu_mlp.start(case)
-    X, Y = images_of(case)
-    x = mg.var("x", shape=("batch", 784))
-    y = mg.var("y", shape=("batch",), dtype="int32")
-    parameters = [mg.var(f"p{i}", init=value) for i, value in enumerate(values)]
-    out = x
-    for i in range(0, len(parameters) - 2, 2):
-        out = mg.sigmoid(out @ parameters[i] + parameters[i + 1])
-    loss = mg.cross_entropy(out @ parameters[-2] + parameters[-1], y)
-    optimizer = mg.optimizer.SGD(cpu_mlp.RATE, weight_decay=cpu_mlp.DECAY)
-    step = optimizer.step(loss, parameters, inputs=[x, y], outputs=[loss])
-    batches = mg.batches(X, Y, size=case["batch"], shuffle=True, seed=0)
+    step, _ = cpu_mlp.our_step(cpu_mlp.start(case)[0])
+    images, labels = images_of(case)
+    batches = mg.batches(images, labels, size=case["batch"], shuffle=True, seed=0)
 
     def call() -> None:
         for _ in range(EPOCHS):
@@ -64,35 +55,23 @@ def jax(case: peers.Case) -> peers.Work:
     import jax
     import jax.numpy as jnp
 
-    values, _, _ = cpu_mlp.start(case)
-    X, Y = (jnp.asarray(a) for a in images_of(case))
+    images, labels = (jnp.asarray(a) for a in images_of(case))
     batch = case["batch"]
 
-    def loss_of(parameters: Any, x: Any, y: Any) -> Any:
-        out = x
-        for i in range(0, len(parameters) - 2, 2):
-            out = jax.nn.sigmoid(out @ parameters[i] + parameters[i + 1])
-        logits = jax.nn.log_softmax(out @ parameters[-2] + parameters[-1])
-        return -jnp.mean(jnp.take_along_axis(logits, y[:, None], axis=1))
-
     @functools.partial(jax.jit, donate_argnums=0)
-    def step(parameters: Any, X: Any, Y: Any, rows: Any) -> Any:
-        loss, gradients = jax.value_and_grad(loss_of)(parameters, X[rows], Y[rows])
-        return [
-            p - cpu_mlp.RATE * (g + cpu_mlp.DECAY * p)
-            for p, g in zip(parameters, gradients, strict=True)
-        ], loss
+    def step(parameters: Any, images: Any, labels: Any, rows: Any) -> Any:
+        return cpu_mlp.jax_step(parameters, images[rows], labels[rows])
 
-    state = [jnp.array(value) for value in values]
+    state = [jnp.array(value) for value in cpu_mlp.start(case)[0]]
     rng = np.random.default_rng(0)
 
     def call() -> None:
         nonlocal state
         loss = None
         for _ in range(EPOCHS):
-            order = rng.permutation(len(Y))
+            order = rng.permutation(len(labels))
             for begin in range(0, len(order), batch):
-                state, loss = step(state, X, Y, order[begin : begin + batch])
+                state, loss = step(state, images, labels, order[begin : begin + batch])
         jax.block_until_ready((state, loss))
 
     return peers.Work(call, dict)
@@ -100,29 +79,15 @@ def jax(case: peers.Case) -> peers.Work:
 
 def _torch(case: peers.Case, *, compiled: bool) -> peers.Work:
     import torch
-    from torch.nn import functional
 
-    values, _, _ = cpu_mlp.start(case)
+    step, _ = cpu_mlp.torch_step(cpu_mlp.start(case)[0], compiled=compiled)
     images, labels = images_of(case)
-    X, Y = torch.from_numpy(images), torch.from_numpy(labels).long()
-    parameters = [torch.tensor(value, requires_grad=True) for value in values]
-
-    def loss_of(x: Any, y: Any) -> Any:
-        out = x
-        for i in range(0, len(parameters) - 2, 2):
-            out = torch.sigmoid(torch.addmm(parameters[i + 1], out, parameters[i]))
-        return functional.cross_entropy(torch.addmm(parameters[-1], out, parameters[-2]), y)
-
-    optimizer = torch.optim.SGD(parameters, lr=cpu_mlp.RATE, weight_decay=cpu_mlp.DECAY)
-    forward: Any = torch.compile(loss_of) if compiled else loss_of
-    update: Any = torch.compile(optimizer.step) if compiled else optimizer.step
+    x, y = torch.from_numpy(images), torch.from_numpy(labels).long()
 
     def call() -> None:
         for _ in range(EPOCHS):
-            for rows in torch.randperm(len(Y)).split(case["batch"]):
-                optimizer.zero_grad()
-                forward(X[rows], Y[rows]).backward()
-                update()
+            for rows in torch.randperm(len(y)).split(case["batch"]):
+                step(x[rows], y[rows])
 
     return peers.Work(call, dict)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,10 @@ def _named(parameters: Any) -> dict[str, np.ndarray]:
     return {f"p{i}": np.asarray(p) for i, p in enumerate(parameters)}
 
 
-def magmagraph(case: peers.Case) -> peers.Work:
-    """`optimizer.step`."""
+def our_step(values: list[np.ndarray]) -> tuple[Any, list[Any]]:
+    """Return the compiled step of `mg.optimizer.SGD`, and its variables."""
     import magmagraph as mg
 
-    values, images, labels = start(case)
     x = mg.var("x", shape=("batch", 784))
     y = mg.var("y", shape=("batch",), dtype="int32")
     parameters = [mg.var(f"p{i}", init=value) for i, value in enumerate(values)]
@@ -52,7 +52,59 @@ def magmagraph(case: peers.Case) -> peers.Work:
         out = mg.sigmoid(out @ parameters[i] + parameters[i + 1])
     loss = mg.cross_entropy(out @ parameters[-2] + parameters[-1], y)
     optimizer = mg.optimizer.SGD(RATE, weight_decay=DECAY)
-    step = optimizer.step(loss, parameters, inputs=[x, y], outputs=[loss])
+    return optimizer.step(loss, parameters, inputs=[x, y], outputs=[loss]), parameters
+
+
+def jax_step(parameters: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Return new parameters and the loss, by JAX; to be jitted."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss_of(parameters: Any) -> Any:
+        out = x
+        for i in range(0, len(parameters) - 2, 2):
+            out = jax.nn.sigmoid(out @ parameters[i] + parameters[i + 1])
+        logits = jax.nn.log_softmax(out @ parameters[-2] + parameters[-1])
+        return -jnp.mean(jnp.take_along_axis(logits, y[:, None], axis=1))
+
+    loss, gradients = jax.value_and_grad(loss_of)(parameters)
+    pairs = zip(parameters, gradients, strict=True)
+    return [p - RATE * (g + DECAY * p) for p, g in pairs], loss
+
+
+def torch_step(
+    values: list[np.ndarray], *, compiled: bool
+) -> tuple[Callable[[Any, Any], Any], list[Any]]:
+    """Return a step of torch, as it is or by `torch.compile`, and its parameters."""
+    import torch
+    from torch.nn import functional
+
+    parameters = [torch.tensor(value, requires_grad=True) for value in values]
+
+    def loss_of(x: Any, y: Any) -> Any:
+        out = x
+        for i in range(0, len(parameters) - 2, 2):
+            out = torch.sigmoid(torch.addmm(parameters[i + 1], out, parameters[i]))
+        return functional.cross_entropy(torch.addmm(parameters[-1], out, parameters[-2]), y)
+
+    optimizer = torch.optim.SGD(parameters, lr=RATE, weight_decay=DECAY)
+    forward: Any = torch.compile(loss_of) if compiled else loss_of
+    update: Any = torch.compile(optimizer.step) if compiled else optimizer.step
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = forward(x, y)
+        loss.backward()
+        update()
+        return loss
+
+    return step, parameters
+
+
+def magmagraph(case: peers.Case) -> peers.Work:
+    """`optimizer.step`."""
+    values, images, labels = start(case)
+    step, parameters = our_step(values)
 
     def results() -> dict[str, np.ndarray]:
         for parameter, value in zip(parameters, values, strict=True):
@@ -70,21 +122,7 @@ def jax(case: peers.Case) -> peers.Work:
     import jax.numpy as jnp
 
     values, images, labels = start(case)
-
-    def loss_of(parameters: Any, x: Any, y: Any) -> Any:
-        out = x
-        for i in range(0, len(parameters) - 2, 2):
-            out = jax.nn.sigmoid(out @ parameters[i] + parameters[i + 1])
-        logits = jax.nn.log_softmax(out @ parameters[-2] + parameters[-1])
-        return -jnp.mean(jnp.take_along_axis(logits, y[:, None], axis=1))
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(parameters: Any, x: Any, y: Any) -> Any:
-        loss, gradients = jax.value_and_grad(loss_of)(parameters, x, y)
-        return [
-            p - RATE * (g + DECAY * p) for p, g in zip(parameters, gradients, strict=True)
-        ], loss
-
+    step = jax.jit(jax_step, donate_argnums=0)
     state = [jnp.array(value) for value in values]
 
     def call() -> None:
@@ -104,38 +142,20 @@ def jax(case: peers.Case) -> peers.Work:
 
 def _torch(case: peers.Case, *, compiled: bool) -> peers.Work:
     import torch
-    from torch.nn import functional
 
     values, images, labels = start(case)
-    parameters = [torch.tensor(value, requires_grad=True) for value in values]
+    step, parameters = torch_step(values, compiled=compiled)
     x, y = torch.from_numpy(images), torch.from_numpy(labels).long()
-
-    def loss_of(x: Any, y: Any) -> Any:
-        out = x
-        for i in range(0, len(parameters) - 2, 2):
-            out = torch.sigmoid(torch.addmm(parameters[i + 1], out, parameters[i]))
-        return functional.cross_entropy(torch.addmm(parameters[-1], out, parameters[-2]), y)
-
-    optimizer = torch.optim.SGD(parameters, lr=RATE, weight_decay=DECAY)
-    forward = torch.compile(loss_of) if compiled else loss_of
-    update = torch.compile(optimizer.step) if compiled else optimizer.step
-
-    def call() -> float:
-        optimizer.zero_grad()
-        loss = forward(x, y)
-        loss.backward()
-        update()
-        return float(loss)
 
     def results() -> dict[str, np.ndarray]:
         with torch.no_grad():
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.copy_(torch.from_numpy(value))
         for _ in range(CHECKED):
-            call()
+            step(x, y)
         return _named(p.detach().numpy() for p in parameters)
 
-    return peers.Work(call, results)
+    return peers.Work(lambda: float(step(x, y)), results)
 
 
 def pytensor(case: peers.Case) -> peers.Work:

@@ -154,8 +154,8 @@ BENCHMARK = peers.Benchmark(
     ],
     contenders={"magmagraph": magmagraph, "keras": keras},
     tolerance=1e-3,
-    rounds=5,
-    seconds=0.5,
+    rounds=3,
+    seconds=0.1,
 )
 
 if __name__ == "__main__":

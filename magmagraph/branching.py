@@ -145,6 +145,15 @@ def _switch(
     labels: Sequence[str],
     operands: Sequence[Any],
 ) -> Any:
+    for function, label in zip(functions, labels, strict=True):
+        if not callable(function):
+            raise GraphError(
+                message(
+                    f"{who}: {label} is {function!r}",
+                    need="a function of the operands",
+                    mend="lambda: value; mg.where(p, a, b) takes values that are computed anyway",
+                )
+            )
     given = [as_node(member) for _, member in leaves(operands, "operands")]
     points = [input(f"operand {i}", node.shape, node.dtype) for i, node in enumerate(given)]
     with nodes_made() as made:

@@ -18,7 +18,7 @@ from .collection import collection_paused
 from .config import config
 from .defaults import default_updates as carried_updates
 from .epochs import repeated, run_batches, stack
-from .errors import DeviceError, MagmagraphError, NonFiniteError, message
+from .errors import ConfigError, DeviceError, MagmagraphError, NonFiniteError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
 from .interpret import COMPILE, FUNCTION_OF, body_function
@@ -58,11 +58,11 @@ class Function:
         self.name = name
         self.device = _usable(device)
         if precision not in PRECISIONS:
-            raise ValueError(
+            raise ConfigError(
                 message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
             )
         if nan not in ("allow", "raise"):
-            raise ValueError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
+            raise ConfigError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
         if distribute is not None:
             raise DeviceError(
                 message(
@@ -355,7 +355,7 @@ class Function:
             the last is None.
         """
         if keep not in ("all", "last"):
-            raise ValueError(message(f"keep={keep!r}", need="'all' or 'last'"))
+            raise ConfigError(message(f"keep={keep!r}", need="'all' or 'last'"))
         if self.device != "cpu":
             found = self._run_there(batches, feeds, keep == "all")
             if found is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import init as initializers
 from .config import config
 from .dtypes import can_feed, canonical
 from .errors import ConfigError, DTypeError, ShapeError, message
@@ -91,7 +92,14 @@ class Tensor:
             )
         extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         if not all(isinstance(extent, (int, np.integer)) and extent >= 0 for extent in extents):
-            raise ShapeError(message(f"a tensor of shape {shape!r}", need="ints of at least 0"))
+            values = any(isinstance(extent, (list, tuple, np.ndarray)) for extent in extents)
+            raise ShapeError(
+                message(
+                    f"a tensor of shape {shape!r}",
+                    need="ints of at least 0",
+                    mend="mg.Tensor(np.shape(values), init=values)" if values else None,
+                )
+            )
         values = _values(tuple(map(int, extents)), init, dtype)
         arrays = partial(device_arrays, int(device))
         storage: Storage
@@ -491,6 +499,14 @@ def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:
     if callable(init) and not isinstance(init, Tensor):
         wanted = element or config.float_dtype
         return np.asarray(init(shape, wanted), wanted)
+    if isinstance(init, str):
+        raise ConfigError(
+            message(
+                f"init={init!r}",
+                need="an initializer of mg.init, or values",
+                mend=f"mg.init.{init}(...)" if init in initializers.__all__ else None,
+            )
+        )
     given = _host_values(init)
     if element is None:
         element = canonical(given.dtype) if hasattr(init, "dtype") else constant(init).dtype

@@ -338,11 +338,11 @@ def test_tables_are_plain_where_nobody_looks_on(capsys: Any) -> None:
     assert capsys.readouterr().out == "title\nname       us\na [bold]  1.0\nall       2.0\n"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal needs POSIX")
-def test_tables_are_drawn_in_a_terminal() -> None:
-    code = f"from magmagraph.cli import tables; tables.show({ROWS!r}, (0,), 'title', total=True)"
+def in_a_terminal(rows: list[tuple[str, ...]], columns: int) -> str:
+    """Return what a table looks like in a terminal of some width."""
+    code = f"from magmagraph.cli import tables; tables.show({rows!r}, (0,), 'title', total=True)"
     leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     done = subprocess.run([sys.executable, "-c", code], stdout=follower, env=environment)
     os.close(follower)
     text = b""
@@ -356,5 +356,23 @@ def test_tables_are_drawn_in_a_terminal() -> None:
         text += part
     os.close(leader)
     assert done.returncode == 0
-    assert "─".encode() in text
-    assert b"a [bold]" in text
+    return text.decode()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal needs POSIX")
+def test_tables_are_drawn_in_a_terminal() -> None:
+    text = in_a_terminal(ROWS, 80)
+    assert "─" in text
+    assert "a [bold]" in text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal needs POSIX")
+@pytest.mark.parametrize(("columns", "drawn"), [(45, True), (24, False)])
+def test_a_narrow_terminal_breaks_no_number(columns: int, drawn: bool) -> None:
+    numbers = tuple(str(1.234 + i) for i in range(5))
+    rows = [("step", "a", "b", "c", "d", "e"), ("add, multiply, subtract", *numbers), ("all",) * 6]
+    text = in_a_terminal(rows, columns)
+    assert ("─" in text) is drawn
+    for number in numbers:
+        assert number in text
+    assert ("add, multiply, subtract" in text) is not drawn

@@ -178,6 +178,16 @@ def test_ablate_gives_no_verdict_within_the_spread() -> None:
     assert measured.losses == []
 
 
+def test_ablate_says_which_passes_change_nothing() -> None:
+    """A clock may differ between two runs of one plan; that is no gain of the pass."""
+    x = mg.var("x", shape=("n",))
+    measured = mg.function([x], mg.exp(x) * 2.0).ablate(np.ones(10, np.float32), rounds=1)
+    assert [row.name for row in measured if not row.same] == ["all passes", "fuse"]
+    assert measured.verdict(measured["layout"]) == "changes nothing"
+    noise = Ablation("layout", 900.0, 890.0, 910.0, same=True)
+    assert Ablations((measured.whole, noise), 9).losses == []
+
+
 # ---------------------------------------------------------------------- profile
 
 ROOFS = Peaks("a machine", 10.0, {"float32": 100.0}, 50.0)

@@ -520,6 +520,7 @@ def test_the_rules_panel_lists_hits_and_refusals(opened: Any) -> None:
             continue
         if row.get_attribute("open") is None:
             row.locator("summary").first.click()
+        row.locator(".rules > *").first.wait_for()
         text = row.inner_text()
         for rule in record.hits:
             assert rule in text
@@ -548,6 +549,66 @@ def test_the_timeline_and_the_memory_map_show_every_step_and_slot(opened: Any) -
     arena = [slot for slot in step.plan.slots if slot.place.value == "arena"]
     assert viewer.run("return app.memory.bars.length") == len(arena)
     assert viewer.run("return Math.max(...app.liveBytes())") == step.plan.largest_live
+
+
+def test_numbers_are_written_with_all_their_digits(opened: Any) -> None:
+    viewer = opened("seed")
+    numbers = [0, 7, 16, 160, 640, 1000, 1200, 999.7e3, 123456, 20e6]
+    assert viewer.run(
+        "const write = app.overlays.find((overlay) => overlay.key === 'bytes').write;"
+        f"return {numbers}.map((number) => write(number))"
+    ) == ["0 B", "7 B", "16 B", "160 B", "640 B", "1 kB", "1.2 kB", "1000 kB", "123 kB", "20 MB"]
+    assert viewer.run(
+        "const write = app.overlays.find((overlay) => overlay.key === 'time').write;"
+        "return [160, 999999, 2500000].map((number) => write(number))"
+    ) == ["160 ns", "1000 µs", "2.50 ms"]
+
+
+def test_a_node_of_a_kernel_comes_from_that_of_its_operation(opened: Any) -> None:
+    viewer = opened("seed", "#graph=fuse")
+    inner = viewer.run(
+        "const nodes = app.model.data.nodes;"
+        "return nodes.inside.flatMap((kernel, id) => kernel >= 0"
+        "  && app.model.graphs[app.state.graph].nodes.has(kernel)"
+        "  && app.model.label(id) === 'sigmoid' && !app.model.graphs[0].nodes.has(id) ? [id] : [])"
+    )
+    assert inner
+    for node in inner:
+        viewer.run(f"app.select({node})")
+        panel = viewer.page.locator("#panel")
+        links = panel.locator("section", has_text="Comes from").locator("a.node")
+        assert [text.split("\n")[-1] for text in links.all_inner_texts()] == ["sigmoid"]
+
+
+def test_every_node_shows_the_users_line_not_the_call(html: dict[str, str]) -> None:
+    data = data_of(html["seed"])
+    texts, lines = data["texts"], data["lines"]
+    written = {number: row for file in data["files"] for number, row in file["rows"]}
+    used = {lines[line][1] for line in data["nodes"]["line"] if line >= 0}
+    assert any("mg.sigmoid(" in written[number] for number in used)
+    assert not any("seed_feeds()" in written[number] for number in used)
+    operations = data["nodes"]["op"]
+    assert all(
+        line >= 0
+        for line, op in zip(data["nodes"]["line"], operations, strict=True)
+        if texts[op] in ("fused", "gemm", "item")
+    )
+
+
+def test_a_narrow_page_puts_the_panel_below_the_graph(
+    browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": 420, "height": 800})
+    viewer = Viewer(page, files["seed"])
+    graph, panel, name = (
+        page.locator(what).bounding_box() for what in ("#graph", "aside", "#graph-name")
+    )
+    page.close()
+    assert graph["width"] == panel["width"] == 420
+    assert graph["y"] + graph["height"] <= panel["y"]
+    assert graph["height"] > 200
+    assert name["x"] + name["width"] <= 420
+    assert viewer.complaints == []
 
 
 def test_measurements_are_shown(opened: Any) -> None:

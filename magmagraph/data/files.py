@@ -26,8 +26,15 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a new file beside `path` to write, which takes its place when the block ends well.
 
     A reader sees the old content or the new one, never a part, and an error leaves the old one.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
     partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         yield partial

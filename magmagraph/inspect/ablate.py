@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError
+from ..text import dump
 from .profile import table
 from .running import Feeds, bind, kept_variables
 
@@ -37,6 +38,9 @@ class Ablation:
         Kernel launches.
     error
         Why it could not be measured, empty where it was.
+    same
+        Whether it plans what the whole function plans: then the pass changed nothing, and a
+        difference of times is noise.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Ablation:
     bytes: int = 0
     steps: int = 0
     error: str = ""
+    same: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,12 @@ class Ablations:
     @property
     def losses(self) -> list[str]:
         """The passes without which the function is faster, beyond the spread."""
-        return [row.name for row in self.rows if row.high and row.high < self.whole.low]
+        return [row.name for row in self.rows if self.verdict(row).startswith("costs")]
 
     def verdict(self, row: Ablation) -> str:
         """Return what a pass does to the time, in words; empty within the spread.
+
+        A pass without which the same is planned changes nothing, whatever the clock says.
 
         Examples
         --------
@@ -72,6 +79,8 @@ class Ablations:
         """
         if row is self.whole or row.error:
             return ""
+        if row.same:
+            return "changes nothing"
         base = self.whole
         if row.low > base.high:
             return f"gains {row.nanoseconds / max(1.0, base.nanoseconds):.2f}x"
@@ -196,9 +205,16 @@ def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablatio
                     bound.bound.run(bound.arrays)
                 bound.bound.wait()
                 taken.append((time.perf_counter_ns() - began) / count)
+    plans = [dump(bound.bound.plan, data=False) for _, _, bound in variants]
     rows = [
-        Ablation(name, *_spread(taken), _planned(bound), len(bound.bound.plan.steps))
-        for (name, _, bound), taken in zip(variants, times, strict=True)
+        Ablation(
+            name,
+            *_spread(taken),
+            _planned(bound),
+            len(bound.bound.plan.steps),
+            same=name != WHOLE and plan == plans[0],
+        )
+        for (name, _, bound), taken, plan in zip(variants, times, plans, strict=True)
     ]
     return Ablations((*rows, *failed), max(1, rounds))
 

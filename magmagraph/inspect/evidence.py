@@ -13,7 +13,7 @@ of a value ("inf" where infinite). Version 1 has these keys:
   None; ``repairs``, ``not_finite``, ``notes``; ``nodes`` (``node``, ``error``): what rounding does
   to each; ``passes`` (``pass``, ``nodes``): the errors of the nodes that a pass made.
 - ``ablate``: ``rounds``; ``rows`` (``name``, ``nanoseconds``, ``low``, ``high``, ``bytes``,
-  ``steps``, ``error``, ``verdict``).
+  ``steps``, ``error``, ``same``, ``verdict``).
 - ``rewrites``: ``pass``, ``rule``, ``before``, ``after``, ``line``.
 """
 

@@ -378,7 +378,7 @@ def profile(
                 ("copy",) if step.kernel == "copy" else operations(step.node),
                 *measured,
                 nodes=nodes,
-                lines=tuple(dict.fromkeys(str(node.line) for node in nodes if node.line)),
+                lines=_lines(nodes or (step.node,)),
                 arithmetic=kind,
                 **_roofs(*measured, kind, step.kernel, known),
             )
@@ -387,6 +387,11 @@ def profile(
         node: _elements(node, bound_feeds.sizes) for step in steps for node in step.nodes
     }
     return Profile(tuple(steps), max(1, runs), known, weights, _live(plan))
+
+
+def _lines(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the lines that made nodes, each once."""
+    return tuple(dict.fromkeys(str(node.line) for node in nodes if node.line))
 
 
 def _seen(steps: Iterable[Step], kinds: list[str], taken: list[int]) -> dict[str, float]:

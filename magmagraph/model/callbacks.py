@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,12 @@ def as_callback(given: Any) -> Callback:
     )
 
 
+def _of_user(callback: Callback) -> bool:
+    """Return whether it may add numbers of its own to the record of an epoch."""
+    package = type(callback).__module__.partition(".")[0]
+    return isinstance(callback, _Call) or package != __name__.partition(".")[0]
+
+
 class _Watching(Callback):
     """A callback that watches one of the reported numbers."""
 
@@ -111,25 +117,38 @@ class _Watching(Callback):
             raise ConfigError(message(f"mode={mode!r}", need="'min' or 'max'"))
         self.monitor, self.mode = monitor, mode
 
+    def begin(self, training: Training) -> None:
+        """Refuse a number that no epoch will report, before time is spent."""
+        if not any(_of_user(callback) for callback in training.callbacks):
+            self._check(training.reported)
+
     def value(self, training: Training) -> float:
-        if self.monitor not in training.record:
-            raise ConfigError(
-                message(
-                    f"{type(self).__name__} watches {self.monitor!r}, which is not reported",
-                    need=f"one of {', '.join(training.record)}",
-                )
-            )
+        self._check(training.record)
         return float(training.record[self.monitor])
+
+    def _check(self, reported: Iterable[str]) -> None:
+        if self.monitor in reported:
+            return
+        rest = self.monitor.startswith("val_") and "val_loss" not in reported
+        raise ConfigError(
+            message(
+                f"{type(self).__name__} watches {self.monitor!r}, which is not reported",
+                need=f"one of {', '.join(reported)}",
+                mend="validation_data=(x, y), or validation_split=, in fit" if rest else None,
+            )
+        )
 
     def better(self, training: Training, value: float, best: float | None, least: float) -> bool:
         if best is None:
             return not math.isnan(value)
-        rising = self.mode == "max"
-        if self.mode is None:
-            name = self.monitor.removeprefix("val_")
-            kinds = {kind.name: kind.higher_is_better for kind in training.model.metrics}
-            rising = kinds.get(name, False)
+        rising = self.rising(training)
         return value > best + least if rising else value < best - least
+
+    def rising(self, training: Training) -> bool:
+        if self.mode is not None:
+            return self.mode == "max"
+        kinds = {kind.name: kind.higher_is_better for kind in training.model.metrics}
+        return kinds.get(self.monitor.removeprefix("val_"), False)
 
 
 class EarlyStopping(_Watching):
@@ -163,6 +182,12 @@ class EarlyStopping(_Watching):
         self.best: float | None = None
         self.best_epoch = self.waited = 0
         self._weights: dict[str, np.ndarray] = {}
+
+    def begin(self, training: Training) -> None:
+        """Forget an earlier run, where this one does not go on with it."""
+        super().begin(training)
+        if not training.history.records:
+            self.best, self.best_epoch, self.waited, self._weights = None, 0, 0, {}
 
     def epoch_end(self, training: Training) -> None:
         """Compare the epoch with the best one."""
@@ -243,11 +268,8 @@ class Checkpoint(_Watching):
 
     def begin(self, training: Training) -> None:
         """See that the file can be written before time is spent on what it shall hold."""
-        place = self.path.parent
-        if not place.is_dir() or not os.access(place, os.W_OK):
-            raise ConfigError(
-                message(f"Checkpoint: {str(place)!r} is no folder that can be written to")
-            )
+        super().begin(training)
+        _check_folder(self)
 
     def step_end(self, training: Training) -> None:
         """Write after a step."""
@@ -273,6 +295,17 @@ class Checkpoint(_Watching):
         self.best = state["best"]
 
 
+def _check_folder(writer: Checkpoint | CSVLog) -> None:
+    place = writer.path.parent
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise ConfigError(
+            message(
+                f"{type(writer).__name__}: {str(place)!r} is no folder that can be written to",
+                mend=None if place.exists() else f"os.makedirs({str(place)!r})",
+            )
+        )
+
+
 class CSVLog(Callback):
     """Write a row of numbers for each epoch to a file of comma-separated values.
 
@@ -289,6 +322,7 @@ class CSVLog(Callback):
 
     def begin(self, training: Training) -> None:
         """Begin the file with the epochs that a resumed run has behind it."""
+        _check_folder(self)
         self._write(training)
 
     def epoch_end(self, training: Training) -> None:
@@ -392,6 +426,13 @@ class ReduceOnPlateau(_Watching):
         super().__init__(monitor, mode)
         self._settings = (factor, patience, mode or "min", threshold, cooldown, minimum)
         self._plateau = Plateau(1.0, *self._settings)
+
+    def begin(self, training: Training) -> None:
+        """Find what is better; forget an earlier run, where this one does not go on with it."""
+        super().begin(training)
+        self._plateau.mode = "max" if self.rising(training) else "min"
+        if not training.history.records:
+            self.load_state_dict({"best": None, "waited": 0, "resting": 0})
 
     def epoch_end(self, training: Training) -> None:
         """Report the number, and lower the rate where it is time to."""

@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import is_float
-from ..errors import DataError, message
+from ..errors import ConfigError, DataError, message
 from ..graph import Node
 
-__all__ = ["check_rows", "conform_inputs", "given_inputs", "on_host"]
+__all__ = ["check_rows", "checked_size", "conform_inputs", "given_inputs", "on_host"]
 
 _ROWS = 4096  # looked at together, so that no array of the data's size is made
+
+
+def checked_size(size: Any) -> int:
+    """Return how many examples a batch has, as an int."""
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise ConfigError(message(f"batch_size={size!r}", need="an int of at least 1"))
+    return int(size)
 
 
 def on_host(value: Any) -> Any:
@@ -62,8 +69,9 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
         raise DataError(
             message(
                 f"the examples are of dtype {array.dtype}",
-                need="numbers",
-                mend="numbers in the place of texts: mg.data.read_csv numbers categories",
+                need="real numbers",
+                mend="x.astype('float32'), or numbers in the place of texts: mg.data.read_csv "
+                "numbers categories",
             )
         )
     wanted = node.shape[1:]
@@ -89,7 +97,11 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
                     need=f"integers: input '{node.name}' is {node.dtype.name}",
                 )
             )
-        array = array.astype(node.dtype)
+        with np.errstate(over="ignore"):
+            narrowed = array.astype(node.dtype)
+        if finite and array.dtype.kind == "f" and array.itemsize > narrowed.itemsize:
+            _check_finite(narrowed, array)
+        return narrowed
     return array
 
 
@@ -99,13 +111,18 @@ def _shape_mend(given: tuple[int, ...], wanted: tuple[Any, ...]) -> str | None:
         for extent, size in zip(wanted, given, strict=True)
     ):
         return "x[None]: a batch of one example"
+    if len(wanted) == 3 and given[1:] == (*wanted[1:], wanted[0]):
+        return "np.moveaxis(x, -1, 1): channels are the first axis of an image"
+    if sorted(map(str, given[1:])) == sorted(map(str, wanted)):
+        return "np.transpose, to the order of axes that the input has"
     sizes = [extent for extent in wanted if isinstance(extent, int)]
     if len(sizes) == len(wanted) and int(np.prod(sizes)) == int(np.prod(given[1:])):
         return f"x.reshape(-1, {', '.join(map(str, wanted))})"
     return None
 
 
-def _check_finite(array: np.ndarray) -> None:
+def _check_finite(array: np.ndarray, given: np.ndarray | None = None) -> None:
+    """Refuse NaN and infinity; of values that were narrowed, what was given is told."""
     for start in range(0, len(array), _ROWS):
         part = array[start : start + _ROWS]
         # The sum is finite where all are, and makes no array of flags.
@@ -115,6 +132,15 @@ def _check_finite(array: np.ndarray) -> None:
         if len(wrong):
             row, *rest = (int(i) for i in wrong[0])
             place = f", place {tuple(rest)}" if rest else ""
+            if given is not None:
+                value = given[(start + row, *rest)]
+                raise DataError(
+                    message(
+                        f"the example in row {start + row} holds {value}{place}",
+                        need=f"numbers that {array.dtype.name} holds",
+                        mend="features of mean 0 and variance 1: (x - x.mean(0)) / x.std(0)",
+                    )
+                )
             raise DataError(
                 message(
                     f"the example in row {start + row} holds {part[tuple(wrong[0])]}{place}",

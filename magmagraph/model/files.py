@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
-from ..errors import DataError, DeviceError, message
+from ..errors import ConfigError, DataError, DeviceError, message
 
 __all__ = ["read", "write"]
 
@@ -61,6 +61,15 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
     header = {**about, "bfloat16": narrow, "version": _VERSION, "checksum": _checksum(held)}
     content = library.save(held, {_KEY: json.dumps(header)})
     place = Path(path)
+    if place.is_dir():
+        raise ConfigError(message(f"{str(place)!r} is a folder", need="the path of a file"))
+    if not place.parent.is_dir():
+        raise ConfigError(
+            message(
+                f"{str(place)!r} cannot be written: there is no folder {str(place.parent)!r}",
+                mend=f"os.makedirs({str(place.parent)!r})",
+            )
+        )
     handle, beside = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -126,6 +135,13 @@ def read(path: Any, kind: str | None = None) -> tuple[dict[str, np.ndarray], dic
         tensors[name] = tensors[name].view(canonical("bfloat16"))
     if kind is not None and about["kind"] != kind:
         raise DataError(
-            message(f"{str(place)!r} is a {about['kind']}", need=f"a {kind}")
+            message(
+                f"{str(place)!r} is a {about['kind']}",
+                need=f"a {kind}",
+                mend={
+                    "checkpoint": "fit(..., resume=path) takes checkpoints",
+                    "model": "load(path) and load_weights(path) take what save wrote",
+                }.get(about["kind"]),
+            )
         )
     return tensors, about

@@ -31,7 +31,7 @@ class History(Mapping[str, list[Any]]):
     def __getitem__(self, name: str) -> list[Any]:
         found = [record[name] for record in self.records if name in record]
         if not found:
-            raise KeyError(name)
+            raise KeyError(f"{name!r} was not reported; what was: {', '.join(self) or 'nothing'}")
         return found
 
     def __iter__(self) -> Iterator[str]:

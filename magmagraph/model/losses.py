@@ -17,6 +17,9 @@ from ..ops.leaf import input
 
 __all__ = ["Labels", "loss_function"]
 
+# The losses that take numbers of classes.
+_OF_CLASSES = ("cross_entropy", "nll_loss")
+
 LossFunction = Callable[[Node, Node], Node]
 
 # The activation behind which a loss sees probabilities, not logits.
@@ -57,6 +60,25 @@ def loss_function(given: Any, activation: str | None) -> LossFunction:
     return chosen
 
 
+def _check_numbers(values: np.ndarray, output: Node) -> None:
+    """Refuse numbers of classes that are floats, or stand in a column."""
+    need = f"integers of shape {output.shape[:-1]}, or a share of each class: {output.shape}"
+    if values.dtype.kind == "f" and values.ndim == output.ndim - 1:
+        raise DataError(
+            message(
+                f"the labels have shape {values.shape} and dtype {values.dtype.name}",
+                need=need,
+                mend="labels.astype('int32'), where they are numbers of classes",
+            )
+        )
+    if values.ndim == output.ndim and values.shape[-1] == 1 and output.shape[-1] != 1:
+        raise DataError(
+            message(
+                f"the labels have shape {values.shape}", need=need, mend="labels[..., 0]"
+            )
+        )
+
+
 @dataclass(frozen=True)
 class Labels:
     """What labels a network is trained on: classes, or values of the output's shape.
@@ -67,29 +89,41 @@ class Labels:
         The input that they are fed to.
     classes
         How many classes there are, where the labels are their numbers.
+    shares
+        Whether they are probabilities.
     """
 
     node: Node
     classes: int | None = None
+    shares: bool = False
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """What tells two kinds apart, for which steps are compiled each."""
-        return (self.node.dtype, self.node.shape, self.classes)
+        return (self.node.dtype, self.node.shape, self.classes, self.shares)
 
     @classmethod
     def of(cls, values: np.ndarray, output: Node, loss: Any) -> Labels:
-        """Return the labels that a loss takes for an output, as given values have them."""
+        """Return the labels that a loss takes for an output, as given values have them.
+
+        Raises
+        ------
+        DataError
+            If they are numbers of classes in a dtype or shape that a cross-entropy does not take.
+        """
         whole = values.dtype.kind in "iub"
         named = isinstance(loss, str)
-        if whole and values.ndim == output.ndim - 1 and loss in ("cross_entropy", "nll_loss"):
+        if loss in _OF_CLASSES:
+            _check_numbers(values, output)
+        if whole and values.ndim == output.ndim - 1 and loss in _OF_CLASSES:
             width = output.shape[-1]
             return cls(
                 input("labels", output.shape[:-1], np.int32),
                 width if isinstance(width, int) else None,
             )
         if named and loss not in ("multi_margin",):
-            return cls(input("labels", output.shape, output.dtype))
+            shares = loss == "binary_cross_entropy"
+            return cls(input("labels", output.shape, output.dtype), shares=shares)
         dtype = np.dtype(np.int32) if whole else output.dtype
         return cls(input("labels", (output.shape[0], *values.shape[1:]), dtype))
 
@@ -114,6 +148,7 @@ class Labels:
                     f"the labels have shape {values.shape}",
                     need=f"shape {self.node.shape}"
                     + ("" if self.classes is None else f", of classes 0 to {self.classes - 1}"),
+                    mend=self._shape_mend(values),
                 )
             )
         if self.classes is not None:
@@ -123,11 +158,31 @@ class Labels:
             raise DataError(
                 message(f"the label in row {row} is {values[row]}", need="finite labels")
             )
+        if self.shares and values.size and not (values.min() >= 0 and values.max() <= 1):
+            place = np.argwhere((values < 0) | (values > 1))[0]
+            raise DataError(
+                message(
+                    f"the label in row {place[0]} is {values[tuple(place)]}",
+                    need="0 or 1, or a probability, for the binary cross-entropy",
+                    mend="labels == 1, of two classes; for more loss='cross_entropy', and an "
+                    "output for each",
+                )
+            )
         if not is_float(self.node.dtype) and values.dtype.kind == "f":
             raise DataError(
                 message(f"the labels are {values.dtype.name}", need="integers: numbers of classes")
             )
         return np.ascontiguousarray(values, dtype=self.node.dtype)
+
+    def _shape_mend(self, values: np.ndarray) -> str | None:
+        if self.classes is not None:
+            return None
+        wanted = self.node.shape
+        if values.ndim == self.node.ndim - 1 and len(wanted) == 2:
+            return "a last layer of 1 unit; or, for numbers of classes, loss='cross_entropy'"
+        if values.ndim == self.node.ndim and values.shape[1:-1] == wanted[1:-1]:
+            return f"a last layer of {values.shape[-1]} units, or labels as the network's outputs"
+        return None
 
     def _check_classes(self, values: np.ndarray) -> None:
         if not values.size:

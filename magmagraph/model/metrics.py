@@ -128,7 +128,9 @@ class TopK(Metric):
     """
 
     def __init__(self, k: int = 5) -> None:
-        self.k = k
+        if not isinstance(k, (int, np.integer)) or k < 1:
+            raise ConfigError(message(f"TopK: k={k!r}", need="an int of at least 1"))
+        self.k = int(k)
         self.name = f"top_{k}"
 
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
@@ -312,8 +314,16 @@ class MeanOf(Metric):
         """Return the batch's mean, as often as it has rows."""
         from ..ops.leaf import extent
 
-        rows = cast(extent(outputs.shape[0]), FLOAT64)
-        return multiply(cast(self.function(outputs, labels), FLOAT64), rows)
+        value = as_node(self.function(outputs, labels))
+        if value.shape != ():
+            raise ConfigError(
+                message(
+                    f"the metric {self.name!r} gives shape {value.shape}",
+                    need="a scalar: the mean over a batch",
+                    mend="mg.mean of what it gives",
+                )
+            )
+        return multiply(cast(value, FLOAT64), cast(extent(outputs.shape[0]), FLOAT64))
 
     def __repr__(self) -> str:
         return f"MeanOf({self.name})"

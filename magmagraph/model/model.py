@@ -11,7 +11,8 @@ from ..errors import ConfigError, DataError, GraphError, message
 from ..function import Function, function
 from ..graph import Node
 from ..nn.activations import activation_name
-from ..nn.layer import Call, Layer, Weight, name_layers, note_call
+from ..nn.basic import Input
+from ..nn.layer import Call, Layer, Weight, name_layers, no_penalty, note_call
 from ..node import flatten, unflatten
 from ..ops.convert import cast
 from ..ops.elementwise import add
@@ -20,12 +21,12 @@ from ..ops.random_bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import replay
-from .data import check_rows, conform_inputs, on_host
+from .data import check_rows, checked_size, conform_inputs, on_host
 from .losses import Labels, loss_function
 from .metrics import Metric, metric
 from .saving import Saving
 from .summary import Summary, summarize
-from .training import History, Training
+from .training import History, Training, check_options
 
 __all__ = ["Model"]
 
@@ -89,16 +90,22 @@ class Model(Saving):
         self.loss = loss
         self.optimizer = Adam() if optimizer is None else optimizer
         if not isinstance(self.optimizer, Optimizer):
-            raise ConfigError(
-                message(f"optimizer={optimizer!r}", need="an optimizer of mg.optimizer")
-            )
+            raise _no_optimizer(optimizer)
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+            raise ConfigError(message(f"seed={seed!r}", need="an int"))
         if metrics is None:
             metrics = ("accuracy",) if loss in ("cross_entropy", "binary_cross_entropy") else ()
+        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+            raise ConfigError(
+                message(f"metrics={metrics!r}", need="a list", mend=f"metrics=[{metrics!r}]")
+            )
         self.metrics: list[Metric] = [metric(given) for given in metrics]
+        if regularize is not None and not callable(regularize):
+            raise no_penalty("regularize", regularize)
         self.regularize = regularize
-        self.seed = seed
+        self.seed = int(seed)
         self.options: dict[str, Any] = {"device": device, "precision": precision}
-        #: What was trained so far.
+        #: Of the last run of `fit`, also of one that was cut.
         self.history = History()
         self._functions: dict[Any, Function] = {}
         self._known: dict[Any, Labels] = {}
@@ -106,6 +113,15 @@ class Model(Saving):
         self._set_graph(inputs, outputs)
 
     def _set_graph(self, inputs: Any, outputs: Any) -> None:
+        for given in (inputs, outputs):
+            if isinstance(given, Layer):
+                raise GraphError(
+                    message(
+                        f"a model is given the layer {given!r}",
+                        need="nodes",
+                        mend=f"{given!r}()" if isinstance(given, Input) else "layer(x)",
+                    )
+                )
         self.inputs = (inputs,) if isinstance(inputs, Node) else tuple(inputs)
         self._single = isinstance(outputs, Node)
         self.outputs = (outputs,) if isinstance(outputs, Node) else tuple(outputs)
@@ -234,18 +250,26 @@ class Model(Saving):
             *(m.batch(outputs[0], labels.node, self._probabilities) for m in self.metrics),
         ]
 
+    def _asked(self, labels: Labels) -> tuple[Any, ...]:
+        """Return what, beside the network, a compiled function was made for."""
+        return (labels.kind, self.loss, self.regularize, *map(id, self.metrics))
+
     def training_step(self, labels: Labels, **options: Any) -> Function:
         """Return the compiled step: from examples and labels to loss and statistics.
 
         One function holds the network, its loss, penalties, gradients, the optimizer, metrics and
         running statistics; it is made once for each kind of labels.
         """
-        place = ("step", labels.kind, id(self.optimizer), *sorted(options.items(), key=str))
+        # The optimizer itself: a later one may have the address of one that is gone.
+        chosen = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
+        place = ("step", *self._asked(labels), *chosen)
         if place not in self._functions:
             outputs = self._form(training=True)
             loss = self._loss(outputs, labels)
             penalty = self._penalty()
             total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
+            if not isinstance(self.optimizer, Optimizer):
+                raise _no_optimizer(self.optimizer)
             if not self.trainable:
                 raise ConfigError(message("the model has no weight that can be trained"))
             step = self.optimizer.step(
@@ -262,7 +286,7 @@ class Model(Saving):
         return self._functions[place]
 
     def _evaluation(self, labels: Labels) -> Function:
-        place = ("evaluate", labels.kind)
+        place = ("evaluate", *self._asked(labels))
         if place not in self._functions:
             outputs = self._form(training=False)
             loss = self._loss(outputs, labels)
@@ -360,9 +384,10 @@ class Model(Saving):
         >>> history["loss"][-1] < 1e-3
         True
         """
-        if not 0 <= validation_split < 1:
+        check_options(options, self.fit)
+        if not isinstance(validation_split, (int, float)) or not 0 <= validation_split < 1:
             raise ConfigError(
-                message(f"validation_split={validation_split}", need="0 <= validation_split < 1")
+                message(f"validation_split={validation_split!r}", need="0 <= validation_split < 1")
             )
         training = Training(
             self,
@@ -401,8 +426,9 @@ class Model(Saving):
         DataError
             As `fit`.
         """
+        size = checked_size(batch_size)
         xs, values, labels = self._checked(x, y)
-        return self._evaluated(xs, values, labels, batch_size)
+        return self._evaluated(xs, values, labels, size)
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]:
         self._ready(x)
@@ -414,6 +440,9 @@ class Model(Saving):
                 message(
                     "there are no labels" if y is None else f"the labels are {given.dtype}",
                     need="an array of numbers, one row for each example",
+                    mend=None
+                    if y is None
+                    else "np.unique(labels, return_inverse=True)[1] numbers classes from 0",
                 )
             )
         fresh = Labels.of(given, self.outputs[0], self.loss)
@@ -455,13 +484,13 @@ class Model(Saving):
         ndarray, or list of them
             An array ``(rows, ...)`` for each output.
         """
+        size = checked_size(batch_size)
         self._ready(x)
         xs = conform_inputs(x, self.inputs, finite=False)
         rows = check_rows(xs)
         compiled = self._prediction()
         parts = [
-            on_host(compiled(*(v[i : i + batch_size] for v in xs)))
-            for i in range(0, rows, batch_size)
+            on_host(compiled(*(v[i : i + size] for v in xs))) for i in range(0, rows, size)
         ]
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return joined[0] if self._single else joined
@@ -510,7 +539,7 @@ class Model(Saving):
         >>> net.summary().parameters
         7850
         """
-        return summarize(self, batch_size)
+        return summarize(self, None if batch_size is None else checked_size(batch_size))
 
     def _ready(self, x: Any) -> None:
         """Make what depends on the first data; a model of nodes is ready."""
@@ -548,6 +577,17 @@ class Model(Saving):
 
 
 _OF_GRAPH = ("inputs", "outputs", "calls", "layers", "_labels", "_functions", "_known")
+
+
+def _no_optimizer(given: Any) -> ConfigError:
+    mend = None
+    if isinstance(given, type) and issubclass(given, Optimizer):
+        mend = f"{given.__name__}(), an object of the class"
+    elif isinstance(given, str):
+        mend = "mg.optimizer.Adam(1e-3), say"
+    return ConfigError(
+        message(f"optimizer={given!r}", need="an optimizer of mg.optimizer", mend=mend)
+    )
 
 
 def _labels(layers: Sequence[Layer]) -> dict[int, str]:

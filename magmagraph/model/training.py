@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import itertools
 import math
 import time
@@ -13,10 +15,11 @@ import numpy as np
 
 from ..data import batches
 from ..errors import ConfigError, DataError, DivergedError, message
+from ..function import function
 from ..ops.leaf import Variable
 from . import files
 from .callbacks import Callback, Checkpoint, as_callback
-from .data import check_rows, conform_inputs, on_host
+from .data import check_rows, checked_size, conform_inputs, on_host
 from .history import History
 from .progress import Progress
 from .saving import same_json
@@ -24,7 +27,23 @@ from .saving import same_json
 if TYPE_CHECKING:
     from .model import Model
 
-__all__ = ["History", "Training"]
+__all__ = ["History", "Training", "check_options"]
+
+# Options of `mg.function` that the step of a model fills in itself.
+_TAKEN = ("inputs", "outputs", "updates", "name")
+
+
+def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
+    """Refuse arguments that neither `Model.fit`, the method, nor `mg.function` takes."""
+    known = [name for name in inspect.signature(function).parameters if name not in _TAKEN]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(
+                name, [*inspect.signature(method).parameters, *known], 1
+            )
+            raise TypeError(
+                message(f"fit has no argument {name!r}", mend=f"{near[0]}=" if near else None)
+            )
 
 
 class Training:
@@ -59,17 +78,21 @@ class Training:
         progress: bool | None,
         options: dict[str, Any],
     ) -> None:
-        if not isinstance(epochs, int) or epochs < 0:
+        if not isinstance(epochs, (int, np.integer)) or epochs < 0:
             raise ConfigError(message(f"epochs={epochs!r}", need="an int of at least 0"))
+        if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+            raise ConfigError(
+                message(f"callbacks={callbacks!r}", need="a list", mend="callbacks=[callback]")
+            )
         self.model = model
-        self.epochs = epochs
+        self.epochs = int(epochs)
         self.shuffle = shuffle
         self.epoch = self.step = 0
         self.stopping = False
         self.record: dict[str, Any] = {}
         self.history = History()
         self._wanted = batch_size if callable(batch_size) else lambda epoch: batch_size
-        self.batch_size = self._checked_size(self._wanted(0))
+        self.batch_size = checked_size(self._wanted(0))
         self._source: Any = None
         self._take_data(x, y, validation_data, validation_split)
         self.function = model.training_step(self.labels, **options)
@@ -88,6 +111,14 @@ class Training:
     ) -> None:
         model = self.model
         if y is None and hasattr(x, "__iter__") and not hasattr(x, "shape"):
+            if iter(x) is x:
+                raise DataError(
+                    message(
+                        f"fit is given a {type(x).__name__}, which gives its batches only once",
+                        need="x and y, or an iterable of batches (x, y) for any number of epochs",
+                        mend="mg.batches(x, y), a list, or an object whose __iter__ begins anew",
+                    )
+                )
             first = next(iter(x), None)
             if not isinstance(first, tuple) or len(first) != len(model.inputs or (0,)) + 1:
                 raise DataError(
@@ -107,8 +138,12 @@ class Training:
             self.xs, self.y, self.labels = model._checked(x, y)
         self.validation: Any = None
         if validation is not None:
-            if len(validation) != 2:
-                raise DataError(message("validation_data", need="a pair (x, y)"))
+            if not isinstance(validation, (list, tuple)) or len(validation) != 2:
+                raise DataError(
+                    message(
+                        f"validation_data is {type(validation).__name__}", need="a pair (x, y)"
+                    )
+                )
             xs, wanted, labels = model._checked(*validation)
             if labels is not self.labels:
                 raise DataError(
@@ -124,11 +159,6 @@ class Training:
                 raise DataError(message(f"validation_split={split} of {len(self.y)} examples"))
             self.validation = ([x[kept:] for x in self.xs], self.y[kept:])
             self.xs, self.y = [x[:kept] for x in self.xs], self.y[:kept]
-
-    def _checked_size(self, size: Any) -> int:
-        if not isinstance(size, (int, np.integer)) or size < 1:
-            raise ConfigError(message(f"batch_size={size!r}", need="an int of at least 1"))
-        return int(size)
 
     def _batches(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield the batches of this epoch that are not done yet."""
@@ -159,6 +189,13 @@ class Training:
 
     # The run.
 
+    @property
+    def reported(self) -> list[str]:
+        """The names of what an epoch will report, callbacks' own aside."""
+        names = ["loss", *(kind.name for kind in self.model.metrics)]
+        later = [] if self.validation is None else [f"val_{name}" for name in names]
+        return [*names, "seconds", *later]
+
     def run(self) -> History:
         """Go through the epochs that are left."""
         model = self.model
@@ -166,14 +203,14 @@ class Training:
         try:
             while self.epoch < self.epochs and not self.stopping:
                 if self.step == 0:
-                    self.batch_size = self._checked_size(self._wanted(self.epoch))
+                    self.batch_size = checked_size(self._wanted(self.epoch))
                     self._each("epoch_begin")
                 self._one_epoch()
                 if self.stopping and self._cut:
                     break
         finally:
+            model.history = self.history
             self._each("end")
-        model.history = self.history
         return self.history
 
     def _each(self, event: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ConfigError, ShapeError, message
+from ..errors import ShapeError, message
 from ..graph import Node
 from ..ops.arrange import reshape, swapaxes
 from ..ops.attention import scaled_dot_product_attention
 from ..ops.elementwise import add
 from .basic import Dense
-from .layer import Layer, features
+from .layer import Layer, count, features
 
 __all__ = ["MultiHeadAttention", "PositionEmbedding"]
 
@@ -63,11 +63,7 @@ class MultiHeadAttention(Layer):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if not isinstance(heads, int) or heads < 1:
-            raise ConfigError(
-                message(f"MultiHeadAttention: heads={heads!r}", need="an int of at least 1")
-            )
-        self.heads, self.width = heads, width
+        self.heads, self.width = count(heads, "MultiHeadAttention: heads"), width
         self.causal, self.dropout = causal, dropout
         self.bias, self.kernel_init = bias, kernel_init
         self.output_init = kernel_init if output_init is None else output_init

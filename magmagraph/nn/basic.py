@@ -17,7 +17,7 @@ from ..ops.elementwise import add
 from ..ops.embedding import embedding
 from ..ops.leaf import input
 from .activations import activation
-from .layer import Layer, features, float_node
+from .layer import Layer, count, features, float_node
 
 __all__ = [
     "Activation",
@@ -111,9 +111,7 @@ class Dense(Layer):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if not isinstance(units, int) or units < 1:
-            raise ConfigError(message(f"Dense: units={units!r}", need="an int of at least 1"))
-        self.units = units
+        self.units = count(units, f"{type(self).__name__}: units")
         self.activation = activation
         self.bias = bias
         self.kernel_init, self.bias_init = kernel_init, bias_init
@@ -285,7 +283,8 @@ class Embedding(Layer):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.rows, self.width = rows, width
+        self.rows = count(rows, "Embedding: rows")
+        self.width = count(width, "Embedding: width")
         self.table_init, self.padding_index = table_init, padding_index
 
     def build(self, ids: Node) -> None:  # type: ignore[override]

@@ -13,16 +13,17 @@ from ..ops.pooling import avg_pool2d, max_pool2d
 from ..ops.statistics import mean
 from .activations import activation as function_of
 from .initializers import initializer
-from .layer import Layer
+from .layer import Layer, count
 
 __all__ = ["AvgPool2D", "Conv2D", "GlobalAvgPool2D", "MaxPool2D"]
 
 
 def _pair(given: Any, name: str) -> tuple[int, int]:
-    pair = (given, given) if isinstance(given, int) else tuple(given)
-    if len(pair) != 2 or not all(isinstance(extent, int) and extent > 0 for extent in pair):
+    pair = tuple(given) if isinstance(given, (list, tuple)) else (given, given)
+    whole = all(isinstance(extent, (int, np.integer)) and extent > 0 for extent in pair)
+    if len(pair) != 2 or not whole:
         raise ConfigError(message(f"{name}={given!r}", need="a positive int, or two of them"))
-    return pair[0], pair[1]
+    return int(pair[0]), int(pair[1])
 
 
 def _images(layer: Layer, x: Node) -> None:
@@ -83,9 +84,7 @@ class Conv2D(Layer):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if not isinstance(filters, int) or filters < 1:
-            raise ConfigError(message(f"Conv2D: filters={filters!r}", need="an int of at least 1"))
-        self.filters = filters
+        self.filters = count(filters, "Conv2D: filters")
         self.window = _pair(window, "Conv2D: window")
         self.activation = activation
         self.sliding = {

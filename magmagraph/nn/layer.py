@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from ..config import config
 from ..defaults import stateful
 from ..dtypes import is_float
-from ..errors import GraphError, ShapeError, message
+from ..errors import ConfigError, GraphError, ShapeError, message
 from ..graph import Node
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable
@@ -23,7 +25,17 @@ from ..scope import scope
 from ..types import Extent
 from .initializers import initializer
 
-__all__ = ["Call", "Layer", "Weight", "call_of", "name_layers", "note_call", "path_of"]
+__all__ = [
+    "Call",
+    "Layer",
+    "Weight",
+    "call_of",
+    "count",
+    "name_layers",
+    "no_penalty",
+    "note_call",
+    "path_of",
+]
 
 
 @dataclass(frozen=True)
@@ -140,6 +152,8 @@ class Layer:
         regularizer: Penalty | None = None,
         trainable: bool = True,
     ) -> None:
+        if regularizer is not None and not callable(regularizer):
+            raise no_penalty("regularizer", regularizer)
         self.name = name
         self.weight_decay = weight_decay
         self.regularizer = regularizer
@@ -191,7 +205,7 @@ class Layer:
         Variable
         """
         for extent in shape:
-            if not isinstance(extent, int):
+            if not isinstance(extent, (int, np.integer)):
                 raise ShapeError(
                     message(
                         f"layer '{path_of(self.name or '')}': weight '{name}' has the symbolic "
@@ -201,9 +215,8 @@ class Layer:
                     )
                 )
         label = f"{'/'.join(_path.get())}/{name}"
-        made = variable(
-            label, tuple(shape), initializer(init), config.float_dtype if dtype is None else dtype
-        )
+        element = config.float_dtype if dtype is None else dtype
+        made = variable(label, tuple(map(int, shape)), initializer(init), element)
         self._weights[name] = Weight(made, trainable, decays)
         return made
 
@@ -313,6 +326,21 @@ class Layer:
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
         return f"{type(self).__name__}({given})"
+
+
+def no_penalty(argument: str, given: Any) -> ConfigError:
+    """Return the error for what is given in the place of a penalty."""
+    mend = f"mg.regularize.l2({given})" if isinstance(given, float) else "mg.regularize.l2(1e-4)"
+    return ConfigError(
+        message(f"{argument}={given!r}", need="a penalty of mg.regularize", mend=mend)
+    )
+
+
+def count(given: Any, argument: str) -> int:
+    """Return an argument that counts something, a Python int or one of NumPy's, as an int."""
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
+        raise ConfigError(message(f"{argument}={given!r}", need="an int of at least 1"))
+    return int(given)
 
 
 def features(x: Node, axis: int = -1) -> Extent:

@@ -31,7 +31,7 @@ from ..ops.pieces import split
 from ..scanning import scan
 from .activations import activation as function_of
 from .initializers import initializer
-from .layer import Layer, features, float_node
+from .layer import Layer, count, features, float_node
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -154,8 +154,7 @@ class _Recurrent(Layer):
     ) -> None:
         super().__init__(**options)
         kind = type(self).__name__
-        if not isinstance(units, int) or isinstance(units, bool) or units < 1:
-            raise ConfigError(message(f"{kind}: units={units!r}", need="an int of at least 1"))
+        units = count(units, f"{kind}: units")
         for name, rate in (("dropout", dropout), ("recurrent_dropout", recurrent_dropout)):
             if not 0.0 <= rate < 1.0:
                 raise ConfigError(message(f"{kind}: {name}={rate!r}", need="a rate in [0, 1)"))

@@ -299,6 +299,8 @@ def run(
             result = record.function(before, trace, replace(options, record=entry))
             if config.verify and isinstance(result, Graph):
                 _verify(before, result)
+            if isinstance(result, Graph):
+                _keep_lines(before, result, trace)
         except Exception as error:
             raise _wrapped(record.name, done, before, error) from error
         entry.milliseconds = (time.perf_counter() - began) * 1e3
@@ -309,6 +311,28 @@ def run(
         if isinstance(result, Graph):
             report.graph = result
     return result, report
+
+
+def _keep_lines(before: Graph, after: Graph, trace: Trace) -> None:
+    """Give what a pass made the user's lines: of what it replaces, else of who reads it.
+
+    A node notes the line that runs when it is made; within a pass, that is the call which compiles.
+    """
+    if after is before:
+        return
+    known = set(before.nodes)
+    for node in reversed(after.nodes):
+        if node in known or node in trace.sources:
+            continue
+        seen = {node}
+        replaced = trace.made_by.get(node)
+        while replaced and replaced[2] not in known and replaced[2] not in seen:
+            seen.add(replaced[2])
+            replaced = trace.made_by.get(replaced[2])
+        if replaced and replaced[2] in known:
+            node.line = replaced[2].line
+        elif after.users[node]:
+            node.line = after.users[node][0].line
 
 
 def _verify(before: Graph, after: Graph) -> None:

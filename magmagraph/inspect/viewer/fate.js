@@ -18,8 +18,11 @@ function related(model, id, from, to) {
   const inside = model.data.nodes.inside[id];
   const start = inside >= 0 ? inside : id;
   if (to === from) return new Set([id]);
+  // What a kernel of several results computes was replaced by the nodes that choose among them.
+  const starts = inside >= 0 && model.type(start).startsWith("(")
+    ? [start, ...(model.readers(from).get(start) ?? [])] : [start];
   const found = to > from
-    ? forward(model, [start], from, to) : backward(model, [start], from, to);
+    ? forward(model, starts, from, to) : backward(model, starts, from, to);
   if (inside >= 0 && to < from) {
     const same = [...found].filter((other) => model.data.nodes.op[other] === model.data.nodes.op[id]);
     if (same.length) return new Set(same);

@@ -1,21 +1,27 @@
 // What can be laid over the graph in place of the colours of kinds.
 
+/** Write a number in three digits, without an exponent. */
+function digits(value) {
+  const text = value.toPrecision(3);
+  return text.includes("e") ? String(Math.round(value)) : text;
+}
+
 /** Write a number in few characters: 12.3 k. */
 function few(value, unit = "") {
   if (typeof value !== "number") return String(value);
   if (value === 0) return `0${unit ? ` ${unit}` : ""}`;
   const sizes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
   const [size, prefix] = sizes.find(([s]) => Math.abs(value) >= s) ?? [1, ""];
-  const text = (value / size).toPrecision(3).replace(/\.?0+$/, "");
-  const short = text.includes("e") ? String(Math.round(value / size)) : text;
+  const text = digits(value / size);
+  const short = text.includes(".") ? text.replace(/\.?0+$/, "") : text;
   return prefix || unit ? `${short} ${prefix}${unit}` : short;
 }
 
 /** Write a time given in nanoseconds. */
 function duration(nanoseconds) {
-  if (nanoseconds >= 1e9) return `${(nanoseconds / 1e9).toPrecision(3)} s`;
-  if (nanoseconds >= 1e6) return `${(nanoseconds / 1e6).toPrecision(3)} ms`;
-  if (nanoseconds >= 1e3) return `${(nanoseconds / 1e3).toPrecision(3)} µs`;
+  if (nanoseconds >= 1e9) return `${digits(nanoseconds / 1e9)} s`;
+  if (nanoseconds >= 1e6) return `${digits(nanoseconds / 1e6)} ms`;
+  if (nanoseconds >= 1e3) return `${digits(nanoseconds / 1e3)} µs`;
   return `${Math.round(nanoseconds)} ns`;
 }
 

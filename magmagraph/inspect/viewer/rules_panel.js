@@ -101,10 +101,15 @@ function profileSection(app, profile) {
   const whole = profile.nanoseconds || profile.steps.reduce((a, s) => a + s.nanoseconds, 0);
   const link = (step) => nodeLink(app, app.model.plan.steps[step.step].node, `${step.step} ${step.kernel}`);
   const part = (share) => (typeof share === "number" ? `${Math.round(share * 100)} %` : "");
-  return section(`Time: ${duration(whole)}`, table(
+  const made = section(`Time: ${duration(whole)}`, table(
     ["step", "time", "share", "bandwidth", "FLOP/s"],
     slowest.map((s) => [link(s), duration(s.nanoseconds), part(s.nanoseconds / whole),
       part(s.bandwidth_share), part(s.flops_share)]), [0]));
+  if (slowest.some((s) => s.bandwidth_share > 1)) {
+    made.append(element("p", { class: "muted" },
+      "More than 100 % of the memory's bandwidth: the operands were still in a cache."));
+  }
+  return made;
 }
 
 function checkSection(app, check) {
@@ -124,9 +129,9 @@ function ablateSection(ablate) {
   const base = ablate.rows[0];
   const times = (value, whole) => (whole ? `${(value / whole).toFixed(2)}×` : "");
   return section("Without each pass", table(
-    ["without", "time", "", "memory", "", "steps"],
+    ["without", "time", "", "memory", "", "steps", "the pass"],
     ablate.rows.map((row, i) => (row.error
-      ? [row.name, row.error, "", "", "", ""]
+      ? [row.name, row.error, "", "", "", "", ""]
       : [i ? row.name : "nothing", duration(row.nanoseconds), times(row.nanoseconds, base.nanoseconds),
-        few(row.bytes, "B"), times(row.bytes, base.bytes), String(row.steps)])), [0]));
+        few(row.bytes, "B"), times(row.bytes, base.bytes), String(row.steps), row.verdict])), [0, 6]));
 }

@@ -1,0 +1,255 @@
+"""What users of networks get wrong: refused before anything is trained, with the mend."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph import nn
+
+X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(12, 4)
+Y = np.arange(12) % 3
+
+
+def small(units: int = 3, loss: object = "cross_entropy", **options: object) -> mg.NeuralNetwork:
+    return mg.NeuralNetwork([nn.Input((4,)), nn.Dense(units)], loss=loss, **options)
+
+
+def values(net: mg.Model) -> list[bytes]:
+    return [held.value.tobytes() for held in net.trainable]
+
+
+@pytest.mark.parametrize(
+    ("labels", "net", "parts"),
+    [
+        (Y.astype(float), small, ("float64", "integers of shape (batch,)", "astype('int32')")),
+        (Y[:, None], small, ("(12, 1)", "labels[..., 0]")),
+        (np.array(["a", "b", "c"])[Y], small, ("<U1", "np.unique(labels, return_inverse=True)")),
+        (np.eye(4)[Y], small, ("(12, 4)", "a last layer of 4 units")),
+        (Y, lambda: small(3, "mse"), ("(12,)", "a last layer of 1 unit", "cross_entropy")),
+        (Y, lambda: small(1, "binary_cross_entropy"), ("row 2 is 2", "0 or 1")),
+        (Y % 2 * 2 - 1, lambda: small(1, "binary_cross_entropy"), ("row 0 is -1", "labels == 1")),
+    ],
+)
+def test_labels_of_another_kind_are_refused_with_their_mend(labels, net, parts):
+    made = net()
+    before = values(made)
+    for action in (made.fit, made.evaluate):
+        with pytest.raises(mg.DataError) as raised:
+            action(X, labels)
+        assert all(part in str(raised.value) for part in parts), raised.value
+    assert values(made) == before
+
+
+def test_images_with_channels_last_are_to_be_transposed():
+    # A reshape would fit, too, and mix colors and places.
+    net = mg.NeuralNetwork([nn.Input((3, 4, 5)), nn.Flatten(), nn.Dense(2)], loss="mse")
+    given = np.arange(120, dtype=np.float32).reshape(2, 4, 5, 3)
+    with pytest.raises(mg.DataError, match=r"np\.moveaxis\(x, -1, 1\)"):
+        net.predict(given)
+    assert net.predict(np.moveaxis(given, -1, 1)).shape == (2, 2)
+    with pytest.raises(mg.DataError, match=r"np\.transpose"):
+        net.predict(np.zeros((2, 5, 4, 3)))
+
+
+def test_batches_that_come_only_once_are_refused():
+    net = small()
+    before = values(net)
+    seen: list[int] = []
+
+    def made():
+        for start in (0, 6):
+            seen.append(start)
+            yield X[start : start + 6], Y[start : start + 6]
+
+    with pytest.raises(mg.DataError, match="gives its batches only once"):
+        net.fit(made(), epochs=2)
+    assert seen == [] and values(net) == before
+    assert len(net.fit(list(made()), epochs=2)["loss"]) == 2
+
+
+def test_settings_are_refused_with_their_mend(tmp_path):
+    net = small()
+    before = values(net)
+    stopping = mg.callbacks.EarlyStopping("loss")
+    cases = [
+        (mg.ConfigError, "batch_size=0", lambda: net.predict(X, batch_size=0)),
+        (mg.ConfigError, "batch_size=-1", lambda: net.evaluate(X, Y, batch_size=-1)),
+        (mg.ConfigError, "batch_size='a'", lambda: net.summary(batch_size="a")),
+        (mg.ConfigError, "validation_split='0.2'", lambda: net.fit(X, Y, validation_split="0.2")),
+        (mg.ConfigError, r"callbacks=\[callback\]", lambda: net.fit(X, Y, callbacks=stopping)),
+        (mg.DataError, "validation_data is ndarray", lambda: net.fit(X, Y, validation_data=X)),
+        (TypeError, "no argument 'epoch'\n  mend: epochs=", lambda: net.fit(X, Y, epoch=2)),
+        (TypeError, "no argument 'outputs'", lambda: net.fit(X, Y, outputs=2)),
+        (mg.ConfigError, r"metrics=\['accuracy'\]", lambda: small(metrics="accuracy")),
+        (mg.ConfigError, "mend: Adam()", lambda: small(optimizer=mg.optimizer.Adam)),
+        (mg.ConfigError, "seed=None", lambda: small(seed=None)),
+        (mg.ConfigError, "precision='fp16'", lambda: small(precision="fp16").predict(X)),
+        (mg.ConfigError, "TopK: k=0", lambda: small(metrics=["top_0"])),
+        (mg.ConfigError, "Embedding: rows=0", lambda: nn.Embedding(0, 4)),
+        (mg.ConfigError, "there is no folder", lambda: net.save(tmp_path / "none" / "a")),
+        (mg.ConfigError, "is a folder", lambda: net.save(tmp_path)),
+        (
+            mg.ConfigError,
+            "CSVLog: .* is no folder",
+            lambda: net.fit(X, Y, callbacks=[mg.callbacks.CSVLog(tmp_path / "none" / "a.csv")]),
+        ),
+        (
+            mg.ConfigError,
+            r"gives shape \(batch, 3\)",
+            lambda: small(metrics=[lambda outputs, labels: outputs]).fit(X, Y),
+        ),
+    ]
+    for kind, text, action in cases:
+        with pytest.raises(kind, match=text):
+            action()
+    assert values(net) == before and list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_no_epoch_reports_is_refused_before_the_first():
+    net = small()
+    before = values(net)
+    for callback, text in (
+        (mg.callbacks.EarlyStopping(), "mend: validation_data="),
+        (mg.callbacks.ReduceOnPlateau("los"), "needed: one of loss, accuracy, seconds"),
+    ):
+        with pytest.raises(mg.ConfigError, match=text):
+            net.fit(X, Y, callbacks=[callback])
+    assert values(net) == before
+
+    class Own(mg.callbacks.Callback):
+        def epoch_end(self, training):
+            training.record["val_own"] = 1.0
+
+    stopping = mg.callbacks.EarlyStopping("val_own")
+    assert len(net.fit(X, Y, epochs=5, callbacks=[Own(), stopping])["loss"]) == 2
+
+
+def test_counts_of_numpy_are_counts():
+    net = mg.NeuralNetwork(
+        [nn.Input((1, 4, 4)), nn.Conv2D(np.int64(2), np.int32(3)), nn.Flatten(),
+         nn.Dense(Y.max() + 1)],
+        loss="cross_entropy", seed=np.int64(3),
+    )  # fmt: skip
+    history = net.fit(np.zeros((12, 1, 4, 4)), Y, epochs=np.int64(2), batch_size=np.int64(4))
+    assert len(history["loss"]) == 2
+    for wrong in (True, 2.0, 0, "3", None):
+        with pytest.raises(mg.ConfigError, match="Dense: units="):
+            nn.Dense(wrong)
+
+
+def test_another_loss_is_another_function():
+    net = small(metrics=[])
+    shares = np.eye(3)[Y]
+    entropy = net.evaluate(X, shares)["loss"]
+    net.loss = "mse"
+    found = net.evaluate(X, shares)["loss"]
+    np.testing.assert_allclose(found, np.mean((net.predict(X) - shares) ** 2), rtol=1e-5)
+    assert found != entropy
+
+
+def test_a_callback_that_is_used_again_begins_anew():
+    stopping = mg.callbacks.EarlyStopping("loss", patience=100)
+    first = small(optimizer=mg.optimizer.SGD(0.5))
+    first.fit(X, Y, epochs=20, callbacks=[stopping])
+    second = small(optimizer=mg.optimizer.SGD(1e-3), seed=5)
+    second.fit(X, Y, epochs=2, callbacks=[stopping])
+    assert stopping.best_epoch == 2
+    assert values(second) != values(first)
+
+
+class Rising(mg.metrics.Metric):
+    """A number that is higher in every epoch."""
+
+    name = "rising"
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def batch(self, outputs: mg.Node, labels: mg.Node, probabilities: bool) -> mg.Node:
+        return mg.constant(0.0)
+
+    def result(self, total: np.ndarray, rows: int) -> float:
+        self.told += 1
+        return float(self.told)
+
+
+@pytest.mark.parametrize(("mode", "rate"), [(None, 0.5), ("max", 0.5), ("min", 0.5e-3)])
+def test_a_plateau_is_where_what_is_better_higher_does_not_rise(mode, rate):
+    net = small(metrics=[Rising()], optimizer=mg.optimizer.SGD(0.5))
+    watcher = mg.callbacks.ReduceOnPlateau("rising", patience=0, mode=mode)
+    net.fit(X, Y, epochs=4, callbacks=[watcher])
+    np.testing.assert_allclose(net.optimizer.learning_rate.value, rate, rtol=1e-5)
+
+
+def test_the_history_of_a_run_that_is_cut_stays():
+    class Cut(mg.callbacks.Callback):
+        def epoch_end(self, training):
+            if training.epoch == 2:
+                raise KeyboardInterrupt
+
+    net = small()
+    with pytest.raises(KeyboardInterrupt):
+        net.fit(X, Y, epochs=5, callbacks=[Cut()])
+    assert len(net.history["loss"]) == 2
+    with pytest.raises(KeyError, match="'val_loss' was not reported; what was: loss, accuracy"):
+        net.history["val_loss"]
+
+
+def test_files_of_another_kind_say_what_takes_them(tmp_path):
+    net = small()
+    net.fit(X, Y, callbacks=[mg.callbacks.Checkpoint(tmp_path / "run")])
+    with pytest.raises(mg.DataError, match="resume=path"):
+        mg.NeuralNetwork.load(tmp_path / "run")
+    net.save(tmp_path / "net")
+    with pytest.raises(mg.DataError, match="load_weights"):
+        net.fit(X, Y, resume=tmp_path / "net")
+
+
+def test_values_in_the_place_of_functions_shapes_and_initializers():
+    x = mg.var("x", shape=(3,))
+    with pytest.raises(mg.GraphError, match=r"_function is .*\n.*\n.*mg\.where"):
+        mg.cond(True, x * 2, x - 1)
+    with pytest.raises(mg.ConfigError, match=r"mg\.init\.ones"):
+        mg.Tensor((2, 3), init="ones")
+    with pytest.raises(mg.ShapeError, match=r"init=values"):
+        mg.Tensor([[1, 2], [3, 4]])
+
+
+def test_numbers_that_the_network_cannot_hold_are_told_as_they_were_given():
+    net = small()
+    before = values(net)
+    given = X.astype(np.float64)
+    given[3, 2] = 1e300
+    with pytest.raises(mg.DataError, match=r"row 3 holds 1e\+300, place \(2,\)\n.*float32"):
+        net.fit(given, Y)
+    with pytest.raises(mg.DataError, match="need.*real numbers\n.*float32"):
+        net.fit(X.astype(object), Y)
+    assert values(net) == before
+
+
+def test_penalties_and_inputs_of_another_kind_are_refused_where_they_are_given():
+    with pytest.raises(mg.ConfigError, match=r"mg\.regularize\.l2\(0\.1\)"):
+        small(regularize=0.1)
+    with pytest.raises(mg.ConfigError, match="regularizer='l2'"):
+        nn.Dense(3, regularizer="l2")
+    x = mg.var("x", shape=("batch", 4))
+    with pytest.raises(mg.GraphError, match=r"the layer Input\(.*\n.*\n  mend: Input\(.*\)\(\)"):
+        mg.Model(nn.Input((4,)), nn.Dense(3)(x))
+    with pytest.raises(mg.GraphError, match=r"mend: layer\(x\)"):
+        mg.Model(x, nn.Dense(3))
+
+
+def test_layers_are_frozen_and_freed_between_runs():
+    layer = nn.Dense(4, trainable=False)
+    net = mg.NeuralNetwork([nn.Input((4,)), layer, nn.Dense(3)], loss="cross_entropy")
+    held = [layer.variables[0].value]
+    for trainable in (False, True, False):
+        layer.trainable = trainable
+        net.fit(X, Y)
+        held.append(layer.variables[0].value)
+    moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(held)]
+    assert moved == [False, True, False]

@@ -25,29 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from browser import chromium
 from common import write
 from networks import training_step
-from pictured import attention_block, large_graph
+from pictured import attention_block, large_graph, resnet50_step
 
 import magmagraph as mg
 
 LOADS = 10
 
 
-def resnet50() -> Any:
-    net = mg.NeuralNetwork(mg.nn.prebuilt.resnet50(10, (3, 32, 32)))
-    images = mg.var("images", shape=("batch", 3, 32, 32))
-    labels = mg.var("labels", shape=("batch",), dtype="int32")
-    value = images
-    for layer in net.members[1:]:
-        value = layer(value, training=True)
-    loss = mg.cross_entropy(value, labels)
-    optimizer = mg.optimizer.SGD(0.1, momentum=0.9)
-    return optimizer.step(loss, net.trainable, inputs=[images, labels], outputs=loss)
-
-
 PAGES: dict[str, Callable[[], Any]] = {
     "seed step": lambda: training_step(2)[0],
     "attention block": attention_block,
-    "ResNet-50 step": resnet50,
+    "ResNet-50 step": resnet50_step,
     "5,000 nodes": lambda: large_graph(4400),
     "50,000 nodes": lambda: large_graph(44_000),
 }

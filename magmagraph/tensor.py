@@ -92,12 +92,12 @@ class Tensor:
             )
         extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         if not all(isinstance(extent, (int, np.integer)) and extent >= 0 for extent in extents):
-            values = any(isinstance(extent, (list, tuple, np.ndarray)) for extent in extents)
+            nested = any(isinstance(extent, (list, tuple, np.ndarray)) for extent in extents)
             raise ShapeError(
                 message(
                     f"a tensor of shape {shape!r}",
                     need="ints of at least 0",
-                    mend="mg.Tensor(np.shape(values), init=values)" if values else None,
+                    mend="mg.Tensor(np.shape(values), init=values)" if nested else None,
                 )
             )
         values = _values(tuple(map(int, extents)), init, dtype)

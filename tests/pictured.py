@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 
 import magmagraph as mg
+from magmagraph.errors import FallbackWarning
 from magmagraph.graph import freeze
 
 
@@ -94,6 +97,28 @@ def residual_step(blocks: int = 2) -> Any:
 
 
 @functools.cache
+def resnet50_step() -> Any:
+    """Return the training step of ResNet-50, planned, without kernels of its own.
+
+    Its images are 32x32: the graph has as many nodes as that of larger ones.
+    """
+    net = mg.NeuralNetwork(mg.nn.prebuilt.resnet50(10, (3, 32, 32)))
+    images = mg.var("images", shape=("batch", 3, 32, 32))
+    labels = mg.var("labels", shape=("batch",), dtype="int32")
+    value = images
+    for layer in net.members[1:]:
+        value = layer(value, training=True)
+    optimizer = mg.optimizer.SGD(0.1, momentum=0.9)
+    loss = mg.cross_entropy(value, labels)
+    step = optimizer.step(loss, net.trainable, inputs=[images, labels], outputs=loss)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setattr(mg.config, "compiler", "off")
+        patch.setattr(mg.config, "tuning", False)
+        warnings.simplefilter("ignore", FallbackWarning)
+        step.compile()
+    return step
+
+
 def large_graph(count: int) -> Any:
     """Return a graph of about so many nodes: a wide net of reads near and far."""
     rng = np.random.default_rng(count)

@@ -65,6 +65,24 @@ def test_each_image_is_mirrored_or_not(images, axis, number):
     assert np.array_equal(mg.data.random_flip(x, axis, training=False).eval(), images)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_channels_may_stand_behind_the_batch(images, training):
+    # The same key cuts and mirrors both at the same places.
+    key = mg.random.key(7)
+
+    def changed(x, layout):
+        cut = mg.data.random_crop(
+            x, (4, 5), padding=1, key=key, training=training, layout=layout
+        )
+        flipped = mg.data.random_flip(cut, key=key, training=training, layout=layout)
+        return mg.data.random_flip(flipped, "vertical", rate=1.0, training=training, layout=layout)
+
+    last = changed(mg.constant(images), "NHWC").eval()
+    first = changed(mg.constant(np.moveaxis(images, -1, 1)), "NCHW").eval()
+    assert last.shape == (40, 4, 5, 2)
+    assert np.array_equal(np.moveaxis(last, -1, 1), first)
+
+
 def test_gradients_reach_the_pixels_that_are_seen(images):
     x = mg.var("x", init=images[:3])
     made = mg.data.random_flip(mg.data.random_crop(x, 3))
@@ -96,6 +114,10 @@ def test_normalize(rng):
          "random_flip: axis='sideways'"),
         (lambda: mg.data.random_flip(np.zeros((2, 3, 3, 1)), rate=2.0), DataError,
          "random_flip: axis='horizontal', rate=2.0"),
+        (lambda: mg.data.random_crop(np.zeros((3, 2, 3)), 2, layout="NCHW"), mg.ShapeError,
+         "random_crop: float64[3, 2, 3]"),
+        (lambda: mg.data.random_flip(np.zeros((2, 3, 3, 1)), layout="nchw"), DataError,
+         "random_flip: layout='nchw'"),
         (lambda: mg.data.normalize(np.zeros(2), 0.0, [1.0, 0.0]), DataError, "normalize: std="),
     ],
 )

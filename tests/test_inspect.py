@@ -143,6 +143,8 @@ def test_show_saves_by_suffix(tmp_path: Path) -> None:
     )
     with pytest.raises(GraphError, match="^graph: there are no files without a suffix"):
         shown.save(tmp_path / "graph")
+    with pytest.raises(FileNotFoundError, match=r"cannot be written: there is no folder"):
+        shown.save(tmp_path / "none" / "graph.svg")
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 

@@ -86,6 +86,8 @@ def test_settings_are_refused_with_their_mend(tmp_path):
         (TypeError, "no argument 'outputs'", lambda: net.fit(X, Y, outputs=2)),
         (mg.ConfigError, r"metrics=\['accuracy'\]", lambda: small(metrics="accuracy")),
         (mg.ConfigError, "mend: Adam()", lambda: small(optimizer=mg.optimizer.Adam)),
+        (mg.ConfigError, "rate is -1\n.*\n  mend: minimize -loss", lambda: mg.optimizer.SGD(-1)),
+        (mg.ConfigError, "rate is nan\n", lambda: mg.optimizer.Adam(float("nan"))),
         (mg.ConfigError, "seed=None", lambda: small(seed=None)),
         (mg.ConfigError, "precision='fp16'", lambda: small(precision="fp16").predict(X)),
         (mg.ConfigError, "TopK: k=0", lambda: small(metrics=["top_0"])),
@@ -253,3 +255,30 @@ def test_layers_are_frozen_and_freed_between_runs():
         held.append(layer.variables[0].value)
     moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(held)]
     assert moved == [False, True, False]
+
+
+def test_options_of_functions_reach_the_step():
+    net = small()
+    assert len(net.fit(X, Y, skip=("fuse",), deterministic=True)["loss"]) == 1
+    with pytest.raises(mg.PassError, match="skip names 'fuze'"):
+        net.fit(X, Y, skip=("fuze",))
+    with pytest.raises(mg.ConfigError, match="of an iterable of batches"):
+        net.fit(mg.batches(X, Y), validation_split=0.5)
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
+    # Rates that are functions are in no architecture, which then does not tell them apart.
+    path = tmp_path / "run"
+    keeping = [mg.callbacks.Checkpoint(path)]
+    small(optimizer=mg.optimizer.Adam(lambda step: 0.01)).fit(X, Y, callbacks=keeping)
+    net = small(optimizer=mg.optimizer.SGD(lambda step: 0.1, momentum=0.9))
+    before = values(net)
+    with pytest.raises(mg.DataError, match="other optimizer\n  needed: optimizer as there: Adam"):
+        net.fit(X, Y, epochs=2, callbacks=keeping, resume=path)
+    assert values(net) == before
+
+
+def test_a_network_is_a_list_of_layers():
+    for given in (nn.Dense(3), None, 3):
+        with pytest.raises(mg.ConfigError, match="a list of layers"):
+            mg.NeuralNetwork(given)

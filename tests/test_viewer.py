@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from browser import chromium
-from pictured import attention_block, large_graph, residual_step, seed_feeds, seed_step
+from pictured import (
+    attention_block,
+    large_graph,
+    residual_step,
+    resnet50_step,
+    seed_feeds,
+    seed_step,
+)
 
 import magmagraph as mg
 from magmagraph.inspect.evidence import evidence
@@ -40,6 +47,7 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "seed": mg.show(step, evidence=measured).html(),
         "attention": mg.show(attention_block()).html(),
         "residual": mg.show(residual_step()).html(),
+        "resnet": mg.show(resnet50_step()).html(),
         "large": mg.show(large_graph(4400)).html(),
     }
 
@@ -154,7 +162,7 @@ def test_the_data_has_the_keys_that_are_documented(html: dict[str, str]) -> None
     assert (data["schema"], data["version"]) == ("magmagraph.viewer", 1)
 
 
-@pytest.mark.parametrize("name", ["seed", "attention", "residual", "large"])
+@pytest.mark.parametrize("name", ["seed", "attention", "residual", "resnet", "large"])
 def test_the_numbers_of_the_data_point_at_something(html: dict[str, str], name: str) -> None:
     data = data_of(html[name])
     columns = data["nodes"]
@@ -259,7 +267,7 @@ def test_the_gallery_has_the_numbers_that_were_measured() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["seed", "attention", "residual", "large"])
+@pytest.mark.parametrize("name", ["seed", "attention", "residual", "resnet", "large"])
 def test_a_page_loads_and_is_drawn(opened: Any, name: str, scheme: str) -> None:
     viewer = opened(name, scheme=scheme)
     assert viewer.run("return app.view.shown") > 0

@@ -39,13 +39,14 @@ def random_crop(
     padding: int = 0,
     key: Key | None = None,
     training: bool = True,
+    layout: str = "NHWC",
 ) -> Node:
     """Cut a window out of each image, each at a place of its own.
 
     Parameters
     ----------
     images : Node or array, shape (batch, rows, columns, channels)
-        Any dtype.
+        Any dtype; (batch, channels, rows, columns) with ``layout="NCHW"``.
     size : int or (int, int)
         Rows and columns of the window.
     padding : int
@@ -54,17 +55,22 @@ def random_crop(
         As for `mg.random.uniform`.
     training : bool
         False cuts the middle out, without padding.
+    layout : {"NHWC", "NCHW"}
+        Where the channels stand: last, or behind the batch as `mg.nn.Conv2D` takes them unless
+        said.
 
     Returns
     -------
     Node, shape (batch, size[0], size[1], channels)
-        Gradients flow to the images.
+        In the layout of the images. Gradients flow to the images.
 
     Raises
     ------
     ShapeError
         If the images have not four axes, or rows and columns that are numbers; or the window is
         larger than the padded image.
+    DataError
+        If the size, the padding or the layout is none.
 
     Examples
     --------
@@ -73,14 +79,14 @@ def random_crop(
     >>> mg.data.random_crop(x, 32, padding=4).shape
     (batch, 32, 32, 3)
     """
-    x = _images("random_crop", images)
+    x, axes = _images("random_crop", images, layout)
     window = (size, size) if isinstance(size, (int, np.integer)) else tuple(size)
     if len(window) != 2 or padding < 0:
         raise DataError(
             message(f"random_crop: size={size!r}, padding={padding!r}",
                     need="rows and columns, and a padding that is not negative")
         )
-    extents = [x.shape[axis] for axis in (1, 2)]
+    extents = [x.shape[axis] for axis in axes]
     if not all(isinstance(extent, int) for extent in extents):
         raise ShapeError(
             message(f"random_crop: {describe(x)}", need="rows and columns that are numbers")
@@ -100,10 +106,13 @@ def random_crop(
         rooms.append(room)
     if not training:
         top, left = rooms[0] // 2, rooms[1] // 2
-        return x[:, top : top + window[0], left : left + window[1]]
+        places = [slice(None)] * 4
+        places[axes[0]] = slice(top, top + int(window[0]))
+        places[axes[1]] = slice(left, left + int(window[1]))
+        return x[tuple(places)]
     if grown:
-        x = pad(x, ((0, 0), (grown, grown), (grown, grown), (0, 0)))
-    for axis, room, wanted, own in zip((1, 2), rooms, window, keys_for(key, 2), strict=True):
+        x = pad(x, tuple((grown, grown) if axis in axes else (0, 0) for axis in range(4)))
+    for axis, room, wanted, own in zip(axes, rooms, window, keys_for(key, 2), strict=True):
         if room:
             starts = randint((x.shape[0],), 0, room + 1, key=own)
             x = _windows(x, axis, starts, int(wanted))
@@ -130,13 +139,14 @@ def random_flip(
     rate: float = 0.5,
     key: Key | None = None,
     training: bool = True,
+    layout: str = "NHWC",
 ) -> Node:
     """Mirror images at random, each or not.
 
     Parameters
     ----------
     images : Node or array, shape (batch, rows, columns, channels)
-        Any dtype.
+        Any dtype; (batch, channels, rows, columns) with ``layout="NCHW"``.
     axis : {"horizontal", "vertical"}
         Left for right, or top for bottom.
     rate : float
@@ -145,6 +155,8 @@ def random_flip(
         As for `mg.random.uniform`.
     training : bool
         False leaves the images as they are.
+    layout : {"NHWC", "NCHW"}
+        As of `random_crop`.
 
     Returns
     -------
@@ -163,7 +175,7 @@ def random_flip(
     >>> mg.data.random_flip(x).shape
     (batch, 32, 32, 3)
     """
-    x = _images("random_flip", images)
+    x, axes = _images("random_flip", images, layout)
     if axis not in ("horizontal", "vertical") or not 0.0 <= rate <= 1.0:
         raise DataError(
             message(f"random_flip: axis={axis!r}, rate={rate!r}",
@@ -172,7 +184,7 @@ def random_flip(
     if not training:
         return x
     chosen = bernoulli((x.shape[0], 1, 1, 1), rate, key=key)
-    mirrored = flip(x, 2 if axis == "horizontal" else 1)
+    mirrored = flip(x, axes[1] if axis == "horizontal" else axes[0])
     return where(cast(chosen, np.bool_), mirrored, x)
 
 
@@ -219,14 +231,19 @@ def normalize(x: Any, mean: Any, std: Any) -> Node:
     return divide(subtract(node, shift), scale)
 
 
-def _images(who: str, images: Any) -> Node:
-    node = as_node(images)
+def _images(who: str, images: Any, layout: str) -> tuple[Node, tuple[int, int]]:
+    """Return images as a node, and the axes of their rows and columns."""
+    if layout not in ("NHWC", "NCHW"):
+        raise DataError(message(f"{who}: layout={layout!r}", need="'NHWC' or 'NCHW'"))
+    node, last = as_node(images), layout == "NHWC"
     if node.ndim != 4:
+        order = "rows, columns, channels" if last else "channels, rows, columns"
+        sizes = "32, 32, 3" if last else "3, 32, 32"
         raise ShapeError(
             message(
                 f"{who}: {describe(node)}",
-                need="four axes: (batch, rows, columns, channels)",
-                mend="mg.reshape(x, (-1, 32, 32, 3))",
+                need=f"four axes: (batch, {order})",
+                mend=f"mg.reshape(x, (-1, {sizes}))",
             )
         )
-    return node
+    return node, (1, 2) if last else (2, 3)

@@ -335,7 +335,8 @@ class Model(Saving):
         ----------
         x : array, or list of arrays
             Examples, ``(rows, ...)``, for each input; ints become floats. Or an iterable of
-            batches ``(x, y)`` to go through once an epoch (`mg.batches`).
+            batches ``(x, y)`` to go through once an epoch (`mg.batches`; no generator, which
+            ends with its first epoch).
         y : array
             Labels: numbers of classes, or values.
         batch_size : int or callable
@@ -370,8 +371,10 @@ class Model(Saving):
             If the data do not fit the model or each other, hold NaN, or name a class that there
             is not, or the file to resume from belongs to another model or other data; before
             anything is changed.
+        ConfigError
+            If a setting is none, or a callback watches a number that is not reported.
         DivergedError
-            If the loss turns NaN or infinite.
+            If the loss turns NaN or infinite; the weights are those behind the step then.
 
         Examples
         --------

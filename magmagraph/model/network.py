@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,14 @@ class NeuralNetwork(Model):
     """
 
     def __init__(self, layers: Sequence[Layer], **options: Any) -> None:
+        if isinstance(layers, Layer) or not isinstance(layers, Iterable):
+            raise ConfigError(
+                message(
+                    f"a network is given {type(layers).__name__}",
+                    need="a list of layers of mg.nn",
+                    mend="[mg.nn.Input(shape), mg.nn.Dense(10)], say",
+                )
+            )
         self.members = list(layers)
         for member in self.members:
             if not isinstance(member, Layer):

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..data import batches
 from ..errors import ConfigError, DataError, DivergedError, message
-from ..function import function
+from ..function import Function
 from ..ops.leaf import Variable
 from . import files
 from .callbacks import Callback, Checkpoint, as_callback
@@ -35,7 +35,8 @@ _TAKEN = ("inputs", "outputs", "updates", "name")
 
 def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
     """Refuse arguments that neither `Model.fit`, the method, nor `mg.function` takes."""
-    known = [name for name in inspect.signature(function).parameters if name not in _TAKEN]
+    compiled = inspect.signature(Function).parameters
+    known = [name for name in compiled if name not in _TAKEN]
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(
@@ -153,7 +154,15 @@ class Training:
                     )
                 )
             self.validation = (xs, wanted)
-        elif split and self._source is None:
+        elif split and self._source is not None:
+            raise ConfigError(
+                message(
+                    f"validation_split={split} of an iterable of batches",
+                    need="arrays, of whose rows some are kept aside",
+                    mend="validation_data=(x, y)",
+                )
+            )
+        elif split:
             kept = len(self.y) - math.floor(len(self.y) * split)
             if not 0 < kept < len(self.y):
                 raise DataError(message(f"validation_split={split} of {len(self.y)} examples"))
@@ -338,6 +347,7 @@ class Training:
         about = {
             "kind": "checkpoint",
             "architecture": self._architecture(),
+            "optimizer": type(self.model.optimizer).__name__,
             "data": self._about_data(),
             "epoch": self.epoch,
             "step": self.step,
@@ -373,12 +383,15 @@ class Training:
         source = f"{str(path)!r}"
         wanted = {
             "architecture": self._architecture(),
+            # By its class, too: one with a rate of the user's is in no architecture.
+            "optimizer": type(self.model.optimizer).__name__,
             "data": self._about_data(),
             "shuffle": self.shuffle,
             "callbacks": [type(c).__name__ for c in self.callbacks if c.resumes],
         }
         found = {
             **{key: about[key] for key in ("architecture", "data", "shuffle")},
+            "optimizer": about.get("optimizer", wanted["optimizer"]),
             "callbacks": [c["kind"] for c in about["callbacks"] if c["resumes"]],
         }
         for key, value in wanted.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,14 @@ class Rate:
                 message(
                     f"the learning rate is a {type(given).__name__}",
                     need="a number, a schedule, a function of the step, or a scalar node",
+                )
+            )
+        elif not callable(given) and not 0 <= given < math.inf:
+            raise ConfigError(
+                message(
+                    f"the learning rate is {given}",
+                    need="a finite number of at least 0",
+                    mend="minimize -loss, to climb" if given < 0 else None,
                 )
             )
 

@@ -23,7 +23,7 @@ print(digits)
 x, y = digits.x_train[: arguments.rows], digits.y_train[: arguments.rows]
 
 table = []
-print("hidden layers  parameters  test accuracy  seconds  seconds/epoch")
+print("hidden layers  parameters  test accuracy  seconds  fastest epoch")
 for count in arguments.layers:
     layers = [mg.nn.Input((x.shape[1],))]
     for _ in range(count):
@@ -36,22 +36,26 @@ for count in arguments.layers:
     )
     history = net.fit(x, y, batch_size=100, epochs=arguments.epochs)
     accuracy = net.evaluate(digits.x_test, digits.y_test)["accuracy"]
-    table.append((count, accuracy, history.seconds))
-    each = history.seconds / arguments.epochs
-    numbers = f"{net.parameters:10,}  {accuracy:13.2%}  {history.seconds:7.1f}  {each:13.2f}"
+    fastest = min(history["seconds"])  # what else the machine does slows some epochs
+    table.append((count, accuracy, fastest))
+    numbers = f"{net.parameters:10,}  {accuracy:13.2%}  {history.seconds:7.1f}  {fastest:13.2f}"
     print(f"{count:13}  {numbers}", flush=True)
 
 if arguments.plot:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "layers"  # equal numbers, equal files
     from matplotlib import pyplot
 
     counts, accuracies, seconds = zip(*table, strict=True)
-    figure, left = pyplot.subplots()
+    figure, left = pyplot.subplots(figsize=(6, 3.5))
     left.plot(counts, seconds, "o-", color="tab:blue")
-    left.set(xlabel="hidden layers", ylabel="seconds of training", xticks=counts)
-    left.twinx().plot(counts, accuracies, "s--", color="tab:orange")
-    figure.axes[1].set_ylabel("test accuracy")
-    figure.savefig(arguments.plot, bbox_inches="tight")
+    left.set(xlabel="hidden layers", xticks=counts, ylim=(0, None))
+    left.set_ylabel("seconds of the fastest epoch", color="tab:blue")
+    right = left.twinx()
+    right.plot(counts, [100 * share for share in accuracies], "s--", color="tab:orange")
+    right.set_ylabel("test accuracy, %", color="tab:orange")
+    drawn_as = {"Date": None} if arguments.plot.endswith(".svg") else None
+    figure.savefig(arguments.plot, bbox_inches="tight", metadata=drawn_as)
     print(f"wrote {arguments.plot}")

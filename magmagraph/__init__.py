@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import (
     debug,
+    distributed,
     dtypes,
     fft,
     init,
@@ -54,6 +55,7 @@ from .dims import (
 from .errors import (
     CacheWarning,
     CheckError,
+    CommunicationError,
     CompilerUnavailable,
     ConfigError,
     DataError,
@@ -70,6 +72,7 @@ from .errors import (
     PassError,
     PlanError,
     ShapeError,
+    ShardingError,
     UpdateError,
 )
 from .function import (
@@ -658,7 +661,7 @@ from .vmap import (
 )
 
 if TYPE_CHECKING:
-    from . import callbacks, data, metrics, nn
+    from . import callbacks, data, metrics, nn, tune
     from .archive import load
     from .data import batches
     from .model import Model, NeuralNetwork
@@ -678,6 +681,7 @@ _LATER = {
     "load": "archive",
     "metrics": "metrics",
     "nn": "nn",
+    "tune": "tune",
 }
 
 
@@ -745,6 +749,7 @@ def var(name: Any, *args: Any, **options: Any) -> Node:
 __all__ = [
     "CacheWarning",
     "CheckError",
+    "CommunicationError",
     "CompilerUnavailable",
     "ConfigError",
     "DTypeError",
@@ -771,6 +776,7 @@ __all__ = [
     "PlanError",
     "ScipyObjective",
     "ShapeError",
+    "ShardingError",
     "Tensor",
     "Type",
     "UpdateError",
@@ -906,6 +912,7 @@ __all__ = [
     "diff",
     "digamma",
     "digitize",
+    "distributed",
     "divide",
     "divmod",
     "dot",
@@ -1223,6 +1230,7 @@ __all__ = [
     "triu",
     "triu_indices",
     "trunc",
+    "tune",
     "uint16",
     "uint32",
     "uint64",

@@ -25,6 +25,7 @@ import numpy as np
 __all__ = [
     "CacheWarning",
     "CheckError",
+    "CommunicationError",
     "CompilerUnavailable",
     "ConfigError",
     "DTypeError",
@@ -41,6 +42,7 @@ __all__ = [
     "PassError",
     "PlanError",
     "ShapeError",
+    "ShardingError",
     "UpdateError",
     "message",
 ]
@@ -60,6 +62,10 @@ class MagmagraphError(Exception):
 
 class ShapeError(MagmagraphError, ValueError):
     """Shapes, axes or extents do not fit each other."""
+
+
+class ShardingError(MagmagraphError, ValueError):
+    """A program cannot be spread over ranks as it is written."""
 
 
 class DTypeError(MagmagraphError, TypeError):
@@ -122,6 +128,10 @@ class NonFiniteError(MagmagraphError, ArithmeticError):
 
 class CheckError(MagmagraphError, AssertionError):
     """What `mg.debug.assert_` says of a value does not hold; no variable was changed."""
+
+
+class CommunicationError(MagmagraphError, RuntimeError):
+    """Ranks of a job do not fit each other, or one of them has failed or does not answer."""
 
 
 class LinAlgError(MagmagraphError, np.linalg.LinAlgError):

@@ -21,12 +21,17 @@ from .callbacks import EarlyStopping
 from .errors import ConfigError, message
 from .functional.probabilities import softmax
 from .model import NeuralNetwork
-from .model.data import on_host
+from .model.data import as_array, on_host
 from .ops.convert import as_node
 from .optimizer import Adam, Optimizer
 from .regularize import l2
 
 __all__ = ["MLPClassifier", "MLPRegressor"]
+
+
+def _of_host(given: Any) -> Any:
+    """Return a device's array as the host's, and leave all else to scikit-learn's own checks."""
+    return as_array(given) if hasattr(given, "__cuda_array_interface__") else given
 
 
 class _MLP(BaseEstimator):  # type: ignore[misc]
@@ -104,7 +109,7 @@ class _MLP(BaseEstimator):  # type: ignore[misc]
 
     def _raw(self, x: Any) -> np.ndarray:
         check_is_fitted(self)
-        given = validate_data(self, x, dtype=(np.float64, np.float32), reset=False)
+        given = validate_data(self, _of_host(x), dtype=(np.float64, np.float32), reset=False)
         found: np.ndarray = self.network_.predict((given - self._shift) / self._scale)
         return found
 
@@ -169,7 +174,7 @@ class MLPClassifier(ClassifierMixin, _MLP):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> MLPClassifier:
         """Train on examples ``(rows, features)`` and their labels."""
-        x, labels = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        x, labels = validate_data(self, _of_host(X), _of_host(y), dtype=(np.float64, np.float32))
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -224,7 +229,12 @@ class MLPRegressor(RegressorMixin, _MLP):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> MLPRegressor:
         """Train on examples ``(rows, features)`` and targets ``(rows,)`` or ``(rows, outputs)``."""
         x, targets = validate_data(
-            self, X, y, dtype=(np.float64, np.float32), multi_output=True, y_numeric=True
+            self,
+            _of_host(X),
+            _of_host(y),
+            dtype=(np.float64, np.float32),
+            multi_output=True,
+            y_numeric=True,
         )
         wanted = np.asarray(targets, np.float64)
         self._flat = wanted.ndim == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -15,8 +16,12 @@ import numpy as np
 from . import dims
 from .arguments import check_inputs, check_leaves, check_updates, random_step, resolved_device
 from .collection import collection_paused
+from .communicator import MAKERS, Communicator, current, using
 from .config import config
 from .defaults import default_updates as carried_updates
+from .distributed import THREADS, strategies
+from .distributed.matching import check as check_matching
+from .distributed.matching import is_communal
 from .epochs import repeated, run_batches, stack
 from .errors import ConfigError, DeviceError, MagmagraphError, NonFiniteError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
@@ -63,13 +68,7 @@ class Function:
             )
         if nan not in ("allow", "raise"):
             raise ConfigError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
-        if distribute is not None:
-            raise DeviceError(
-                message(
-                    "distribute= is given, and this version runs in one process only",
-                    mend="distribute=None",
-                )
-            )
+        strategy = strategies.checked(distribute)
         self._inputs = check_inputs(inputs)
         self._structure = Structure(outputs)
         nodes = [as_node(leaf) for leaf in self._structure.leaves]
@@ -95,6 +94,7 @@ class Function:
             "deterministic": deterministic,
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
             "options": dict(options or {}),
+            "distribute": strategy,
         }
         from .passes import pipeline
 
@@ -119,7 +119,26 @@ class Function:
             )
         self._start()
 
+    @property
+    def communicator(self) -> Communicator | None:
+        """The ranks that it runs on together, None where it runs on each for itself.
+
+        They are those that were current when it was made.
+        """
+        return self._communicator
+
+    @contextmanager
+    def _as_rank(self) -> Iterator[None]:
+        """Let what runs inside speak to the ranks that the function was made for."""
+        if self._communicator is None:
+            yield
+        else:
+            with using(self._communicator):
+                yield
+
     def _start(self) -> None:
+        shared = self._settings.get("distribute") is not None or is_communal(self.source_graph)
+        self._communicator: Communicator | None = current() if shared else None
         self._signature = Signature(self._inputs)
         self._wanted = [
             (node.dtype, node.shape) for node in self._inputs
@@ -150,8 +169,15 @@ class Function:
                 begin(self.device)
                 began = time.perf_counter()
                 settings = self._settings
+                world = self._communicator
+                sizes = dict(hints or {})
+                choose: pipeline.Choose = partial(_choose, device=self.device)
+                if world is not None and world.size > 1:
+                    # Plans are equal where nothing that they are made from differs.
+                    sizes = world.from_first(sizes)
+                    choose = partial(_chosen_by_first, world, choose)
                 options = pipeline.Options.make(
-                    hints=dict(hints or {}),
+                    hints=sizes,
                     threads=threads(self.device),
                     nan=settings["nan"],
                     precision=self._lowered(),
@@ -159,7 +185,8 @@ class Function:
                     device=self.device,
                     spread=arena_layout(self.device)[1],
                     compile_budget=settings["compile_budget"],
-                    choose=partial(_choose, device=self.device),
+                    choose=choose,
+                    distribute=self._facts(),
                     **settings["options"],
                 )
                 plan, self._report = pipeline.run(
@@ -169,6 +196,8 @@ class Function:
                     skip=settings["skip"],
                     options=options,
                 )
+                if world is not None:
+                    check_matching(plan, world, self.name)
                 now = time.perf_counter()
                 left = settings["compile_budget"] - (now - began)
                 began = now
@@ -178,6 +207,15 @@ class Function:
                 )
         return self
 
+    def _facts(self) -> Any:
+        """Return what the pass `distribute` is told, once all ranks have rank 0's variables."""
+        strategy = self._settings.get("distribute")
+        if strategy is None:
+            return None
+        facts = strategy.facts()
+        strategies.settle(self.source_graph.variables, facts)
+        return facts
+
     def _lowered(self) -> str:
         """Return the precision that the passes may use: float32 without the pass for others."""
         there = any(record.name == "precision" for record in self.passes)
@@ -185,6 +223,10 @@ class Function:
 
     def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to these feed shapes, from the LRU or made now."""
+        with self._as_rank():
+            return self._bound_for(shapes)
+
+    def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         bound = self._bound.get(shapes)
         if bound is None:
             sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
@@ -323,7 +365,10 @@ class Function:
 
     def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
         try:
-            return bound.run(feeds, out)
+            if self._communicator is None:
+                return bound.run(feeds, out)
+            with using(self._communicator):
+                return bound.run(feeds, out)
         except MagmagraphError as error:
             if error.node is not None:
                 from .inspect.fate import locate
@@ -575,13 +620,15 @@ class Function:
         """
         from .inspect.values import values
 
-        return values(self, [node], *feeds, **named)[0]
+        with self._as_rank():
+            return values(self, [node], *feeds, **named)[0]
 
     def check(self, *feeds: Any, **named: Any) -> Any:
         """Compare every pass and the run with the source graph in float64; commits nothing."""
         from .inspect.check import check
 
-        return check(self, *feeds, **named)
+        with self._as_rank():
+            return check(self, *feeds, **named)
 
     def profile(self, *feeds: Any, **named: Any) -> Any:
         """Return time, bytes and arithmetic of each step under its roofs; commits nothing.
@@ -591,7 +638,8 @@ class Function:
         """
         from .inspect.profile import profile
 
-        return profile(self, *feeds, peaks=self._peaks, **named)
+        with self._as_rank():
+            return profile(self, *feeds, peaks=self._peaks, **named)
 
     def _peaks(self, seen: Mapping[str, float]) -> Any:
         """Return what this function's device does at best, None without tuning; see `peaks`."""
@@ -607,7 +655,8 @@ class Function:
         """Return the time and memory that each optional pass gains; commits nothing."""
         from .inspect.ablate import ablate
 
-        return ablate(self, *feeds, **named)
+        with self._as_rank():
+            return ablate(self, *feeds, **named)
 
     def save(self, path: Any) -> None:
         """Write the function to an archive, which `mg.load` reads."""
@@ -737,6 +786,22 @@ def _function_of(body: Graph) -> Function:
     return Function(leaves, made, device="cpu", default_updates=False)
 
 
+def _world() -> Communicator:
+    """Return the communicator that this process was started with."""
+    from .runtime.comm import world
+
+    return world()
+
+
+def _threads(*given: Any, **options: Any) -> list[Any]:
+    """Run ranks as threads."""
+    from .runtime.comm.threads import run_threads
+
+    return run_threads(*given, **options)
+
+
+MAKERS.append(_world)
+THREADS.append(_threads)
 COMPILE.append(_compile_body)
 FUNCTION_OF.append(_function_of)
 
@@ -776,6 +841,17 @@ def _usable(device: str) -> str:
     from .runtime.execute import usable
 
     return usable(resolved_device(device))
+
+
+def _chosen_by_first(
+    world: Communicator,
+    choose: Any,
+    key: str,
+    candidates: Mapping[str, Graph],
+    hints: Mapping[str, int],
+) -> str:
+    """Return what rank 0 chooses, on every rank."""
+    return str(world.from_first(choose(key, candidates, hints) if world.rank == 0 else None))
 
 
 def _choose(

@@ -264,8 +264,11 @@ class Op:
     onnx
         The ONNX operator of the same operands and meaning, or a rule; see `ops.onnx_rules`. Empty
         where it has no form there.
-    jvp, sharding, capturable
-        Rules for forward mode, sharding, CUDA capture, export.
+    sharding
+        What it makes of operands of which each rank has its own rows: a word or a rule, see
+        `ops.sharding`. Where it is empty, kind and `batching` tell.
+    jvp, capturable
+        Rules for forward mode, CUDA capture.
     doc
         One line for the tables.
     """
@@ -304,7 +307,7 @@ class Op:
     facts: Callable[..., Any] | None = None
     factored: Callable[[Node, Node, Node, bool], Node] | None = None
     batching: str | Callable[[Node, Sequence[Node], Sequence[bool]], Any] = ""
-    sharding: Callable[..., Any] | None = None
+    sharding: str | Callable[[Node, Sequence[int | None]], int | str] = ""
     capturable: bool = True
     onnx: str | Callable[..., Any] = ""
 

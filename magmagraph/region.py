@@ -41,7 +41,7 @@ from .region_reading import Reading
 __all__ = ["Access", "Fold", "Loop", "Output", "Refusal", "Region", "Value", "analyze"]
 
 MAX_NODES = 96
-MAX_OPERANDS = 32
+MAX_OPERANDS = 48
 MAX_ROW_BYTES = 1 << 20
 WIDE_ROW = 2048
 NARROW_ROW = 32

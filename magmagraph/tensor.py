@@ -150,7 +150,7 @@ class Tensor:
             shape = values.state.held.shape
             made._set(storage, shape, _strides(shape), 0, "managed", int(device))
             return made
-        array = _host_values(values)
+        array = host_values(values)
         return cls(array.shape, array, array.dtype, memory, device)
 
     # What it is.
@@ -266,7 +266,7 @@ class Tensor:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write values that broadcast to the part at an index."""
-        given = _host_values(value)
+        given = host_values(value)
         weak = isinstance(value, (int, float, complex))
         if given.dtype != self.dtype and not weak and not can_feed(given, self.dtype):
             raise DTypeError(
@@ -479,7 +479,7 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _host_values(given: Any) -> np.ndarray:
+def host_values(given: Any) -> np.ndarray:
     """Return values of any library as an array of the host."""
     if isinstance(given, Tensor):
         return given.numpy()
@@ -507,7 +507,7 @@ def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:
                 mend=f"mg.init.{init}(...)" if init in initializers.__all__ else None,
             )
         )
-    given = _host_values(init)
+    given = host_values(init)
     if element is None:
         element = canonical(given.dtype) if hasattr(init, "dtype") else constant(init).dtype
     try:

@@ -12,6 +12,7 @@ from magmagraph.errors import DivergedError, MagmagraphError, message
 
 BUILTIN = {
     "ShapeError": ValueError,
+    "ShardingError": ValueError,
     "DTypeError": TypeError,
     "FeedError": ValueError,
     "GradientError": ValueError,
@@ -26,6 +27,7 @@ BUILTIN = {
     "CheckError": AssertionError,
     "DataError": ValueError,
     "ConfigError": ValueError,
+    "CommunicationError": RuntimeError,
     "CompilerUnavailable": RuntimeError,
 }
 

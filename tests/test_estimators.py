@@ -7,6 +7,7 @@ import pytest
 
 sklearn = pytest.importorskip("sklearn")
 
+from on_device import OnDevice  # noqa: E402
 from sklearn.datasets import load_iris, make_regression  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
@@ -45,3 +46,13 @@ def test_equal_seeds_give_equal_estimators():
     given = {**SMALL, "epochs": 3, "dropout": 0.2, "random_state": 7}
     first, second = (MLPClassifier(**given).fit(x, y).predict_proba(x) for _ in range(2))
     assert np.array_equal(first, second)
+
+
+def test_arrays_of_a_device_are_data():
+    x, y = load_iris(return_X_y=True)
+    given = {**SMALL, "epochs": 3, "random_state": 0}
+    held = [OnDevice(array) for array in (x.astype(np.float32), y)]
+    net = MLPClassifier(**given).fit(*held)
+    same = MLPClassifier(**given).fit(x.astype(np.float32), y)
+    assert np.array_equal(net.predict_proba(held[0]), same.predict_proba(x.astype(np.float32)))
+    assert MLPRegressor(**given).fit(*held).predict(held[0]).shape == y.shape

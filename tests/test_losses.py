@@ -247,3 +247,36 @@ def test_a_sequence_without_a_batch(flat: bool) -> None:
     assert loss.shape == (() if flat else (1,))
     expected = independent(np.sin(np.arange(12.0)).reshape(4, 3), np.array([1, 2]), 0)
     assert_close(np.reshape(loss.eval(), ()), expected)
+
+
+# Shapes.
+
+PAIRED = [
+    "mse", "mae", "huber", "smooth_l1", "log_cosh", "poisson_nll", "hinge", "squared_hinge",
+    "binary_cross_entropy", "focal_loss", "kl_divergence", "dice_loss",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_a_column_beside_a_row_is_refused(name: str) -> None:
+    function = getattr(mg, name)
+    for shape in ((4,), ("batch",), ("batch", 7)):
+        row, column = mg.input("row", shape, "float64"), mg.input("column", (*shape, 1), "float64")
+        for given in ((row, column), (column, row)):
+            with pytest.raises(mg.ShapeError, match=rf"{name}: shapes .*\n.*one shape\n.*, 0\]"):
+                function(*given)
+        assert function(column, column).shape == function(row, row).shape == ()
+    # What may well be meant still broadcasts.
+    assert function(np.ones((4, 1)), np.ones((4, 3))).shape == ()
+    assert function(np.ones((1, 1)), np.ones(1)).shape == ()
+
+
+def test_weights_beside_a_column_are_refused() -> None:
+    column = np.ones((4, 1))
+    for function in (mg.mse, mg.binary_cross_entropy):
+        with pytest.raises(mg.ShapeError, match="losses and weights: shapes"):
+            function(column, column, weights=np.ones(4))
+    with pytest.raises(mg.ShapeError, match="gaussian_nll: shapes"):
+        mg.gaussian_nll(column, column, np.ones(4))
+    with pytest.raises(mg.ShapeError, match="margin_ranking_loss: shapes"):
+        mg.margin_ranking_loss(column, column, np.ones(4))

@@ -13,6 +13,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
+from magmagraph.model import files
 from magmagraph.model.architecture import build_optimizer, describe_optimizer
 from magmagraph.model.events import read_scalars
 from magmagraph.model.losses import loss_function
@@ -374,10 +375,64 @@ def test_wrong_settings_are_refused():
     assert loss_function("mse", None) is mg.mse
 
 
-def test_a_loss_that_diverges_is_reported():
-    net = small(loss="mse", optimizer=mg.optimizer.SGD(1e6))
-    with pytest.raises(mg.DivergedError, match="in epoch"):
-        net.fit(X, np.eye(2)[Y], epochs=50)
+@pytest.mark.parametrize("every_step", [False, True])
+def test_a_run_that_diverges_leaves_the_weights_of_the_epoch_before(every_step, tmp_path):
+    class Steep(mg.callbacks.Callback):
+        resumes = False
+
+        def epoch_begin(self, training):
+            if training.epoch == 2:
+                training.model.optimizer.learning_rate.value = 1e15
+
+    path = tmp_path / "run"
+    callbacks = [Steep()]
+    if every_step:
+        callbacks.append(mg.callbacks.Checkpoint(path, every=1, unit="step"))
+    first, whole = (
+        small(loss="mse", optimizer=mg.optimizer.SGD(0.01, momentum=0.9)) for _ in range(2)
+    )
+    with pytest.raises(mg.DivergedError, match="in epoch 2, .* beginning of the epoch"):
+        first.fit(X, np.eye(2)[Y], batch_size=8, epochs=50, callbacks=callbacks)
+    whole.fit(X, np.eye(2)[Y], batch_size=8, epochs=2)
+    assert weights(first) == weights(whole)
+    state = whole.optimizer.state_dict()
+    state.pop("learning_rate")
+    for name, value in state.items():
+        assert np.array_equal(first.optimizer.state_dict()[name], value)
+    assert len(first.history["loss"]) == 2
+    if every_step:
+        tensors, _ = files.read(path, "checkpoint")
+        assert all(np.isfinite(value).all() for value in tensors.values())
+
+
+def test_weights_that_the_last_step_ruins_are_found():
+    net = small(loss=lambda outputs, labels: mg.mean(outputs) * 0.0, metrics=[])
+    before = weights(net)
+
+    class Ruin(mg.optimizer.Optimizer):
+        def update(self, variable, gradient, state):
+            return variable + np.nan
+
+    net.optimizer = Ruin(0.1)
+    with pytest.raises(mg.DivergedError, match="weight 'dense/kernel' holds NaN"):
+        net.fit(X, Y, batch_size=len(X))
+    assert weights(net) == before
+
+
+def test_a_second_run_goes_on_with_new_orders(tmp_path):
+    whole, parts, copied, resumed = (small(optimizer=mg.optimizer.SGD(0.1)) for _ in range(4))
+    whole.fit(X, Y, batch_size=8, epochs=4)
+    for _ in range(2):
+        parts.fit(X, Y, batch_size=8, epochs=2)
+    copied.fit(X, Y, batch_size=8, epochs=2)
+    copied = pickle.loads(pickle.dumps(copied))
+    copied.fit(X, Y, batch_size=8, epochs=2)
+    keeping = [mg.callbacks.Checkpoint(tmp_path / "run")]
+    resumed.fit(X, Y, batch_size=8, epochs=2)
+    resumed.fit(X, Y, batch_size=8, epochs=1, callbacks=keeping)
+    resumed = small(optimizer=mg.optimizer.SGD(0.1))
+    resumed.fit(X, Y, batch_size=8, epochs=2, callbacks=keeping, resume=tmp_path / "run")
+    assert weights(whole) == weights(parts) == weights(copied) == weights(resumed)
 
 
 # Files.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
 import pytest
+from on_device import OnDevice
 
 import magmagraph as mg
 from magmagraph import nn
@@ -282,3 +284,105 @@ def test_a_network_is_a_list_of_layers():
     for given in (nn.Dense(3), None, 3):
         with pytest.raises(mg.ConfigError, match="a list of layers"):
             mg.NeuralNetwork(given)
+
+
+def test_arrays_of_a_device_are_data():
+    x, y = OnDevice(X), OnDevice(Y)
+    ours, theirs = small(), small()
+    ours.fit(x, y, epochs=2, validation_data=(x, y))
+    theirs.fit(X, Y, epochs=2)
+    assert values(ours) == values(theirs)
+    assert ours.evaluate(x, y) == theirs.evaluate(X, Y)
+    scores = ours.predict(x)
+    assert np.array_equal(scores, theirs.predict(X))
+    for name in ("accuracy", "top_2", "confusion", "r2"):
+        metric, labels = mg.metrics.metric(name), np.eye(3)[Y] if name == "r2" else Y
+        assert np.array_equal(metric(OnDevice(scores), OnDevice(labels)), metric(scores, labels))
+
+
+def test_rows_beside_columns_do_not_broadcast():
+    wanted = X[:, 0]
+    for name in ("mse", "mae"):
+        with pytest.raises(mg.ShapeError, match="differ by a last axis of 1"):
+            mg.metrics.metric(name)(wanted[:, None], wanted)
+    with pytest.raises(mg.DataError, match=r"mend: labels\[\.\.\., 0\]"):
+        mg.metrics.Accuracy()(np.eye(3)[Y], Y[:, None])
+    # A loss of one's own sees labels in the shape of the network's column.
+    own = small(1, lambda outputs, labels: mg.mean((outputs - labels) ** 2))
+    named = small(1, "mse")
+    assert own.fit(X, wanted)["loss"] == named.fit(X, wanted[:, None])["loss"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_ids_that_a_table_has_no_row_for_are_refused(nested):
+    # A kernel takes the nearest row: a wrong vocabulary would be learned in silence.
+    table = nn.Embedding(5, 3)
+    first = nn.Sequential([table]) if nested else table
+    net = mg.NeuralNetwork(
+        [nn.Input((4,), "int32"), first, nn.Flatten(), nn.Dense(3)], loss="cross_entropy"
+    )
+    ids = np.arange(48).reshape(12, 4) % 5
+    before = values(net)
+    uses = (
+        lambda x: net.fit(x, Y),
+        lambda x: net.fit([(x, Y)]),
+        lambda x: net.fit(ids, Y, validation_data=(x, Y)),
+        lambda x: net.evaluate(x, Y),
+        lambda x: net.predict(x),
+        lambda x: copy.deepcopy(net).predict(x),
+    )
+    for wrong, mend in ((5, "Embedding of 6 rows"), (-1, "numbers from 0")):
+        given = ids.copy()
+        given[7, 2] = wrong
+        for use in uses:
+            with pytest.raises(mg.DataError, match=rf"row 7 holds {wrong}, place \(2,\)\n.*\[0, 5"):
+                use(given)
+        with pytest.raises(mg.DataError, match=mend):
+            net.predict(given)
+    assert values(net) == before
+    net.fit(ids, Y)
+
+
+def test_positions_in_a_table_of_ones_own_count_from_the_end_too():
+    ids = mg.input("ids", ("batch",), "int32")
+    model = mg.Model(ids, mg.take(mg.constant(X[:5]), ids, axis=0))
+    assert np.array_equal(model.predict(np.array([-5, 4])), X[[0, 4]])
+    for wrong in (5, -6):
+        with pytest.raises(mg.DataError, match=r"\[-5, 5\)"):
+            model.predict(np.array([0, wrong]))
+
+
+def test_a_shape_that_does_not_fit_is_refused_when_the_network_is_built():
+    for shape, need in (((1, 28, 29), "812 numbers"), ((3, -1), "a multiple of 3 numbers")):
+        with pytest.raises(mg.ShapeError, match=rf"'reshape'.* 784 numbers.*\n.*{need}"):
+            mg.NeuralNetwork([nn.Input((784,)), nn.Reshape(shape), nn.Flatten()])
+    for shape in ((-1, -1), (0,), (2.0,), "ab", True):
+        with pytest.raises(mg.ConfigError, match="Reshape: shape="):
+            nn.Reshape(shape)
+    x = mg.var("x", shape=("batch", 784))
+    assert nn.Reshape((2, -1, 7))(x).shape[1:] == (2, 56, 7)
+    assert nn.Reshape(784)(mg.var("x", shape=("batch", 28, 28))).shape[1:] == (784,)
+
+
+def test_functions_that_return_nothing_are_refused():
+    net = small(loss=lambda outputs, labels: None, metrics=[])
+    with pytest.raises(mg.ConfigError, match="returned NoneType\n.*\n  mend: a return statement"):
+        net.fit(X, Y)
+    net = small(metrics=[mg.metrics.MeanOf(lambda outputs, labels: None, "own")])
+    with pytest.raises(mg.ConfigError, match="metric 'own' returned None"):
+        net.fit(X, Y)
+
+
+def test_metrics_have_names_of_their_own():
+    def loss(outputs, labels):
+        return mg.mean(outputs)
+
+    for metrics, why in (
+        ([loss], "'loss', which stands for"),
+        (["accuracy", mg.metrics.Accuracy()], "'accuracy', which another"),
+        ([mg.metrics.MeanOf(loss, "val_own")], "'val_own', which stands for"),
+    ):
+        with pytest.raises(mg.ConfigError, match=f"{why}.*\n.*\n  mend: mg.metrics.MeanOf"):
+            small(metrics=metrics)
+    net = small(metrics=[mg.metrics.MeanOf(loss, "own"), "top_1", "top_2"])
+    assert set(net.evaluate(X, Y)) == {"loss", "own", "top_1", "top_2"}

@@ -339,3 +339,40 @@ def test_a_complex_variable_is_refused_with_what_to_do() -> None:
     w = mg.var("w", init=np.array([1.0 + 2.0j]))
     with pytest.raises(mg.UpdateError, match=r"complex128(.|\n)*mg\.complex\(real, imag\)"):
         mg.optimizer.SGD(0.1).updates(mg.sum(mg.absolute(w)), [w])
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        (mg.optimizer.SGD, "momentum", 1.5),
+        (mg.optimizer.SGD, "momentum", -0.1),
+        (mg.optimizer.SGD, "weight_decay", -1.0),
+        (mg.optimizer.AdaGrad, "initial", -1.0),
+        (mg.optimizer.RMSProp, "decay", 1.0),
+        (mg.optimizer.Adam, "beta1", 1.5),
+        (mg.optimizer.Adam, "beta2", float("nan")),
+        (mg.optimizer.AdamW, "eps", -1.0),
+        (mg.optimizer.AdamW, "weight_decay", "0.1"),
+        (mg.optimizer.LARS, "trust", float("inf")),
+        (mg.optimizer.LAMB, "beta2", True),
+    ],
+)
+def test_settings_out_of_range_are_refused(kind, setting, value):
+    with pytest.raises(mg.ConfigError, match=f"{kind.__name__}: {setting}=.*\n  needed: at least"):
+        kind(0.1, **{setting: value})
+    w = mg.var("w", init=1.0)
+    with pytest.raises(mg.ConfigError, match=f"{kind.__name__}: {setting}="):
+        kind(0.1).updates(w * w, [{"wrt": [w], setting: value}])
+    kind(0.1, **{setting: np.float32(0.5)}).updates(w * w, [{"wrt": [w], setting: 0}])
+    kind(0.1, **{setting: mg.constant(0.5)})
+
+
+def test_settings_of_rules_of_ones_own_are_their_own_business():
+    class Own(mg.optimizer.Optimizer):
+        def update(self, variable, gradient, state):
+            return variable - state.learning_rate * gradient
+
+    assert Own(0.1, momentum=-3.0).settings == {"momentum": -3.0}

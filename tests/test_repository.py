@@ -24,6 +24,7 @@ SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.
 ROOMS = ("passes", "runtime")
 SHARED = {
     "config",
+    "cores",
     "dims",
     "dtypes",
     "errors",
@@ -39,6 +40,7 @@ SHARED = {
     "state",
     "text",
     "types",
+    "watch",
 }
 # `__init__` only gives `mg.passes` its name.
 SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function.py", "magmagraph/cli"}

@@ -14,7 +14,7 @@ from ..ops.convert import as_node, cast
 from ..ops.elementwise import add, multiply, negative, power, subtract
 from ..ops.family import floating
 from ..ops.math import log
-from .common import loss_record, reduced, settled, weighted, wide_node
+from .common import check_last_axis, loss_record, reduced, settled, weighted, wide_node
 
 __all__ = ["binary_cross_entropy", "focal_loss"]
 
@@ -71,6 +71,7 @@ def binary_cross_entropy(
     given = floating(logits)
     score = wide_node(given)
     target = cast(as_node(labels), score.dtype)
+    check_last_axis("binary_cross_entropy", score, target)
     other = subtract(1.0, target)
     if from_logits:
         happened, missed = softplus(negative(score)), softplus(score)
@@ -132,6 +133,7 @@ def focal_loss(
     given = floating(logits)
     score = wide_node(given)
     target = cast(as_node(labels), score.dtype)
+    check_last_axis("focal_loss", score, target)
     other = subtract(1.0, target)
     loss = add(
         multiply(target, softplus(negative(score))), multiply(other, softplus(score))

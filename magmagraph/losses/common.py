@@ -54,7 +54,28 @@ def reduced(
 
 def weighted(loss: Node, weights: Any) -> Node:
     """Return the elements of a loss times weights that broadcast to them."""
-    return loss if weights is None else multiply(loss, cast(as_node(weights), loss.dtype))
+    if weights is None:
+        return loss
+    factors = as_node(weights)
+    check_last_axis("losses and weights", loss, factors)
+    return multiply(loss, cast(factors, loss.dtype))
+
+
+def check_last_axis(what: str, left: Node, right: Node) -> None:
+    """Refuse a column beside a row of as many: they would broadcast to all pairs of elements."""
+    long, short = (left, right) if left.ndim > right.ndim else (right, left)
+    if long.ndim != short.ndim + 1 or long.shape != (*short.shape, 1):
+        return
+    if all(isinstance(extent, int) and extent == 1 for extent in short.shape):
+        return  # one element each way
+    raise ShapeError(
+        message(
+            f"{what}: shapes {left.shape} and {right.shape} differ by a last axis of 1, and "
+            "would broadcast to every pair of elements",
+            need="one shape",
+            mend="x[..., 0] of the longer, or x[..., None] of the shorter",
+        )
+    )
 
 
 # References and records.

@@ -23,7 +23,15 @@ from ..ops.reduction import sum
 from ..ops.statistics import mean, norm
 from ..types import Extent
 from .classification import cross_entropy
-from .common import check_reduction, loss_record, reduced, settled, weighted, wide_node
+from .common import (
+    check_last_axis,
+    check_reduction,
+    loss_record,
+    reduced,
+    settled,
+    weighted,
+    wide_node,
+)
 
 __all__ = [
     "cosine_embedding_loss",
@@ -40,8 +48,9 @@ __all__ = [
 # Scores with margins.
 
 
-def _slack(scores: Any, labels: Any) -> tuple[Node, np.dtype]:
+def _slack(name: str, scores: Any, labels: Any) -> tuple[Node, np.dtype]:
     given, signs = floating_pair(scores, labels)
+    check_last_axis(name, given, signs)
     return relu(subtract(1.0, multiply(wide_node(given), wide_node(signs)))), given.dtype
 
 
@@ -75,7 +84,7 @@ def hinge(scores: Any, labels: Any, *, weights: Any = None, reduction: str = "me
     >>> mg.hinge([0.5, 2.0, 1.0], [1.0, 1.0, -1.0], reduction="none").eval()
     array([0.5, 0. , 2. ], dtype=float32)
     """
-    loss, dtype = _slack(scores, labels)
+    loss, dtype = _slack("hinge", scores, labels)
     return reduced("hinge", weighted(loss, weights), reduction, dtype)
 
 
@@ -111,7 +120,7 @@ def squared_hinge(
     >>> mg.squared_hinge([0.5, 2.0, 1.0], [1.0, 1.0, -1.0], reduction="none").eval()
     array([0.25, 0.  , 4.  ], dtype=float32)
     """
-    loss, dtype = _slack(scores, labels)
+    loss, dtype = _slack("squared_hinge", scores, labels)
     return reduced("squared_hinge", weighted(square(loss), weights), reduction, dtype)
 
 
@@ -232,8 +241,10 @@ def margin_ranking_loss(
     array([2., 0.], dtype=float32)
     """
     left, right = floating_pair(first, second)
+    check_last_axis("margin_ranking_loss", left, right)
     lead = subtract(wide_node(left), wide_node(right))
     sign = cast(as_node(labels), lead.dtype)
+    check_last_axis("margin_ranking_loss", lead, sign)
     loss = relu(subtract(margin, multiply(sign, lead)))
     return reduced("margin_ranking_loss", loss, reduction, left.dtype)
 

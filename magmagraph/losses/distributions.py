@@ -13,7 +13,7 @@ from ..ops.elementwise import add, divide, multiply, subtract
 from ..ops.family import floating_pair
 from ..ops.math import exp, log
 from ..ops.reduction import sum
-from .common import loss_record, reduced, settled, wide_node
+from .common import check_last_axis, loss_record, reduced, settled, wide_node
 
 __all__ = ["dice_loss", "kl_divergence"]
 
@@ -63,6 +63,7 @@ def kl_divergence(
     0.6931
     """
     left, right = floating_pair(log_predictions, targets)
+    check_last_axis("kl_divergence", left, right)
     logs, target = wide_node(left), wide_node(right)
     chance = exp(target) if log_target else target
     some = greater(chance, 0.0)
@@ -115,6 +116,7 @@ def dice_loss(
     0.3333
     """
     left, right = floating_pair(probabilities, labels)
+    check_last_axis("dice_loss", left, right)
     p, t = wide_node(left), wide_node(right)
     common = sum(multiply(p, t), axis)
     whole = sum(add(p, t), axis)

@@ -16,13 +16,14 @@ from ..ops.elementwise import absolute, add, divide, multiply, square, subtract
 from ..ops.family import floating_pair
 from ..ops.math import exp, log, log1p, sinh
 from ..ops.special import lgamma
-from .common import loss_record, reduced, settled, weighted, wide_node
+from .common import check_last_axis, loss_record, reduced, settled, weighted, wide_node
 
 __all__ = ["gaussian_nll", "huber", "log_cosh", "mae", "mse", "poisson_nll", "smooth_l1"]
 
 
-def _residual(prediction: Any, target: Any) -> tuple[Node, np.dtype]:
+def _residual(name: str, prediction: Any, target: Any) -> tuple[Node, np.dtype]:
     left, right = floating_pair(prediction, target)
+    check_last_axis(name, left, right)
     return subtract(wide_node(left), wide_node(right)), left.dtype
 
 
@@ -62,7 +63,7 @@ def mse(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
     >>> mg.mse([1.0, 2.0], [1.0, 4.0]).eval()
     array(2., dtype=float32)
     """
-    residual, dtype = _residual(prediction, target)
+    residual, dtype = _residual("mse", prediction, target)
     return reduced("mse", weighted(square(residual), weights), reduction, dtype)
 
 
@@ -94,7 +95,7 @@ def mae(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
     >>> mg.mae([1.0, 2.0], [1.0, 4.0]).eval()
     array(1., dtype=float32)
     """
-    residual, dtype = _residual(prediction, target)
+    residual, dtype = _residual("mae", prediction, target)
     return reduced("mae", weighted(absolute(residual), weights), reduction, dtype)
 
 
@@ -140,7 +141,7 @@ def huber(
     array([0.125, 3.5  ], dtype=float32)
     """
     _check_positive("huber", "delta", delta)
-    residual, dtype = _residual(prediction, target)
+    residual, dtype = _residual("huber", prediction, target)
     size = absolute(residual)
     line = multiply(delta, subtract(size, multiply(delta, 0.5)))
     loss = where(less_equal(size, delta), multiply(square(residual), 0.5), line)
@@ -188,7 +189,7 @@ def smooth_l1(
     array([0.0625, 3.    ], dtype=float32)
     """
     _check_positive("smooth_l1", "beta", beta, zero=True)
-    residual, dtype = _residual(prediction, target)
+    residual, dtype = _residual("smooth_l1", prediction, target)
     loss = size = absolute(residual)
     if beta:
         bowl = multiply(square(residual), 0.5 / beta)
@@ -228,7 +229,7 @@ def log_cosh(prediction: Any, target: Any, *, weights: Any = None, reduction: st
     >>> mg.log_cosh([0.01, 1000.0], [0.0, 0.0], reduction="none").eval().round(5)
     array([5.000000e-05, 9.993068e+02], dtype=float32)
     """
-    residual, dtype = _residual(prediction, target)
+    residual, dtype = _residual("log_cosh", prediction, target)
     small = less(absolute(residual), 1.0)
     # The branch that is not taken must stay finite: its derivative is multiplied by 0.
     near = log1p(multiply(square(sinh(multiply(where(small, residual, 0.0), 0.5))), 2.0))
@@ -284,6 +285,7 @@ def poisson_nll(
     2.7918
     """
     left, right = floating_pair(prediction, target)
+    check_last_axis("poisson_nll", left, right)
     rate, count = wide_node(left), wide_node(right)
     if log_input:
         loss = subtract(exp(rate), multiply(count, rate))
@@ -340,8 +342,9 @@ def gaussian_nll(
     >>> mg.gaussian_nll([1.0], [3.0], [1.0]).eval()
     array(2., dtype=float32)
     """
-    residual, dtype = _residual(prediction, target)
+    residual, dtype = _residual("gaussian_nll", prediction, target)
     _, spread = floating_pair(prediction, variance)
+    check_last_axis("gaussian_nll", residual, spread)
     least = maximum(wide_node(spread), epsilon)
     loss = multiply(add(log(least), divide(square(residual), least)), 0.5)
     if full:

@@ -10,8 +10,10 @@ import numpy as np
 from ..dtypes import is_float
 from ..errors import ConfigError, DataError, message
 from ..graph import Node
+from ..tensor import host_values
+from .lookups import Limits, check_ids
 
-__all__ = ["check_rows", "checked_size", "conform_inputs", "given_inputs", "on_host"]
+__all__ = ["as_array", "check_rows", "checked_size", "conform_inputs", "given_inputs", "on_host"]
 
 _ROWS = 4096  # looked at together, so that no array of the data's size is made
 
@@ -27,7 +29,13 @@ def on_host(value: Any) -> Any:
     """Return a result as the host's: a device's arrays are copied, lists of them one by one."""
     if isinstance(value, list):
         return [on_host(member) for member in value]
-    return value.get() if hasattr(value, "get") else value
+    # By the interface: tables of pandas have a method `get`, too.
+    return host_values(value) if hasattr(value, "__cuda_array_interface__") else value
+
+
+def as_array(given: Any) -> np.ndarray:
+    """Return what a user hands over, also a device's array, as one of the host."""
+    return np.asarray(given if isinstance(given, (list, tuple)) else on_host(given))
 
 
 def given_inputs(x: Any, count: int) -> list[Any]:
@@ -44,23 +52,29 @@ def given_inputs(x: Any, count: int) -> list[Any]:
     )
 
 
-def conform_inputs(x: Any, nodes: Sequence[Node], finite: bool = True) -> list[np.ndarray]:
+def conform_inputs(
+    x: Any, nodes: Sequence[Node], limits: Limits, finite: bool = True
+) -> list[np.ndarray]:
     """Return the examples as arrays of the inputs' shapes and dtypes.
 
     Raises
     ------
     DataError
-        If one is no array of numbers, has another shape, or, where `finite`, holds NaN or infinity.
+        If one is no array of numbers, has another shape, holds a number that a table has no row
+        for, or, where `finite`, NaN or infinity.
     """
-    return [
+    held = [
         _conform(value, node, finite)
         for value, node in zip(given_inputs(x, len(nodes)), nodes, strict=True)
     ]
+    for array, node in zip(held, nodes, strict=True):
+        check_ids(array, node, limits)
+    return held
 
 
 def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
     try:
-        array = np.asarray(value)
+        array = as_array(value)
     except ValueError as error:
         raise DataError(
             message(f"the examples are no array: {error}", need="rows of one length")

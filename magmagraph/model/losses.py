@@ -125,7 +125,10 @@ class Labels:
             shares = loss == "binary_cross_entropy"
             return cls(input("labels", output.shape, output.dtype), shares=shares)
         dtype = np.dtype(np.int32) if whole else output.dtype
-        return cls(input("labels", (output.shape[0], *values.shape[1:]), dtype))
+        shape = (output.shape[0], *values.shape[1:])
+        if values.ndim == output.ndim - 1 and output.shape[1:] == (*values.shape[1:], 1):
+            shape = output.shape  # a loss of the user's would broadcast a row against the column
+        return cls(input("labels", shape, dtype))
 
     def conform(self, values: np.ndarray) -> np.ndarray:
         """Return label values in the shape and dtype of the input.

@@ -6,13 +6,14 @@ of squares), computed in the same graph as the loss, and a number made of the to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, message
+from ..errors import ConfigError, DataError, message
 from ..graph import Node
+from ..losses.common import check_last_axis
 from ..ops.arrange import reshape, swapaxes
 from ..ops.comparison import equal, greater
 from ..ops.contraction import matmul
@@ -22,7 +23,7 @@ from ..ops.index import one_hot
 from ..ops.joining import stack
 from ..ops.reduction import argmax, sum
 from ..ops.statistics import mean
-from .data import on_host
+from .data import as_array, on_host
 
 __all__ = [
     "MAE",
@@ -81,7 +82,7 @@ class Metric:
 
     def __call__(self, outputs: Any, labels: Any, probabilities: bool = True) -> Any:
         """Return the metric of arrays: outputs, and the labels that would be right."""
-        held, wanted = np.asarray(outputs), np.asarray(labels)
+        held, wanted = as_array(outputs), as_array(labels)
         node = self.batch(as_node(held), as_node(wanted), probabilities)
         return self.result(np.asarray(on_host(node.eval())), len(held))
 
@@ -102,6 +103,14 @@ def _found_and_true(outputs: Node, labels: Node, probabilities: bool) -> tuple[N
         outputs = reshape(outputs, (*outputs.shape, 1))
     found = _classes(outputs, probabilities)
     if labels.ndim == outputs.ndim:
+        if labels.shape[-1] != outputs.shape[-1]:
+            raise DataError(
+                message(
+                    f"the labels have shape {labels.shape}, the outputs {outputs.shape}",
+                    need="numbers of classes (one axis less), or a share of each class",
+                    mend="labels[..., 0]" if labels.shape[-1] == 1 else None,
+                )
+            )
         return found, _classes(labels, True)
     return found, cast(labels, np.int64)
 
@@ -237,6 +246,7 @@ class Matthews(Confusion):
 class _OfValues(Metric):
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
         """Return the sum over the batch of each example's mean."""
+        check_last_axis(self.name, outputs, labels)
         error = self.error(subtract(cast(outputs, FLOAT64), cast(labels, FLOAT64)))
         axes = tuple(range(1, error.ndim))
         return sum(mean(error, axes) if axes else error)
@@ -314,7 +324,16 @@ class MeanOf(Metric):
         """Return the batch's mean, as often as it has rows."""
         from ..ops.leaf import extent
 
-        value = as_node(self.function(outputs, labels))
+        found = self.function(outputs, labels)
+        if found is None:
+            raise ConfigError(
+                message(
+                    f"the metric {self.name!r} returned None",
+                    need="a scalar node",
+                    mend="a return statement",
+                )
+            )
+        value = as_node(found)
         if value.shape != ():
             raise ConfigError(
                 message(
@@ -327,6 +346,38 @@ class MeanOf(Metric):
 
     def __repr__(self) -> str:
         return f"MeanOf({self.name})"
+
+
+_RESERVED = ("loss", "seconds")  # what an epoch reports beside metrics
+
+
+def checked_metrics(given: Any) -> list[Metric]:
+    """Return the metrics of a list, each with a name of its own.
+
+    Raises
+    ------
+    ConfigError
+        If it is no list, or two numbers of an epoch would have one name.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(message(f"metrics={given!r}", need="a list", mend=f"metrics=[{given!r}]"))
+    found = [metric(member) for member in given]
+    names = [member.name for member in found]
+    for position, name in enumerate(names):
+        if name in _RESERVED or name.startswith("val_"):
+            why = "stands for something else in a history"
+        elif name in names[:position]:
+            why = "another metric has"
+        else:
+            continue
+        raise ConfigError(
+            message(
+                f"metrics={given!r}: a metric has the name {name!r}, which {why}",
+                need="names of their own",
+                mend="mg.metrics.MeanOf(function, name)",
+            )
+        )
+    return found
 
 
 _NAMED: dict[str, type[Metric]] = {

@@ -8,22 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError, GraphError, message
-from ..function import Function, function
+from ..function import Function
 from ..graph import Node
 from ..nn.activations import activation_name
 from ..nn.basic import Input
-from ..nn.layer import Call, Layer, Weight, name_layers, no_penalty, note_call
-from ..node import flatten, unflatten
-from ..ops.convert import cast
-from ..ops.elementwise import add
+from ..nn.layer import Layer, Weight, name_layers, no_penalty
 from ..ops.leaf import Variable
-from ..ops.random_bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
 from . import replay
-from .data import check_rows, checked_size, conform_inputs, on_host
+from .compiling import Compiling, no_optimizer
+from .copying import Copying
+from .data import as_array, check_rows, checked_size, conform_inputs, on_host
+from .lookups import limits_of
 from .losses import Labels, loss_function
-from .metrics import Metric, metric
+from .metrics import checked_metrics
 from .saving import Saving
 from .summary import Summary, summarize
 from .training import History, Training, check_options
@@ -31,7 +30,7 @@ from .training import History, Training, check_options
 __all__ = ["Model"]
 
 
-class Model(Saving):
+class Model(Compiling, Copying, Saving):
     """A network given by the inputs and outputs of a graph.
 
     Parameters
@@ -90,16 +89,12 @@ class Model(Saving):
         self.loss = loss
         self.optimizer = Adam() if optimizer is None else optimizer
         if not isinstance(self.optimizer, Optimizer):
-            raise _no_optimizer(optimizer)
+            raise no_optimizer(optimizer)
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
             raise ConfigError(message(f"seed={seed!r}", need="an int"))
         if metrics is None:
             metrics = ("accuracy",) if loss in ("cross_entropy", "binary_cross_entropy") else ()
-        if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-            raise ConfigError(
-                message(f"metrics={metrics!r}", need="a list", mend=f"metrics=[{metrics!r}]")
-            )
-        self.metrics: list[Metric] = [metric(given) for given in metrics]
+        self.metrics = checked_metrics(metrics)
         if regularize is not None and not callable(regularize):
             raise no_penalty("regularize", regularize)
         self.regularize = regularize
@@ -109,6 +104,7 @@ class Model(Saving):
         self.history = History()
         self._functions: dict[Any, Function] = {}
         self._known: dict[Any, Labels] = {}
+        self._epochs = 0  # in all runs of `fit`: every epoch has an order of its own
         self._drawn = 0  # how many steps with random numbers the model did that this is a copy of
         self._set_graph(inputs, outputs)
 
@@ -133,6 +129,7 @@ class Model(Saving):
         self.calls = replay.calls(self.outputs, self.inputs)
         self.layers = list({id(c.layer): c.layer for c, _ in self.calls}.values())
         self._labels = _labels(self.layers)
+        self.limits = limits_of(self.outputs, self.inputs, self.layers)
         loss_function(self.loss, None) if self.loss is not None else None
 
     # What it holds.
@@ -183,135 +180,6 @@ class Model(Saving):
             layer = layer.members[-1]
         return activation_name(getattr(layer, "activation", None))
 
-    # Compiling it.
-
-    def _form(self, training: bool) -> list[Node]:
-        if not training:
-            return list(self.outputs)
-        with streams_from(self.seed):
-            return replay.training_form(self.outputs, self.inputs)
-
-    def _loss(self, outputs: Sequence[Node], labels: Labels) -> Node:
-        if self.loss is None:
-            raise ConfigError(
-                message("the model has no loss", need="one, to train and to evaluate by",
-                        mend="loss='cross_entropy', or 'mse'")
-            )
-        if len(outputs) != 1:
-            raise ConfigError(
-                message(f"the model has {len(outputs)} outputs", need="one, to be trained by fit",
-                        mend="optimizer.step on a loss of your own")
-            )
-        value = loss_function(self.loss, self._activation())(outputs[0], labels.node)
-        if value.shape != ():
-            raise ConfigError(
-                message(f"the loss has shape {value.shape}", need="a scalar: the mean over a batch")
-            )
-        return value
-
-    def _penalty(self) -> Node | None:
-        terms: list[Node] = []
-        if self.regularize is not None:
-            terms.append(
-                self.regularize([w.variable for w in self.weights().values() if w.decays])
-            )
-        for layer in self.layers:
-            for part in layer.layers():
-                if part.regularizer is not None:
-                    held = [w.variable for w in part.weights().values() if w.decays]
-                    terms.append(part.regularizer(held))
-        total = None
-        for term in terms:
-            total = term if total is None else add(total, term)
-        return total
-
-    def _groups(self) -> Any:
-        """Return the variables for the optimizer, in groups where layers have their own decay."""
-        decays: dict[Variable, float] = {}
-        for layer in self.layers:
-            for part in layer.layers():
-                if part.weight_decay is not None:
-                    for weight in part.weights().values():
-                        if weight.decays:
-                            decays[weight.variable] = part.weight_decay
-        if not decays:
-            return self.trainable
-        groups: dict[float | None, list[Variable]] = {}
-        for held in self.trainable:
-            groups.setdefault(decays.get(held), []).append(held)
-        return [
-            {"wrt": members} if decay is None else {"wrt": members, "weight_decay": decay}
-            for decay, members in groups.items()
-        ]
-
-    def _reported(self, outputs: Sequence[Node], labels: Labels, loss: Node) -> list[Node]:
-        return [
-            loss,
-            *(m.batch(outputs[0], labels.node, self._probabilities) for m in self.metrics),
-        ]
-
-    def _asked(self, labels: Labels) -> tuple[Any, ...]:
-        """Return what, beside the network, a compiled function was made for."""
-        return (labels.kind, self.loss, self.regularize, *map(id, self.metrics))
-
-    def training_step(self, labels: Labels, **options: Any) -> Function:
-        """Return the compiled step: from examples and labels to loss and statistics.
-
-        One function holds the network, its loss, penalties, gradients, the optimizer, metrics and
-        running statistics; it is made once for each kind of labels.
-        """
-        # The optimizer itself: a later one may have the address of one that is gone.
-        chosen = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
-        place = ("step", *self._asked(labels), *chosen)
-        if place not in self._functions:
-            outputs = self._form(training=True)
-            loss = self._loss(outputs, labels)
-            penalty = self._penalty()
-            total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
-            if not isinstance(self.optimizer, Optimizer):
-                raise _no_optimizer(self.optimizer)
-            if not self.trainable:
-                raise ConfigError(message("the model has no weight that can be trained"))
-            step = self.optimizer.step(
-                total,
-                self._groups(),
-                inputs=[*self.inputs, labels.node],
-                outputs=self._reported(outputs, labels, total),
-                name="training step",
-                **{**self.options, **options},
-            )
-            if step.random_step is not None:
-                step.random_step.assign(np.int64(self._drawn))
-            self._functions[place] = step
-        return self._functions[place]
-
-    def _evaluation(self, labels: Labels) -> Function:
-        place = ("evaluate", *self._asked(labels))
-        if place not in self._functions:
-            outputs = self._form(training=False)
-            loss = self._loss(outputs, labels)
-            penalty = self._penalty()
-            total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
-            self._functions[place] = function(
-                [*self.inputs, labels.node],
-                self._reported(outputs, labels, total),
-                name="evaluation",
-                default_updates=False,
-                **self.options,
-            )
-        return self._functions[place]
-
-    def _prediction(self) -> Function:
-        if "predict" not in self._functions:
-            self._functions["predict"] = function(
-                list(self.inputs),
-                list(self.outputs),
-                name="prediction",
-                default_updates=False,
-                **self.options,
-            )
-        return self._functions["predict"]
-
     # Using it.
 
     def fit(
@@ -338,7 +206,8 @@ class Model(Saving):
             batches ``(x, y)`` to go through once an epoch (`mg.batches`; no generator, which
             ends with its first epoch).
         y : array
-            Labels: numbers of classes, or values.
+            Labels: numbers of classes, or values; those of a network with one output may lack
+            its axis.
         batch_size : int or callable
             Examples in a step. A function of the epoch (from 0) makes batches grow.
         epochs : int
@@ -351,7 +220,8 @@ class Model(Saving):
             `mg.callbacks`; a function is called with epoch and record after each epoch, and stops
             the run by returning True.
         shuffle : bool
-            Whether every epoch has an order of its own, which the model's seed decides.
+            Whether every epoch, also of a later run, has an order of its own; the model's seed
+            decides.
         resume : path, optional
             A file that `mg.callbacks.Checkpoint` wrote: the run goes on where it was cut, and ends
             as if it had not been. A file that is not there yet starts from the beginning.
@@ -374,7 +244,8 @@ class Model(Saving):
         ConfigError
             If a setting is none, or a callback watches a number that is not reported.
         DivergedError
-            If the loss turns NaN or infinite; the weights are those behind the step then.
+            If the loss or a weight turns NaN or infinite. The weights, and all else that a step
+            renews, are then those of the beginning of the epoch.
 
         Examples
         --------
@@ -435,8 +306,8 @@ class Model(Saving):
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]:
         self._ready(x)
-        xs = conform_inputs(x, self.inputs)
-        given = np.asarray(y)
+        xs = conform_inputs(x, self.inputs, self.limits)
+        given = as_array(y)
         check_rows(xs, given if given.ndim else None)
         if not given.ndim or given.dtype.kind not in "iufb":
             raise DataError(
@@ -489,7 +360,7 @@ class Model(Saving):
         """
         size = checked_size(batch_size)
         self._ready(x)
-        xs = conform_inputs(x, self.inputs, finite=False)
+        xs = conform_inputs(x, self.inputs, self.limits, finite=False)
         rows = check_rows(xs)
         compiled = self._prediction()
         parts = [
@@ -547,50 +418,8 @@ class Model(Saving):
     def _ready(self, x: Any) -> None:
         """Make what depends on the first data; a model of nodes is ready."""
 
-    # Copies, which compile functions of their own.
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in vars(self).items() if k not in _OF_GRAPH}
-        counters = [f.random_step for f in self._functions.values() if f.random_step is not None]
-        state["_drawn"] = max([self._drawn, *(int(held.value) for held in counters)])
-        state["calls"] = [(c.layer, len(c.inputs), c.options, c.position) for c, _ in self.calls]
-        operands = [node for call, _ in self.calls for node in call.inputs]
-        given = [node for _, node in self.calls]
-        state["counts"] = (len(self.inputs), len(self.outputs), len(given))
-        # Together: nodes that are pickled one by one no longer share what they have in common.
-        state["nodes"] = flatten([*self.inputs, *self.outputs, *given, *operands])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        nodes = iter(unflatten(*state.pop("nodes")))
-        counts = state.pop("counts")
-        made = state.pop("calls")
-        inputs, outputs, given = ([next(nodes) for _ in range(count)] for count in counts)
-        seen: dict[tuple[Node, ...], tuple[Node, ...]] = {}
-        for (layer, count, options, position), node in zip(made, given, strict=True):
-            operands = tuple(next(nodes) for _ in range(count))
-            # The results of one call share the tuple of its operands.
-            note_call(node, Call(layer, seen.setdefault(operands, operands), options, position))
-        vars(self).update(state)
-        self._functions, self._known = {}, {}
-        self._set_graph(inputs, outputs[0] if self._single else outputs)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.layers)} layers>"
-
-
-_OF_GRAPH = ("inputs", "outputs", "calls", "layers", "_labels", "_functions", "_known")
-
-
-def _no_optimizer(given: Any) -> ConfigError:
-    mend = None
-    if isinstance(given, type) and issubclass(given, Optimizer):
-        mend = f"{given.__name__}(), an object of the class"
-    elif isinstance(given, str):
-        mend = "mg.optimizer.Adam(1e-3), say"
-    return ConfigError(
-        message(f"optimizer={given!r}", need="an optimizer of mg.optimizer", mend=mend)
-    )
 
 
 def _labels(layers: Sequence[Layer]) -> dict[int, str]:

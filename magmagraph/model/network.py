@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import ConfigError, DataError, GraphError, message
 from ..graph import Node
 from ..nn import Input
@@ -14,7 +12,7 @@ from ..nn.layer import Layer, name_layers
 from ..ops.random_bits import streams_from
 from . import files
 from .architecture import build_layer, build_optimizer, describe_layer, describe_optimizer
-from .data import given_inputs
+from .data import as_array, given_inputs
 from .metrics import Metric
 from .model import Model
 
@@ -85,7 +83,7 @@ class NeuralNetwork(Model):
     def _ready(self, x: Any) -> None:
         """Build it for the shape of the first data, where no layer says the shape."""
         if self._waiting:
-            first = np.asarray(given_inputs(x, 1)[0])
+            first = as_array(given_inputs(x, 1)[0])
             if first.ndim < 1 or first.dtype.kind not in "iufb":
                 raise DataError(
                     message(f"the examples are {first.dtype}", need="an array of numbers")

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import math
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,11 @@ import numpy as np
 from ..data import batches
 from ..errors import ConfigError, DataError, DivergedError, message
 from ..function import Function
-from ..ops.leaf import Variable
-from . import files
 from .callbacks import Callback, Checkpoint, as_callback
-from .data import check_rows, checked_size, conform_inputs, on_host
+from .data import as_array, check_rows, checked_size, conform_inputs, on_host
 from .history import History
 from .progress import Progress
-from .saving import same_json
+from .resuming import Resumable
 
 if TYPE_CHECKING:
     from .model import Model
@@ -47,7 +44,7 @@ def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
             )
 
 
-class Training:
+class Training(Resumable):
     """A run of `Model.fit`, as callbacks see it.
 
     Attributes
@@ -92,6 +89,7 @@ class Training:
         self.stopping = False
         self.record: dict[str, Any] = {}
         self.history = History()
+        self._first = model._epochs
         self._wanted = batch_size if callable(batch_size) else lambda epoch: batch_size
         self.batch_size = checked_size(self._wanted(0))
         self._source: Any = None
@@ -128,8 +126,6 @@ class Training:
                         need="x and y, or an iterable of batches (x, y)",
                     )
                 )
-            if hasattr(x, "epoch"):
-                x.epoch = 0
             self._source = x
             *given, y = first
             _, _, self.labels = model._checked(given if len(given) > 1 else given[0], y)
@@ -173,7 +169,7 @@ class Training:
         """Yield the batches of this epoch that are not done yet."""
         if self._source is not None:
             if hasattr(self._source, "epoch"):
-                self._source.epoch = self.epoch
+                self._source.epoch = self._first + self.epoch
             made: Iterator[tuple[np.ndarray, ...]] = (
                 self._conformed(batch) for batch in self._source
             )
@@ -185,14 +181,16 @@ class Training:
                 shuffle=self.shuffle,
                 seed=self.model.seed,
             )
-            rows.epoch = self.epoch
+            rows.epoch = self._first + self.epoch
             made = iter(rows)
         return itertools.islice(made, self.step, None)
 
     def _conformed(self, batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         *xs, y = batch
-        held = conform_inputs(xs if len(xs) > 1 else xs[0], self.model.inputs)
-        labels = self.labels.conform(np.asarray(y))
+        held = conform_inputs(
+            xs if len(xs) > 1 else xs[0], self.model.inputs, self.model.limits
+        )
+        labels = self.labels.conform(as_array(y))
         check_rows(held, labels)
         return (*held, labels)
 
@@ -219,6 +217,7 @@ class Training:
                     break
         finally:
             model.history = self.history
+            model._epochs = self._first + self.epoch + (self.step > 0)
             self._each("end")
         return self.history
 
@@ -230,6 +229,16 @@ class Training:
     _seconds = 0.0  # of this epoch, before the run was cut
 
     def _one_epoch(self) -> None:
+        """Go through what is left of an epoch; leave nothing of one that diverges."""
+        kept = [(held, held.value) for held in self.function.updated]
+        try:
+            self._steps_of_epoch()
+        except DivergedError:
+            for held, value in kept:
+                held.assign(value)
+            raise
+
+    def _steps_of_epoch(self) -> None:
         began = time.perf_counter()
         if any(callback.every_step for callback in self.callbacks):
             self._step_by_step(began)
@@ -239,6 +248,7 @@ class Training:
             self._at_once()
         if not self._rows:
             raise DataError(message("there are no batches", need="at least one"))
+        self.check_weights()
         self.record = self.model._result(self._totals, self._rows)
         self.record["seconds"] = self._seconds + time.perf_counter() - began
         if self.validation is not None:
@@ -286,15 +296,7 @@ class Training:
     def _add(self, loss: Any, found: list[Any], rows: int) -> None:
         value = float(loss)
         if not math.isfinite(value):
-            raise DivergedError(
-                message(
-                    f"the loss is {value} in epoch {self.epoch}, step {self.step}",
-                    need="finite losses",
-                    mend="a smaller learning rate, or clip_norm=; the last checkpoint has finite "
-                    "weights",
-                ),
-                self.step,
-            )
+            raise self._diverged(f"the loss is {value}")
         self._totals[0] += value * rows
         self._totals[1:] = [
             total + np.asarray(new)
@@ -302,138 +304,21 @@ class Training:
         ]
         self._rows += rows
 
-    # The state of a run.
+    def check_weights(self) -> None:
+        """Raise `DivergedError` where a trained weight is not finite: no later loss may tell."""
+        for held in self.model.trainable:
+            value = held.state.data
+            # The sum is finite where all are, and makes no array of flags.
+            if not np.isfinite(np.sum(value, dtype=np.float64)) and not np.isfinite(value).all():
+                raise self._diverged(f"weight '{held.name}' holds NaN or infinity")
 
-    def _about_data(self) -> dict[str, Any]:
-        """Return what tells these data from others: shapes, and a sum of some of the bytes."""
-        if self._source is not None:
-            return {"batches": len(self._source) if hasattr(self._source, "__len__") else None}
-        total = 0
-        for array in (*self.xs, self.y):
-            for row in (0, len(array) // 2, len(array) - 1):
-                total = zlib.crc32(np.ascontiguousarray(array[row]).tobytes(), total)
-        return {"shapes": [list(array.shape) for array in (*self.xs, self.y)], "sample": total}
-
-    def _own(self) -> list[Variable]:
-        """Return what a step renews beside weights and optimizer: random counters, loss scales."""
-        others = {weight.variable for weight in self.model.weights().values()}
-        others.update(self.model.optimizer.state.values())
-        return [held for held in self.function.updated if held not in others]
-
-    def _architecture(self) -> dict[str, Any] | None:
-        try:
-            return self.model.architecture()
-        except ConfigError:  # functions of the user's, which only his code builds again
-            return None
-
-    def save(self, path: Any) -> None:
-        """Write all that the run needs to go on, to a file, whole or not at all."""
-        tensors = {f"weight/{k}": v for k, v in self.model.tensors().items()}
-        optimizer = self.model.optimizer.state_dict()
-        tensors.update((f"optimizer/{k}", v) for k, v in optimizer.items())
-        tensors.update((f"total/{i}", np.asarray(v)) for i, v in enumerate(self._totals))
-        kept: list[dict[str, Any]] = []
-        for i, callback in enumerate(self.callbacks):
-            plain = {}
-            for key, value in callback.state_dict().items():
-                if isinstance(value, np.ndarray):
-                    tensors[f"callback/{i}/{key}"] = value
-                else:
-                    plain[key] = value
-            kept.append(
-                {"kind": type(callback).__name__, "resumes": callback.resumes, "state": plain}
-            )
-        tensors.update((f"own/{i}", held.value) for i, held in enumerate(self._own()))
-        about = {
-            "kind": "checkpoint",
-            "architecture": self._architecture(),
-            "optimizer": type(self.model.optimizer).__name__,
-            "data": self._about_data(),
-            "epoch": self.epoch,
-            "step": self.step,
-            "rows": self._rows,
-            "seconds": self._seconds,
-            "batch_size": self.batch_size,
-            "wanted_size": self._wanted(self.epoch),
-            "shuffle": self.shuffle,
-            # A run that was cut within an epoch is to go on.
-            "stopping": self.stopping and self.step == 0,
-            "history": [
-                {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in record.items()}
-                for record in self.history.records
-            ],
-            "callbacks": kept,
-        }
-        files.write(path, tensors, about)
-
-    def resume(self, path: Any) -> None:
-        """Go to where a file was written; a file that is not there means the beginning.
-
-        Raises
-        ------
-        DataError
-            If the file is damaged, or of another model, other data, another batch size or other
-            callbacks. Nothing is changed then.
-        """
-        from pathlib import Path
-
-        if not Path(path).exists():
-            return
-        tensors, about = files.read(path, "checkpoint")
-        source = f"{str(path)!r}"
-        wanted = {
-            "architecture": self._architecture(),
-            # By its class, too: one with a rate of the user's is in no architecture.
-            "optimizer": type(self.model.optimizer).__name__,
-            "data": self._about_data(),
-            "shuffle": self.shuffle,
-            "callbacks": [type(c).__name__ for c in self.callbacks if c.resumes],
-        }
-        found = {
-            **{key: about[key] for key in ("architecture", "data", "shuffle")},
-            "optimizer": about.get("optimizer", wanted["optimizer"]),
-            "callbacks": [c["kind"] for c in about["callbacks"] if c["resumes"]],
-        }
-        for key, value in wanted.items():
-            if not same_json(found[key], value):
-                raise DataError(
-                    message(
-                        f"{source} is a checkpoint of a run with other {key}",
-                        need=f"{key} as there: {found[key]}"[:400],
-                        mend="the same call of fit that wrote it, or another file",
-                    )
-                )
-        if about["step"] and about["wanted_size"] != self._wanted(about["epoch"]):
-            raise DataError(
-                message(
-                    f"{source} was written within an epoch of batches of {about['wanted_size']}",
-                    need="the same batch size",
-                )
-            )
-        parts = _parts(tensors)
-        self.model.set_tensors(parts.get("weight", {}), source)
-        self.model.optimizer.load_state_dict(parts.get("optimizer", {}))
-        self.epoch, self.step = about["epoch"], about["step"]
-        self._rows, self._seconds = about["rows"], about["seconds"]
-        self.batch_size, self.stopping = about["batch_size"], about["stopping"]
-        totals = parts["total"]
-        self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
-        self.history.records[:] = about["history"]
-        for i, held in enumerate(self._own()):
-            held.assign(parts["own"][str(i)])
-        states = [(i, held) for i, held in enumerate(about["callbacks"]) if held["resumes"]]
-        resuming = [callback for callback in self.callbacks if callback.resumes]
-        for callback, (i, held) in zip(resuming, states, strict=True):
-            callback.load_state_dict({**held["state"], **parts.get(f"callback/{i}", {})})
-
-
-def _parts(tensors: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Return tensors by the first part of their names, callbacks' by the first two."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for name, value in tensors.items():
-        part, _, rest = name.partition("/")
-        if part == "callback":
-            number, _, rest = rest.partition("/")
-            part = f"{part}/{number}"
-        found.setdefault(part, {})[rest] = value
-    return found
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            message(
+                f"{what} in epoch {self.epoch}, step {self.step}; the weights are those of the "
+                "beginning of the epoch",
+                need="finite losses",
+                mend="a smaller learning rate, or clip_norm=",
+            ),
+            self.step,
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..dims import parse_shape
 from ..dtypes import is_integer
 from ..errors import ConfigError, DTypeError, ShapeError, message
@@ -193,6 +195,11 @@ class Reshape(Layer):
     shape : sequence of int
         Without the axis of the batch; one extent may be -1.
 
+    Raises
+    ------
+    ShapeError
+        When called, if an example has another number of elements.
+
     Examples
     --------
     >>> import magmagraph as mg
@@ -202,10 +209,33 @@ class Reshape(Layer):
 
     def __init__(self, shape: Any, **options: Any) -> None:
         super().__init__(**options)
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+        whole = all(
+            isinstance(extent, (int, np.integer))
+            and not isinstance(extent, bool)
+            and (extent > 0 or extent == -1)
+            for extent in self.shape
+        )
+        if not whole or self.shape.count(-1) > 1:
+            raise ConfigError(
+                message(f"Reshape: shape={shape!r}", need="positive ints, one of them -1 at most")
+            )
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return `x` in the shape."""
+        given = x.shape[1:]
+        known = math.prod(extent for extent in self.shape if extent != -1)
+        # Of an example, since nothing is known of the batch until it is there.
+        if all(isinstance(extent, int) for extent in given):
+            count = math.prod(given)
+            if count % known or (-1 not in self.shape and count != known):
+                raise ShapeError(
+                    message(
+                        f"layer '{self.name}' is to give examples of shape {given}, "
+                        f"{count} numbers, the shape {self.shape}",
+                        need=f"{'a multiple of ' if -1 in self.shape else ''}{known} numbers",
+                    )
+                )
         return reshape(x, (x.shape[0], *self.shape))
 
 

@@ -121,6 +121,7 @@ BRANCH = Op(
     evaluate=_evaluate,
     gradient=_gradient,
     batching=_batching,
+    sharding="branch",
     flops=_flops,
     kernel="branch",
     capturable=False,

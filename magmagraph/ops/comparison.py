@@ -271,6 +271,7 @@ WHERE = Op(
         where(node.inputs[0], cotangent, 0),
         where(node.inputs[0], 0, cotangent),
     ),
+    sharding="select",
     function=where,
     samples=lambda: [
         Sample((FLAGS, REAL, OTHER)),

@@ -24,6 +24,7 @@ from .convert import cast
 from .elementwise import multiply
 from .family import BOOL, one_dtype, pair
 from .reduction import sum
+from .sharding import shard_product
 
 __all__ = ["dot", "inner", "matmul", "outer", "tensordot", "vdot"]
 
@@ -173,6 +174,7 @@ MATMUL = Op(
     evaluate=lambda xp, a, b: xp.matmul(a, b),
     gradient=_matmul_gradient,
     batching=_map_matmul,
+    sharding=shard_product,
     function=matmul,
     samples=lambda: [
         Sample((_LEFT, _RIGHT)),

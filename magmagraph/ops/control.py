@@ -67,6 +67,17 @@ STOP_GRADIENT = Op(
     onnx=onnx_rules.first,
 )
 
+# Roles of markers: what a gradient is taken of, the gradient of a target, and what a batch's
+# statistics are made of, whose cotangents are marked likewise; and a sum that ranks keep apart.
+SEED, GRADIENT, OWN_STATISTICS, APART = "seed", "gradient", "own statistics", "apart"
+
+
+def _marker_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    if node.attrs["role"] == OWN_STATISTICS:
+        return (MARKER(cotangent, role=OWN_STATISTICS),)
+    return (cotangent,)
+
+
 MARKER = Op(
     name="marker",
     kind=Kind.CONTROL,
@@ -74,7 +85,7 @@ MARKER = Op(
     rule=_identity_type,
     evaluate=_identity,
     alias=True,
-    gradient=lambda node, cotangent: (cotangent,),
+    gradient=_marker_gradient,
     batching="identity",
     onnx=onnx_rules.first,
 )

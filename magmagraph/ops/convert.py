@@ -86,6 +86,7 @@ CAST = Op(
     evaluate=lambda xp, x, *, dtype: xp.asarray(x).astype(dtype),
     scalar="a",  # generated kernels convert where the dtypes of operand and result differ
     gradient=_cast_gradient,
+    sharding="linear",
     function=cast,
     dtypes=INEXACT,
     samples=lambda: [

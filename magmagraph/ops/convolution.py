@@ -29,6 +29,7 @@ from .convolution_shapes import (
 )
 from .family import like_float, one_dtype
 from .rounded import operand
+from .sharding import shard_convolution
 
 # Weights.
 
@@ -273,6 +274,7 @@ CONVOLUTION = _record(
     evaluate=_rounded(_forward),
     gradient=_forward_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
+    sharding=partial(shard_convolution, (True, False, True)),
     flops=_forward_flops,
     onnx=onnx_windows.convolved,
 )
@@ -283,6 +285,7 @@ CONVOLUTION_INPUT = _record(
     evaluate=_rounded(_input),
     gradient=_input_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
+    sharding=partial(shard_convolution, (True, False, True)),
     flops=_input_flops,
     onnx=onnx_windows.convolved_back,
 )
@@ -293,6 +296,7 @@ CONVOLUTION_WEIGHT = _record(
     evaluate=_rounded(_weight),
     gradient=_weight_gradient,
     batching=partial(map_convolution, (VALUES, VALUES, WEIGHTS)),
+    sharding=partial(shard_convolution, (True, True, False)),
     flops=_weight_flops,
 )
 

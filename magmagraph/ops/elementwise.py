@@ -85,6 +85,7 @@ add, ADD = binary(
     commutative=True,
     dtypes=INEXACT,
     epilogue="bias",
+    sharding="linear",
     onnx=onnx_rules.by_dtype("Or", "Add"),
 )
 
@@ -106,6 +107,7 @@ subtract, SUBTRACT = binary(
         BadSample((FLAGS, OTHER_FLAGS), DTypeError, _NO_BOOL.format("subtract")),
     ],
     dtypes=INEXACT,
+    sharding="linear",
     onnx="Sub",
 )
 
@@ -128,6 +130,7 @@ multiply, MULTIPLY = binary(
     ],
     commutative=True,
     dtypes=INEXACT,
+    sharding="product",
     onnx=onnx_rules.by_dtype("And", "Mul"),
 )
 
@@ -152,6 +155,7 @@ divide, DIVIDE = binary(
     operands=floating_pair,
     samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW)), Sample(_INTEGER_PAIRS)],
     dtypes=INEXACT,
+    sharding="quotient",
     onnx="Div",
 )
 
@@ -314,6 +318,7 @@ negative, NEGATIVE = unary(
     samples=lambda: [Sample((REAL,)), Sample((WHOLE,))],
     numerics="exact",
     dtypes=INEXACT,
+    sharding="linear",
     onnx="Neg",
 )
 

@@ -251,6 +251,7 @@ def unary(
     dtypes: tuple[str, ...] = FLOATS,
     precision: str = "",
     epilogue: str = "",
+    sharding: str = "",
     onnx: str | Callable[..., Any] = "",
 ) -> tuple[Unary, Op]:
     """Make a function of one operand and its record.
@@ -301,6 +302,7 @@ def unary(
         dtypes=dtypes,
         precision=precision,
         epilogue=epilogue,
+        sharding=sharding,
         onnx=onnx,
     )
     return function, op
@@ -327,6 +329,7 @@ def binary(
     dtypes: tuple[str, ...] = FLOATS,
     precision: str = "",
     epilogue: str = "",
+    sharding: str = "",
     onnx: str | Callable[..., Any] = "",
 ) -> tuple[Binary, Op]:
     """Make a function of two broadcast operands and its record; see `unary`."""
@@ -367,6 +370,7 @@ def binary(
         dtypes=dtypes,
         precision=precision,
         epilogue=epilogue,
+        sharding=sharding,
         onnx=onnx,
         commutative=commutative,
     )

@@ -140,15 +140,22 @@ def _whole_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 def _flops(x: Type, **attrs: Any) -> Extent:
     """Return 5 n log2(n) over all elements, as is usual for transforms; 64 for a named extent."""
     axes = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
-    doublings = 1
+    doublings = 0
     for axis in axes:
         each = x.shape[axis]
-        doublings += (each if isinstance(each, int) else 64).bit_length()
+        doublings += ((each if isinstance(each, int) else 64) - 1).bit_length()
     return 5 * dims.size(x.shape) * doublings
 
 
+def _real_flops(x: Type, **attrs: Any) -> Extent:
+    """Return half of what a transform takes whose values are complex on both sides."""
+    shape = list(x.shape)
+    shape[attrs["axis"]] = attrs.get("n", shape[attrs["axis"]])
+    return dims.floor_div(_flops(Type(x.dtype, tuple(shape)), axis=attrs["axis"]), 2)
+
+
 _record = partial(
-    Op, kind=Kind.TRANSFORM, numerics="reassoc", flops=_flops, batching="axes"
+    Op, kind=Kind.TRANSFORM, numerics="reassoc", batching="axes"
 )
 
 FFT = _record(
@@ -158,6 +165,7 @@ FFT = _record(
     evaluate=_spectrum,
     into=_into(_spectrum),
     gradient=_spectrum_gradient,
+    flops=_flops,
     dtypes=COMPLEX,
 )
 RFFT = _record(
@@ -167,6 +175,7 @@ RFFT = _record(
     evaluate=_half,
     into=_into(_half),
     gradient=_half_gradient,
+    flops=_real_flops,
     dtypes=WIDE,
 )
 IRFFT = _record(
@@ -176,6 +185,7 @@ IRFFT = _record(
     evaluate=_whole,
     into=_into(_whole),
     gradient=_whole_gradient,
+    flops=_real_flops,
     dtypes=COMPLEX,
 )
 

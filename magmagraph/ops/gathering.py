@@ -171,6 +171,7 @@ TAKE = Op(
     into=_take_into,
     gradient=_take_gradient,
     batching=map_gather,
+    sharding="gather",
     function=take,
     samples=lambda: [
         Sample((TABLE_ROWS, np.array([[3, 0], [-1, 3]])), {"axis": 0}),
@@ -252,6 +253,7 @@ SCATTER_ADD = Op(
     into=_scatter_add_into,
     gradient=_scatter_gradient,
     batching=map_scatter,
+    sharding="scatter",
     numerics="reassoc",
     onnx=onnx_rules.scattered,
 )

@@ -48,6 +48,7 @@ IOTA = Op(
     evaluate=_iota,
     scalar="(T)a",  # of a node without operands, a is the position along attrs["axis"]
     no_gradient="a function of positions alone",
+    sharding="positions",
     numerics="exact",
     onnx=onnx_rules.positions,
 )

@@ -82,6 +82,7 @@ BROADCAST_TO = Op(
     # The backward sweep sums a cotangent over the axes that its operand was broadcast along.
     gradient=lambda node, cotangent: (cotangent,),
     batching=_map_broadcast,
+    sharding="broadcast",
     function=broadcast_to,
     samples=lambda: [
         Sample((MATRIX,), {"shape": (4, 2, 3)}),

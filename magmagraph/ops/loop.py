@@ -123,6 +123,7 @@ LOOP = Op(
     evaluate=_evaluate,
     gradient=loop_gradient,
     batching=loop_batching,
+    sharding="loop",
     flops=_flops,
     kernel="loop",
     capturable=False,

@@ -124,6 +124,7 @@ MAPPED = Op(
     evaluate=_evaluate,
     gradient=_gradient,
     batching=_batching,
+    sharding="mapped",
 )
 
 

@@ -76,7 +76,9 @@ def stream_key(seed: int, stream: int, part: int) -> tuple[int, int]:
     return int(words[0][0]), int(words[1][0])
 
 
-def bits(xp: Any, key: tuple[int, int], step: int, count: int, dtype: np.dtype) -> Any:
+def bits(
+    xp: Any, key: tuple[int, int], step: int, count: int, dtype: np.dtype, first: int = 0
+) -> Any:
     """Return `count` random words, of 32 or of 64 bits.
 
     Word `i` of 32 bits is word ``i % 4`` of block ``i // 4``; word `i` of 64 bits is made of
@@ -94,10 +96,13 @@ def bits(xp: Any, key: tuple[int, int], step: int, count: int, dtype: np.dtype) 
         How many.
     dtype
         uint32 or uint64.
+    first
+        The number of the first word.
     """
     wide = dtype == UINT64
     per_block = 2 if wide else 4
-    block = xp.arange(-(-count // per_block), dtype=np.uint64)
+    begin, skipped = divmod(first, per_block)
+    block = xp.arange(begin, begin - (-(skipped + count) // per_block), dtype=np.uint64)
     half, word = xp.uint64(32), xp.uint64(WORD)
     moment = step & 0xFFFFFFFFFFFFFFFF
     zero = xp.zeros_like(block)
@@ -110,5 +115,5 @@ def bits(xp: Any, key: tuple[int, int], step: int, count: int, dtype: np.dtype) 
     words = philox(xp, counter, key)
     if wide:
         pairs = [words[0] | (words[1] << half), words[2] | (words[3] << half)]
-        return xp.stack(pairs, axis=-1).reshape(-1)[:count]
-    return xp.stack(words, axis=-1).reshape(-1)[:count].astype(np.uint32)
+        return xp.stack(pairs, axis=-1).reshape(-1)[skipped : skipped + count]
+    return xp.stack(words, axis=-1).reshape(-1)[skipped : skipped + count].astype(np.uint32)

@@ -150,9 +150,17 @@ def check_step(call: Call, step: Type) -> None:
 
 
 def _bits_type(
-    call: Call, step: Type, *, seed: int, stream: int, part: int, shape: Shape, dtype: np.dtype
+    call: Call,
+    step: Type,
+    *first: Type,
+    seed: int,
+    stream: int,
+    part: int,
+    shape: Shape,
+    dtype: np.dtype,
 ) -> Type:
-    check_step(call, step)
+    for scalar in (step, *first):
+        check_step(call, scalar)
     if dtype not in (UINT32, UINT64):
         raise call.dtype_error(f"bits of dtype {dtype.name}", need="uint32 or uint64")
     return Type(dtype, shape)
@@ -161,7 +169,7 @@ def _bits_type(
 def _bits(
     xp: Any,
     step: Any,
-    *,
+    *first: Any,
     seed: int,
     stream: int,
     part: int,
@@ -169,7 +177,8 @@ def _bits(
     dtype: np.dtype,
 ) -> Any:
     key = stream_key(seed, stream, part)
-    return bits(xp, key, int(step), math.prod(shape), dtype).reshape(shape)
+    start = int(first[0]) if first else 0
+    return bits(xp, key, int(step), math.prod(shape), dtype, start).reshape(shape)
 
 
 RANDOM_BITS = Op(
@@ -179,9 +188,11 @@ RANDOM_BITS = Op(
     doc="Words of Philox4x32-10, from (seed, stream, part; step, element index).",
     rule=_bits_type,
     evaluate=_bits,
-    # The key words are a kernel's arguments, and `index` is the element's position in the array.
+    # The key words are a kernel's arguments, and `index` is the element's position in the array,
+    # behind those that a second operand says (an array that is a part of a larger one).
     scalar=lambda dtype: f"$random{8 * dtype.itemsize}(key0, key1, a, index)",
     no_gradient="integer valued",
+    sharding="counted",
     numerics="exact",
 )
 

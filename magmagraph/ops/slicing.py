@@ -101,6 +101,7 @@ SLICE = Op(
     evaluate=lambda xp, x, *, starts, steps, shape: x[_windows(starts, steps, shape)],
     gradient=_slice_gradient,
     batching=_map_positions,
+    sharding="window",
     numerics="exact",
     onnx=onnx_rules.sliced,
 )
@@ -152,6 +153,7 @@ PLACE = Op(
     kernel=_place_kernel,
     gradient=_place_gradient,
     batching=_map_positions,
+    sharding="window",
     numerics="exact",
     onnx=onnx_rules.placed,
 )

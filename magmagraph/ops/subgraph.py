@@ -86,6 +86,7 @@ SUBGRAPH = Op(
     evaluate=_evaluate,
     gradient=_gradient,
     batching=_batching,
+    sharding="subgraph",
     onnx=onnx_rules.rewritten(inlined),
 )
 

@@ -12,6 +12,7 @@ from ..ops.math import expm1, sqrt
 from .base import Optimizer
 from .descent import decayed, is_off
 from .rate import RateLike
+from .settings import RANGES
 from .state import VariableState
 
 __all__ = ["AdaGrad", "Adam", "AdamW", "RMSProp"]
@@ -65,6 +66,8 @@ class AdaGrad(Optimizer):
     >>> step(), w.value
     (None, array([0.5, 1.5], dtype=float32))
     """
+
+    ranges = RANGES
 
     def __init__(
         self,
@@ -125,6 +128,8 @@ class RMSProp(Optimizer):
     >>> step(), round(float(w.value), 4)
     (None, 0.8)
     """
+
+    ranges = RANGES
 
     def __init__(
         self,
@@ -193,6 +198,8 @@ class Adam(Optimizer):
     >>> step(), round(float(w.value), 4)
     (None, 0.75)
     """
+
+    ranges = RANGES
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .groups import Group, entries, targets
 from .memory import Memory
 from .minimize import MinimizeResult, minimize
 from .rate import Rate, RateLike
+from .settings import check_settings
 from .state import VariableState
 
 __all__ = ["Optimizer"]
@@ -69,6 +70,9 @@ class Optimizer:
     (None, array(0.625, dtype=float32), array(0.5, dtype=float32))
     """
 
+    #: From (included) and to (not included) of settings by name, in groups, too.
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
     def __init__(
         self,
         learning_rate: RateLike,
@@ -86,6 +90,7 @@ class Optimizer:
         self.clip_value = clip_value
         self.clip_norm = clip_norm
         self.accumulate = accumulate
+        check_settings(type(self).__name__, settings, self.ranges)
         self.settings: dict[str, Any] = settings
         self._rate = Rate(learning_rate, "learning_rate")
         self._group_rates: dict[tuple[Variable, ...], Rate] = {}
@@ -202,6 +207,7 @@ class Optimizer:
         groups: list[Group] = []
         seen: set[Variable] = set()
         for members, own in entries(wrt, self.settings):
+            check_settings(type(self).__name__, own, self.ranges)
             found = targets(members, seen)
             rate = self._rate
             if "learning_rate" in own and found:

@@ -9,6 +9,7 @@ from ..ops.elementwise import add, multiply, subtract
 from ..ops.leaf import Variable
 from .base import Optimizer
 from .rate import RateLike
+from .settings import RANGES
 from .state import VariableState
 
 __all__ = ["SGD", "GradientDescent"]
@@ -53,6 +54,8 @@ class GradientDescent(Optimizer):
     >>> step(), w.value
     (None, array([0.5, 1.5], dtype=float32))
     """
+
+    ranges = RANGES
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from .base import Optimizer
 from .clip import global_norm
 from .descent import decayed
 from .rate import RateLike
+from .settings import RANGES
 from .state import VariableState
 
 __all__ = ["LAMB", "LARS"]
@@ -50,6 +51,8 @@ class LARS(Optimizer):
     >>> step(), w.value
     (None, array([2.5, 4. ], dtype=float32))
     """
+
+    ranges = RANGES
 
     def __init__(
         self,
@@ -111,6 +114,8 @@ class LAMB(Optimizer):
     >>> step(), w.value
     (None, array([2.5, 4. ], dtype=float32))
     """
+
+    ranges = RANGES
 
     def __init__(
         self,

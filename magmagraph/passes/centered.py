@@ -79,7 +79,7 @@ def _sums_to_zero(
     if node.shape != shape or depth > DEEPEST:
         return False
     if node.op is SUBTRACT:
-        return _is_mean(node.inputs[1], node.inputs[0], axes)
+        return mean_of(node.inputs[1], node.inputs[0], axes) is not None
     if node.op is NEGATIVE:
         return _sums_to_zero(node.inputs[0], shape, axes, depth + 1)
     if node.op in (MULTIPLY, DIVIDE):
@@ -99,27 +99,29 @@ def _is_constant_along(node: Node, ndim: int, axes: Sequence[int]) -> bool:
     return all(axis < ahead or node.shape[axis - ahead] == 1 for axis in axes)
 
 
-def _is_mean(node: Node, x: Node, axes: Sequence[int]) -> bool:
-    """Return whether a node is the mean of `x` along some axes, lined up with it."""
+def mean_of(node: Node, x: Node, axes: Sequence[int]) -> tuple[Node, Node] | None:
+    """Return the sum and the mean of `x` along some axes where `node` is that mean, lined up."""
     while node.op is BROADCAST_TO:
         node = node.inputs[0]
     ahead = x.ndim - node.ndim
     kept = [1 if axis in axes else extent for axis, extent in enumerate(x.shape)]
     if list(node.shape) != kept[ahead:] or any(extent != 1 for extent in kept[:ahead]):
-        return False
+        return None
     while node.op is RESHAPE:  # of the shape above: only extents of 1 come and go
         node = node.inputs[0]
     if node.op not in (DIVIDE, MULTIPLY):
-        return False
+        return None
     count = dims.size(tuple(x.shape[axis] for axis in axes))
     pairs = [node.inputs, node.inputs[::-1]] if node.op is MULTIPLY else [node.inputs]
-    return any(
-        total.op is SUM
-        and total.inputs[0] is x
-        and total.attrs["axes"] == tuple(axes)
-        and _is_count(number, count, inverse=node.op is MULTIPLY)
-        for total, number in pairs
-    )
+    for total, number in pairs:
+        if (
+            total.op is SUM
+            and total.inputs[0] is x
+            and total.attrs["axes"] == tuple(axes)
+            and _is_count(number, count, inverse=node.op is MULTIPLY)
+        ):
+            return total, node
+    return None
 
 
 def _is_count(node: Node, count: object, inverse: bool) -> bool:

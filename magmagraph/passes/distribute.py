@@ -1,7 +1,11 @@
 """Shard a named dimension over processes: collectives where reductions cross it.
 
-It stands first, because collectives are ordinary nodes that every later pass must see. A function
-that runs in one process has nothing to shard, so the graph is returned as it came.
+It stands first, because collectives are ordinary nodes that every later pass must see. The graph is
+walked once, from its leaves: the dimension stands for a rank's own rows, a reduction or contraction
+over it becomes the rank's own and an all-reduce, and its size, where the graph computes with it,
+the sum of the ranks' sizes. Gradients, losses, batches of unequal parts and synchronized
+statistics follow. Then all-reduces are joined into buckets. A function of one process is returned
+as it came.
 
 Before and after::
 
@@ -11,10 +15,74 @@ Before and after::
 
 from __future__ import annotations
 
-from ..graph import Graph, Trace
+from collections.abc import Sequence
+
+from ..errors import ShardingError, message
+from ..graph import Graph, Node, Trace
+from ..ops.control import ITEM
+from ..ops.elementwise import divide
+from .distribute_buckets import exchanged
+from .distribute_layouts import Sharded, Way
+from .distribute_walk import Walk, counts
 from .pipeline import Options
+
+__all__ = ["distribute"]
 
 
 def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
-    """Return the graph as it came: one process holds every dimension whole."""
-    return graph
+    """Return the graph of one rank, or the graph as it came where there is one process."""
+    facts = options.distribute
+    if facts is None:
+        return graph
+    sharded = Sharded(facts.dim)
+    if not any(sharded.axes(leaf.type) for leaf in graph.inputs):
+        known = ", ".join(sorted({str(e) for x in graph.inputs for e in x.shape})) or "none"
+        raise ShardingError(
+            message(
+                f"no input has the dimension {facts.dim!r}, which is to be sharded",
+                need=f"an axis of that name; the inputs' extents are {known}",
+                mend="DataParallel(dim=...), or mg.input(..., shape=('batch', ...))",
+            )
+        )
+    walk = Walk(facts, sharded, counts(graph.nodes, graph.roots))
+    walk.run(graph.nodes)
+    outputs = [walk.complete(node) for node in graph.outputs]
+    effects = [walk.complete(node) for node in graph.effects]
+    updates = [_renewed(walk, variable, value) for variable, value in graph.updates]
+    made: dict[Node, Node] = {}
+
+    def note(node: Node, member: Node) -> None:
+        made[node] = member
+
+    count, last = len(outputs), len(outputs) + len(effects)
+    members = graph.interner.intern_all([*outputs, *effects, *updates], note)
+    for node in graph.nodes:
+        value = walk.value[node]
+        if not isinstance(value, tuple) and node.op is not ITEM:
+            trace.replace(node, made.get(value, value), "distribute", "shard")
+    for value, node in walk.joined.items():
+        if value in made:
+            trace.replace(node, made[value], "distribute", "all-reduce")
+            options.record.hit("all-reduce")
+    changed = graph.replace(
+        outputs=members[:count],
+        effects=members[count:last],
+        updates=_pairs(graph, members[last:]),
+    )
+    return exchanged(changed, facts, trace, options)
+
+
+def _pairs(graph: Graph, values: Sequence[Node]) -> list[tuple[Node, Node]]:
+    return [(held, new) for (held, _), new in zip(graph.updates, values, strict=True)]
+
+
+def _renewed(walk: Walk, variable: Node, value: Node) -> Node:
+    """Return a variable's new value, the same on all ranks."""
+    layout = walk.layout[value]
+    if layout.way is Way.OWN:
+        # Statistics that ranks keep for themselves: what is stored is their mean.
+        return divide(walk.reduced(walk.value[value], "sum"), walk.facts.size)
+    if variable.attrs.get("state") in walk.facts.apart:
+        made: Node = walk.value[value]
+        return made
+    return walk.complete(value)

@@ -17,6 +17,7 @@ from .pipeline import Options
 from .report import label
 
 FLOAT32 = np.dtype(np.float32)
+SMALL = 64  # what has so many times fewer elements than a value counts for nothing beside it
 
 
 def float32(node: Node) -> bool:
@@ -51,6 +52,7 @@ class Halves:
         self.record, self.interner = options.record, graph.interner
         self.products = set(products)
         self.goes_on = self._goes_on()
+        self.lower: dict[Node, frozenset[Node]] = {}  # see `_sources`
         self.made: dict[Node, Node] = {}  # of the graph -> of the new graph
         self.casts: dict[Node, Node] = {}  # float32 value of the new graph -> its cast
         self.backs: set[Node] = set()  # casts back to float32 of what was rounded here
@@ -61,13 +63,64 @@ class Halves:
         if not self.products:
             return self.graph
         for node in self.graph.nodes:
+            self._note_sources(node)
             self.made[node] = self._made(node)
+            if self._is_shared_sum(node):
+                self.made[node] = self._rounded(node)
         graph = self.graph.replace(
             outputs=[self.made[n] for n in self.graph.outputs],
             updates=[(variable, self.made[value]) for variable, value in self.graph.updates],
             effects=[self.made[n] for n in self.graph.effects],
         )
         return self._stored_once(graph)
+
+    # ---- What is made of 16-bit values
+
+    def _note_sources(self, node: Node) -> None:
+        """Note the 16-bit values that a float32 value is made of, two at most, if of these alone.
+
+        Whatever is small beside it (a number for each channel) counts for nothing. A value that
+        is stored in 16 bits is made of itself.
+        """
+        if node in self.products:
+            if node in self.goes_on and float32(node):
+                self.lower[node] = frozenset((node,))
+            return
+        if node.op.policy != "follow" or not float32(node):
+            return
+        size = self._elements(node)
+        found: set[Node] = set()
+        for operand in node.inputs:
+            if isinstance(operand.type, tuple) or not is_inexact(operand.dtype):
+                continue  # masks and positions say which numbers, and are none
+            sources = self.lower.get(operand)
+            if sources is not None:
+                found |= sources
+            elif self._elements(operand) * SMALL > size:
+                return
+        if found:
+            moved = node.op.kind is Kind.CONVOLUTION
+            self.lower[node] = frozenset((node,) if moved else list(found)[:2])
+
+    def _is_shared_sum(self, node: Node) -> bool:
+        """Return whether a value of several 16-bit ones has several readers: it will be stored.
+
+        Such are the gradients where a branch begins. Of a single 16-bit value readers compute it
+        again.
+        """
+        if len(self.lower.get(node, ())) < 2 or node.op.kind is not Kind.ELEMENTWISE:
+            return False
+        if node not in self.goes_on or node in self.graph.roots:
+            return False
+        return len(self.graph.users[node]) > 1
+
+    def _rounded(self, node: Node) -> Node:
+        """Return the 16-bit form of a value, as float32: what all its readers get."""
+        self.lower[node] = frozenset((node,))
+        wide = self._back(self._narrowed(self.made[node]))
+        self.record.hit("sum of 16-bit values")
+        self.trace.replace(node, wide, "precision", "sum of 16-bit values")
+        return wide
 
     # ---- Products
 
@@ -174,7 +227,13 @@ class Halves:
         op = node.op
         if op.policy != "follow" or op.kind in (Kind.ELEMENTWISE, Kind.CONTROL):
             return None
-        if not float32(node) or self.dtype.name not in op.dtypes:
+        if isinstance(node.type, tuple) or self.dtype.name not in op.dtypes:
+            return None
+        if op.kind is Kind.CONVOLUTION and all(
+            x in self.lower and x in self.goes_on for x in node.inputs if float32(x)
+        ):  # windows: what they read is stored, whoever else reads it
+            inputs = tuple(self._pooled(x) if float32(x) else x for x in inputs)
+        elif not float32(node):
             return None
         wide = [x for x in inputs if float32(x)]
         if not wide or any(x.op is not CAST or x.inputs[0].dtype != self.dtype for x in wide):
@@ -183,12 +242,18 @@ class Halves:
             return None  # a cast of the user's: no result of it is rounded
         sources = [x.inputs[0] if float32(x) else x for x in inputs]
         moved = op(*sources, **node.attrs)
-        if moved.type.dtype != self.dtype:
+        if moved.type.dtype != (self.dtype if float32(node) else node.dtype):
             return None
-        made = self._back(self.interner.intern(moved))
+        made = self.interner.intern(moved)
+        if float32(node):
+            made = self._back(made)
         self.record.hit(f"moved as {self.dtype.name}")
         self.trace.replace(node, made, "precision", f"moved as {self.dtype.name}")
         return made
+
+    def _pooled(self, node: Node) -> Node:
+        """Return a float32 value of the new graph, rounded to 16 bits and cast back."""
+        return node if node in self.backs else self._back(self._narrowed(node))
 
     # ---- Values that are stored once
 

@@ -13,7 +13,7 @@ _PRODUCTS = frozenset(("gemm", "gemv"))
 _WINDOWS = frozenset(("convolution", "pooling"))
 # Their bodies may hold what only an array expression does.
 _NESTED = frozenset(("loop", "branch"))
-_OF_THE_CPU = _NESTED | {"join"}
+_OF_THE_CPU = _NESTED | {"join", "collective"}
 
 
 def family(node: Node, device: str = "cpu") -> str:
@@ -61,7 +61,7 @@ def _plain_rows(node: Node) -> bool:
 def can_fail(node: Node, device: str = "cpu") -> bool:
     """Return whether running the step may raise (generated kernels and libraries cannot)."""
     name = family(node, device)
-    return name == "array" or name in _NESTED
+    return name in ("array", "collective") or name in _NESTED
 
 
 def in_place_pairs(node: Node, device: str = "cpu") -> frozenset[tuple[int, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..config import config
-from ..errors import MagmagraphError, PassError, message
+from ..errors import MagmagraphError, PassError, ShardingError, message
 from ..graph import Graph, Trace
 from .report import Record, Report
 
@@ -39,6 +39,8 @@ class Options:
         As given to `mg.function`; the precision is "float32" where the pass is left out.
     loss_scale_growth
         After as many steps with finite gradients the scale of float16's losses is doubled.
+    distribute
+        What is spread over ranks, and how: the plain facts of a strategy; None in one process.
     compile_budget
         Seconds for the whole compile. Passes count their work against it instead of looking at
         the clock, so that equal graphs still compile to equal plans.
@@ -59,6 +61,7 @@ class Options:
     loss_scale_growth: int = 2000
     deterministic: bool = False
     device: str = "cpu"
+    distribute: Any = None
     compile_budget: float = 60.0
     spread: int = 0
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
@@ -301,6 +304,8 @@ def run(
                 _verify(before, result)
             if isinstance(result, Graph):
                 _keep_lines(before, result, trace)
+        except ShardingError:
+            raise  # of the program, not of the pass: it names the node and its line
         except Exception as error:
             raise _wrapped(record.name, done, before, error) from error
         entry.milliseconds = (time.perf_counter() - began) * 1e3

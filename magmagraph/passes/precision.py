@@ -45,6 +45,7 @@ from .buffers import hinted
 from .halves import FLOAT32, Halves, factors_of
 from .linear import substituted
 from .loss_scaling import scale_gradients
+from .moments import one_pass
 from .pipeline import Options
 from .report import label
 
@@ -61,7 +62,8 @@ def precision(graph: Graph, trace: Trace, options: Options) -> Graph:
     products = _chosen(graph, options)
     if wanted == "tf32":
         return _tf32(graph, products, trace, options)
-    return Halves(graph, canonical(wanted), products, trace, options).run()
+    lowered = Halves(graph, canonical(wanted), products, trace, options).run()
+    return one_pass(lowered, trace, options)
 
 
 def _chosen(graph: Graph, options: Options) -> list[Node]:

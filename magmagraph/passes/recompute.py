@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..graph import Node
 from ..op import Kind
+from ..ops.convert import CAST
 from ..region import MAX_NODES, MAX_OPERANDS
 from ..region_walk import costly
 from .buffers import hinted, hinted_bytes
@@ -99,7 +100,7 @@ def _chain(clusters: Clusters, value: Node, reader: Cluster, begin: Begin) -> Ch
             node in reader.externals
             or node not in clusters.cluster_of
             or _size(clusters, node) * SMALL <= size
-            or begin(clusters, node)
+            or (begin(clusters, node) and not _widens(node))
         ):
             bases.add(node)
             continue
@@ -115,6 +116,11 @@ def _chain(clusters: Clusters, value: Node, reader: Cluster, begin: Begin) -> Ch
     saved = hinted_bytes(value.type, clusters.hints)
     saved -= sum(hinted_bytes(type_, clusters.hints) for type_ in fresh)
     return Chain(nodes, bases, saved)
+
+
+def _widens(node: Node) -> bool:
+    """Return whether a value is a narrower one, cast: that one is better to have in memory."""
+    return node.op is CAST and 2 * node.inputs[0].dtype.itemsize <= node.dtype.itemsize
 
 
 def _is_kept(clusters: Clusters, node: Node) -> bool:

@@ -16,9 +16,9 @@ After::
     return %1
 
 (``x - x`` stays: it is NaN where x is infinite.) The rules stand in `inline`, `simplify_algebra`,
-`simplify_layout`, `pieces`, `simplify_linalg`, `constants`, `stable`, `cancel` and `centered`; what
-loops make for nobody is taken away by `loops`. A value that is not finite may be replaced by its
-continuous limit, which the report lists as a repair; the reverse never happens.
+`simplify_layout`, `pieces`, `simplify_linalg`, `constants`, `stable`, `cancel`, `centered` and
+`sum_factors`; what loops make for nobody is taken away by `loops`. A value that is not finite may
+be replaced by its continuous limit, which the report lists as a repair; the reverse never happens.
 
 Numerics: `stable`.
 """
@@ -36,6 +36,7 @@ from . import (
     simplify_layout,
     simplify_linalg,
     stable,
+    sum_factors,
 )
 from .constants import FOLD
 from .pipeline import Options
@@ -51,6 +52,7 @@ RULES = rules_by_operation(
         *stable.RULES,
         *cancel.RULES,
         *centered.RULES,
+        *sum_factors.RULES,
     ]
 )
 EVERYWHERE = (FOLD, simplify_layout.NARROW)

@@ -8,6 +8,10 @@ long as sixteen additions, and one row in flight does not fill the memory's band
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+from ...graph import Node
 from ...region import Fold
 from ...region_parts import indexed
 from ...region_walk import late_groups
@@ -19,11 +23,96 @@ from .folding import FoldingCode
 __all__ = ["Columns"]
 
 GROUP = 16  # rows of a thread that are added up before they are converted
-AHEAD = ((8, 4), (24, 2))  # values computed of an element, up to which so many rows are read ahead
+AHEAD = 128  # bytes that a thread has under way, at most: they take a register for every four
+MOST_AHEAD = 8  # rows of them, at most
 
 # Threads of a warp that have the same columns come first; then what each warp has of them.
 _SLOT = "(threadIdx.y * blockDim.x + threadIdx.x >> 5) * blockDim.x + threadIdx.x"
 _WARPS = "(blockDim.x * blockDim.y >> 5)"
+
+
+class Row:
+    """What a thread does with its neighbours in one row, taken apart.
+
+    Attributes
+    ----------
+    same
+        The lines that read what is the same in all rows.
+    reads
+        The vectors that are read of a row: type, name, and the expression that reads.
+    work
+        The other lines.
+    decode
+        The lines that find the row from its number, ``rest``.
+
+    Parameters
+    ----------
+    lines
+        As `VectorCode.elements` gives them.
+    places
+        The names of a row's positions.
+    """
+
+    def __init__(self, lines: Sequence[str], places: Sequence[str], decode: list[str]) -> None:
+        self.decode = decode
+        self.same: list[str] = []
+        self.reads: list[tuple[str, str, str]] = []
+        self.work: list[str] = []
+        for line in lines:
+            read = _READ.fullmatch(line)
+            if read is None:
+                self.work.append(line)
+            elif any(re.search(rf"\b{place}\b", read[3]) for place in places):
+                self.reads.append((read[1], read[2], read[3]))
+            else:
+                self.same.append(line)
+
+    def ahead(self, size: int) -> int:
+        """Return how many rows, of so many bytes each, are read before one is worked on."""
+        count = 1
+        while 2 * count <= min(MOST_AHEAD, AHEAD // max(1, size)):
+            count *= 2
+        return count
+
+    def turns(self, ahead: int) -> list[str]:
+        """Return the lines that take a group of rows, or those that are left."""
+        alone = [
+            "idx rest = row;", *self.decode,
+            *(f"const {kind} {name} = {read};" for kind, name, read in self.reads), *self.work,
+        ]  # fmt: skip
+        if ahead == 1:
+            turns = f"for (int turn = 0; turn < {GROUP} && row < high; turn++, row += step) {{"
+            return ["#pragma unroll 1", turns, *indent(alone), "}"]
+        every = ["#pragma unroll", f"for (int turn = 0; turn < {ahead}; turn++) {{"]
+        first = [
+            "idx rest = row + turn * step;", *self.decode,
+            *(f"{name}_ahead[turn] = {read};" for _, name, read in self.reads),
+        ]  # fmt: skip
+        then = [
+            "idx rest = row;", *self.decode,
+            *(f"const {kind} {name} = {name}_ahead[turn];" for kind, name, _ in self.reads),
+            *self.work, "row += step;",
+        ]  # fmt: skip
+        some = [
+            *(f"{kind} {name}_ahead[{ahead}];" for kind, name, _ in self.reads),
+            *every, *indent(first), "}", *every, *indent(then), "}",
+        ]  # fmt: skip
+        return [
+            f"if (row + {GROUP - 1} * step < high) {{",
+            "    #pragma unroll 1",
+            f"    for (int several = 0; several < {GROUP // ahead}; several++) {{",
+            *indent(indent(some)),
+            "    }",
+            "} else {",
+            "    #pragma unroll 1",
+            "    for (; row < high; row += step) {",
+            *indent(indent(alone)),
+            "    }",
+            "}",
+        ]
+
+
+_READ = re.compile(r"const (mg_vector<\w+, \d+>) (\w+) = (\*\(const mg_vector<.*\));")
 
 
 class Columns:
@@ -87,27 +176,9 @@ class Columns:
         rows = code.number("rows", "product", *gone)
         work = code.elements(nodes, folds, outputs, width, update)
         code.parts = {}
-        ahead = next((count for most, count in AHEAD if len(nodes) <= most), 1)
-        row = ["idx rest = row;", *code.decode("rest", gone), *work]
-        turns = f"for (int turn = 0; turn < {GROUP}; turn++, row += step) {{"
-        group = [*near]
-        if ahead > 1:
-            group += [
-                f"if (row + {GROUP - 1} * step < high) {{",
-                f"    #pragma unroll {ahead}",
-                f"    {turns}",
-                *indent(indent(row)),
-                "    }",
-                "} else {",
-                "    #pragma unroll 1",
-                "    for (; row < high; row += step) {",
-                *indent(indent(row)),
-                "    }",
-                "}",
-            ]
-        else:
-            turns = f"for (int turn = 0; turn < {GROUP} && row < high; turn++, row += step) {{"
-            group += ["#pragma unroll 1", turns, *indent(row), "}"]
+        row = Row(work, [f"i{loop}" for loop in gone], code.decode("rest", gone))
+        size = width * sum(node.dtype.itemsize for node in nodes if self._is_row(node))
+        group = [*near, *row.turns(row.ahead(size))]
         if far:
             columns = f"for (int k = 0; k < {width}; k++) {{"
             group += ["#pragma unroll", columns, *indent(far), "}"]
@@ -122,6 +193,7 @@ class Columns:
             f"const idx low = (idx)((int64_t){rows} * blockIdx.y / gridDim.y);",
             f"const idx high = (idx)((int64_t){rows} * (blockIdx.y + 1) / gridDim.y);",
             "if (active) {",
+            *indent(row.same),
             "    const idx step = blockDim.y;",
             "    idx row = low + threadIdx.y;",
             "    while (row < high) {",
@@ -134,6 +206,11 @@ class Columns:
         for fold in folds:
             lines += self._end_column(fold, width)
         return lines
+
+    def _is_row(self, node: Node) -> bool:
+        """Return whether every row has vectors of its own of an operand."""
+        loops = self.code.region.values[node].loops
+        return self.code.moves(node) and not loops.isdisjoint(self.gone)
 
     def _end_columns(self, width: int) -> list[str]:
         """Return the lines that add up folds over a block and compute what depends on them."""

@@ -214,6 +214,8 @@ class ElementCode:
         for loop in loops:
             step = self.number(f"{name}_step{loop}", "counter_step", place, loop)
             terms.append(f"(uint64_t){self.index(loop)} * (uint64_t){step}")
+        if len(node.inputs) > 1:
+            terms.append(f"(uint64_t){self.operand(node.inputs[1])}")
         attrs = node.attrs
         keys = stream_key(attrs["seed"], attrs["stream"], attrs["part"])
         return philox.element(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import dims
+from ...interpret import bind_attributes
 from ...plan import Place, Plan, Slot, Step, Value
 from ...state import State
 from ..numpy.cells import shape_of
@@ -120,8 +121,9 @@ class PlanMemory:
         elif slot.place is Place.CONSTANT:
             attrs = slot.owner.attrs
             value = attrs.get("value")
-            if value is None:
-                value = np.asarray(dims.evaluate(attrs["dim"], self.sizes), dtype=np.int64)
+            if value is None:  # an extent, or a rank's number
+                leaf = slot.owner.op
+                value = leaf.evaluate(np, **bind_attributes(attrs, self.sizes))
             raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             held = self.device.empty(max(1, raw.size))
             if raw.size:

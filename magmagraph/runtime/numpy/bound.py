@@ -84,8 +84,9 @@ class NumpyBound:
         if slot.place is Place.CONSTANT:
             attrs = slot.owner.attrs
             value = attrs.get("value")
-            if value is None:
-                value = np.asarray(dims.evaluate(attrs["dim"], self.sizes), dtype=np.int64)
+            if value is None:  # an extent, or a rank's number
+                leaf = slot.owner.op
+                value = leaf.evaluate(np, **bind_attributes(attrs, self.sizes))
             held = np.ascontiguousarray(value).reshape(np.shape(value))
             self._keep.append(held)
             return held

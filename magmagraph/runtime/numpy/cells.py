@@ -59,7 +59,7 @@ class StepCells:
         self, step: Step, number: int
     ) -> tuple[int, list[int], list[tuple[int, int]]] | None:
         """Return function, cells and dynamic cells of a step, or None: it runs in Python."""
-        if step.kernel == "array" or self._kernels is None:
+        if step.kernel in ("array", "collective") or self._kernels is None:
             return None
         if step.kernel == "fused":
             if number not in self._compiled:

@@ -283,12 +283,13 @@ def assemble(steps: Sequence[StepCode]) -> str:
     parts = ["#include <math.h>", "#include <stdint.h>", vector_math()]
     halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
     parts += halves
-    parts += [part for word, part in RATIONALS.items() if word in text]
+    helpers = prelude(text)
+    parts += [part for word, part in RATIONALS.items() if word in helpers or word in text]
     if "mg_random" in text:
         parts.append(philox.SOURCE)
     if "mg_float_to_u64" in text:
         parts.append(UNSIGNED_HELPER)
-    return "\n".join([*parts, prelude(text), text])
+    return "\n".join([*parts, helpers, text])
 
 
 def describe(code: BodyCode) -> str:

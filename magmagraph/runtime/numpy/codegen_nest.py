@@ -17,6 +17,7 @@ from ...region_access import is_unit
 from ...region_parts import MAX_STRIP, indexed
 from . import philox
 from .binding import BLOCK, SUMMED, crosses
+from .codegen_lanes import LANE_BYTES, Lanes, joins
 from .codegen_scalar import (
     apply_scalar,
     combine_expression,
@@ -70,6 +71,7 @@ class Nest:
         self.clauses: list[str] = []
         self.scalar_only = False
         self.blocked = False
+        self.lanes = self._lanes(nodes, folds)
         for node in nodes:
             self._define(node)
         for fold in folds:
@@ -100,9 +102,27 @@ class Nest:
         strip = self.code.strips and loop == self.code.vector
         return "wide" if strip else self.code.extent(loop)
 
+    def _lanes(self, nodes: Sequence[Node], folds: Sequence[Fold]) -> Lanes | None:
+        """Return the groups that the innermost loop is taken in, where lanes fold."""
+        inside = [node for node in nodes if self.inner in self.region.values[node].loops]
+        inside += [fold.operand for fold in folds]
+        sizes = {node.dtype.itemsize for node in inside}
+        if self.inner < 0 or not folds or len(sizes) > 1:
+            return None
+        for fold in folds:
+            reduction = fold.node.op.reduction
+            assert reduction is not None
+            if self.inner not in fold.reduced or not joins(reduction, fold.operand.dtype):
+                return None
+        if any(not is_floating(node.dtype) or node.op.kind is Kind.RANDOM for node in inside):
+            return None
+        return Lanes(LANE_BYTES // sizes.pop())
+
     def _vector_loop(self, inside: list[str]) -> list[str]:
         """Return the innermost loop, with what it folds into parts of its own."""
         i, limit = f"i{self.inner}", self._limit(self.inner)
+        if self.lanes is not None:
+            return self._groups(i, limit, inside)
         pragma = "#pragma omp simd" + "".join(f" {clause}" for clause in self.clauses)
         head = [] if self.scalar_only else [pragma]
         parts = self.parts
@@ -116,6 +136,17 @@ class Nest:
             *indent(block),
             "}",
         ]
+
+    def _groups(self, i: str, limit: str, inside: list[str]) -> list[str]:
+        """Return the innermost loop in groups of lanes."""
+        assert self.lanes is not None
+        begin, end = self.lanes.before, self.parts.after
+        if not self.blocked:
+            return ["{", *indent([*begin, *self.lanes.lines(limit, "", i, inside), *end]), "}"]
+        count = f"const int64_t count = {limit} - block < {SUMMED} ? {limit} - block : {SUMMED};"
+        block = [count, *begin, *self.lanes.lines("count", "block + ", i, inside), *end]
+        head = f"for (int64_t block = 0; block < {limit}; block += {SUMMED}) {{"
+        return [head, *indent(block), "}"]
 
     # ---- Values
 
@@ -160,6 +191,8 @@ class Nest:
             expression = apply_scalar(node, [self.value(o) for o in node.inputs])
         name = code.of(node)
         line = f"const {computing_type(node.dtype)} {name} = {expression};"
+        if self.lanes is not None and expression.endswith("]"):
+            self.lanes.reads[line] = (name, computing_type(node.dtype), expression)
         if not value.loops and not value.phase and not value.epilogue and fold is None:
             code.top.append(line)
             code.scope[node] = name
@@ -176,7 +209,7 @@ class Nest:
             self.blocks[depth].before.append(f"{array}[i{self.inner}] = {name};")
             code.lanes[node] = array
         if node in code.walk.saved and value.phase == self.number and not self.stage:
-            self.blocks[depth].before.append(f"{self._saved(node)} = {name};")
+            self._store(self.blocks[depth].before, f"{self._saved(node)} = {name};")
 
     def _scalar(self, node: Node) -> str:
         """Return a constant, or a number that binding computes."""
@@ -229,6 +262,8 @@ class Nest:
                 continue
             step = code.number(f"{name}_step{loop}", "counter_step", place, loop)
             terms.append(times(code.index(loop), step))
+        if len(node.inputs) > 1:
+            terms.append(f"(uint64_t){self.value(node.inputs[1])}")
         number = " + ".join(terms) or "0"
         keys = [code.number(f"{name}_key{i}", "random_key", place, i) for i in range(2)]
         step = self.value(node.inputs[0])
@@ -309,7 +344,12 @@ class Nest:
         kind = storage_type(output.node.dtype)
         place = self._place(f"out{output.position}", kind, steps)
         written = store(self.value(output.node), output.node.dtype)
-        self.blocks[-1].after.append(f"{place} = {written};")
+        self._store(self.blocks[-1].after, f"{place} = {written};")
+
+    def _store(self, lines: list[str], line: str) -> None:
+        lines.append(line)
+        if self.lanes is not None:
+            self.lanes.stores.add(line)
 
     # ---- Folds
 
@@ -343,6 +383,13 @@ class Nest:
         dtype = fold.operand.dtype
         kind = computing_type(dtype)
         begin = identity_expression(fold.node, dtype)
+        wide = code.accumulator(fold)
+        if self.lanes is not None:
+            joined = f"{widened(wide, dtype)}{self.lanes.fold(fold.node, part, element)}"
+            whole = combine_expression(fold.node, wide, target, joined)
+            self.parts.after.append(f"{target} = {whole};")
+            self.blocked |= reduction.blocked and not code.strips
+            return
         self.parts.before.append(f"{kind} {part} = {begin};")
         update = combine_expression(fold.node, dtype, part, element)
         self.blocks[-1].after.append(f"{part} = {update};")
@@ -356,7 +403,6 @@ class Nest:
                 f"initializer(omp_priv = {begin})"
             ] = None
             self.clauses.append(f"reduction({known}: {part})")
-        wide = code.accumulator(fold)
         whole = combine_expression(fold.node, wide, target, f"{widened(wide, dtype)}{part}")
         self.parts.after.append(f"{target} = {whole};")
         if reduction.blocked and is_floating(dtype) and not code.strips:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
+from ...cores import affinity as _affinity
+from ...cores import quota as _quota
+from ...cores import widest_affinity as _widest_affinity
 from ...errors import ConfigError, message
 from .blas import find_blas
 
@@ -32,75 +34,6 @@ SPIN_NANOSECONDS = 50_000
 _chosen: int | None = None
 # The pool, once it is loaded: takes (threads, nanoseconds to spin), returns the threads it has.
 _pool: Callable[[int, int], int] | None = None
-
-
-def _affinity(process: int) -> frozenset[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(process))
-    return frozenset(range(os.cpu_count() or 1))
-
-
-def _widest_affinity() -> int:
-    """Return the most cores that this process or one of its ancestors may use.
-
-    A launcher that binds its ranks to cores has more than each of them.
-    """
-    widest = len(_affinity(0))
-    process = os.getppid()
-    for _ in range(64):
-        if process <= 1:
-            break
-        try:
-            widest = max(widest, len(_affinity(process)))
-            status = Path(f"/proc/{process}/stat").read_text()
-            process = int(status.rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            break
-    return widest
-
-
-def _quota(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> float:
-    """Return the cores that control groups, version 2 or 1, grant; infinity where unlimited."""
-    least = float("inf")
-    try:
-        lines = groups.read_text().splitlines()
-    except OSError:
-        return least
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers == "":
-            base, read = root, _quota_v2
-        elif "cpu" in controllers.split(","):
-            base, read = root / controllers, _quota_v1
-            if not base.is_dir():
-                base = root / "cpu"
-        else:
-            continue
-        # A limit of any group above counts. Inside a container the path may not be visible.
-        folder = base / path.strip("/")
-        for place in (folder, *folder.parents):
-            least = min(least, read(place))
-            if place == base:
-                break
-    return least
-
-
-def _quota_v2(folder: Path) -> float:
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()[:2]
-        return float("inf") if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return float("inf")
-
-
-def _quota_v1(folder: Path) -> float:
-    try:
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
-        return quota / period if quota > 0 else float("inf")
-    except (OSError, ValueError, ZeroDivisionError):
-        return float("inf")
 
 
 def _local_ranks(environment: Mapping[str, str]) -> int:

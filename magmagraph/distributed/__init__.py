@@ -1,0 +1,165 @@
+"""Many processes: `mg.distributed`.
+
+The same script runs on every rank, under ``mpiexec -n 4 python train.py`` or in threads of one
+process (`threads`). Ranks are arranged in a `Mesh`; collectives are operations of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..communicator import Communicator, Group, Mesh, current, using
+from ..errors import GraphError, message
+from ..ops.collective import allreduce, broadcast, permute
+from ..ops.collective_messages import barrier, index, recv, send
+from ..ops.collective_rows import allgather, alltoall, reduce_scatter
+from .strategies import DataParallel
+
+__all__ = [
+    "DataParallel",
+    "Mesh",
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "communicator",
+    "index",
+    "permute",
+    "rank",
+    "recv",
+    "reduce_scatter",
+    "send",
+    "size",
+    "threads",
+    "use",
+]
+
+THREADS: list[Callable[..., list[Any]]] = []
+"""What runs ranks in threads: put here by `function`, which sees all rooms."""
+
+
+def communicator() -> Communicator:
+    """Return the communicator of all ranks, as this thread sees it.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.distributed.communicator().size
+    1
+    """
+    return current()
+
+
+def rank(group: Group = ()) -> int:
+    """Return this rank's number, among all or in a group of the mesh.
+
+    Parameters
+    ----------
+    group
+        Names of axes of the mesh; ``()`` means all ranks.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.distributed.threads(3, mg.distributed.rank)
+    [0, 1, 2]
+    """
+    held = current()
+    members = held.mesh.members(held.rank, group)
+    return members.index(held.rank)
+
+
+def size(group: Group = ()) -> int:
+    """Return the number of ranks, of all or in a group of the mesh.
+
+    Parameters
+    ----------
+    group
+        Names of axes of the mesh; ``()`` means all ranks.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.distributed.size()
+    1
+    """
+    return current().mesh.extent(group)
+
+
+@contextmanager
+def use(mesh: Mesh | Communicator) -> Iterator[Communicator]:
+    """Arrange the ranks in a mesh for what is built and run inside.
+
+    Parameters
+    ----------
+    mesh
+        With as many ranks as there are; or another communicator.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     with mg.distributed.use(mg.distributed.Mesh(data=2, tensor=2)):
+    ...         return mg.distributed.rank("data"), mg.distributed.rank("tensor")
+    >>> mg.distributed.threads(4, job)
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    """
+    chosen = current().arranged(mesh) if isinstance(mesh, Mesh) else mesh
+    with using(chosen):
+        yield chosen
+
+
+def threads(
+    count: int,
+    function: Callable[[], Any],
+    *,
+    mesh: Mesh | None = None,
+    timeout: float = 60.0,
+    overlap: bool = False,
+) -> list[Any]:
+    """Run a function on each of several ranks, which are threads of this process.
+
+    For tests, teaching and debugging: all that ranks do can be seen in one process. Graphs, random
+    streams (from seed 0) and functions are made by each rank for itself.
+
+    Parameters
+    ----------
+    count
+        How many ranks.
+    function
+        Called without arguments on each.
+    mesh
+        How the ranks are arranged; along one axis, ``data``, unless given.
+    timeout
+        Seconds that a rank waits for others, and that the whole may take.
+    overlap
+        Whether collectives run beside the steps that do not read them.
+
+    Returns
+    -------
+    list
+        What the function returned on each rank.
+
+    Raises
+    ------
+    Exception
+        What the first rank that failed raised, with a note of the rank.
+    CommunicationError
+        Ranks do not call the same collectives, or one does not return in time.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.distributed.threads(2, lambda: mg.distributed.rank() * 10)
+    [0, 10]
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise GraphError(message(f"{count!r} ranks", need="a positive number of them"))
+    return THREADS[0](count, function, mesh=mesh, timeout=timeout, overlap=overlap)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,172 @@
+"""Data parallelism: every rank has the whole model and its own rows of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..communicator import Group, current
+from ..errors import ConfigError, message
+from ..graph import Node
+
+__all__ = ["DataParallel", "Facts", "Strategy", "checked", "settle"]
+
+ALGORITHMS = ("allreduce",)
+BUCKET_BYTES = 25 * 2**20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the pass `distribute` is told: plain values, equal on all ranks.
+
+    Attributes
+    ----------
+    dim
+        Name of the sharded dimension.
+    group, size
+        Axes of the mesh whose ranks share it, and how many ranks these are.
+    synchronized
+        Whether a batch's statistics are those of all ranks' rows.
+    bucket_bytes
+        All-reduces are joined up to so many bytes.
+    algorithm
+        How a bucket travels.
+    apart
+        States of variables that hold on each rank its part of a sum.
+    """
+
+    dim: str
+    group: tuple[str, ...]
+    size: int
+    synchronized: bool = True
+    bucket_bytes: int = BUCKET_BYTES
+    algorithm: str = "allreduce"
+    apart: frozenset[Any] = field(default_factory=frozenset)
+
+
+class Strategy:
+    """How a function is spread over ranks; see `DataParallel`."""
+
+    def facts(self) -> Facts:
+        """Return what the pass is told, for the ranks that there are."""
+        raise NotImplementedError(f"{type(self).__name__} has no facts method")
+
+
+class DataParallel(Strategy):
+    """Give each rank its own rows of every batch; sums over the batch are sums over ranks.
+
+    One rule: a named dimension is sharded. Each rank binds it to the rows that it is fed. A
+    reduction or contraction over it becomes the rank's own and an all-reduce, and its size is that
+    of all ranks together. Losses, gradients, updates and statistics are then those of one process
+    that is fed all rows; ranks may have different numbers of rows, also none.
+
+    Parameters
+    ----------
+    dim : str
+        Name of the dimension, as the inputs' shapes have it.
+    algorithm : {"allreduce"}
+        How sums over ranks are computed.
+    group : str or sequence of str, optional
+        Axes of the mesh whose ranks share the batch: the axis ``data`` where the mesh has one, all
+        ranks otherwise.
+    bucket_bytes : int
+        Gradients are sent in messages of about so many bytes, in the order in which the backward
+        pass makes them.
+    sync_batch_norm : bool
+        Whether batch normalization takes its statistics from all ranks' rows, as one process
+        would: two small messages forward and two backward for each layer. False takes them from a
+        rank's own rows, and the running statistics are the mean of the ranks'.
+
+    Raises
+    ------
+    ConfigError
+        Where an option is not one of these.
+
+    Notes
+    -----
+    Results that have the dimension stay on their rank: a function returns the rows of what the
+    rank was fed. Everything else that it returns is the same on all ranks. When a function is
+    compiled, the variables that it uses are set to rank 0's values. Inputs without the dimension
+    have to be fed equal values on all ranks.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     x = mg.input("x", shape=("batch",))
+    ...     f = mg.function([x], mg.mean(x), distribute=mg.distributed.DataParallel())
+    ...     return float(f([1.0, 2.0, 3.0] if mg.distributed.rank() == 0 else [10.0]))
+    >>> mg.distributed.threads(2, job)
+    [4.0, 4.0]
+    """
+
+    def __init__(
+        self,
+        dim: str = "batch",
+        algorithm: str = "allreduce",
+        *,
+        group: Group | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+        sync_batch_norm: bool = True,
+    ) -> None:
+        if not isinstance(dim, str) or not dim.isidentifier():
+            raise ConfigError(
+                message(f"dim={dim!r}", need="the name of a dimension", mend="dim='batch'")
+            )
+        if algorithm not in ALGORITHMS:
+            raise ConfigError(
+                message(f"algorithm={algorithm!r}", need=f"one of {', '.join(ALGORITHMS)}")
+            )
+        if isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 0:
+            raise ConfigError(
+                message(f"bucket_bytes={bucket_bytes!r}", need="a number of bytes", mend="2**20")
+            )
+        self.dim = dim
+        self.algorithm = algorithm
+        self.group = group
+        self.bucket_bytes = bucket_bytes
+        self.sync_batch_norm = bool(sync_batch_norm)
+
+    def facts(self) -> Facts:
+        """Return what the pass is told, for the ranks that there are."""
+        mesh = current().mesh
+        group = self.group
+        if group is None:
+            group = "data" if "data" in mesh.axes else ()
+        return Facts(
+            dim=self.dim,
+            group=mesh.group(group),
+            size=mesh.extent(group),
+            synchronized=self.sync_batch_norm,
+            bucket_bytes=self.bucket_bytes,
+            algorithm=self.algorithm,
+        )
+
+    def __repr__(self) -> str:
+        return f"DataParallel({self.dim!r}, {self.algorithm!r})"
+
+
+def checked(given: Any) -> Strategy | None:
+    """Return a strategy, or raise."""
+    if given is None or isinstance(given, Strategy):
+        return given
+    mend = "mg.distributed.DataParallel()"
+    if isinstance(given, type) and issubclass(given, Strategy):
+        mend = f"mg.distributed.{given.__name__}(), an object of the class"
+    raise ConfigError(
+        message(f"distribute={given!r}", need="a strategy of mg.distributed", mend=mend)
+    )
+
+
+def settle(variables: Sequence[Node], facts: Facts) -> None:
+    """Set variables to what they hold on rank 0 of a strategy's group; all its ranks call it."""
+    group = current().group(facts.group)
+    if group.size == 1:
+        return
+    for variable in variables:
+        state = variable.attrs.get("state")
+        if state is None or state in facts.apart:
+            continue
+        first = group.broadcast(state.data, 0)
+        state.write(first)

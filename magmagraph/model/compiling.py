@@ -1,0 +1,197 @@
+"""The functions that a model compiles: a step of training, evaluation, prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConfigError, message
+from ..function import Function, function
+from ..graph import Node
+from ..ops.convert import cast
+from ..ops.elementwise import add
+from ..ops.leaf import Variable
+from ..ops.random_bits import streams_from
+from ..optimizer import Optimizer
+from . import replay
+from .losses import Labels, loss_function
+
+if TYPE_CHECKING:
+    from ..nn.layer import Layer, Weight
+    from ..regularize import Penalty
+    from .metrics import Metric
+
+__all__ = ["Compiling", "no_optimizer"]
+
+
+class Compiling:
+    """What a model compiles, each function once; mixed into `Model`."""
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    layers: list[Layer]
+    loss: Any
+    optimizer: Optimizer
+    metrics: list[Metric]
+    regularize: Penalty | None
+    seed: int
+    options: dict[str, Any]
+    trainable: list[Variable]
+    _probabilities: bool
+    _functions: dict[Any, Function]
+    _drawn: int
+
+    def weights(self) -> dict[str, Weight]:
+        """Return all weights by name."""
+        raise NotImplementedError
+
+    def _activation(self) -> str | None:
+        raise NotImplementedError
+
+    def _form(self, training: bool) -> list[Node]:
+        if not training:
+            return list(self.outputs)
+        with streams_from(self.seed):
+            return replay.training_form(self.outputs, self.inputs)
+
+    def _loss(self, outputs: Sequence[Node], labels: Labels) -> Node:
+        if self.loss is None:
+            raise ConfigError(
+                message("the model has no loss", need="one, to train and to evaluate by",
+                        mend="loss='cross_entropy', or 'mse'")
+            )
+        if len(outputs) != 1:
+            raise ConfigError(
+                message(f"the model has {len(outputs)} outputs", need="one, to be trained by fit",
+                        mend="optimizer.step on a loss of your own")
+            )
+        value = loss_function(self.loss, self._activation())(outputs[0], labels.node)
+        if not isinstance(value, Node):
+            raise ConfigError(
+                message(
+                    f"the loss {self.loss!r} returned {type(value).__name__}",
+                    need="a scalar node, made of the outputs' and the labels' nodes",
+                    mend="a return statement" if value is None else None,
+                )
+            )
+        if value.shape != ():
+            raise ConfigError(
+                message(f"the loss has shape {value.shape}", need="a scalar: the mean over a batch")
+            )
+        return value
+
+    def _penalty(self) -> Node | None:
+        terms: list[Node] = []
+        if self.regularize is not None:
+            terms.append(
+                self.regularize([w.variable for w in self.weights().values() if w.decays])
+            )
+        for layer in self.layers:
+            for part in layer.layers():
+                if part.regularizer is not None:
+                    held = [w.variable for w in part.weights().values() if w.decays]
+                    terms.append(part.regularizer(held))
+        total = None
+        for term in terms:
+            total = term if total is None else add(total, term)
+        return total
+
+    def _groups(self) -> Any:
+        """Return the variables for the optimizer, in groups where layers have their own decay."""
+        decays: dict[Variable, float] = {}
+        for layer in self.layers:
+            for part in layer.layers():
+                if part.weight_decay is not None:
+                    for weight in part.weights().values():
+                        if weight.decays:
+                            decays[weight.variable] = part.weight_decay
+        if not decays:
+            return self.trainable
+        groups: dict[float | None, list[Variable]] = {}
+        for held in self.trainable:
+            groups.setdefault(decays.get(held), []).append(held)
+        return [
+            {"wrt": members} if decay is None else {"wrt": members, "weight_decay": decay}
+            for decay, members in groups.items()
+        ]
+
+    def _reported(self, outputs: Sequence[Node], labels: Labels, loss: Node) -> list[Node]:
+        return [
+            loss,
+            *(m.batch(outputs[0], labels.node, self._probabilities) for m in self.metrics),
+        ]
+
+    def _asked(self, labels: Labels) -> tuple[Any, ...]:
+        """Return what, beside the network, a compiled function was made for."""
+        return (labels.kind, self.loss, self.regularize, *map(id, self.metrics))
+
+    def training_step(self, labels: Labels, **options: Any) -> Function:
+        """Return the compiled step: from examples and labels to loss and statistics.
+
+        One function holds the network, its loss, penalties, gradients, the optimizer, metrics and
+        running statistics; it is made once for each kind of labels.
+        """
+        # The optimizer itself: a later one may have the address of one that is gone.
+        chosen = (self.optimizer, tuple(self.trainable), *sorted(options.items(), key=str))
+        place = ("step", *self._asked(labels), *chosen)
+        if place not in self._functions:
+            outputs = self._form(training=True)
+            loss = self._loss(outputs, labels)
+            penalty = self._penalty()
+            total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
+            if not isinstance(self.optimizer, Optimizer):
+                raise no_optimizer(self.optimizer)
+            if not self.trainable:
+                raise ConfigError(message("the model has no weight that can be trained"))
+            step = self.optimizer.step(
+                total,
+                self._groups(),
+                inputs=[*self.inputs, labels.node],
+                outputs=self._reported(outputs, labels, total),
+                name="training step",
+                **{**self.options, **options},
+            )
+            if step.random_step is not None:
+                step.random_step.assign(np.int64(self._drawn))
+            self._functions[place] = step
+        return self._functions[place]
+
+    def _evaluation(self, labels: Labels) -> Function:
+        place = ("evaluate", *self._asked(labels))
+        if place not in self._functions:
+            outputs = self._form(training=False)
+            loss = self._loss(outputs, labels)
+            penalty = self._penalty()
+            total = loss if penalty is None else add(loss, cast(penalty, loss.dtype))
+            self._functions[place] = function(
+                [*self.inputs, labels.node],
+                self._reported(outputs, labels, total),
+                name="evaluation",
+                default_updates=False,
+                **self.options,
+            )
+        return self._functions[place]
+
+    def _prediction(self) -> Function:
+        if "predict" not in self._functions:
+            self._functions["predict"] = function(
+                list(self.inputs),
+                list(self.outputs),
+                name="prediction",
+                default_updates=False,
+                **self.options,
+            )
+        return self._functions["predict"]
+
+
+def no_optimizer(given: Any) -> ConfigError:
+    mend = None
+    if isinstance(given, type) and issubclass(given, Optimizer):
+        mend = f"{given.__name__}(), an object of the class"
+    elif isinstance(given, str):
+        mend = "mg.optimizer.Adam(1e-3), say"
+    return ConfigError(
+        message(f"optimizer={given!r}", need="an optimizer of mg.optimizer", mend=mend)
+    )

@@ -1,0 +1,189 @@
+"""The state of a run of training: written to a file, and taken back by the same program."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConfigError, DataError, message
+from ..ops.leaf import Variable
+from . import files
+from .saving import same_json
+
+if TYPE_CHECKING:
+    from ..function import Function
+    from .callbacks import Callback
+    from .history import History
+    from .model import Model
+
+__all__ = ["Resumable"]
+
+
+class Resumable:
+    """How a run is written and read; mixed into `Training`."""
+
+    model: Model
+    function: Function
+    callbacks: list[Callback]
+    history: History
+    epoch: int
+    step: int
+    batch_size: int
+    shuffle: bool
+    stopping: bool
+    xs: list[np.ndarray]
+    y: np.ndarray
+    _source: Any
+    _wanted: Any
+    _totals: list[Any]
+    _rows: int
+    _seconds: float
+    _first: int  # how many epochs the model was trained for before this run
+
+    def check_weights(self) -> None:
+        """Raise where a weight is not finite."""
+        raise NotImplementedError
+
+    def _about_data(self) -> dict[str, Any]:
+        """Return what tells these data from others: shapes, and a sum of some of the bytes."""
+        if self._source is not None:
+            return {"batches": len(self._source) if hasattr(self._source, "__len__") else None}
+        total = 0
+        for array in (*self.xs, self.y):
+            for row in (0, len(array) // 2, len(array) - 1):
+                total = zlib.crc32(np.ascontiguousarray(array[row]).tobytes(), total)
+        return {"shapes": [list(array.shape) for array in (*self.xs, self.y)], "sample": total}
+
+    def _own(self) -> list[Variable]:
+        """Return what a step renews beside weights and optimizer: random counters, loss scales."""
+        others = {weight.variable for weight in self.model.weights().values()}
+        others.update(self.model.optimizer.state.values())
+        return [held for held in self.function.updated if held not in others]
+
+    def _architecture(self) -> dict[str, Any] | None:
+        try:
+            return self.model.architecture()
+        except ConfigError:  # functions of the user's, which only his code builds again
+            return None
+
+    def save(self, path: Any) -> None:
+        """Write all that the run needs to go on, to a file, whole or not at all.
+
+        Raises
+        ------
+        DivergedError
+            If a weight is not finite; the file that was there stays.
+        """
+        self.check_weights()
+        tensors = {f"weight/{k}": v for k, v in self.model.tensors().items()}
+        optimizer = self.model.optimizer.state_dict()
+        tensors.update((f"optimizer/{k}", v) for k, v in optimizer.items())
+        tensors.update((f"total/{i}", np.asarray(v)) for i, v in enumerate(self._totals))
+        kept: list[dict[str, Any]] = []
+        for i, callback in enumerate(self.callbacks):
+            plain = {}
+            for key, value in callback.state_dict().items():
+                if isinstance(value, np.ndarray):
+                    tensors[f"callback/{i}/{key}"] = value
+                else:
+                    plain[key] = value
+            kept.append(
+                {"kind": type(callback).__name__, "resumes": callback.resumes, "state": plain}
+            )
+        tensors.update((f"own/{i}", held.value) for i, held in enumerate(self._own()))
+        about = {
+            "kind": "checkpoint",
+            "architecture": self._architecture(),
+            "optimizer": type(self.model.optimizer).__name__,
+            "data": self._about_data(),
+            "first_epoch": self._first,
+            "epoch": self.epoch,
+            "step": self.step,
+            "rows": self._rows,
+            "seconds": self._seconds,
+            "batch_size": self.batch_size,
+            "wanted_size": self._wanted(self.epoch),
+            "shuffle": self.shuffle,
+            # A run that was cut within an epoch is to go on.
+            "stopping": self.stopping and self.step == 0,
+            "history": [
+                {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in record.items()}
+                for record in self.history.records
+            ],
+            "callbacks": kept,
+        }
+        files.write(path, tensors, about)
+
+    def resume(self, path: Any) -> None:
+        """Go to where a file was written; a file that is not there means the beginning.
+
+        Raises
+        ------
+        DataError
+            If the file is damaged, or of another model, other data, another batch size or other
+            callbacks. Nothing is changed then.
+        """
+        if not Path(path).exists():
+            return
+        tensors, about = files.read(path, "checkpoint")
+        source = f"{str(path)!r}"
+        wanted = {
+            "architecture": self._architecture(),
+            # By its class, too: one with a rate of the user's is in no architecture.
+            "optimizer": type(self.model.optimizer).__name__,
+            "data": self._about_data(),
+            "shuffle": self.shuffle,
+            "callbacks": [type(c).__name__ for c in self.callbacks if c.resumes],
+        }
+        found = {
+            **{key: about[key] for key in ("architecture", "data", "shuffle")},
+            "optimizer": about.get("optimizer", wanted["optimizer"]),
+            "callbacks": [c["kind"] for c in about["callbacks"] if c["resumes"]],
+        }
+        for key, value in wanted.items():
+            if not same_json(found[key], value):
+                raise DataError(
+                    message(
+                        f"{source} is a checkpoint of a run with other {key}",
+                        need=f"{key} as there: {found[key]}"[:400],
+                        mend="the same call of fit that wrote it, or another file",
+                    )
+                )
+        if about["step"] and about["wanted_size"] != self._wanted(about["epoch"]):
+            raise DataError(
+                message(
+                    f"{source} was written within an epoch of batches of {about['wanted_size']}",
+                    need="the same batch size",
+                )
+            )
+        parts = _parts(tensors)
+        self.model.set_tensors(parts.get("weight", {}), source)
+        self.model.optimizer.load_state_dict(parts.get("optimizer", {}))
+        self._first = about.get("first_epoch", 0)
+        self.epoch, self.step = about["epoch"], about["step"]
+        self._rows, self._seconds = about["rows"], about["seconds"]
+        self.batch_size, self.stopping = about["batch_size"], about["stopping"]
+        totals = parts["total"]
+        self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
+        self.history.records[:] = about["history"]
+        for i, held in enumerate(self._own()):
+            held.assign(parts["own"][str(i)])
+        states = [(i, held) for i, held in enumerate(about["callbacks"]) if held["resumes"]]
+        resuming = [callback for callback in self.callbacks if callback.resumes]
+        for callback, (i, held) in zip(resuming, states, strict=True):
+            callback.load_state_dict({**held["state"], **parts.get(f"callback/{i}", {})})
+
+
+def _parts(tensors: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Return tensors by the first part of their names, callbacks' by the first two."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name, value in tensors.items():
+        part, _, rest = name.partition("/")
+        if part == "callback":
+            number, _, rest = rest.partition("/")
+            part = f"{part}/{number}"
+        found.setdefault(part, {})[rest] = value
+    return found

@@ -1,0 +1,53 @@
+"""Communicators: one rank, threads of one process, MPI."""
+
+from __future__ import annotations
+
+import os
+
+from ...communicator import Communicator
+from ...errors import ConfigError, message
+
+__all__ = ["ranks_started", "world"]
+
+# What launchers tell the processes that they start, of the number of these: MPICH and its kin, Open
+# MPI, MVAPICH, srun.
+_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def ranks_started() -> int:
+    """Return how many processes a launcher says that it has started; 1 without one.
+
+    MPI is not asked: it would be initialized, and imported, for that.
+    """
+    for name in _SIZES:
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return max(1, int(text))
+    return 1
+
+
+def world() -> Communicator:
+    """Return the communicator of this process: MPI's where a launcher has started several.
+
+    ``MAGMAGRAPH_COMMUNICATOR`` says otherwise: "solo" or "mpi". ``MAGMAGRAPH_OVERLAP=1`` gives
+    collectives a thread of their own, which pays where a rank has a core to spare for it.
+
+    Raises
+    ------
+    ConfigError
+        The variable has another value.
+    CommunicationError
+        A launcher has started several processes, and MPI cannot be used.
+    """
+    wanted = os.environ.get("MAGMAGRAPH_COMMUNICATOR", "auto")
+    if wanted not in ("auto", "solo", "mpi"):
+        raise ConfigError(
+            message(f"MAGMAGRAPH_COMMUNICATOR is {wanted!r}", need="auto, solo or mpi")
+        )
+    if wanted == "mpi" or (wanted == "auto" and ranks_started() > 1):
+        from .mpi import mpi_world
+
+        return mpi_world(os.environ.get("MAGMAGRAPH_OVERLAP", "0") == "1")
+    from .solo import Solo
+
+    return Solo()

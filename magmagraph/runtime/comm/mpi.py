@@ -1,0 +1,317 @@
+"""Ranks that are processes, by MPI. The only file that imports mpi4py.
+
+Python objects go by a communicator of their own, so that no message meets one of another kind.
+Values move as bytes; sums of 32 and 64 bits are MPI's own. What MPI cannot add, or adds without a
+say on NaN (16-bit floats, maxima of floats), is dealt out, reduced here rank by rank, and gathered.
+Ranks of one host sum large arrays through memory that they share.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...communicator import Communicator, Pending, colored
+from ...dtypes import is_float
+from ...errors import CommunicationError, message
+from ...watch import install, waiting
+from .reducing import narrow, reduced
+from .windows import PIECE as SHARED_PIECE
+from .windows import SharedMemory
+from .worker import Worker
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
+    raise CommunicationError(
+        message(
+            f"this process was started by mpiexec, and MPI cannot be used: {error}",
+            mend="pip install 'magmagraph[mpi]', or MAGMAGRAPH_COMMUNICATOR=solo",
+        )
+    ) from error
+
+__all__ = ["MPIRank", "mpi_world"]
+
+PIECE = 8 << 20  # bytes that MPI reduces at once: larger arrays fall out of caches on the way
+SHARED = 256 << 10  # bytes from which memory that ranks share is faster than messages
+POSTED = 1  # first tag of objects; exchanges of objects are collective and have none
+
+
+class _What:
+    """A call in words, made when somebody asks."""
+
+    __slots__ = ("_array", "_name", "_ranks")
+
+    def __init__(self, name: str, array: Any, ranks: str) -> None:
+        self._name, self._array, self._ranks = name, array, ranks
+
+    def __str__(self) -> str:
+        array = self._array
+        shape = "" if array is None else f" of {array.dtype.name}{list(array.shape)}"
+        return f"{self._name}{shape} {self._ranks}"
+
+
+class MPIRank(Communicator):
+    """One rank of an MPI job.
+
+    Parameters
+    ----------
+    data, control
+        Two communicators of the same ranks: for arrays, and for Python objects.
+    worker
+        What does this process's started collectives; None where they are done at once.
+    """
+
+    kind = "MPI"
+
+    def __init__(self, data: Any, control: Any, worker: Worker | None = None) -> None:
+        super().__init__(data.Get_rank(), data.Get_size())
+        self._data = data
+        self._control = control
+        self._worker = worker
+        self._sent: list[tuple[Any, Any]] = []  # requests, and what must stay until they are done
+        self._shared: SharedMemory | None = None
+        self._one_host: bool | None = None
+
+    def _subset(self, members: tuple[int, ...]) -> Communicator:
+        chosen = self._data.Get_group().Incl(list(members))
+        return MPIRank(
+            self._data.Create_group(chosen, 1),
+            self._control.Create_group(chosen, 2),
+            self._worker,
+        )
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Return the communicator of the ranks of one colour, in the order of their keys."""
+        members = colored(self.exchange((color, key)), color)
+        return None if members is None else self._subset(members)
+
+    # ---- Reductions
+
+    def allreduce(self, array: Any, op: str, out: Any = None) -> Any:
+        """Return the arrays of all ranks joined element by element."""
+        given = _contiguous(array)
+        target = np.empty_like(given) if out is None else out
+        with self._waiting(f"the {op} over ranks", given):
+            if self.size == 1:
+                np.copyto(target, given)
+            elif given.nbytes >= SHARED and self._on_one_host():
+                self._through_memory([given], op, [target])
+            elif _by_hand(given.dtype, op):
+                self._dealt_out(given, op, target)
+            else:
+                self._by_mpi(given, op, target)
+        return target
+
+    def allreduce_many(self, arrays: Sequence[Any], op: str, outs: Sequence[Any]) -> None:
+        """Reduce several arrays of one dtype in one go; through shared memory without packing."""
+        total = sum(array.nbytes for array in arrays)
+        if self.size == 1 or total < SHARED or not self._on_one_host():
+            super().allreduce_many(arrays, op, outs)
+            return
+        with self._waiting(f"the {op} over ranks of {len(arrays)} arrays", None):
+            self._through_memory([_contiguous(array) for array in arrays], op, outs)
+
+    def _by_mpi(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
+        function = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op]
+        if target is not given:
+            np.copyto(target, given)
+        flat = target.reshape(-1)
+        step = max(1, PIECE // flat.itemsize)
+        for low in range(0, flat.size, step):
+            self._data.Allreduce(MPI.IN_PLACE, flat[low : low + step], function)
+
+    def _dealt_out(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
+        """Give each rank a part of all arrays, which it reduces, and gather the parts."""
+        size = self.size
+        part = -(-given.size // size)
+        rows = np.zeros((size, part), given.dtype)
+        rows.reshape(-1)[: given.size] = given.reshape(-1)
+        arrived = np.empty_like(rows)
+        self._data.Alltoall(_bytes(rows), _bytes(arrived))
+        own = reduced(list(arrived), op)
+        self._data.Allgather(_bytes(own), _bytes(rows))
+        target.reshape(-1)[...] = rows.reshape(-1)[: given.size]
+
+    def _through_memory(
+        self, arrays: Sequence[np.ndarray], op: str, targets: Sequence[np.ndarray]
+    ) -> None:
+        if self._shared is None:
+            window = MPI.Win.Allocate_shared(2 * SHARED_PIECE, 1, MPI.INFO_NULL, self._data)
+            self._shared = SharedMemory(self._data, window)
+        self._shared.reduce(arrays, op, targets)
+
+    def _on_one_host(self) -> bool:
+        """Return whether all ranks can share memory; found out once, by all together."""
+        if self._one_host is None:
+            local = self._data.Split_type(MPI.COMM_TYPE_SHARED)
+            here = local.Get_size() == self.size
+            local.Free()
+            self._one_host = bool(self._data.allreduce(here, MPI.LAND))
+        return self._one_host
+
+    def reduce_scatter(self, array: Any, op: str, out: Any = None) -> Any:
+        """Return this rank's row of the joined arrays."""
+        given = _contiguous(array)
+        target = np.empty(given.shape[1:], given.dtype) if out is None else out
+        with self._waiting(f"the {op} and scatter", given):
+            if self.size == 1 or _by_hand(given.dtype, op) or not given.size:
+                arrived = np.empty_like(given)
+                self._data.Alltoall(_bytes(given), _bytes(arrived))
+                reduced(list(arrived), op, target)
+            else:
+                function = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op]
+                self._data.Reduce_scatter_block(given, target, function)
+        return target
+
+    # ---- Values that move
+
+    def allgather(self, array: Any, out: Any = None) -> Any:
+        """Return the arrays of all ranks along a new first axis."""
+        given = _contiguous(array)
+        target = np.empty((self.size, *given.shape), given.dtype) if out is None else out
+        with self._waiting("a gather", given):
+            self._data.Allgather(_bytes(given), _bytes(target))
+        return target
+
+    def broadcast(self, array: Any, root: int, out: Any = None) -> Any:
+        """Return the array of one rank."""
+        given = _contiguous(array)
+        target = np.empty_like(given) if out is None else out
+        if self.rank == root and target is not given:
+            np.copyto(target, given)
+        with self._waiting(f"a broadcast from {root}", given):
+            self._data.Bcast(_bytes(target), root)
+        return target
+
+    def alltoall(self, array: Any, out: Any = None) -> Any:
+        """Return the rows that the ranks have for this one."""
+        given = _contiguous(array)
+        target = np.empty_like(given) if out is None else out
+        with self._waiting("an exchange of rows", given):
+            self._data.Alltoall(_bytes(given.copy() if target is given else given), _bytes(target))
+        return target
+
+    def send(self, array: Any, to: int, tag: int) -> None:
+        """Send a copy of an array to a rank, without waiting for it."""
+        kept = _contiguous(array).copy()
+        self._reap()
+        self._sent.append((self._data.Isend(_bytes(kept), to, tag), kept))
+
+    def recv(self, out: Any, source: int, tag: int) -> Any:
+        """Wait for an array of a rank."""
+        with self._waiting(f"a message of rank {source}, tag {tag},", out):
+            status = MPI.Status()
+            self._data.Probe(source, tag, status)
+            count = status.Get_count(MPI.BYTE)
+            if count != out.nbytes:
+                raise CommunicationError(
+                    message(
+                        f"rank {source} sent {count} bytes to rank {self.rank}, which waits for "
+                        f"{out.dtype.name}{list(out.shape)}, {out.nbytes} bytes"
+                    )
+                )
+            self._data.Recv(_bytes(out), source, tag)
+        self._reap()
+        return out
+
+    def sendrecv(self, array: Any, to: int, out: Any, source: int, tag: int) -> Any:
+        """Send an array to one rank while another one's is received."""
+        given = _contiguous(array)
+        with self._waiting(f"a message of rank {source}", out):
+            kept = given.copy() if out is array else given
+            self._data.Sendrecv(_bytes(kept), to, tag, _bytes(out), source, tag)
+        return out
+
+    def _reap(self) -> None:
+        """Let go of what has been sent."""
+        self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
+
+    # ---- Objects
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Return a Python object of each rank."""
+        with self._waiting("an exchange of objects", None):
+            return list(self._control.allgather(value))
+
+    def barrier(self) -> None:
+        """Return when all ranks have come here."""
+        with self._waiting("a barrier", None):
+            self._data.Barrier()
+
+    def post(self, value: Any, to: int, tag: int = 0) -> None:
+        """Send a Python object to a rank, without waiting for it to be taken."""
+        self._reap()
+        kept = bytearray(pickle.dumps(value))
+        request = self._control.Isend([kept, MPI.BYTE], to, POSTED + tag)
+        self._sent.append((request, kept))
+
+    def poll(self, source: int | None = None, tag: int = 0) -> tuple[int, Any] | None:
+        """Return a rank and the object that it posted first, or None."""
+        self._reap()
+        status = MPI.Status()
+        wanted = MPI.ANY_SOURCE if source is None else source
+        arrived = self._control.Improbe(wanted, POSTED + tag, status)
+        if arrived is None:
+            return None
+        held = bytearray(status.Get_count(MPI.BYTE))
+        arrived.Recv([held, MPI.BYTE])
+        return int(status.Get_source()), pickle.loads(held)
+
+    # ---- Beside other work, and the end
+
+    def start(self, run: Callable[[], object]) -> Pending:
+        """Let the worker do it, where there is one."""
+        return super().start(run) if self._worker is None else self._worker.start(run)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether there is a worker."""
+        return self._worker is not None
+
+    def abort(self, cause: BaseException | str) -> None:
+        """End the job, at once."""
+        text = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+        sys.stdout.flush()
+        print(f"magmagraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
+        MPI.COMM_WORLD.Abort(1)
+
+    def _waiting(self, name: str, array: Any) -> waiting:
+        return waiting(_What(name, array, f"on {self.size} ranks"))
+
+
+def _by_hand(dtype: np.dtype, op: str) -> bool:
+    """Return whether MPI does not have a reduction, or not NumPy's."""
+    return narrow(dtype) or (op != "sum" and is_float(dtype))
+
+
+def _contiguous(array: Any) -> np.ndarray:
+    if not isinstance(array, (np.ndarray, np.generic)):
+        raise TypeError(f"an array of the host is needed, not {type(array).__name__}")
+    return np.asarray(array, order="C")
+
+
+def _bytes(array: np.ndarray) -> list[Any]:
+    """Return an array as MPI takes memory: its bytes."""
+    return [array.reshape(-1).view(np.uint8), MPI.BYTE]
+
+
+def mpi_world(overlap: bool) -> Communicator:
+    """Return the communicator of all processes of the job.
+
+    Parameters
+    ----------
+    overlap
+        Whether started collectives run in a thread of their own.
+    """
+    world = MPI.COMM_WORLD
+    install(world.Get_rank(), world.Get_size(), world.Abort)
+    able = overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+    worker = Worker("collectives") if able else None
+    return MPIRank(world.Dup(), world.Dup(), worker)
+
+

@@ -1,0 +1,127 @@
+"""Sums of large arrays through memory that the ranks of one host share.
+
+Arrays go through in pieces that stay in a core's cache. Of each piece every rank has a part: it
+takes that part of all ranks' arrays, joins them in the order of the ranks, and lays down the result,
+which the others take. So each element is added up once, and all ranks get the same bits. Two buffers
+take turns, which leaves two meetings for a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .reducing import FUNCTIONS, narrow, reduced
+
+__all__ = ["PIECE", "SharedMemory", "pieces"]
+
+PIECE = 1 << 20  # bytes of a rank's buffer
+
+
+class SharedMemory:
+    """Buffers of the ranks of one host, each of which all of them can read.
+
+    Parameters
+    ----------
+    communicator
+        mpi4py's, of ranks of one host.
+    window
+        mpi4py's, of ``2 * PIECE`` bytes of each rank.
+    """
+
+    def __init__(self, communicator: Any, window: Any) -> None:
+        self._communicator, self._window = communicator, window
+        self._rank, self._size = communicator.Get_rank(), communicator.Get_size()
+        self._buffers = []
+        for rank in range(self._size):
+            held, _ = window.Shared_query(rank)
+            whole = np.frombuffer(held, np.uint8)
+            self._buffers.append((whole[:PIECE], whole[PIECE:]))
+        self._turn = 0
+        window.Lock_all()
+
+    def reduce(
+        self, arrays: Sequence[np.ndarray], op: str, targets: Sequence[np.ndarray]
+    ) -> None:
+        """Join arrays of one dtype element by element over the ranks, into others of their shapes.
+
+        A target may be its array.
+        """
+        sources = [array.reshape(-1) for array in arrays]
+        results = [target.reshape(-1) for target in targets]
+        count = PIECE // sources[0].itemsize
+        for piece in pieces([source.size for source in sources], count):
+            self._piece(piece, sources, results, op)
+
+    def _piece(
+        self,
+        piece: Sequence[tuple[int, int, int, int]],
+        sources: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        op: str,
+    ) -> None:
+        dtype = sources[0].dtype
+        buffers = [pair[self._turn].view(dtype) for pair in self._buffers]
+        self._turn = 1 - self._turn
+        mine = buffers[self._rank]
+        for number, low, high, at in piece:
+            mine[at : at + high - low] = sources[number][low:high]
+        total = piece[-1][3] + piece[-1][2] - piece[-1][1]
+        self._meet()
+        first, last = self._part(self._rank, total)
+        self._join([buffer[first:last] for buffer in buffers], op, mine[first:last])
+        self._meet()
+        for rank, buffer in enumerate(buffers):
+            first, last = self._part(rank, total)
+            for number, low, high, at in piece:
+                begin, end = max(first, at), min(last, at + high - low)
+                if begin < end:
+                    results[number][low + begin - at : low + end - at] = buffer[begin:end]
+
+    def _join(self, parts: Sequence[np.ndarray], op: str, out: np.ndarray) -> None:
+        """Join parts, from the first to the last; `out` is this rank's own."""
+        function = FUNCTIONS[op]
+        if narrow(out.dtype):
+            out[...] = reduced(parts, op)
+            return
+        total = out if self._rank < 2 else np.empty_like(out)
+        function(parts[0], parts[1], out=total)
+        for part in parts[2:]:
+            function(total, part, out=total)
+        if total is not out:
+            out[...] = total
+
+    def _part(self, rank: int, total: int) -> tuple[int, int]:
+        """Return where a rank's part of a piece begins and ends."""
+        return rank * total // self._size, (rank + 1) * total // self._size
+
+    def _meet(self) -> None:
+        self._window.Sync()
+        self._communicator.Barrier()
+        self._window.Sync()
+
+
+def pieces(sizes: Sequence[int], count: int) -> Iterator[list[tuple[int, int, int, int]]]:
+    """Yield stretches of arrays that fill a buffer together: array, from, to, place in the buffer.
+
+    Examples
+    --------
+    >>> list(pieces([3, 6], 5))
+    [[(0, 0, 3, 0), (1, 0, 2, 3)], [(1, 2, 6, 0)]]
+    """
+    piece: list[tuple[int, int, int, int]] = []
+    at = 0
+    for number, size in enumerate(sizes):
+        low = 0
+        while low < size:
+            high = min(size, low + count - at)
+            piece.append((number, low, high, at))
+            at += high - low
+            low = high
+            if at == count:
+                yield piece
+                piece, at = [], 0
+    if piece:
+        yield piece

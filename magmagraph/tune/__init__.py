@@ -1,0 +1,39 @@
+"""Hyperparameter search: `mg.tune`.
+
+======================================================  ============================
+`search`                                                try points, find the best
+`grid`, `choice`, `uniform`, `log_uniform`, `integers`  what a parameter may be
+`Median`, `Halving`                                     stop poor trials
+`Report`                                                the callback for `Model.fit`
+`read`                                                  a journal, running or ended
+======================================================  ============================
+
+The objective is given a `Trial`; a `SearchResult` holds a `TrialResult` for each.
+"""
+
+from .callback import Report
+from .engine import TrialError
+from .goal import Goal
+from .result import SearchResult, read
+from .search import search
+from .space import choice, grid, integers, log_uniform, uniform
+from .stopping import Halving, Median
+from .trial import Trial, TrialResult
+
+__all__ = [
+    "Goal",
+    "Halving",
+    "Median",
+    "Report",
+    "SearchResult",
+    "Trial",
+    "TrialError",
+    "TrialResult",
+    "choice",
+    "grid",
+    "integers",
+    "log_uniform",
+    "read",
+    "search",
+    "uniform",
+]

@@ -1,0 +1,238 @@
+"""What a search found: the best trial, all of them, tables and files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..data.files import replace_file
+from ..errors import DataError, message
+from ..inspect.profile import table
+from .goal import Goal
+from .journal import numbers_of, read_journal
+from .space import Space
+from .trial import TrialResult
+
+__all__ = ["SearchResult", "read"]
+
+_SHOWN = 10  # trials in the text of a result
+
+
+class SearchResult:
+    """The trials of a search, by number.
+
+    Attributes
+    ----------
+    trials : list of TrialResult
+        All that have ended.
+    interrupted : list of int
+        Trials that an earlier process had left running, and that were run again.
+    space : Space
+        The parameters, by name.
+    goal : Goal
+        What was minimized or maximized.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> found = mg.tune.search(lambda trial: trial["x"] ** 2, {"x": mg.tune.grid(-1, 2)},
+    ...                        method="grid")
+    >>> found.best.params, found.best.goal
+    ({'x': 0}, 0.0)
+    >>> len(found.trials), [trial.goal for trial in found.ranked()]
+    (4, [0.0, 1.0, 1.0, 4.0])
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[TrialResult],
+        space: Space,
+        goal: Goal,
+        interrupted: Sequence[int] = (),
+    ) -> None:
+        self.trials = list(trials)
+        self.space, self.goal = space, goal
+        self.interrupted = list(interrupted)
+
+    @property
+    def best(self) -> TrialResult:
+        """The best trial that came to its end; the first of equals.
+
+        Raises
+        ------
+        DataError
+            If there is none.
+        """
+        ranked = self.ranked()
+        if not ranked:
+            failed = next((trial for trial in self.trials if trial.error), None)
+            last = "" if failed is None else f"; trial {failed.number}:\n{failed.error.rstrip()}"
+            raise DataError(message(f"none of {len(self.trials)} trials came to its end{last}"))
+        return ranked[0]
+
+    def ranked(self) -> list[TrialResult]:
+        """Return the trials that came to their end, the best first."""
+        done = [trial for trial in self.trials if trial.state == "done" and trial.goal is not None]
+        sign = -1.0 if self.goal.maximize else 1.0
+        return sorted(done, key=lambda trial: (sign * (trial.goal or 0.0), trial.number))
+
+    def count(self, state: str) -> int:
+        """Return how many trials are "done", "stopped" or "failed"."""
+        return sum(trial.state == state for trial in self.trials)
+
+    def columns(self) -> list[str]:
+        """Return the names of all values that trials returned."""
+        return list(dict.fromkeys(name for trial in self.trials for name in trial.values))
+
+    def rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
+        """Return a table: a head, and a row for each trial."""
+        values = [name for name in self.columns() if name not in ("time", self.goal.name)]
+        rows = [("trial", *self.space, self.goal.name, *values, "seconds", "state")]
+        for trial in trials:
+            numbers = [trial.goal, *(trial.values.get(name) for name in values)]
+            rows.append(
+                (
+                    str(trial.number),
+                    *(_short(trial.labels[name]) for name in self.space),
+                    *(_short(number) for number in numbers),
+                    f"{trial.seconds:.2f}",
+                    trial.state,
+                )
+            )
+        return rows
+
+    def summary(self) -> str:
+        """Return what happened, in a line or two."""
+        parts = [f"{self.count('done')} done"]
+        parts += [f"{n} {state}" for state in ("stopped", "failed") if (n := self.count(state))]
+        lines = [
+            f"{len(self.trials)} trials ({', '.join(parts)}), "
+            f"the {'largest' if self.goal.maximize else 'least'} {self.goal.name} is best"
+        ]
+        if self.interrupted:
+            again = ", ".join(map(str, self.interrupted))
+            lines.append(f"left running by an earlier process, and run again: {again}")
+        return "\n".join(lines)
+
+    def to_csv(self, path: Any) -> None:
+        """Write all trials to a file of comma-separated values, by number.
+
+        The columns are the trial's number, its state, the parameters, the goal, all values that
+        were returned, the seconds, how often it was started, and the last line of an error.
+
+        Parameters
+        ----------
+        path
+            Of the file, which is whole or not there.
+        """
+        values = self.columns()
+        with (
+            replace_file(Path(path)) as partial,
+            partial.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(
+                ["trial", "state", *self.space, "goal", *values, "seconds", "attempts", "error"]
+            )
+            for trial in self.trials:
+                last = trial.error.strip().rpartition("\n")[2]
+                writer.writerow(
+                    [
+                        trial.number,
+                        trial.state,
+                        *(trial.labels[name] for name in self.space),
+                        "" if trial.goal is None else trial.goal,
+                        *(trial.values.get(name, "") for name in values),
+                        trial.seconds,
+                        trial.attempts,
+                        last,
+                    ]
+                )
+
+    def report(self, path: Any, title: str = "Hyperparameter search") -> None:
+        """Write a page that shows the search: one HTML file, which needs nothing else.
+
+        Parameters
+        ----------
+        path
+            Of the file, which is whole or not there.
+        title
+            What stands above it.
+        """
+        from .page import page
+
+        with replace_file(Path(path)) as partial:
+            partial.write_text(page(self, title), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def __str__(self) -> str:
+        first = self.ranked()[:_SHOWN]
+        text = self.summary()
+        return f"{text}\n{table(self.rows(first), left=())}" if first else text
+
+    def __repr__(self) -> str:
+        ranked = self.ranked()
+        best = f", best {ranked[0].goal:.6g} at {ranked[0].labels}" if ranked else ""
+        return f"<search of {len(self.trials)} trials{best}>"
+
+
+def read(path: Any) -> tuple[SearchResult, list[int]]:
+    """Read a journal: what has ended, and which trials run, or ran when the search was cut.
+
+    Parameters
+    ----------
+    path
+        Of the journal; the search may still be writing it.
+
+    Returns
+    -------
+    tuple
+        A `SearchResult`, whose trials have labels in the place of parameters, and the numbers of
+        trials without an end.
+
+    Raises
+    ------
+    DataError
+        If it is no journal of a search, or is damaged elsewhere than at its end.
+
+    Examples
+    --------
+    >>> import magmagraph as mg, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "search.jsonl")
+    >>> found = mg.tune.search(lambda trial: trial["x"], {"x": [3, 1, 2]}, journal=path)
+    >>> mg.tune.read(path)[0].best.labels
+    {'x': 1}
+    """
+    header, starts, ends = read_journal(path)
+    trials = []
+    for number in sorted(ends):
+        start, end = starts[number], ends[number]
+        values, reports = numbers_of(end)
+        trials.append(
+            TrialResult(
+                number,
+                start["params"],
+                start["params"],
+                end["state"],
+                end["goal"],
+                values,
+                reports,
+                end["seconds"],
+                end.get("error", ""),
+                start["attempt"] + 1,
+                start["codes"],
+            )
+        )
+    goal = Goal(header["goal"]["form"], header["goal"]["better"] == "more")
+    found = SearchResult(trials, Space.described(header["space"]), goal)
+    return found, sorted(set(starts) - set(ends))
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

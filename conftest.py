@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         share = max(1, (os.cpu_count() or 1) // int(workers))
         os.environ.setdefault("MAGMAGRAPH_THREADS", str(share))
     os.environ.setdefault("MAGMAGRAPH_VERIFY", "1")
+    os.environ.setdefault("MAGMAGRAPH_DEVICE", "cpu")  # tests of a GPU ask for it
     # Trials would make plans, and with them the tests, depend on the hour.
     os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
 

@@ -2,11 +2,17 @@
 
 28x28 images, two convolutions with pooling, two dense layers: a step of some twenty small kernels.
 Attention is forward and backward of bfloat16 operands. Both are compared before they are timed.
+The network is trained on MNIST (found as `mg.data.mnist` finds it) in four precisions, from the
+same weights. The names of parts (attention, training, steps) run those alone; results join what is
+there.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import statistics
+import sys
 from typing import Any
 
 import common
@@ -15,11 +21,13 @@ import numpy as np
 RATE = 0.05
 CHECKED = 5
 MIDDLE = 128
+EPOCHS, BATCH, SEEDS = 6, 256, 3
+TRAINING_RATE, MOMENTUM = 0.02, 0.9
 
 
-def weights() -> list[np.ndarray]:
+def weights(seed: int = 0) -> list[np.ndarray]:
     """Return weights of two convolutions and two dense layers, with their biases."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     shapes = [(32, 1, 5, 5), (64, 32, 5, 5), (64 * 49, MIDDLE), (MIDDLE, 10)]
     made = []
     for shape in shapes:
@@ -36,6 +44,75 @@ def batch_of(size: int) -> tuple[np.ndarray, np.ndarray]:
     return images, rng.integers(0, 10, size).astype(np.int32)
 
 
+def logits(images: Any, p: list[Any]) -> Any:
+    """Return the network's logits."""
+    import magmagraph as mg
+
+    x = mg.max_pool2d(mg.relu(mg.conv2d(images, p[0], padding=2, bias=p[1])), 2)
+    x = mg.max_pool2d(mg.relu(mg.conv2d(x, p[2], padding=2, bias=p[3])), 2)
+    x = mg.relu(mg.reshape(x, (x.shape[0], 64 * 49)) @ p[4] + p[5])
+    return x @ p[6] + p[7]
+
+
+def training() -> dict[str, Any]:
+    """Return microseconds a step and accuracies after some epochs, by precision."""
+    import cuda_common
+    import cupy
+
+    import magmagraph as mg
+
+    digits = mg.data.mnist(timeout=0, substitute=False)
+    images, tests = (
+        cupy.asarray(np.asarray(x, "f4").reshape(-1, 1, 28, 28))
+        for x in (digits.x_train, digits.x_test)
+    )
+    labels = cupy.asarray(digits.y_train.astype(np.int32))
+    x = mg.var("images", shape=(BATCH, 1, 28, 28))
+    y = mg.var("labels", shape=(BATCH,), dtype="int32")
+    shown = mg.var("tests", shape=tests.shape)
+    results: dict[str, Any] = {}
+    for precision in ("float32", "tf32", "float16", "bfloat16"):
+        p = [mg.var(f"p{i}", init=value) for i, value in enumerate(weights())]
+        optimizer = mg.optimizer.SGD(TRAINING_RATE, momentum=MOMENTUM)
+        loss = mg.cross_entropy(logits(x, p), y)
+        step = optimizer.step(
+            loss, p, inputs=[x, y], outputs=[loss], device="cuda", precision=precision
+        )
+        predict = mg.function([shown], mg.argmax(logits(shown, p), axis=-1), device="cuda")
+        held = [v for v, _ in step.source_graph.updates]
+        begun = {v: np.array(v.value) for v in held}
+        accuracies = []
+        for seed in range(SEEDS):
+            for variable in held:
+                variable.value = begun[variable]
+            for variable, value in zip(p, weights(seed), strict=True):
+                variable.value = value
+            order = np.random.default_rng(seed)
+            for _ in range(EPOCHS):
+                mixed = cupy.asarray(order.permutation(len(labels)))
+                for at in range(0, len(labels) - BATCH + 1, BATCH):
+                    chosen = mixed[at : at + BATCH]
+                    step(images[chosen], labels[chosen])
+            right = cupy.asarray(predict(tests)).get() == digits.y_test
+            accuracies.append(float(np.mean(right)) * 100)
+        bound = step._last
+
+        def replays(bound: Any = bound) -> None:
+            for _ in range(100):
+                bound.launch()
+
+        results[precision] = {
+            "microseconds": cuda_common.microseconds(bound.stream, replays, 100),
+            "accuracies": accuracies,
+            "mean accuracy": statistics.mean(accuracies),
+            "skipped": 0 if step.loss_scale is None else int(step.loss_scale.skipped.value),
+        }
+    best = max(found["mean accuracy"] for found in results.values())
+    if any(found["mean accuracy"] < best - 0.2 for found in results.values()):
+        print("accuracies differ by more than 0.2 points", results, flush=True)
+    return results
+
+
 def ours(size: int, precision: str) -> tuple[dict[str, float], list[np.ndarray]]:
     import cuda_common
     import cupy
@@ -45,10 +122,7 @@ def ours(size: int, precision: str) -> tuple[dict[str, float], list[np.ndarray]]
     images = mg.var("images", shape=(size, 1, 28, 28))
     labels = mg.var("labels", shape=(size,), dtype="int32")
     p = [mg.var(f"p{i}", init=value) for i, value in enumerate(weights())]
-    x = mg.max_pool2d(mg.relu(mg.conv2d(images, p[0], padding=2, bias=p[1])), 2)
-    x = mg.max_pool2d(mg.relu(mg.conv2d(x, p[2], padding=2, bias=p[3])), 2)
-    x = mg.relu(mg.reshape(x, (size, 64 * 49)) @ p[4] + p[5])
-    loss = mg.cross_entropy(x @ p[6] + p[7], labels)
+    loss = mg.cross_entropy(logits(images, p), labels)
     step = mg.optimizer.SGD(RATE).step(
         loss, p, inputs=[images, labels], outputs=[loss], device="cuda", precision=precision
     )
@@ -232,24 +306,27 @@ def both_of(run: Any) -> Any:
         return run()
 
 
-def main() -> None:
-    import cuda_common
+def attentions() -> dict[str, Any]:
+    """Return what `attention` does for two shapes."""
+    results: dict[str, Any] = {}
+    for shape, causal in (((8, 16, 2048, 64), True), ((2, 16, 4096, 128), False)):
+        results[f"{shape}{' causal' if causal else ''}"] = attention(shape, causal)
+    rows = [(name, *[f"{found[key]:.3g}" for key in found]) for name, found in results.items()]
+    common.table(rows, ("bfloat16, us", "magmagraph", "torch", "error", "torch's error"))
+    return results
 
+
+def steps() -> dict[str, Any]:
+    """Return what a step takes, ours and others'."""
     results: dict[str, Any] = {}
     rows = []
-    for shape, causal in (((8, 16, 2048, 64), True), ((2, 16, 4096, 128), False)):
-        name = f"attention {shape}{' causal' if causal else ''}"
-        found = results[name] = attention(shape, causal)
-        rows.append((name, *[f"{found[key]:.3g}" for key in found]))
-    common.table(rows, ("bfloat16, us", "magmagraph", "torch", "error", "torch's error"))
-    rows = []
     for size in (64, 256):
+        _, right = torchs(size, False, wide=True)
         for precision in ("float32", "tf32"):
             tf32 = precision == "tf32"
             mine, got = ours(size, precision)
             torch, others = torchs(size, tf32)
             jax, also = jaxs(size, tf32)
-            _, right = torchs(size, False, wide=True)
             errors = [difference(each, right) for each in (got, others, also)]
             if not errors[0] <= max(2 * max(errors[1:]), 1e-3):
                 raise SystemExit(f"weights differ from float64's: {errors}")
@@ -264,6 +341,23 @@ def main() -> None:
             ))
     head = ("us", "replay", "call", "torch eager", "torch graph", "JAX jit", "error")
     common.table(rows, head)
+    return results
+
+
+def main() -> None:
+    import cuda_common
+
+    parts = {"attention": attentions, "training": training, "steps": steps}
+    path = common.RESULTS / "cuda_cnn.json"
+    results = json.loads(path.read_text())["results"] if path.exists() else {}
+    for name in sys.argv[1:] or parts:
+        results[name] = parts[name]()
+        if name == "training":
+            common.table(
+                [(precision, f"{found['microseconds']:.1f}", f"{found['mean accuracy']:.2f} %")
+                 for precision, found in results[name].items()],
+                (f"batch {BATCH}", "us", "right"),
+            )
     print(common.write("cuda_cnn", results, device=cuda_common.device_facts()))
 
 

@@ -2,7 +2,7 @@
 
 The network is written with channels first or last; the layout pass puts channels last in either
 case. Three steps on small images are compared with torch's in float32: errors of bfloat16 steps
-may be at most twice those of torch's own (autocast).
+may be at most 1.5 times those of torch's own (autocast).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import resnet50
 
 RATE, MOMENTUM, DECAY = 0.02, 0.9, 1e-4
 CHECK_RATE = 5e-4  # small: what errors do to later steps must not hide them
+CHECK_SCALE = 0.2  # of a block's last normalization, at first
+MOST_ERROR = 0.01  # of the changes of weights in float32, where both round in their own order
 
 
 def torch_parameters(network: resnet50.Network) -> dict[str, Any]:
@@ -125,32 +127,45 @@ def change(found: list[np.ndarray], begun: list[np.ndarray], right: list[np.ndar
 
 
 def check(
-    options: dict[str, Any], batch: int = 16, size: int = 96, steps: int = 3
+    options: dict[str, Any], batch: int = 32, size: int = 128, steps: int = 3
 ) -> dict[str, Any]:
-    """Compare a few steps with torch's, in float32 and in bfloat16."""
+    """Compare a few steps in float32 and in bfloat16 with torch's in float32.
+
+    At first the last normalization of a block scales by little: with 1, as in training, the network
+    is so sensitive that no bfloat16 step of anyone resembles a float32 step.
+    """
     import torch
 
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    step, network = resnet50.training_step(
-        batch, size, rate=CHECK_RATE, momentum=MOMENTUM, decay=DECAY, **options
-    )
-    begun = [np.array(p.value, "f8") for p in network.parameters]
-    images, labels = batch_of(batch, size, network.last)
-    peers = {
-        "float32": Torch(network, False, CHECK_RATE), "bfloat16": Torch(network, True, CHECK_RATE)
-    }
-    given = for_torch(images, labels, network.last)
-    losses: dict[str, list[float]] = {
-        "torch " + name: [peer.step(*given).item() for _ in range(steps)]
-        for name, peer in peers.items()
-    }
-    losses["magmagraph"] = [float(step(images, labels)[0]) for _ in range(steps)]
-    right = peers["float32"].values(network)
-    ours = change([np.array(p.value, "f8") for p in network.parameters], begun, right)
-    theirs = change(peers["bfloat16"].values(network), begun, right)
-    found = {"error": ours, "torch_bfloat16_error": theirs, "losses": losses}
-    print("check", found, flush=True)
-    if not ours <= 2 * theirs:
+    images, labels = batch_of(batch, size, options["channels_last"])
+    losses: dict[str, list[float]] = {}
+    weights: dict[str, list[np.ndarray]] = {}
+    for precision in ("float32", "bfloat16"):
+        chosen = {k: v for k, v in options.items() if k not in ("half", "precision")}
+        if precision != "float32":
+            chosen = options
+        step, network = resnet50.training_step(
+            batch, size, rate=CHECK_RATE, momentum=MOMENTUM, decay=DECAY, **chosen
+        )
+        for name, variable in zip(network.names, network.parameters, strict=True):
+            if name.endswith(".c.scale"):
+                variable.value = np.full(variable.shape, CHECK_SCALE, np.float32)
+        begun = [np.array(p.value, "f8") for p in network.parameters]
+        peer = Torch(network, precision != "float32", CHECK_RATE)
+        given = for_torch(images, labels, network.last)
+        losses[f"torch {precision}"] = [peer.step(*given).item() for _ in range(steps)]
+        losses[f"magmagraph {precision}"] = [
+            float(step(images, labels)[0]) for _ in range(steps)
+        ]
+        weights[f"torch {precision}"] = peer.values(network)
+        weights[f"magmagraph {precision}"] = [np.array(p.value, "f8") for p in network.parameters]
+    right = weights.pop("torch float32")
+    errors = {name: change(values, begun, right) for name, values in weights.items()}
+    found = {"errors": errors, "losses": losses}
+    print("check", json.dumps(found, indent=1), flush=True)
+    if not errors["magmagraph float32"] <= MOST_ERROR or not (
+        errors["magmagraph bfloat16"] <= 1.5 * errors["torch bfloat16"]
+    ):
         raise SystemExit(f"the steps are wrong: {found}")
     return found
 
@@ -249,7 +264,9 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="channels first")
     parser.add_argument("--cast", action="store_true", help="casts written out, no precision pass")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--only", choices=parts, help="one part; results join what is there")
+    parser.add_argument(
+        "--only", choices=parts, nargs="+", help="some parts; results join what is there"
+    )
     given = parser.parse_args()
     options: dict[str, Any] = {"channels_last": not given.first}
     options |= {"half": "bfloat16"} if given.cast else {"precision": "bfloat16"}
@@ -264,7 +281,7 @@ def main() -> None:
         "check": lambda: check(options),
         "torch": lambda: torchs(given.batch),
     }
-    for part in (given.only,) if given.only else parts:
+    for part in given.only or parts:
         results[part] = run[part]()
     print(common.write("cuda_resnet50", results, device=cuda_common.device_facts()))
 

@@ -18,6 +18,7 @@ import dataclasses
 import gc
 import importlib
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -130,7 +131,10 @@ def _timed(work: Work, seconds: float) -> float:
     """Return the seconds of a unit of work, over calls that last about as long as asked."""
     began = time.perf_counter()
     work.call()  # warms the caches that the others have emptied
-    inner = max(1, int(seconds / max(time.perf_counter() - began, 1e-7)))
+    once = time.perf_counter() - began
+    if once > max(1.0, seconds):
+        return once / work.per  # caches are nothing to work that is so long
+    inner = max(1, int(seconds / max(once, 1e-7)))
     began = time.perf_counter()
     for _ in range(inner):
         work.call()
@@ -228,6 +232,23 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
     return {"case": case, "times": rows, "ratio": ratio(benchmark, rows)}
 
 
+def _measured(
+    benchmark: Benchmark, cases: Sequence[Case], libraries: list[_Library], budget: float
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Measure cases while there is time; return what was measured, and the names of the rest."""
+    began, longest = time.perf_counter(), 0.0
+    measured: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    for case in cases:
+        start = time.perf_counter()
+        if left_out or start - began + longest > budget:
+            left_out.append(case["name"])
+            continue
+        measured.append(measure(benchmark, case, libraries))
+        longest = max(longest, time.perf_counter() - start)
+    return measured, left_out
+
+
 def ratio(benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Return our median over the best peer's, or None where there is no peer."""
     ours, *others = benchmark.contenders
@@ -314,6 +335,10 @@ def main(benchmark: Benchmark) -> None:
     parser.add_argument("--threads", type=int, help="cores that all may use (default: all)")
     parser.add_argument("--dry", action="store_true", help="print, but write no results")
     parser.add_argument("--rounds", type=int, default=benchmark.rounds)
+    parser.add_argument(
+        "--budget", type=float, default=math.inf,
+        help="seconds: a case that would pass them, by the longest so far, is left out",
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.threads:
@@ -330,14 +355,18 @@ def main(benchmark: Benchmark) -> None:
             _Library(name, threads, log) for name in benchmark.contenders if name in wanted
         ]
         try:
-            measured = [measure(benchmark, case, libraries) for case in cases]
+            measured, left_out = _measured(benchmark, cases, libraries, asked.budget)
         finally:
             for library in libraries:
                 library.end()
     _report(benchmark, measured)
+    if left_out:
+        print(f"left out, since {asked.budget:.0f} s were over: {', '.join(left_out)}")
     if asked.dry:
         return
     name = benchmark.name + (f"_{asked.threads}" if asked.threads else "")
-    print(common.write(name, measured, claim=benchmark.claim, cleared=cleared))
+    print(common.write(
+        name, measured, claim=benchmark.claim, cleared=cleared, left_out=left_out
+    ))
     if not asked.threads:
         print(picture(benchmark, measured) or "no picture: matplotlib is not installed")

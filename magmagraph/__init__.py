@@ -73,6 +73,7 @@ from .errors import (
     PlanError,
     ShapeError,
     ShardingError,
+    StorageError,
     UpdateError,
 )
 from .function import (
@@ -777,6 +778,7 @@ __all__ = [
     "ScipyObjective",
     "ShapeError",
     "ShardingError",
+    "StorageError",
     "Tensor",
     "Type",
     "UpdateError",

@@ -20,10 +20,16 @@ from .types import Shape
 
 
 def resolved_device(device: str) -> str:
-    """Return the name of a device, "cpu" for "auto", or raise `DeviceError` for no name of one."""
+    """Return the name of a device, or "auto" where the configuration has no other either.
+
+    Raises
+    ------
+    DeviceError
+        It is no name of one.
+    """
     wanted = config.device if device == "auto" else device
     if wanted in ("auto", "cpu"):
-        return "cpu"
+        return wanted
     family, _, number = str(wanted).partition(":")
     if family == "cuda" and (not number or number.isdigit()):
         return str(wanted)

@@ -24,7 +24,7 @@ from .dtypes import is_complex, is_float, is_inexact
 from .errors import GradientError, ShapeError, message
 from .graph import Node, topological
 from .nesting import leaves, like
-from .op import Effect, Parts, Refusal, describe
+from .op import Parts, Refusal, describe
 from .ops.complex_numbers import conj, real
 from .ops.control import MARKER
 from .ops.convert import as_node, cast
@@ -32,7 +32,7 @@ from .ops.elementwise import add
 from .ops.layout import broadcast_to
 from .ops.leaf import constant
 from .ops.reduction import sum_to
-from .rebuild import rebuild, unobserved
+from .rebuild import observes, rebuild, unobserved
 from .route import Route
 
 __all__ = ["grad", "value_and_grad", "vjp"]
@@ -208,7 +208,7 @@ def _sweep(
     outputs: Sequence[Node], cotangents: Sequence[Node], targets: Labelled, free: bool
 ) -> list[Node | None]:
     route = Route(outputs, [target for _, target in targets], free)
-    if any(node.op.effect is Effect.ORDERED for node in route.order):
+    if any(map(observes, route.order)):
         # Taps would hide expressions that have a stable form: the way leads through a copy without
         # them, which freezing makes one with the original again.
         copies = rebuild([*outputs, *(target for _, target in targets)], {}, unobserved)

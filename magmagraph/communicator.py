@@ -242,8 +242,8 @@ class Communicator(abc.ABC):
         """Send an array to one rank while another one's is received."""
 
     @abc.abstractmethod
-    def exchange(self, value: Any) -> list[Any]:
-        """Return a small Python object of each rank."""
+    def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
+        """Return a small Python object of each rank; `what` says to people what it is for."""
 
     @abc.abstractmethod
     def post(self, value: Any, to: int, tag: int = 0) -> None:
@@ -275,7 +275,7 @@ class Communicator(abc.ABC):
 
     def barrier(self) -> None:
         """Return when all ranks have come here."""
-        self.exchange(None)
+        self.exchange(None, "a barrier")
 
     def permute(self, array: Any, shift: int, out: Any = None) -> Any:
         """Return the array of the rank `shift` places before, around a ring."""
@@ -288,9 +288,9 @@ class Communicator(abc.ABC):
         to, source = (self.rank + shift) % self.size, (self.rank - shift) % self.size
         return self.sendrecv(array, to, target, source, RING_TAG)
 
-    def from_first(self, value: Any) -> Any:
+    def from_first(self, value: Any, what: str = "an exchange of objects") -> Any:
         """Return a small Python object of rank 0."""
-        return self.exchange(value if self.rank == 0 else None)[0]
+        return self.exchange(value if self.rank == 0 else None, what)[0]
 
     # ---- Beside other work
 

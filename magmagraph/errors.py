@@ -43,6 +43,7 @@ __all__ = [
     "PlanError",
     "ShapeError",
     "ShardingError",
+    "StorageError",
     "UpdateError",
     "message",
 ]
@@ -140,6 +141,10 @@ class LinAlgError(MagmagraphError, np.linalg.LinAlgError):
 
 class DataError(MagmagraphError, ValueError):
     """A data file is missing, truncated, or not of the expected form."""
+
+
+class StorageError(MagmagraphError, OSError):
+    """A file cannot be written: the disk is full, or refuses; what was there before is whole."""
 
 
 class ConfigError(MagmagraphError, ValueError):

@@ -23,10 +23,10 @@ from .distributed import THREADS, strategies
 from .distributed.matching import check as check_matching
 from .distributed.matching import is_communal
 from .epochs import repeated, run_batches, stack
-from .errors import ConfigError, DeviceError, MagmagraphError, NonFiniteError, message
+from .errors import ConfigError, MagmagraphError, NonFiniteError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
-from .interpret import COMPILE, FUNCTION_OF, body_function
+from .interpret import COMPILE, FUNCTION_OF, Settings, body_function, body_settings
 from .loss_scale import LossScale, counters, found_in
 from .ops.control import ALWAYS, MARKER
 from .ops.convert import as_node
@@ -171,10 +171,12 @@ class Function:
                 settings = self._settings
                 world = self._communicator
                 sizes = dict(hints or {})
+                overlap = world is not None and (self.device != "cpu" or world.overlaps)
                 choose: pipeline.Choose = partial(_choose, device=self.device)
                 if world is not None and world.size > 1:
                     # Plans are equal where nothing that they are made from differs.
-                    sizes = world.from_first(sizes)
+                    about = f"making the plan of {self.name or 'a function'}"
+                    sizes, overlap = world.from_first((sizes, overlap), about)
                     choose = partial(_chosen_by_first, world, choose)
                 options = pipeline.Options.make(
                     hints=sizes,
@@ -186,6 +188,7 @@ class Function:
                     spread=arena_layout(self.device)[1],
                     compile_budget=settings["compile_budget"],
                     choose=choose,
+                    overlap=overlap,
                     distribute=self._facts(),
                     **settings["options"],
                 )
@@ -223,8 +226,15 @@ class Function:
 
     def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to these feed shapes, from the LRU or made now."""
-        with self._as_rank():
+        with self._as_rank(), body_settings(self._inner):
             return self._bound_for(shapes)
+
+    @property
+    def _inner(self) -> Settings:
+        """What bodies of loops and branches are compiled with, where it is not the default."""
+        usual = {"passes": None, "skip": (), "deterministic": False}
+        given = self._settings
+        return tuple((name, given[name]) for name in usual if given[name] != usual[name])
 
     def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         bound = self._bound.get(shapes)
@@ -277,7 +287,8 @@ class Function:
     def bound_to(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
         plan = self.plan_for(sizes)
-        return self._compiled.bind(plan)
+        with body_settings(self._inner):
+            return self._compiled.bind(plan)
 
     def plan_for(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan for sizes of the named dimensions, without memory of its own yet."""
@@ -445,7 +456,7 @@ class Function:
                     )
                 ]
                 return repeated(self._specialize, int(batches), arrays, stacked)
-            if type(batches) is not Batches or not len(batches):
+            if type(batches) is not Batches or not len(batches) or batches.shard[1] > 1:
                 return None
             if len(batches.arrays) != len(self._inputs):
                 return None  # a call says what is missing
@@ -557,12 +568,13 @@ class Function:
 
         Each is compiled once, and has a report, a plan and bodies of its own.
         """
-        return tuple(
-            body_function(body).compile()
-            for step in self.plan.steps
-            if step.kernel in _NESTED
-            for body in _bodies(step.node)
-        )
+        with body_settings(self._inner):
+            return tuple(
+                body_function(body).compile()
+                for step in self.plan.steps
+                if step.kernel in _NESTED
+                for body in _bodies(step.node)
+            )
 
     @property
     def memory(self) -> Any:
@@ -574,7 +586,8 @@ class Function:
         from .passes.memory import account
 
         plan = self.plan
-        return replace(account(plan), bodies=_bytes_of_bodies(plan))
+        with body_settings(self._inner):
+            return replace(account(plan), bodies=_bytes_of_bodies(plan))
 
     @property
     def specializations(self) -> list[tuple[dict[str, int], str]]:
@@ -739,7 +752,7 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
     return Function(inputs, outputs, updates, **options)
 
 
-def _compile_body(body: Graph) -> Function | None:
+def _compile_body(body: Graph, settings: Settings) -> Function | None:
     """Return a body graph as a function, or None where its parameters do not tell all sizes."""
     known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
     used = {
@@ -753,7 +766,7 @@ def _compile_body(body: Graph) -> Function | None:
     held = [value for value in attributes if isinstance(value, dims.Dim)]
     if not used.union(*map(dims.names, held)) <= known:
         return None
-    return _function_of(body)
+    return _function_of(body, settings)
 
 
 def _bytes_of_bodies(plan: Any) -> int:
@@ -779,11 +792,11 @@ def _bodies(node: Node) -> tuple[Graph, ...]:
     return tuple(attrs["bodies"]) if "bodies" in attrs else (attrs["body"],)
 
 
-def _function_of(body: Graph) -> Function:
+def _function_of(body: Graph, settings: Settings) -> Function:
     """Return a body graph as a function of its parameters."""
     leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
     made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
-    return Function(leaves, made, device="cpu", default_updates=False)
+    return Function(leaves, made, device="cpu", default_updates=False, **dict(settings))
 
 
 def _world() -> Communicator:
@@ -838,9 +851,10 @@ def device_arrays(number: int) -> Any:
 
 def _usable(device: str) -> str:
     """Return the full name of a device that works here, or raise `DeviceError`."""
-    from .runtime.execute import usable
+    from .runtime.execute import best, usable
 
-    return usable(resolved_device(device))
+    wanted = resolved_device(device)
+    return best() if wanted == "auto" else usable(wanted)
 
 
 def _chosen_by_first(

@@ -6,7 +6,9 @@ simplify pass folds constants with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +26,28 @@ _ARITHMETIC = frozenset(
 )
 
 
+Settings = tuple[tuple[str, Any], ...]
+
+# Of the function whose bodies are compiled or bound: what it leaves out, they leave out, too.
+_settings: ContextVar[Settings] = ContextVar("settings", default=())
+
+
+@contextmanager
+def body_settings(settings: Settings) -> Iterator[None]:
+    """Compile bodies with some settings of the function around them, for a while."""
+    token = _settings.set(settings)
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
 class Body(NamedTuple):
     """A body graph with the sizes of the dimensions in it, as array expressions get it."""
 
     graph: Graph
     sizes: Mapping[str, int]
+    settings: Settings = ()
 
     def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
         """Return the outputs for arrays in the order of the parameters."""
@@ -39,17 +58,19 @@ class Body(NamedTuple):
 
 # What compiles a body into a call of arrays, or returns None: put here by `function`, which sees
 # all rooms.
-COMPILE: list[Callable[[Graph], Callable[..., list[Any]] | None]] = []
+COMPILE: list[Callable[[Graph, Settings], Callable[..., list[Any]] | None]] = []
 # What makes a function of a body that is run with the sizes of the plan around it.
-FUNCTION_OF: list[Callable[[Graph], Any]] = []
+FUNCTION_OF: list[Callable[[Graph, Settings], Any]] = []
 _WORTH_COMPILING = 3  # operations: fewer take less time than a call of what is compiled
 
 
 def body_function(body: Graph) -> Any:
     """Return a body as a function, the same one each time; None where nothing makes it one."""
-    if "function" not in body.facts:
-        body.facts["function"] = FUNCTION_OF[0](body) if FUNCTION_OF else None
-    return body.facts["function"]
+    settings = _settings.get()
+    made = body.facts.setdefault("functions", {})
+    if settings not in made:
+        made[settings] = FUNCTION_OF[0](body, settings) if FUNCTION_OF else None
+    return made[settings]
 
 
 class CompiledBody(Body):
@@ -59,12 +80,12 @@ class CompiledBody(Body):
 
     def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
         """Return the outputs for arrays in the order of the parameters."""
-        facts = self.graph.facts
-        if "compiled" not in facts:
+        made = self.graph.facts.setdefault("compiled", {})
+        if self.settings not in made:
             work = sum(1 for node in self.graph.nodes if node.inputs)
             compiler = COMPILE[0] if COMPILE and work >= _WORTH_COMPILING else None
-            facts["compiled"] = None if compiler is None else compiler(self.graph)
-        compiled = facts["compiled"]
+            made[self.settings] = None if compiler is None else compiler(self.graph, self.settings)
+        compiled = made[self.settings]
         if compiled is None or xp is not np:
             return super().run(arrays, xp)
         return list(compiled(*arrays))
@@ -75,7 +96,7 @@ def bind_attribute(value: Any, sizes: Mapping[str, int], body: type[Body] = Body
     if isinstance(value, Dim):
         return dims.evaluate(value, sizes)
     if isinstance(value, Graph):
-        return body(value, sizes)
+        return body(value, sizes, _settings.get())
     if isinstance(value, tuple):
         return tuple(bind_attribute(v, sizes, body) for v in value)
     return value

@@ -118,7 +118,7 @@ def _compare_compiled(
     try:
         for compiler in (before, "off"):
             config.compiler = compiler
-            found = Function(leaves, list(made))(*given)
+            found = Function(leaves, list(made), device="cpu")(*given)
             _compare("the compiled result differs from that of numpy", found, expected, numerics,
                      mend)
     finally:
@@ -152,7 +152,7 @@ def _compare_pickled(
 ) -> None:
     own = [node.op for node in topological(made) if "." in node.op.name]
     try:
-        f = pickle.loads(pickle.dumps(Function(leaves, list(made))))
+        f = pickle.loads(pickle.dumps(Function(leaves, list(made), device="cpu")))
     except pickle.PicklingError:
         if own:
             return  # defined inside of a function: the error says so to whoever pickles it

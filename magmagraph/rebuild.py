@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .graph import Graph, Node, freeze, topological
-from .op import Effect
+from .op import Effect, Kind
 from .types import Type
 
 Renew = Callable[[Node, tuple[Node, ...]], Node | None]
@@ -47,7 +47,12 @@ def rebuild(
 
 def unobserved(node: Node, operands: tuple[Node, ...]) -> Node | None:
     """Leave taps and asserts out of a copy: what a gradient computes again is looked at once."""
-    return operands[0] if node.op.effect is Effect.ORDERED else None
+    return operands[0] if observes(node) else None
+
+
+def observes(node: Node) -> bool:
+    """Return whether a node looks at its operand, and tells no other rank."""
+    return node.op.effect is Effect.ORDERED and node.op.kind is not Kind.COLLECTIVE
 
 
 def again(node: Node, operands: tuple[Node, ...]) -> Node:

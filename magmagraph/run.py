@@ -17,7 +17,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add("-n", "--ranks", type=int, required=True, metavar="N", help="processes")
     add("-m", "--module", action="store_true", help="run a module by its name, as python -m does")
     add("-t", "--timeout", type=float, default=300.0, metavar="S",
-        help="seconds that a rank may wait for others, or be silent (300)")  # fmt: skip
+        help="seconds that a rank may wait for others in one call (300)")  # fmt: skip
     add("--stopped", type=float, default=10.0, metavar="S",
         help="seconds that a rank may be stopped (10)")  # fmt: skip
     add("--restarts", type=int, default=0, metavar="K",
@@ -34,7 +34,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def execute(chosen: argparse.Namespace) -> int:
     """Run the job, and return its exit status: 0, or that of the rank that failed."""
-    from .distributed.launch import JobError, launch
+    from .distributed.launcher import JobError, launch
 
     try:
         launch(

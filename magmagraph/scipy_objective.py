@@ -53,7 +53,8 @@ class ScipyObjective:
 
     @staticmethod
     def _flat(arrays: list[Any]) -> np.ndarray:
-        parts = [np.ravel(np.asarray(array)).astype(np.float64) for array in arrays]
+        held = [array.get() if hasattr(array, "get") else array for array in arrays]  # of a GPU
+        parts = [np.ravel(np.asarray(array)).astype(np.float64) for array in held]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def unflatten(self, flat: Any) -> Any:

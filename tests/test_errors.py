@@ -26,6 +26,7 @@ BUILTIN = {
     "NonFiniteError": ArithmeticError,
     "CheckError": AssertionError,
     "DataError": ValueError,
+    "StorageError": OSError,
     "ConfigError": ValueError,
     "CommunicationError": RuntimeError,
     "CompilerUnavailable": RuntimeError,

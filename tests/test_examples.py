@@ -17,6 +17,7 @@ ARGUMENTS = {
     "digits.py": [["--epochs", "1", "--hidden", "32"]],
     "classifier.py": [["digits", "--epochs", "10"], ["iris", "--epochs", "10"]],
     "autoencoder.py": [["--epochs", "3"]],
+    "cleveland_search.py": [["--points", "4", "--epochs", "5"]],
     "california_housing.py": [["--epochs", "2"]],
     "character_model.py": [
         [model, "--steps", "3", "--length", "16", "--width", "32", "--write", "5"]
@@ -25,6 +26,7 @@ ARGUMENTS = {
     "cifar_resnet.py": [["--epochs", "1", "--rows", "100"]],
     "heart_disease.py": [["--epochs", "2", "--repeats", "1"]],
     "mnist_cnn.py": [["--epochs", "1", "--rows", "500"]],
+    "mnist_search.py": [["--points", "4", "--epochs", "2", "--rows", "500"]],
     "mnist_mlp.py": [["--epochs", "1", "--rows", "500", "--layers", "1", "2"]],
 }
 RUNS = [(path, given) for path in EXAMPLES for given in ARGUMENTS.get(path.name, [[]])]

@@ -307,3 +307,22 @@ def test_gradients_of_both_signals(
     point = draw(rng, (5,), "complex128"), draw(rng, (3,), "complex128")
     report = mg.check_gradients(lambda a, v: mg.square(function(a, v, mode, method)), point)
     assert len(report.targets) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "dtype", "work"),
+    [
+        (mg.fft.fft, (16,), "complex64", 320),  # 5 n log2(n)
+        (mg.fft.fft, (3, 12), "complex64", 5 * 36 * 4),  # of the next power of two's logarithm
+        (mg.fft.fft2, (4, 8), "complex64", 5 * 32 * 5),
+        (mg.fft.rfft, (16,), "float32", 160),
+        (mg.fft.irfft, (9,), "complex64", 160),
+        (mg.fft.fft, (1,), "complex64", 0),
+    ],
+)
+def test_work_of_transforms(
+    function: Callable[..., mg.Node], shape: tuple[int, ...], dtype: str, work: int
+) -> None:
+    x = mg.input("x", shape, dtype)
+    (step,) = [s for s in mg.function([x], function(x)).plan.steps if "fft" in s.node.op.name]
+    assert step.flops == work

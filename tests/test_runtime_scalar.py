@@ -67,7 +67,7 @@ def test_every_helper_compiles_without_warnings(tmp_path: Any) -> None:
         + prelude(calls)
     )
     command = [*find_compiler().command, "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    command += ["-Wno-unused-function", "-fsyntax-only", str(source)]
+    command += ["-fopenmp-simd", "-Wno-unused-function", "-fsyntax-only", str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

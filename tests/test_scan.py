@@ -519,3 +519,56 @@ def test_the_body_is_there_for_all_to_see():
     graph = freeze([], [ys])
     (loop,) = [node for node in topological(graph.outputs) if node.op is LOOP]
     assert "add" in dump(graph) and loop.attrs["carries"] == 1
+
+
+def chain_in_a_loop():
+    """Return two loops, one in the other, whose bodies are chains that are fused."""
+    x = mg.input("x", ("t", 3, 4), "float64")
+
+    def outer(h, row):
+        h = mg.tanh(h + row) * 2.0 + 1.0
+        inner = mg.while_loop(lambda v: mg.sum(v) < 40.0, lambda v: mg.exp(-v) + v + 0.5, h)
+        return h, inner
+
+    last, rows = mg.scan(outer, mg.zeros((3, 4), dtype="float64"), x)
+    return x, [last, rows]
+
+
+def steps_of(function):
+    return [(len(body.plan.steps), steps_of(body)) for body in function.bodies]
+
+
+def test_what_a_function_leaves_out_its_bodies_leave_out(rng):
+    x, outputs = chain_in_a_loop()
+    whole, without = (mg.function([x], outputs, skip=skip) for skip in ((), ("fuse",)))
+    given = rng.normal(size=(5, 3, 4))
+    # One graph, in turn: neither takes the bodies that the other has compiled.
+    for _ in range(2):
+        for found, wanted in zip(without(given), whole(given), strict=True):
+            assert_close(found, wanted)
+    ((fused, ((inner, _),)),) = steps_of(whole)
+    ((apart, ((inner_apart, _),)),) = steps_of(without)
+    assert fused < apart and inner < inner_apart
+    assert all("fuse" not in [p.name for p in body.passes] for body in without.bodies)
+    assert without.memory.bodies > whole.memory.bodies
+
+
+def test_an_ablation_sees_what_a_pass_does_in_a_body(rng):
+    x, outputs = chain_in_a_loop()
+    measured = mg.function([x], outputs).ablate(rng.normal(size=(5, 3, 4)), rounds=1)
+    assert not measured["fuse"].same
+
+
+def test_a_pass_of_ones_own_works_on_bodies_too():
+    seen = []
+
+    def look(graph, trace, options):
+        seen.append(len(graph.nodes))
+        return graph
+
+    x, outputs = chain_in_a_loop()
+    first, *rest = mg.passes.default()
+    own = mg.passes.Pass("look", look, True, "stable", "to see bodies, too")
+    f = mg.function([x], outputs, passes=[first, own, *rest])
+    f(np.zeros((2, 3, 4)))
+    assert len(seen) >= 3

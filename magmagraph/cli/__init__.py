@@ -1,7 +1,8 @@
 """The command line: ``magmagraph info``, ``show``, ``explain``, ``profile`` and others.
 
 Each command is a module of this package with two functions: `declare`, which adds its arguments
-to a parser, and `run`, which does the work and raises where it cannot.
+to a parser, and `run`, which does the work and raises where it cannot; what it returns is the exit
+status, None for 0.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 from .._version import __version__
 from ..errors import MagmagraphError
-from . import bench, demo, explain, info, profile, show, tune
+from . import bench, demo, explain, info, profile, run, search, show, tune
 
 _COMMANDS = {
     "info": info,
@@ -23,6 +24,8 @@ _COMMANDS = {
     "explain": explain,
     "profile": profile,
     "tune": tune,
+    "search": search,
+    "run": run,
     "bench": bench,
 }
 
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        _COMMANDS[chosen.command].run(chosen)
+        status: int | None = _COMMANDS[chosen.command].run(chosen)
         sys.stdout.flush()
     except MagmagraphError as error:
         print(f"magmagraph {chosen.command}: {error}", file=sys.stderr)
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # and the interpreter must not try once more to write what it holds.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._version import __version__
-from ..errors import CompilerUnavailable, ConfigError
+from ..errors import CompilerUnavailable, ConfigError, DeviceError
 
 # The name under which it is installed, what it is for, and what brings it.
 LIBRARIES = (
@@ -100,6 +100,7 @@ def facts() -> Iterator[Fact]:
     yield from _compiler()
     yield from _blas()
     yield from _gpu()
+    yield from _ranks()
     yield from _cache()
     yield from _libraries()
 
@@ -158,6 +159,34 @@ def _gpu() -> Iterator[Fact]:
     missing = there and importlib.util.find_spec("cupy") is None
     advice = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver)" if missing else ""
     yield Fact("GPU", "NVIDIA", value, advice)
+
+
+def _ranks() -> Iterator[Fact]:
+    """Yield what starts processes and what carries their messages, without loading either."""
+    from ..cores import allowed_cores
+    from ..distributed.launch_engine import find_engine
+
+    try:
+        yield Fact("Many processes", "started by", str(find_engine()))
+    except DeviceError as error:
+        yield Fact("Many processes", "started by", "nothing: there is no mpiexec", str(error))
+    missing = importlib.util.find_spec("mpi4py") is None
+    value = "none: mpi4py is not installed" if missing else "MPI, by mpi4py"
+    advice = "pip install 'magmagraph[mpi]'" if missing else ""
+    yield Fact("Many processes", "messages", value, advice)
+    path = _nccl()
+    yield Fact("Many processes", "between GPUs", path or "no NCCL is found: through the host")
+    yield Fact("Many processes", "cores", f"{allowed_cores()}, shared by the ranks of a machine")
+
+
+def _nccl() -> str | None:
+    """Return where NCCL lies: in a wheel, or among the system's libraries."""
+    for place in sys.path:
+        for found in sorted(Path(place or ".").glob("nvidia/nccl/lib/libnccl.so*")):
+            return str(found)
+    from ctypes.util import find_library
+
+    return find_library("nccl")
 
 
 def _cache() -> Iterator[Fact]:

@@ -27,6 +27,8 @@ class Batches:
     epoch : int
         How many epochs have been begun. Set it to go on where an earlier run stopped: the order
         of an epoch depends on the seed and its number alone.
+    shard : tuple of int
+        Which part of each batch is given, and of how many.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class Batches:
         shuffle: bool,
         seed: int,
         drop_last: bool,
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
+        self.shard = shard
         self.arrays = arrays
         self.size = size
         self.shuffle = shuffle
@@ -58,6 +62,16 @@ class Batches:
         order = self.begin()
         return self._in_order() if order is None else self._shuffled(order)
 
+    def rows(self, index: int) -> int:
+        """Return the number of rows in a batch, with those of all its parts."""
+        return min(self.size, len(self.arrays[0]) - index * self.size)
+
+    def _part(self, index: int) -> slice:
+        """Return where the rows of a batch stand that are given."""
+        start = index * self.size
+        begin, end = part(self.rows(index), *self.shard)
+        return slice(start + begin, start + end)
+
     def begin(self) -> NDArray[np.int64] | None:
         """Begin the next epoch; return the order of its rows, None where they are not shuffled."""
         epoch, self.epoch = self.epoch, self.epoch + 1
@@ -76,8 +90,8 @@ class Batches:
     def _in_order(self) -> Iterator[tuple[NDArray[Any], ...]]:
         """Yield views of the data, which cannot be written through."""
         for index in range(len(self)):
-            start = index * self.size
-            batch = tuple(array[start : start + self.size] for array in self.arrays)
+            rows = self._part(index)
+            batch = tuple(array[rows] for array in self.arrays)
             for view in batch:
                 view.flags.writeable = False
             yield batch
@@ -85,7 +99,7 @@ class Batches:
     def _shuffled(self, order: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], ...]]:
         """Yield rows gathered into memory that nobody uses."""
         for index in range(len(self)):
-            rows = order[index * self.size : (index + 1) * self.size]
+            rows = order[self._part(index)]
             batch = tuple(
                 # "clip" spares the buffering that checked indices would cost.
                 np.take(array, rows, axis=0, out=pool.free()[: len(rows)], mode="clip")
@@ -95,12 +109,24 @@ class Batches:
             del batch
 
 
+def part(rows: int, index: int, count: int) -> tuple[int, int]:
+    """Return begin and end of one of several parts of some rows, as even as they can be.
+
+    Examples
+    --------
+    >>> [part(10, i, 4) for i in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    return index * rows // count, (index + 1) * rows // count
+
+
 def batches(
     *arrays: ArrayLike,
     size: int = 100,
     shuffle: bool = True,
     seed: int = 0,
     drop_last: bool = False,
+    shard: tuple[int, int] | None = None,
 ) -> Batches:
     """Return the rows of some arrays in batches, to go through any number of times.
 
@@ -116,6 +142,9 @@ def batches(
         Decides, with the number of the epoch, the order.
     drop_last : bool
         Whether a last batch of fewer rows is left out.
+    shard : tuple of int, optional
+        ``(rank, ranks)``: of each batch only that part of the rows is given, so that ranks share
+        the batches of one order, ``size`` rows together. Parts may differ by a row.
 
     Returns
     -------
@@ -125,7 +154,8 @@ def batches(
     Raises
     ------
     DataError
-        If there is no array, the numbers of rows differ, or `size` is not positive.
+        If there is no array, the numbers of rows differ, `size` is not positive, or `shard` is
+        no part.
 
     Examples
     --------
@@ -154,7 +184,11 @@ def batches(
         )
     if size < 1:
         raise DataError(message(f"batches of {size} rows cannot be made", need="size >= 1"))
-    return Batches(held, size, shuffle, seed, drop_last)
+    if shard is not None and not 0 <= shard[0] < shard[1]:
+        raise DataError(
+            message(f"shard={shard!r}", need="(rank, ranks)", mend="shard=(0, 2), say")
+        )
+    return Batches(held, size, shuffle, seed, drop_last, shard or (0, 1))
 
 
 class _Pool:

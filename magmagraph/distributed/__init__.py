@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ..communicator import Communicator, Group, Mesh, current, using
+from ..communicator import Communicator, Group, Mesh, current, settle, using
 from ..errors import GraphError, message
 from ..ops.collective import allreduce, broadcast, permute
 from ..ops.collective_messages import barrier, index, recv, send
 from ..ops.collective_rows import allgather, alltoall, reduce_scatter
 from .strategies import DataParallel
 
+if TYPE_CHECKING:
+    from .launcher import JobError, launch
+
 __all__ = [
     "DataParallel",
+    "JobError",
     "Mesh",
     "allgather",
     "allreduce",
@@ -27,6 +32,8 @@ __all__ = [
     "broadcast",
     "communicator",
     "index",
+    "init",
+    "launch",
     "permute",
     "rank",
     "recv",
@@ -39,6 +46,46 @@ __all__ = [
 
 THREADS: list[Callable[..., list[Any]]] = []
 """What runs ranks in threads: put here by `function`, which sees all rooms."""
+
+
+def init(mesh: Mesh | None = None) -> Communicator:
+    """Find the other ranks now, and arrange all of them in a mesh.
+
+    Without this call that happens when something first asks for the ranks. All ranks call it with
+    the same mesh.
+
+    Parameters
+    ----------
+    mesh
+        With as many ranks as there are; along one axis, ``data``, unless given.
+
+    Returns
+    -------
+    Communicator
+        MPI's under ``mpiexec`` or ``srun``, elsewhere that of one rank.
+
+    Raises
+    ------
+    GraphError
+        The mesh has another number of ranks.
+    CommunicationError
+        Several processes were started, and MPI cannot be used.
+
+    See Also
+    --------
+    use : another mesh for a part of the program.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.distributed.init(mg.distributed.Mesh(data=1))
+    <solo communicator, rank 0 of 1, Mesh(data=1)>
+    """
+    found = current()
+    if mesh is not None:
+        found = found.arranged(mesh)
+        settle(found)
+    return found
 
 
 def communicator() -> Communicator:
@@ -159,6 +206,12 @@ def threads(
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise GraphError(message(f"{count!r} ranks", need="a positive number of them"))
     return THREADS[0](count, function, mesh=mesh, timeout=timeout, overlap=overlap)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("JobError", "launch"):  # what ranks themselves need not load
+        return getattr(import_module(".launcher", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

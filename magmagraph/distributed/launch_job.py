@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cores import allowed_cores
+from . import launch_processes as processes
 from . import launch_report as report
 from .launch_engine import Engine
 from .launch_line import Line, address
@@ -29,6 +30,7 @@ __all__ = ["Job", "Settings"]
 
 _POLL = 0.1  # seconds between two looks
 _SETTLE = 0.3  # seconds in which other ranks may say the same
+_SILENT = 60.0
 _KIND = 2.0  # seconds to leave by oneself, before the signal that cannot be refused
 _THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
@@ -47,8 +49,7 @@ class Settings:
     ranks : int
         How many.
     timeout, stopped, start : float
-        Seconds that a rank may wait in one call or be silent; that it may be stopped; that it may
-        take to begin.
+        Seconds that a rank may wait in one call; that it may be stopped; that it may take to begin.
     threads : int or None
         Of each rank; its share of the cores if None.
     label : bool
@@ -68,6 +69,11 @@ class Settings:
     label: bool = False
     hosts: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def silent(self) -> float:
+        """Seconds that a rank may give no sign of life: busy machines and long calls take time."""
+        return max(self.timeout, _SILENT)
 
 
 class _Rank:
@@ -319,15 +325,15 @@ class Job:
         settings = self.settings
         present = {n: r for n, r in enumerate(self.ranks) if r.line is not None and not r.gone}
         for number, rank in present.items():
-            if rank.host == self._here and _stopped(rank.process):
+            if rank.host == self._here and processes.is_stopped(rank.process):
                 rank.stopped = rank.stopped or now
                 if now - rank.stopped > settings.stopped:
                     text = f"is stopped, by SIGSTOP or a terminal, for {settings.stopped:g} s"
                     return Failure((number,), "stopped", text, rank.state["where"], status=137)
             else:
                 rank.stopped = None
-            if not rank.done and now - rank.seen > settings.timeout:
-                text = f"has given no sign of life for {settings.timeout:g} s"
+            if not rank.done and now - rank.seen > settings.silent:
+                text = f"has given no sign of life for {settings.silent:g} s"
                 return Failure((number,), "silent", text, rank.state["where"], status=137)
         # A rank's own clock counts, up to its last sign; a stopped one is judged as such.
         states = {n: r.state for n, r in present.items() if not r.done}
@@ -381,10 +387,8 @@ class Job:
             self._process.wait(_KIND)
         # What is stopped hears no word, and what a rank has started has no line.
         while left := self._left():
-            if time.monotonic() > until or any(map(_stopped, left)):
-                for number in left:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(number, signal.SIGKILL)
+            if time.monotonic() > until or any(map(processes.is_stopped, left)):
+                processes.kill(left)
             time.sleep(0.02)
             if time.monotonic() > until + _KIND:
                 break
@@ -398,43 +402,12 @@ class Job:
                 rank.line.close()
 
     def _left(self) -> list[int]:
-        """Return processes that carry the job's token, on this machine."""
-        mark = f"MAGMAGRAPH_LAUNCH={self._place}".encode()
-        if not os.path.isdir("/proc/self"):  # no Linux: what is known are the ranks
+        """Return processes of the job that live, on this machine."""
+        found = processes.of_job(self._place)
+        if found is None:
             known = [rank.process for rank in self.ranks if rank.host == self._here]
-            return [number for number in known if number and not _has_gone(number)]
-        found = []
-        for name in os.listdir("/proc"):
-            if not name.isdigit() or int(name) == self._process.pid:
-                continue
-            with contextlib.suppress(OSError):
-                variables = Path("/proc", name, "environ").read_bytes()
-                if mark in variables.split(b"\0") and _letter(int(name)) not in ("Z", "X", ""):
-                    found.append(int(name))
-        return found
-
-
-def _has_gone(process: int) -> bool:
-    """Return whether there is no such process any more."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return True  # the number is another one's by now
-    return False
-
-
-def _letter(process: int) -> str:
-    """Return the state of a process as Linux names it, empty where there is none."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-
-
-def _stopped(process: int) -> bool:
-    return _letter(process) == "T"
+            found = [number for number in known if number and processes.alive(number)]
+        return [number for number in found if number != self._process.pid]
 
 
 def _joined(text: str, said: str) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import watch
+from . import launch_processes as processes
 from .launch_line import MAIN, Line, connect, split_address
 
 __all__ = ["number_of_rank"]
@@ -96,8 +97,13 @@ def _listen(line: Line, ended: threading.Event) -> None:
         told = line.receive()
         if told is None and ended.is_set():
             return
-        if told is None or "end" in told:
-            os._exit(1 if told is None else int(told["end"]))
+        if told is None:
+            # The launcher was killed. Nobody else is left to end what this rank has started, or
+            # another rank that hears nothing.
+            processes.kill(processes.of_job(os.environ["MAGMAGRAPH_LAUNCH"]) or [])
+            os._exit(1)
+        if "end" in told:
+            os._exit(int(told["end"]))
         if "stack" in told:
             frame = sys._current_frames().get(threading.main_thread().ident or 0)
             stack = "".join(_own_part(traceback.format_stack(frame)))
@@ -178,9 +184,18 @@ def _failed(error: BaseException) -> dict[str, Any]:
         "failed": type(error).__name__,
         "text": str(error),
         "where": where,
-        "trace": "".join(traceback.format_exception(error)),
+        "trace": _trace(error),
         "status": 130 if isinstance(error, KeyboardInterrupt) else 1,
     }
+
+
+def _trace(error: BaseException) -> str:
+    """Return the traceback, without the error itself where it is told of no other beside it."""
+    context = None if error.__suppress_context__ else error.__context__
+    if error.__cause__ is not None or context is not None or isinstance(error, SyntaxError):
+        return "".join(traceback.format_exception(error))
+    lines = traceback.format_tb(error.__traceback__)
+    return "".join(["Traceback (most recent call last):\n", *lines]) if lines else ""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The check before a first run: what one rank says, another one hears, in one order.
 
-Ranks compare the sequences of the collectives in their plans. Where these are equal on all ranks and
-nobody sends or receives, nothing can be missed. Else the sequences are played through: sends do not
-wait, receives wait for theirs, what a group does together waits for all of the group. What does not
-come to its end would hang in a run, so that it is an error, on every rank, with the lines.
+Ranks compare the sequences of the collectives in their plans. Where these are equal on all ranks
+and nobody sends or receives, nothing can be missed. Else the sequences are played through: sends do
+not wait, receives wait for theirs, what a group does together waits for all of the group. What does
+not come to its end would hang in a run, so that it is an error, on every rank, with the lines.
 """
 
 from __future__ import annotations
@@ -169,13 +169,14 @@ def check(plan: Plan, world: Communicator, name: str | None = None) -> None:
     whole = all(len(e.members) == world.size for e in mine)
     plain = whole and not any(e.sends or e.receives for e in mine)
     digest = hashlib.sha256(repr([e.what for e in mine]).encode()).hexdigest()
-    told = world.exchange((digest, plain, failure))
+    about = f"the comparison of the collectives of {_function(name)}"
+    told = world.exchange((digest, plain, failure), about)
     for rank, (_, _, reason) in enumerate(told):
         if reason:
-            raise CommunicationError(message(f"{_function(name)} cannot run on rank {rank}: {reason}"))
+            raise CommunicationError(message(f"{_function(name)}, on rank {rank}: {reason}"))
     if len({(theirs, alike) for theirs, alike, _ in told}) == 1 and plain:
         return
-    wrong = play(dict(enumerate(world.exchange(mine))))
+    wrong = play(dict(enumerate(world.exchange(mine, about))))
     if wrong:
         raise CommunicationError(
             message(
@@ -205,7 +206,7 @@ def play(sequences: Mapping[int, Sequence[Entry]]) -> str:
     rank 1, collective 0: allreduce(float32[4]), at train.py:7
     """
     at = dict.fromkeys(sequences, 0)
-    sent: dict[tuple[int, int, int], deque[tuple[int, Entry]]] = {}
+    sent: dict[tuple[int, ...], deque[tuple[int, Entry]]] = {}
     ready = deque(sequences)
 
     def here(rank: int) -> Entry | None:
@@ -218,7 +219,7 @@ def play(sequences: Mapping[int, Sequence[Entry]]) -> str:
         if entry is None:
             continue
         if entry.sends:
-            channel = (*entry.members, entry.tag)
+            channel = (*entry.members, entry.tag)  # sender, receiver, tag
             sent.setdefault(channel, deque()).append((at[rank], entry))
             at[rank] += 1
             ready.extend((rank, entry.members[1]))
@@ -231,17 +232,22 @@ def play(sequences: Mapping[int, Sequence[Entry]]) -> str:
                 return _lines([(entry.members[0], number, other), (rank, at[rank], entry)])
             at[rank] += 1
             ready.append(rank)
-        elif all((theirs := here(m)) is not None and theirs[:4] == entry[:4] for m in entry.members):
+        elif all(_meets(entry, here(member)) for member in entry.members):
             for member in entry.members:
                 at[member] += 1
             ready.extend(entry.members)
     return _stuck(sequences, at, sent)
 
 
+def _meets(entry: Entry, other: Entry | None) -> bool:
+    """Return whether two members are in the same collective; lines may differ."""
+    return other is not None and (entry.members, entry.what) == (other.members, other.what)
+
+
 def _stuck(
     sequences: Mapping[int, Sequence[Entry]],
     at: Mapping[int, int],
-    sent: Mapping[tuple[int, int, int], Sequence[tuple[int, Entry]]],
+    sent: Mapping[tuple[int, ...], Sequence[tuple[int, Entry]]],
 ) -> str:
     """Return where ranks stand that have not come to their end, and messages that nobody takes."""
     left = {rank: own[at[rank]] for rank, own in sequences.items() if at[rank] < len(own)}
@@ -258,6 +264,6 @@ def _stuck(
 
 def _lines(found: Sequence[tuple[int, int, Any]], behind: str = "") -> str:
     return "\n".join(
-        f"rank {rank}, collective {number}: {'none: it is done' if entry is None else entry}{behind}"
+        f"rank {rank}, collective {number}: {entry or 'none: it is done'}{behind}"
         for rank, number, entry in found
     )

@@ -12,7 +12,7 @@ from ..graph import Node
 
 __all__ = ["DataParallel", "Facts", "Strategy", "checked", "settle"]
 
-ALGORITHMS = ("allreduce",)
+ALGORITHMS = ("allreduce", "ring", "torus", "parameter_server")
 BUCKET_BYTES = 25 * 2**20
 
 
@@ -32,6 +32,9 @@ class Facts:
         All-reduces are joined up to so many bytes.
     algorithm
         How a bucket travels.
+    axes
+        The groups that it travels along, each with its number of ranks: `group`; for a torus its
+        two axes.
     apart
         States of variables that hold on each rank its part of a sum.
     """
@@ -42,6 +45,7 @@ class Facts:
     synchronized: bool = True
     bucket_bytes: int = BUCKET_BYTES
     algorithm: str = "allreduce"
+    axes: tuple[tuple[tuple[str, ...], int], ...] = ()
     apart: frozenset[Any] = field(default_factory=frozenset)
 
 
@@ -51,6 +55,12 @@ class Strategy:
     def facts(self) -> Facts:
         """Return what the pass is told, for the ranks that there are."""
         raise NotImplementedError(f"{type(self).__name__} has no facts method")
+
+    def shard(self) -> tuple[int, int]:
+        """Return which part of each batch this rank takes, and of how many."""
+        facts = self.facts()
+        members = current().mesh.members(current().rank, facts.group)
+        return members.index(current().rank), len(members)
 
 
 class DataParallel(Strategy):
@@ -65,8 +75,10 @@ class DataParallel(Strategy):
     ----------
     dim : str
         Name of the dimension, as the inputs' shapes have it.
-    algorithm : {"allreduce"}
-        How sums over ranks are computed.
+    algorithm : {"allreduce", "ring", "torus", "parameter_server"}
+        How gradients are summed over the ranks: by MPI's or NCCL's all-reduce; by a ring of sends
+        and receives; by rings along the two axes of the mesh that `group` names; by rank 0, which
+        all others send to, and which sends the sums back.
     group : str or sequence of str, optional
         Axes of the mesh whose ranks share the batch: the axis ``data`` where the mesh has one, all
         ranks otherwise.
@@ -134,10 +146,24 @@ class DataParallel(Strategy):
         group = self.group
         if group is None:
             group = "data" if "data" in mesh.axes else ()
+        axes: list[tuple[str, ...]] = [mesh.group(group)]
+        if self.algorithm == "torus":
+            names = mesh.group(group) or tuple(mesh.axes)
+            if len(names) != 2:
+                raise ConfigError(
+                    message(
+                        f"a torus over {', '.join(names)} of {mesh!r}",
+                        need="two axes of the mesh",
+                        mend="mg.distributed.use(mg.distributed.Mesh(rows=2, columns=2)), "
+                        "group=('rows', 'columns')",
+                    )
+                )
+            axes = [mesh.group(name) for name in names]
         return Facts(
             dim=self.dim,
             group=mesh.group(group),
             size=mesh.extent(group),
+            axes=tuple((names, mesh.extent(names)) for names in axes),
             synchronized=self.sync_batch_norm,
             bucket_bytes=self.bucket_bytes,
             algorithm=self.algorithm,

@@ -11,10 +11,11 @@ from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
 from ..ops.arrange import reshape
 from ..ops.axes import CUBE, MATRIX
+from ..ops.control import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
 from ..ops.elementwise import add, multiply, subtract
 from ..ops.statistics import variance
-from .normalization import normalized, statistics
+from .normalization import normalized, scaled, statistics
 from .operands import along, like, wide
 
 __all__ = ["batch_norm", "batch_statistics", "running_statistics"]
@@ -28,6 +29,19 @@ def _other_axes(call: Call, axis: int, ndim: int) -> tuple[int, list[int]]:
             "an operand of one axis has no batch", need="at least one axis beside the channels"
         )
     return axis, others
+
+
+def _marked(x: Node) -> Node:
+    """Mark what statistics of a batch are made of, and they themselves.
+
+    Where ranks share a batch, they may each take those of their own rows.
+    """
+    return MARKER(x, role=OWN_STATISTICS)
+
+
+def _of_batch(x: Node, axes: list[int]) -> tuple[Node, Node, Node]:
+    average, var, centered = map(_marked, statistics(_marked(x), axes))
+    return average, var, centered
 
 
 def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
@@ -54,7 +68,7 @@ def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:
     """
     node = wide(x)
     axis, others = _other_axes(Call(BATCH_STATISTICS, (node,)), axis, node.ndim)
-    average, var, _ = statistics(node, others)
+    average, var, _ = _of_batch(node, others)
     extent = (node.shape[axis],)
     return like(reshape(average, extent), x), like(reshape(var, extent), x)
 
@@ -112,7 +126,7 @@ def batch_norm(
     call = Call(BATCH_NORM, (node,))
     axis, others = _other_axes(call, axis, node.ndim)
     if training:
-        _, var, centered = statistics(node, others)
+        _, var, centered = _of_batch(node, others)
     else:
         if running_mean is None or running_var is None:
             raise call.shape_error(
@@ -122,7 +136,9 @@ def batch_norm(
             )
         centered = subtract(node, along(call, "running_mean", running_mean, node, [axis]))
         var = along(call, "running_var", running_var, node, [axis])
-    return like(normalized(call, node, centered, var, scale, offset, [axis], eps), x)
+    unit = normalized(call, node, centered, var, None, None, [axis], eps)
+    result = _marked(unit) if training else unit
+    return like(scaled(call, node, result, scale, offset, [axis]), x)
 
 
 def running_statistics(
@@ -165,7 +181,7 @@ def running_statistics(
     call = Call(RUNNING_STATISTICS, (node,))
     axis, others = _other_axes(call, axis, node.ndim)
     batch_mean, _ = batch_statistics(node, axis)
-    unbiased = variance(node, others, ddof=1)
+    unbiased = _marked(variance(_marked(node), others, ddof=1))
     return (
         _blended(call, "running_mean", running_mean, batch_mean, momentum),
         _blended(call, "running_var", running_var, unbiased, momentum),

@@ -44,7 +44,12 @@ def normalized(
     axes: Sequence[int],
     eps: float,
 ) -> Node:
-    result = multiply(centered, rsqrt(add(var, eps)))
+    return scaled(call, x, multiply(centered, rsqrt(add(var, eps))), scale, offset, axes)
+
+
+def scaled(
+    call: Call, x: Node, result: Node, scale: Any, offset: Any, axes: Sequence[int]
+) -> Node:
     if scale is not None:
         result = multiply(result, along(call, "scale", scale, x, axes))
     if offset is not None:

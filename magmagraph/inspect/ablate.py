@@ -205,7 +205,7 @@ def ablate(function: Any, *feeds: Any, rounds: int = 9, **named: Any) -> Ablatio
                     bound.bound.run(bound.arrays)
                 bound.bound.wait()
                 taken.append((time.perf_counter_ns() - began) / count)
-    plans = [dump(bound.bound.plan, data=False) for _, _, bound in variants]
+    plans = [[dump(bound.bound.plan, data=False), *_bodies(v)] for _, v, bound in variants]
     rows = [
         Ablation(
             name,
@@ -234,6 +234,14 @@ def _without(function: Any, skip: tuple[str, ...]) -> Any:
     state = function.__getstate__()
     variant.__setstate__({**state, "settings": {**state["settings"], "skip": skip}})
     return variant
+
+
+def _bodies(function: Any) -> list[str]:
+    """Return the plans of loops' and branches' bodies: passes work on them, too."""
+    found: list[str] = []
+    for body in function.bodies:
+        found += [dump(body.plan, data=False), *_bodies(body)]
+    return found
 
 
 def _count(feeds: Feeds) -> int:

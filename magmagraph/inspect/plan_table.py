@@ -75,7 +75,8 @@ def _computes(step: Step, plan: Plan) -> str:
     if "transpose_a" in step.node.attrs and step.kernel != "copy":
         formula = _product(step.node, reads)
     else:
-        inside = operations(step.node) if step.kernel != "copy" else ("copy",)
+        plain = step.kernel in ("copy", "wait")
+        inside = (step.kernel,) if plain else operations(step.node)
         more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
         formula = ", ".join(inside[:_SHOWN]) + more
         if reads:
@@ -83,7 +84,7 @@ def _computes(step: Step, plan: Plan) -> str:
     taken = {value.slot for value in step.inputs}
     shared = [_name(value, plan) for value in step.outputs if value.slot in taken]
     text = f"{', '.join(writes)} = {formula}"
-    if shared and step.kernel != "copy":
+    if shared and step.kernel not in ("copy", "wait"):
         text += "; in place" if len(writes) == len(shared) else f"; {', '.join(shared)} in place"
     return text
 
@@ -113,7 +114,9 @@ def _name(value: Value, plan: Plan) -> str:
         return str(slot.owner.name)
     if slot.place is Place.CONSTANT and value.type.shape == ():
         attrs = slot.owner.attrs
-        return str(attrs["value"] if "value" in attrs else attrs["dim"])  # a number, or an extent
+        if "value" in attrs:
+            return str(attrs["value"])
+        return str(attrs.get("dim", "rank"))  # an extent, or a rank's own number
     return f"s{slot.index}"
 
 

@@ -40,6 +40,8 @@ class Callback:
     every_step
         Whether `step_end` is to be called; a run without such callbacks needs not come back to
         Python between steps.
+    first_rank_only
+        Whether, of ranks that train together, rank 0 alone calls it: it writes or shows something.
     resumes
         Whether a checkpoint holds its state, so that the run that resumes must have it, too.
 
@@ -56,6 +58,7 @@ class Callback:
     """
 
     every_step = False
+    first_rank_only = False
     resumes = True
 
     def begin(self, training: Training) -> None:
@@ -316,6 +319,7 @@ class CSVLog(Callback):
     """
 
     resumes = False
+    first_rank_only = True
 
     def __init__(self, path: Any) -> None:
         self.path = Path(path)
@@ -354,6 +358,7 @@ class EventLog(Callback):
     """
 
     resumes = False
+    first_rank_only = True
 
     def __init__(self, folder: Any) -> None:
         self.folder = Path(folder)

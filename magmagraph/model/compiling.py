@@ -187,6 +187,7 @@ class Compiling:
 
 
 def no_optimizer(given: Any) -> ConfigError:
+    """Return the error for what is given in the place of an optimizer."""
     mend = None
     if isinstance(given, type) and issubclass(given, Optimizer):
         mend = f"{given.__name__}(), an object of the class"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Mapping
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
-from ..errors import ConfigError, DataError, DeviceError, message
+from ..errors import ConfigError, DataError, DeviceError, StorageError, message
 
-__all__ = ["read", "write"]
+__all__ = ["content_of", "read", "write"]
 
 _KEY = "magmagraph"
 _VERSION = 1
@@ -52,6 +53,11 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
 
     The bytes go into a file beside it, reach the disk, and take its name in one step: whoever reads
     finds the old file or the new one, whenever the writer is killed.
+
+    Raises
+    ------
+    StorageError
+        If the disk is full or refuses; what was there is whole.
     """
     library = _library()
     held = {name: np.asarray(array, order="C") for name, array in tensors.items()}
@@ -70,6 +76,13 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
                 mend=f"os.makedirs({str(place.parent)!r})",
             )
         )
+    try:
+        _replace(place, content)
+    except OSError as error:
+        raise _not_written(place, len(content), error) from error
+
+
+def _replace(place: Path, content: bytes) -> None:
     handle, beside = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -83,7 +96,36 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
         raise
 
 
-def read(path: Any, kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _not_written(place: Path, size: int, error: OSError) -> StorageError:
+    free = ""
+    with contextlib.suppress(OSError):
+        free = f", where {shutil.disk_usage(place.parent).free} are free"
+    made = StorageError(
+        message(
+            f"{str(place)!r} cannot be written: {error.strerror or error}",
+            need=f"{size} bytes in {str(place.parent)!r}{free}",
+            mend="make room there, or write elsewhere"
+            + ("; the file that was there is whole" if place.exists() else ""),
+        )
+    )
+    made.errno = error.errno
+    return made
+
+
+def content_of(path: Any) -> bytes | None:
+    """Return the bytes of a file, None where there is none; DataError where it cannot be read."""
+    place = Path(path)
+    try:
+        return place.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(message(f"{str(place)!r} cannot be read: {error}")) from None
+
+
+def read(
+    path: Any, kind: str | None = None, content: bytes | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the tensors of a file, and what is known about them.
 
     Parameters
@@ -92,6 +134,8 @@ def read(path: Any, kind: str | None = None) -> tuple[dict[str, np.ndarray], dic
         Of the file.
     kind
         What ``about["kind"]`` has to be.
+    content
+        The bytes of the file, where it was read before.
 
     Raises
     ------
@@ -100,12 +144,10 @@ def read(path: Any, kind: str | None = None) -> tuple[dict[str, np.ndarray], dic
     """
     library = _library()
     place = Path(path)
-    try:
-        content = place.read_bytes()
-    except FileNotFoundError:
-        raise DataError(message(f"there is no file {str(place)!r}")) from None
-    except OSError as error:
-        raise DataError(message(f"{str(place)!r} cannot be read: {error}")) from None
+    if content is None:
+        content = content_of(place)
+    if content is None:
+        raise DataError(message(f"there is no file {str(place)!r}"))
     try:
         tensors = dict(library.load(content))
         length = int.from_bytes(content[:8], "little")

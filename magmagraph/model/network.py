@@ -10,11 +10,10 @@ from ..graph import Node
 from ..nn import Input
 from ..nn.layer import Layer, name_layers
 from ..ops.random_bits import streams_from
-from . import files
-from .architecture import build_layer, build_optimizer, describe_layer, describe_optimizer
+from .architecture import describe_layer
 from .data import as_array, given_inputs
-from .metrics import Metric
 from .model import Model
+from .saving import read_model
 
 __all__ = ["NeuralNetwork"]
 
@@ -90,45 +89,17 @@ class NeuralNetwork(Model):
                 )
             self._build(Input(first.shape[1:])())
 
-    def architecture(self) -> dict[str, Any] | None:
-        """Return layers, loss, metrics and optimizer as JSON values."""
-        loss = self.loss if self.loss is None or isinstance(self.loss, str) else None
-        members = list(self.members)
-        if not self._waiting and not isinstance(members[0], Input):
-            members.insert(0, Input(self.inputs[0].shape[1:], self.inputs[0].dtype.name))
-        return {
-            "layers": [describe_layer(layer) for layer in members],
-            "loss": loss,
-            "metrics": [kind.name for kind in self.metrics if _is_named(kind)],
-            "optimizer": describe_optimizer(self.optimizer),
-            "seed": self.seed,
-        }
-
-    def save(self, path: Any) -> None:
-        """Write architecture and weights to a file, whole or not at all.
-
-        Parameters
-        ----------
-        path
-            Of a safetensors file, whose header holds the architecture as JSON. What is there is
-            replaced once the new file is complete.
-
-        Raises
-        ------
-        ConfigError
-            If a layer has an argument that a file cannot hold, a function of the user's.
-
-        See Also
-        --------
-        load : the network again.
-        mg.callbacks.Checkpoint : also the optimizer's state and the position in the run.
-        """
+    def structure(self) -> dict[str, Any]:
+        """Return its layers as JSON values."""
         if self._waiting:
             raise ConfigError(
                 message("the network was not built yet", need="the shape of its input",
                         mend="mg.nn.Input(shape) as the first layer")
             )
-        super().save_weights(path)
+        members = list(self.members)
+        if not isinstance(members[0], Input):
+            members.insert(0, Input(self.inputs[0].shape[1:], self.inputs[0].dtype.name))
+        return {"layers": [describe_layer(layer) for layer in members]}
 
     @classmethod
     def load(
@@ -138,12 +109,8 @@ class NeuralNetwork(Model):
 
         Parameters
         ----------
-        path
-            Of the file.
-        custom : dict, optional
-            Classes of layers that are not of `mg.nn`, by name. Nothing is imported for a file.
-        **options
-            In the place of what the file says: loss, optimizer, metrics, seed, device, ...
+        path, custom, **options
+            As of `Model.load`.
 
         Returns
         -------
@@ -153,7 +120,8 @@ class NeuralNetwork(Model):
         Raises
         ------
         DataError
-            If the file is missing, truncated or damaged, or names an unknown layer.
+            If the file is missing, truncated or damaged, names an unknown layer, or holds a model
+            that is no list of layers.
 
         Examples
         --------
@@ -166,27 +134,12 @@ class NeuralNetwork(Model):
         >>> bool((again.predict([[1, 2, 3]]) == net.predict([[1, 2, 3]])).all())
         True
         """
-        tensors, about = files.read(path, "model")
-        held = about["architecture"]
-        if held is None:
+        made = read_model(path, custom, options)
+        if not isinstance(made, cls):
             raise DataError(
                 message(
-                    f"{str(path)!r} holds the weights of a model that Python code built",
-                    mend="build it again, and model.load_weights(path)",
+                    f"{str(path)!r} holds a model that is no list of layers",
+                    mend="mg.Model.load(path)",
                 )
             )
-        if held["optimizer"] is not None and "optimizer" not in options:
-            options["optimizer"] = build_optimizer(held["optimizer"])
-        given = {"loss": held["loss"], "metrics": held["metrics"], "seed": held["seed"], **options}
-        net = cls([build_layer(layer, custom or {}) for layer in held["layers"]], **given)
-        net.set_tensors(tensors, f"{str(path)!r}")
-        return net
-
-
-def _is_named(kind: Metric) -> bool:
-    from .metrics import metric
-
-    try:
-        return type(metric(kind.name)) is type(kind)
-    except ConfigError:
-        return False
+        return made

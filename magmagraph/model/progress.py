@@ -20,6 +20,7 @@ class Progress(Callback):
     """
 
     resumes = False
+    first_rank_only = True
 
     def __init__(self) -> None:
         self._display: Any = None

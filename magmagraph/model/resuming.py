@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, message
+from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
 from ..ops.leaf import Variable
 from . import files
 from .saving import same_json
@@ -72,10 +71,15 @@ class Resumable:
     def save(self, path: Any) -> None:
         """Write all that the run needs to go on, to a file, whole or not at all.
 
+        Where ranks train together, all of them call this: rank 0 writes the whole of the state, and
+        all of them raise where it cannot.
+
         Raises
         ------
         DivergedError
             If a weight is not finite; the file that was there stays.
+        StorageError
+            If the disk is full or refuses; the file that was there stays.
         """
         self.check_weights()
         tensors = {f"weight/{k}": v for k, v in self.model.tensors().items()}
@@ -115,10 +119,50 @@ class Resumable:
             ],
             "callbacks": kept,
         }
-        files.write(path, tensors, about)
+        self._write(path, tensors, about)
+
+    def _write(self, path: Any, tensors: dict[str, np.ndarray], about: dict[str, Any]) -> None:
+        world = self.function.communicator
+        if world is None or world.size == 1:
+            files.write(path, tensors, about)
+            return
+        failure: Exception | None = None
+        if world.rank == 0:
+            try:
+                files.write(path, tensors, about)
+            except Exception as error:
+                failure = error
+        told = world.from_first(failure and _plain(failure))
+        if told is not None:
+            raise told from failure
+
+    def _content(self, path: Any) -> bytes | None:
+        """Return the bytes of a file, which all ranks have of rank 0, None where there is none."""
+        world = self.function.communicator
+        if world is None or world.size == 1:
+            return files.content_of(path)
+        content: bytes | None = None
+        told: Any = None  # the size, or what went wrong
+        if world.rank == 0:
+            try:
+                content = files.content_of(path)
+                told = None if content is None else len(content)
+            except DataError as error:
+                told = error
+        told = world.from_first(told)
+        if told is None:
+            return None
+        if isinstance(told, DataError):
+            raise told
+        held = np.empty(told, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+        shared: np.ndarray = world.broadcast(held, 0)
+        return shared.tobytes()
 
     def resume(self, path: Any) -> None:
         """Go to where a file was written; a file that is not there means the beginning.
+
+        Where ranks train together, all of them call this, and rank 0 reads; their number may be
+        another one than when the file was written.
 
         Raises
         ------
@@ -126,9 +170,10 @@ class Resumable:
             If the file is damaged, or of another model, other data, another batch size or other
             callbacks. Nothing is changed then.
         """
-        if not Path(path).exists():
+        content = self._content(path)
+        if content is None:
             return
-        tensors, about = files.read(path, "checkpoint")
+        tensors, about = files.read(path, "checkpoint", content)
         source = f"{str(path)!r}"
         wanted = {
             "architecture": self._architecture(),
@@ -175,6 +220,12 @@ class Resumable:
         resuming = [callback for callback in self.callbacks if callback.resumes]
         for callback, (i, held) in zip(resuming, states, strict=True):
             callback.load_state_dict({**held["state"], **parts.get(f"callback/{i}", {})})
+
+
+def _plain(error: Exception) -> Exception:
+    """Return an error that can be sent to other ranks."""
+    made = type(error) if isinstance(error, MagmagraphError) else StorageError
+    return made(str(error))
 
 
 def _parts(tensors: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:

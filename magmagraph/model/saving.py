@@ -3,48 +3,150 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, message
+from ..errors import ConfigError, DataError, GraphError, message
+from ..regularize import Penalty
 from . import files
+from .architecture import build_layer, build_optimizer, describe_optimizer
+from .metrics import Metric, metric
+from .skeleton import build_graph, describe_graph
 
 if TYPE_CHECKING:
-    from ..nn.layer import Layer, Weight
+    from ..graph import Node
+    from ..nn.layer import Call, Layer, Weight
+    from ..optimizer import Optimizer
+    from .model import Model
 
-__all__ = ["Saving"]
+__all__ = ["Saving", "read_model"]
 
 
 class Saving:
-    """Weights as files; mixed into `Model`."""
+    """Models as files; mixed into `Model`."""
 
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    calls: list[tuple[Call, Node]]
     layers: list[Layer]
+    loss: Any
+    optimizer: Optimizer
+    metrics: list[Metric]
+    regularize: Penalty | None
+    seed: int
+    _single: bool
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name."""
         raise NotImplementedError
 
-    def architecture(self) -> dict[str, Any] | None:
-        """Return how it is built, as JSON values; None for a graph, which Python code builds."""
-        return None
+    def structure(self) -> dict[str, Any]:
+        """Return what it is built of, as JSON values: layers, and the graph between them."""
+        described = describe_graph(self.inputs, self.outputs, self.calls, self.layers)
+        return {**described, "single": self._single}
+
+    def architecture(self) -> dict[str, Any]:
+        """Return structure, loss, metrics, penalty and optimizer as JSON values.
+
+        Raises
+        ------
+        ConfigError
+            If a layer has an argument that a file cannot hold, a function of the user's.
+        """
+        penalty = self.regularize
+        return {
+            **self.structure(),
+            "loss": self.loss if isinstance(self.loss, str) else None,
+            "metrics": [kind.name for kind in self.metrics if _is_named(kind)],
+            "regularize": [penalty.l1, penalty.l2] if isinstance(penalty, Penalty) else None,
+            "optimizer": describe_optimizer(self.optimizer),
+            "seed": self.seed,
+        }
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return the values of all weights by name."""
         return {name: weight.variable.value for name, weight in self.weights().items()}
 
+    def save(self, path: Any) -> None:
+        """Write architecture and weights to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            Of a safetensors file, whose header holds the architecture as JSON. What is there is
+            replaced once the new file is complete.
+
+        Raises
+        ------
+        ConfigError
+            If a layer has an argument that a file cannot hold, a function of the user's.
+
+        See Also
+        --------
+        load : the model again.
+        mg.callbacks.Checkpoint : also the optimizer's state and the position in the run.
+        """
+        self._write(path, self.architecture())
+
     def save_weights(self, path: Any) -> None:
-        """Write the weights to a file, whole or not at all.
+        """Write the weights to a file, whole or not at all; the architecture where one can.
 
         Parameters
         ----------
         path
             Of a safetensors file; what is there is replaced once the new one is complete.
         """
-        files.write(path, self.tensors(), {"kind": "model", "architecture": self.architecture()})
+        try:
+            held: dict[str, Any] | None = self.architecture()
+        except ConfigError:  # functions of the user's, which only his code builds again
+            held = None
+        self._write(path, held)
 
-    save = save_weights
+    def _write(self, path: Any, architecture: dict[str, Any] | None) -> None:
+        files.write(path, self.tensors(), {"kind": "model", "architecture": architecture})
+
+    @classmethod
+    def load(
+        cls, path: Any, *, custom: Mapping[str, type[Layer]] | None = None, **options: Any
+    ) -> Model:
+        """Return a model from a file that `save` wrote.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        custom : dict, optional
+            Classes of layers that are not of `mg.nn`, by name. Nothing is imported for a file.
+        **options
+            In the place of what the file says: loss, optimizer, metrics, regularize, seed; and
+            device and precision.
+
+        Returns
+        -------
+        Model
+            With the weights of the file; a `NeuralNetwork` where it was one. The optimizer begins
+            anew.
+
+        Raises
+        ------
+        DataError
+            If the file is missing, truncated or damaged, or names an unknown layer.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, tempfile, os
+        >>> x = mg.var("x", shape=("batch", 3))
+        >>> model = mg.Model(x, mg.nn.Dense(3)(x) + mg.exp(x))
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     path = os.path.join(place, "model.safetensors")
+        ...     model.save(path)
+        ...     again = mg.Model.load(path)
+        >>> bool((again.predict([[1, 2, 3]]) == model.predict([[1, 2, 3]])).all())
+        True
+        """
+        return read_model(path, custom, options)
 
     def load_weights(self, path: Any) -> None:
         """Read the weights from a file that `save` wrote.
@@ -85,3 +187,47 @@ class Saving:
 def same_json(left: Any, right: Any) -> bool:
     """Return whether two JSON values are equal, tuples and lists alike."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+def read_model(path: Any, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
+    """Return the model of a file; see `Model.load`."""
+    from .model import Model
+    from .network import NeuralNetwork
+
+    tensors, about = files.read(path, "model")
+    held = about["architecture"]
+    if held is None:
+        raise DataError(
+            message(
+                f"{str(path)!r} holds the weights of a model that Python code built",
+                mend="build it again, and model.load_weights(path)",
+            )
+        )
+    given = {
+        "loss": held["loss"],
+        "metrics": held["metrics"],
+        "regularize": held.get("regularize") and Penalty(*held["regularize"]),
+        "seed": held["seed"],
+        **options,
+    }
+    if held["optimizer"] is not None and "optimizer" not in options:
+        given["optimizer"] = build_optimizer(held["optimizer"])
+    made: Model
+    if "graph" in held:
+        try:
+            inputs, outputs = build_graph(held, custom or {})
+        except GraphError as error:
+            raise DataError(message(f"the graph in {str(path)!r} is damaged: {error}")) from None
+        made = Model(inputs, outputs[0] if held["single"] else outputs, **given)
+    else:
+        layers: Sequence[Layer] = [build_layer(layer, custom or {}) for layer in held["layers"]]
+        made = NeuralNetwork(layers, **given)
+    made.set_tensors(tensors, f"{str(path)!r}")
+    return made
+
+
+def _is_named(kind: Metric) -> bool:
+    try:
+        return type(metric(kind.name)) is type(kind)
+    except ConfigError:
+        return False

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data import batches
+from ..data.batching import part
+from ..distributed import strategies
 from ..errors import ConfigError, DataError, DivergedError, message
 from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
@@ -94,6 +96,9 @@ class Training(Resumable):
         self.batch_size = checked_size(self._wanted(0))
         self._source: Any = None
         self._take_data(x, y, validation_data, validation_split)
+        strategy = strategies.checked(options.get("distribute"))
+        #: Which part of each batch this rank takes, and of how many.
+        self.shard = (0, 1) if strategy is None else strategy.shard()
         self.function = model.training_step(self.labels, **options)
         self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
         # Last, so that a file holds what the others made of the epoch.
@@ -165,13 +170,16 @@ class Training(Resumable):
             self.validation = ([x[kept:] for x in self.xs], self.y[kept:])
             self.xs, self.y = [x[:kept] for x in self.xs], self.y[:kept]
 
-    def _batches(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield the batches of this epoch that are not done yet."""
+    def _batches(self) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+        """Yield the batches of this epoch that are not done yet, this rank's part of each.
+
+        Before each stands the number of its rows on all ranks.
+        """
         if self._source is not None:
             if hasattr(self._source, "epoch"):
                 self._source.epoch = self._first + self.epoch
-            made: Iterator[tuple[np.ndarray, ...]] = (
-                self._conformed(batch) for batch in self._source
+            made: Iterator[tuple[int, tuple[np.ndarray, ...]]] = (
+                self._own_part(self._conformed(batch)) for batch in self._source
             )
         else:
             rows = batches(
@@ -180,10 +188,18 @@ class Training(Resumable):
                 size=self.batch_size,
                 shuffle=self.shuffle,
                 seed=self.model.seed,
+                shard=self.shard,
             )
             rows.epoch = self._first + self.epoch
-            made = iter(rows)
+            made = ((rows.rows(i), batch) for i, batch in enumerate(rows))
         return itertools.islice(made, self.step, None)
+
+    def _own_part(
+        self, batch: tuple[np.ndarray, ...]
+    ) -> tuple[int, tuple[np.ndarray, ...]]:
+        rows = len(batch[-1])
+        begin, end = part(rows, *self.shard)
+        return rows, tuple(array[begin:end] for array in batch)
 
     def _conformed(self, batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         *xs, y = batch
@@ -223,7 +239,8 @@ class Training(Resumable):
 
     def _each(self, event: str) -> None:
         for callback in self.callbacks:
-            getattr(callback, event)(self)
+            if self.shard[0] == 0 or not callback.first_rank_only:
+                getattr(callback, event)(self)
 
     _cut = False  # whether a callback stopped the run within an epoch
     _seconds = 0.0  # of this epoch, before the run was cut
@@ -266,9 +283,9 @@ class Training(Resumable):
 
     def _step_by_step(self, began: float) -> None:
         before = self._seconds
-        for batch in self._batches():
+        for rows, batch in self._batches():
             loss, *found = on_host(self.function(*batch))
-            self._add(loss, found, len(batch[-1]))
+            self._add(loss, found, rows)
             self.step += 1
             self._seconds = before + time.perf_counter() - began
             for callback in self.callbacks:
@@ -284,8 +301,8 @@ class Training(Resumable):
         counts: list[int] = []
 
         def counted() -> Iterator[tuple[np.ndarray, ...]]:
-            for batch in self._batches():
-                counts.append(len(batch[-1]))
+            for rows, batch in self._batches():
+                counts.append(rows)
                 yield batch
 
         losses, *found = on_host(self.function.run(counted()))

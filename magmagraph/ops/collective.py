@@ -312,6 +312,11 @@ def _permute_into(
     current().group(group).permute(x, shift, target)
 
 
+def _permute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    attrs = node.attrs
+    return (PERMUTE(cotangent, **{**attrs, "shift": -attrs["shift"] % attrs["size"]}),)
+
+
 def permute(x: Any, shift: int = 1, group: Group = ()) -> Node:
     """Hand values on around the ring of ranks: one send and one receive together.
 
@@ -357,11 +362,7 @@ PERMUTE = Op(
     rule=_same,
     evaluate=lambda xp, x, *, shift, group, size: current().group(group).permute(x, shift),
     into=_permute_into,
-    gradient=lambda node, cotangent: (
-        PERMUTE(
-            cotangent, **{**node.attrs, "shift": -node.attrs["shift"] % node.attrs["size"]}
-        ),
-    ),
+    gradient=_permute_gradient,
     batching=_again,
     kernel="collective",
     dtypes=INEXACT,

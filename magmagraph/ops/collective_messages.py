@@ -65,7 +65,7 @@ def _send_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 
     attrs = node.attrs
     arriving = RECV(
-        cotangent,
+        node.inputs[0],  # the answer is not waited for before this is there to be sent
         source=attrs["to"],
         tag=attrs["tag"] + BACKWARD,
         group=attrs["group"],
@@ -179,11 +179,13 @@ def recv(x: Any, source: int, tag: int = 0, group: Group = ()) -> Node:
     Parameters
     ----------
     x
-        Node or array whose shape and dtype the message has; its values are not read.
+        Node or array whose shape and dtype the message has. Its values are not read, but the
+        message is not waited for before they are there: for the answer to something that this rank
+        sends, that is what to give.
     source
         The rank, counted within the group, that sends it.
     tag
-        As it was sent with. Two of one sender and tag, that take the place of one node, are one.
+        As it was sent with. Two with equal arguments are one node, and one message.
     group
         Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
 

@@ -73,6 +73,10 @@ def _allgather_into(xp: Any, target: Any, x: Any, *, group: tuple[str, ...], siz
     current().group(group).allgather(x, target)
 
 
+def _allgather_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    return (REDUCE_SCATTER(cotangent, op="sum", **node.attrs),)
+
+
 def _map_allgather(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     return to_front(node.op(*operands, **node.attrs), 1)
 
@@ -126,7 +130,7 @@ ALLGATHER = Op(
     rule=_allgather_type,
     evaluate=lambda xp, x, *, group, size: current().group(group).allgather(x),
     into=_allgather_into,
-    gradient=lambda node, cotangent: (REDUCE_SCATTER(cotangent, op="sum", **node.attrs),),
+    gradient=_allgather_gradient,
     batching=_map_allgather,
     kernel="collective",
     dtypes=INEXACT,
@@ -274,6 +278,10 @@ def _alltoall_into(xp: Any, target: Any, x: Any, *, group: tuple[str, ...], size
     current().group(group).alltoall(x, target)
 
 
+def _alltoall_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    return (ALLTOALL(cotangent, **node.attrs),)
+
+
 def _map_alltoall(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     return to_front(node.op(moveaxis(operands[0], 0, 1), **node.attrs), 1)
 
@@ -330,7 +338,7 @@ ALLTOALL = Op(
     rule=_alltoall_type,
     evaluate=lambda xp, x, *, group, size: current().group(group).alltoall(x),
     into=_alltoall_into,
-    gradient=lambda node, cotangent: (ALLTOALL(cotangent, **node.attrs),),
+    gradient=_alltoall_gradient,
     batching=_map_alltoall,
     kernel="collective",
     dtypes=INEXACT,

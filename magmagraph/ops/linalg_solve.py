@@ -47,6 +47,7 @@ from .linalg_triangular import (
     without_column,
 )
 from .matrix_facts import Facts
+from .sharding import shard_systems
 from .sorting import argsort
 
 __all__ = ["cho_solve", "inv", "lu_solve", "solve"]
@@ -121,6 +122,7 @@ SOLVE = Op(
     evaluate=_solve,
     gradient=_solve_gradient,
     batching=map_systems,
+    sharding=shard_systems,
     function=solve,
     samples=lambda: [
         Sample((SQUARE, VECTOR)),

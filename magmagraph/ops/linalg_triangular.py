@@ -35,6 +35,7 @@ from .linalg_parts import (
     transposed,
     upper_part,
 )
+from .sharding import shard_systems
 
 __all__ = ["triangular_solve"]
 
@@ -310,6 +311,7 @@ TRIANGULAR_SOLVE = Op(
     evaluate=_solve,
     gradient=_gradient,
     batching=map_systems,
+    sharding=shard_systems,
     function=triangular_solve,
     samples=lambda: [
         Sample((SQUARE, VECTOR)),

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from ..graph import Node
 
-__all__ = ["SUM", "NotSharded", "shard_convolution", "shard_product"]
+__all__ = ["SUM", "NotSharded", "shard_convolution", "shard_product", "shard_systems"]
 
 SUM = "sum"
 
@@ -77,3 +77,18 @@ def shard_convolution(values: tuple[bool, bool, bool], node: Node, axes: Axes) -
     if any(axis is None for axis, has in zip(axes, values, strict=False) if has):
         raise NotSharded("one operand only has its part of the batch")
     return 0 if values[2] else SUM
+
+
+def shard_systems(node: Node, axes: Axes) -> int | str:
+    """Shard equations ``(..., n, n), (..., n, k)``: along a batch, or along right-hand sides."""
+    results = set()
+    for operand, axis, together in zip(node.inputs, axes, ((-2, -1), (-2,)), strict=True):
+        if axis is None:
+            continue
+        place = axis - operand.ndim
+        if place in together:
+            raise NotSharded("it works on all rows together")
+        results.add(node.ndim + place)
+    if len(results) > 1:
+        raise NotSharded("rows of other ranks would be needed")
+    return results.pop()

@@ -142,18 +142,20 @@ def _branch(walk: Walk, node: Node) -> Made:
     bodies: tuple[Graph, ...] = node.attrs["bodies"]
     fresh = [input("operand", operand.shape, operand.dtype) for operand in operands]
     known = [layout if layout.way is Way.PARTS else WHOLE for layout in layouts]
-    choices: list[list[Node]] = []
-    found: list[Layout] = []
+    walked: list[Walk] = []
     for body in bodies:
         leaves = dict(zip(body.inputs, zip(fresh, known, strict=True), strict=True))
-        # Sums are taken inside: all ranks take the same branch.
-        inner, made = _walked(walk, body, leaves, [True] * len(body.outputs))
-        choices.append(made)
-        ways = [inner.layout[output] for output in body.outputs]
-        ends = [layout if layout.way is Way.PARTS else WHOLE for layout in ways]
-        if found and found != ends:
+        walked.append(_walked(walk, body, leaves, [False] * len(body.outputs))[0])
+    choices: list[list[Node]] = [[] for _ in bodies]
+    found: list[Layout] = []
+    for outputs in zip(*(body.outputs for body in bodies), strict=True):
+        ways = [inner.layout[output] for inner, output in zip(walked, outputs, strict=True)]
+        if len({layout for layout in ways if layout.way is Way.PARTS}) > 1:
             raise NotSharded("its branches give rows in different orders")
-        found = ends
+        apart = any(layout.way is Way.SUM for layout in ways)
+        found.append(SUM if apart else ways[0])
+        for choice, inner, output in zip(choices, walked, outputs, strict=True):
+            choice.append(_as_sum(inner, output) if apart else inner.value[output])
     starts = dict(zip(fresh, map(walk.complete, operands), strict=True))
     return _results(node, branch(walk.complete(index), choices, starts), found)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..dtypes import is_inexact
 from ..graph import Graph, Node, Trace
 from ..op import Kind
 from ..ops.collective import ALLREDUCE, ALLREDUCE_MANY
 from ..ops.control import ITEM
+from .distribute_algorithms import summed
 from .distribute_walk import Facts
 from .pipeline import Options
 
@@ -24,7 +26,14 @@ def exchanged(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Gra
     """Return the graph with its sums over ranks in buckets."""
     mapping: dict[Node, Node] = {}
     for number, bucket in enumerate(buckets(graph, facts.bucket_bytes), 1):
-        _report(number, bucket, facts, trace, options)
+        own = facts.algorithm != "allreduce" and _may_be_cut(bucket)
+        _report(number, bucket, facts, trace, options, facts.algorithm if own else "all-reduce")
+        if own:
+            made = summed([node.inputs[0] for node in bucket], facts.algorithm, facts.axes)
+            for node, total in zip(bucket, made, strict=True):
+                mapping[node] = graph.interner.intern(total)
+                trace.replace(node, mapping[node], "distribute", facts.algorithm)
+            continue
         if len(bucket) == 1:
             continue
         attrs = bucket[0].attrs
@@ -39,8 +48,21 @@ def exchanged(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Gra
     )
 
 
+def _may_be_cut(bucket: Sequence[Node]) -> bool:
+    """Return whether a bucket is a sum of floats whose number is known when it is compiled."""
+    return all(
+        node.attrs["op"] == "sum" and is_inexact(node.dtype) and isinstance(node.size, int)
+        for node in bucket
+    )
+
+
 def _report(
-    number: int, bucket: Sequence[Node], facts: Facts, trace: Trace, options: Options
+    number: int,
+    bucket: Sequence[Node],
+    facts: Facts,
+    trace: Trace,
+    options: Options,
+    algorithm: str,
 ) -> None:
     total = 0
     for node in bucket:
@@ -53,7 +75,7 @@ def _report(
     where = f", the first made at {line}" if line else ""
     options.record.note(
         f"message {number}: {first.attrs['op']} of {what} ({total:,} bytes of "
-        f"{first.dtype.name}) over {facts.size} ranks{where}"
+        f"{first.dtype.name}) over {facts.size} ranks by {algorithm}{where}"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import dims
 from ..graph import Node
-from ..op import Effect, Kind
+from ..op import Kind
 from ..ops.comparison import MAXIMUM, MINIMUM
 from ..ops.convert import CAST, cast
 from ..ops.elementwise import ADD, MULTIPLY, REMAINDER, add, multiply, subtract
@@ -23,7 +23,7 @@ from ..ops.leaf import constant
 from ..ops.loop import LOOP_STEP
 from ..ops.sharding import NotSharded
 from ..types import Extent
-from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
+from .distribute_layouts import SUM, Way, parts
 from .distribute_walk import Walk, again
 
 __all__ = ["PLACES"]

@@ -22,7 +22,7 @@ from ..types import Extent
 from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
 from .distribute_walk import Walk, again
 
-__all__ = ["join_rows", "rule_of"]
+__all__ = ["WORDS", "join_rows", "rule_of"]
 
 INT64 = np.dtype(np.int64)
 Made = tuple[Any, Any]
@@ -38,7 +38,7 @@ def rule_of(node: Node) -> Rule:
     if callable(word):
         return _by_record
     if word:
-        return {**_WORDS, **PLACES, **BODIES}[word]
+        return {**WORDS, **PLACES, **BODIES}[word]
     if node.op.effect is Effect.ORDERED:
         return _observed
     if node.op.kind is Kind.CONTROL and node.op.alias:
@@ -401,9 +401,10 @@ def _window(walk: Walk, node: Node) -> Made:
 _BY_KIND: dict[Kind, Rule] = {
     Kind.ELEMENTWISE: _elementwise,
     Kind.REDUCTION: _reduction,
+    Kind.LINALG: _leading,
 }
 
-_WORDS: dict[str, Rule] = {
+WORDS: dict[str, Rule] = {
     "linear": _elementwise,
     "product": _elementwise,
     "quotient": _elementwise,

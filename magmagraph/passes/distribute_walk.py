@@ -8,7 +8,7 @@ operations that it alone enters, and is joined where something else reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,38 +34,17 @@ __all__ = ["Facts", "Walk"]
 INT64 = np.dtype(np.int64)
 
 
-class Facts:
-    """What a data-parallel strategy says of the walk.
+class Facts(Protocol):
+    """What a strategy says, see `distributed.strategies.Facts`."""
 
-    Attributes
-    ----------
-    dim
-        Name of the dimension.
-    group, size
-        Axes of the mesh whose ranks share it, and how many ranks these are.
-    synchronized
-        Whether statistics of a batch are those of all ranks' rows.
-    apart
-        States of variables that hold on each rank its part of a sum (what compression left over).
-    bucket_bytes
-        All-reduces are joined up to so many bytes.
-    """
-
-    def __init__(
-        self,
-        dim: str,
-        group: tuple[str, ...],
-        size: int,
-        synchronized: bool = True,
-        apart: frozenset[Any] = frozenset(),
-        bucket_bytes: int = 25 * 2**20,
-    ) -> None:
-        self.dim = dim
-        self.group = group
-        self.size = size
-        self.synchronized = synchronized
-        self.apart = apart
-        self.bucket_bytes = bucket_bytes
+    dim: str
+    group: tuple[str, ...]
+    size: int
+    synchronized: bool
+    bucket_bytes: int
+    algorithm: str
+    axes: tuple[tuple[tuple[str, ...], int], ...]
+    apart: frozenset[Any]
 
 
 class Walk:
@@ -161,6 +140,7 @@ class Walk:
         made = self._completed.get(node)
         if made is None:
             made = self._completed[node] = self._reduced(self.value[node], "sum")
+            made.line = node.line
             self.joined[made] = node
         return made
 

@@ -23,19 +23,29 @@ def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
     device = getattr(options, "device", "cpu")
     slots = list(placement.slots)
     steps: list[Step] = [_copy(copy) for copy in placement.early]
-    ahead = len(steps)
+    waits = _waits(placement) if device == "cpu" else {}
+    number: list[int] = []  # of each of the placement's steps, and of their end, among all
     for at, node in enumerate(placement.steps):
+        steps.extend(waits.get(at, ()))
+        number.append(len(steps))
         steps.append(_step(node, placement, slots, at, threads, device))
-    commit = ahead + placement.commit
-    if placement.late:
-        commit = min(commit, len(steps))
+    steps.extend(waits.get(len(placement.steps), ()))
+    number.append(len(steps))
+    commit = number[placement.commit]
     steps.extend(_copy(copy) for copy in placement.late)
     fetches = [
         Value(slot, Type(node.dtype, node.shape))
         for slot, node in zip(placement.fetches, graph.outputs, strict=True)
     ]
     shifted = [
-        Slot(s.index, s.place, s.size, s.owner, max(0, s.first + ahead), s.last + ahead)
+        Slot(
+            s.index,
+            s.place,
+            s.size,
+            s.owner,
+            0 if s.first < 0 else number[s.first],
+            number[min(s.last + 1, len(placement.steps))] - (s.last < len(placement.steps)),
+        )
         for s in slots
     ]
     return Plan(
@@ -47,6 +57,20 @@ def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
         threads=threads,
         guard=getattr(options, "nan", "allow") == "raise",
     )
+
+
+def _waits(placement: Placement) -> dict[int, list[Step]]:
+    """Return what waits for collectives that run beside others, by the step that comes next."""
+    found: dict[int, list[Step]] = {}
+    for at, landing in placement.landings.items():
+        node = placement.steps[at]
+        made = tuple(
+            Value(placement.slot_of[node, index], type_)
+            for index, type_ in enumerate(types_of(node))
+        )
+        wait = Step(kernel="wait", node=node, inputs=made, outputs=made, bytes=0, can_fail=True)
+        found.setdefault(landing, []).append(wait)
+    return found
 
 
 def _copy(copy: Copy) -> Step:

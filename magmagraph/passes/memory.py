@@ -21,6 +21,7 @@ from ..plan import Place, Slot
 from ..types import Extent
 from .buffers import Buffer, buffer_of, is_leaf, is_step, operands, types_of
 from .kernels import can_fail, in_place_pairs
+from .overlap import landings
 from .report import Record
 
 IN_PLACE = "renew a variable in place"
@@ -57,6 +58,8 @@ class Placement:
         Number of steps before the commit point.
     copied
         (variable, why its update could not be written in place).
+    landings
+        For each collective that runs beside others, the step before which it must have ended.
     """
 
     steps: tuple[Node, ...]
@@ -67,6 +70,7 @@ class Placement:
     fetches: list[int] = field(default_factory=list)
     commit: int = 0
     copied: list[tuple[Node, str]] = field(default_factory=list)
+    landings: dict[int, int] = field(default_factory=dict)
 
 
 def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
@@ -77,7 +81,8 @@ def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
     spread = int(getattr(options, "spread", 0))
     apart = bool(spread) and _expected(graph, getattr(options, "hints", {})) <= spread
     device = str(getattr(options, "device", "cpu"))
-    placement = _Planner(graph, guard, apart, device).place()
+    overlap = bool(getattr(options, "overlap", False))
+    placement = _Planner(graph, guard, apart, device, overlap).place()
     record: Record | None = getattr(options, "record", None)
     if record is not None:
         renewed = sum(buffer_of(value)[0] is not variable for variable, value in graph.updates)
@@ -108,7 +113,12 @@ class _Planner:
     """
 
     def __init__(
-        self, graph: Graph, guard: bool, apart: bool = False, device: str = "cpu"
+        self,
+        graph: Graph,
+        guard: bool,
+        apart: bool = False,
+        device: str = "cpu",
+        overlap: bool = False,
     ) -> None:
         self.graph = graph
         self.guard = guard
@@ -122,10 +132,27 @@ class _Planner:
         for i, node in enumerate(self.steps):
             for buffer in operands(node):
                 self.readers.setdefault(buffer, []).append(i)
-        failing = [i for i, node in enumerate(self.steps) if can_fail(node, device)]
-        self.last_failing = failing[-1] if failing else -1
+        if overlap:
+            self._keep_operands()
+        ended = self.result.landings
+        failing = [
+            ended.get(i, i + 1) - 1
+            for i, node in enumerate(self.steps)
+            if can_fail(node, device)
+        ]
+        self.last_failing = max(failing, default=-1)
         if guard:
             self.last_failing = len(self.steps)
+
+    def _keep_operands(self) -> None:
+        """Let what a collective under way reads stay as it is until the collective has ended."""
+        readers: dict[Node, list[int]] = {}
+        for (node, _), places in self.readers.items():
+            readers.setdefault(node, []).extend(places)
+        self.result.landings = landings(self.steps, readers)
+        for at, landing in self.result.landings.items():
+            for buffer in operands(self.steps[at]):
+                self.readers[buffer].append(landing - 1)
 
     # ------------------------------------------------------------------ slots
 

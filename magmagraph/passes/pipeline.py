@@ -47,6 +47,8 @@ class Options:
     spread
         Up to so many bytes of memory nothing is written over something else, so that steps can
         run side by side; 0 where they run one after the other.
+    overlap
+        Whether collectives run beside the steps that do not read them.
     record
         The record of the running pass: where it notes hits, refusals, repairs.
     """
@@ -64,6 +66,7 @@ class Options:
     distribute: Any = None
     compile_budget: float = 60.0
     spread: int = 0
+    overlap: bool = False
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
 
     @classmethod

@@ -4,7 +4,9 @@ Before: any order, operands first. After: the same graph with `Graph.order` set.
 
 Small graphs get an optimal order (a best-first search over sets of finished steps); larger ones
 the best of several near-linear heuristics. Where a step can renew a variable in place, the other
-readers of the old value are put before it if that makes no cycle. Values do not change: `exact`.
+readers of the old value are put before it if that makes no cycle. Collectives that run beside other
+steps are started as soon as they can be, and what reads them comes as late as others can fill the
+time (`overlap`). Values do not change: `exact`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .buffers import (
     root_buffers,
     types_of,
 )
+from .overlap import is_received, is_started, overlapped
 
 OPTIMAL_STEPS = 24  # above, the search is not begun
 OPTIMAL_STATES = 6000  # sets of finished steps looked at before the search gives up
@@ -368,7 +371,11 @@ def schedule(graph: Graph, trace: Trace, options: object = None) -> Graph:
         return graph
     hints: Mapping[str, int] = getattr(options, "hints", None) or {}
     case = problem(graph, hints)
-    chosen = [case.steps[i] for i in best_order(case)]
+    order = best_order(case)
+    overlap = getattr(options, "overlap", False)
+    if any(is_received(node) or (overlap and is_started(node)) for node in case.steps):
+        order = overlapped(case, order)
+    chosen = [case.steps[i] for i in order]
     return graph.replace(order=_with_names(graph, chosen))
 
 

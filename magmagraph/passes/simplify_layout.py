@@ -273,6 +273,8 @@ def _sum_of_reshaped(source: Node, axes: tuple[int, ...]) -> Node | None:
         return None
     if inner.shape[:kept] != source.shape[:kept]:
         return None
+    if tuple(e for e in inner.shape[kept:] if not is_one(e)) == source.shape[kept:]:
+        return None  # leaving extents of 1 out of a sum makes such a reshape
     return SUM(inner, axes=tuple(range(kept, inner.ndim)))
 
 

@@ -69,6 +69,13 @@ def usable(device: str) -> str:
     return f"cuda:{device_of(device).number}"
 
 
+def best() -> str:
+    """Return the full name of the device that "auto" means: the first GPU, where one works."""
+    from .cuda.device import why_unusable
+
+    return "cpu" if why_unusable() else usable("cuda")
+
+
 def device_name(device: str) -> str:
     """Return the name of a kind of device, as its driver says."""
     if device == "cpu":

@@ -288,7 +288,9 @@ def _domain_ticks(domain: Domain) -> list[Tick]:
 
 
 def _whole_ticks(scale: Scale) -> list[Tick]:
-    step = max(1, round((scale.high - scale.low) / 10))
+    least = max(1.0, (scale.high - scale.low) / 12)
+    power = 10 ** math.floor(math.log10(least))
+    step = next(power * by for by in (1, 2, 5, 10) if power * by >= least)
     return [(scale.at(n), str(n)) for n in range(0, math.floor(scale.high) + 1, step)]
 
 

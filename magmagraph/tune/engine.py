@@ -139,6 +139,7 @@ class Engine:
                         end.get("error", ""),
                         attempts,
                         codes,
+                        end.get("notes", {}),
                     )
                 )
         # What was learned is learned again in the same order, so that the next points are those
@@ -213,11 +214,10 @@ class Engine:
             error,
             assignment.attempt + 1,
             assignment.codes,
+            outcome.notes,
         )
         if self.journal is not None:
-            self.journal.end(
-                found.number, state, goal, found.values, found.reports, found.seconds, error
-            )
+            self.journal.end(found)
         self._keep(found)
         if self.watch is not None:
             self.watch(found)

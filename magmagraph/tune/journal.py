@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import ConfigError, DataError, message
 from .goal import Values
 from .space import Code
+from .trial import TrialResult
 
 try:
     import fcntl
@@ -106,27 +107,19 @@ class Journal:
             }
         )
 
-    def end(
-        self,
-        number: int,
-        state: str,
-        goal: float | None,
-        values: Values,
-        reports: Sequence[tuple[int, float]],
-        seconds: float,
-        error: str,
-    ) -> None:
+    def end(self, found: TrialResult) -> None:
         """Write that a trial has ended, and with what."""
         self._write(
             {
                 "event": "end",
-                "trial": number,
-                "state": state,
-                "goal": goal,
-                "values": {name: _kept(value) for name, value in values.items()},
-                "reports": [[step, _kept(value)] for step, value in reports],
-                "seconds": seconds,
-                **({"error": error} if error else {}),
+                "trial": found.number,
+                "state": found.state,
+                "goal": found.goal,
+                "values": {name: _kept(value) for name, value in found.values.items()},
+                "reports": [[step, _kept(value)] for step, value in found.reports],
+                "seconds": found.seconds,
+                **({"error": found.error} if found.error else {}),
+                **({"notes": found.notes} if found.notes else {}),
                 "time": time.time(),
             }
         )

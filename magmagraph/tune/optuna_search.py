@@ -78,7 +78,7 @@ class Pruner:
 
     def known(self, earlier: Sequence[Any], maximize: bool) -> Known:
         """Return the earlier trials, of which a study is made where the trial runs."""
-        trials = [(found.number, found.state, found.goal, found.reports) for found in earlier]
+        trials = [(t.state, t.goal, t.reports, t.notes) for t in earlier]
         return _KnownTrials(self.pruner, trials, maximize)
 
     def describe(self) -> dict[str, Any]:
@@ -93,10 +93,10 @@ class Pruner:
 
 @dataclass
 class _KnownTrials:
-    """The earlier trials: (number, state, goal, reports)."""
+    """The earlier trials: (state, goal, reports, notes)."""
 
     pruner: Any
-    trials: list[tuple[int, str, float | None, Reports]]
+    trials: list[tuple[str, float | None, Reports, dict[str, Any]]]
     maximize: bool
     _trial: Any = None
 
@@ -110,15 +110,22 @@ class _KnownTrials:
             self._trial.report(value, step)
             return bool(self._trial.should_prune())
 
+    def notes(self) -> dict[str, Any]:
+        """Return what the pruner has noted on the trial, such as its rungs."""
+        if self._trial is None:
+            return {}
+        return dict(self._trial.study.trials[self._trial.number].system_attrs)
+
     def _started(self) -> Any:
         study = _study(self.maximize, self.pruner)
-        for _, name, goal, reports in self.trials:
+        for name, goal, reports, notes in self.trials:
             state = _state(name)
             study.add_trial(
                 optuna.trial.create_trial(
                     state=state,
                     value=goal if state is optuna.trial.TrialState.COMPLETE else None,
                     intermediate_values={s: v for s, v in reports if math.isfinite(v)},
+                    system_attrs=notes,
                 )
             )
         return study.ask()

@@ -7,11 +7,11 @@ from html import escape
 from ..inspect.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ..inspect.svg import FONT
 from . import charts
-from .result import SearchResult
+from .result import SearchResult, short
 
 __all__ = ["page"]
 
-_BLUE, _ORANGE, _RED = COLOURS["input"], COLOURS["contraction"], COLOURS["variable"]
+_ORANGE, _RED = COLOURS["contraction"], COLOURS["variable"]
 _MOST_ROWS = 500
 
 
@@ -21,7 +21,7 @@ def page(found: SearchResult, title: str) -> str:
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(found.summary())}</p>"]
     if ranked:
         best = ranked[0]
-        point = ", ".join(f"{name} = {value}" for name, value in best.labels.items())
+        point = ", ".join(f"{name} = {short(value)}" for name, value in best.labels.items())
         parts.append(
             f"<p><b>Best: {escape(found.goal.name)} {best.goal:.6g}</b> at {escape(point)} "
             f"(trial {best.number}, {best.seconds:.2f} s)</p>"
@@ -88,11 +88,12 @@ def _style() -> str:
         ".axis,.grid,.best,.line,.failed{fill:none}.best{stroke-width:2px}"
         ".line{stroke-width:1.2px}.first{stroke-width:2.6px}.failed{stroke-width:1.8px}"
         ".halo{paint-order:stroke;stroke-width:3px}"
-        f"{_colours(LIGHT)}@media(prefers-color-scheme:dark){{{_colours(DARK)}}}"
+        f"{_colours(LIGHT, COLOURS['input'])}"
+        f"@media(prefers-color-scheme:dark){{{_colours(DARK, COLOURS['elementwise'])}}}"
     )
 
 
-def _colours(theme: Theme) -> str:
+def _colours(theme: Theme, blue: str) -> str:
     paper = theme.paper
     return (
         f"body{{background:{paper};color:{theme.ink}}}"
@@ -101,10 +102,10 @@ def _colours(theme: Theme) -> str:
         f".axis{{stroke:{theme.edge}}}.grid{{stroke:{mixed(theme.edge, paper, 0.25)}}}"
         f"th{{border-bottom:1px solid {theme.edge}}}"
         f"td{{border-bottom:1px solid {mixed(theme.edge, paper, 0.25)}}}"
-        f".dot.done{{fill:{_BLUE};stroke:{paper}}}"
-        f".dot.stopped{{fill:none;stroke:{_BLUE};stroke-width:1.5px}}"
+        f".dot.done{{fill:{blue};stroke:{paper}}}"
+        f".dot.stopped{{fill:none;stroke:{blue};stroke-width:1.5px}}"
         f".best{{stroke:{_ORANGE}}}.failed{{stroke:{_RED}}}"
-        f".bar.done{{fill:{_BLUE}}}.bar.stopped{{fill:{mixed(_BLUE, paper, 0.45)}}}"
+        f".bar.done{{fill:{blue}}}.bar.stopped{{fill:{mixed(blue, paper, 0.45)}}}"
         f".bar.failed{{fill:{_RED}}}"
-        f"{charts.shades(_BLUE, paper)}.line.first{{stroke:{_ORANGE}}}"
+        f"{charts.shades(blue, paper)}.line.first{{stroke:{_ORANGE}}}"
     )

@@ -27,7 +27,8 @@ Found = tuple[list[TrialResult], list[int]]
 _TAG = 7101
 _RUN, _OVER, _FAILED = "run", "over", "failed"  # what rank 0 sends
 _GRACE = 20.0  # seconds for the other ranks of a group in which one has failed
-_SHORTEST, _LONGEST = 0.0002, 0.01  # seconds of sleep between two looks
+_SHORTEST, _LONGEST = 0.0002, 0.05  # seconds of sleep between two looks
+_SHARE = 0.02  # of the time that was waited, which a message may be found later by that
 
 
 def check_group(communicator: Communicator, group: int) -> None:
@@ -101,7 +102,7 @@ class _Master:
         return trials, self.engine.interrupted
 
     def _until_over(self) -> None:
-        pause = _SHORTEST
+        since = time.monotonic()
         while not self.engine.over:
             while self.idle and (assignment := self.engine.next()) is not None:
                 ranks = self.idle.popleft()
@@ -109,11 +110,10 @@ class _Master:
                 for rank in ranks:
                     self.communicator.post((_RUN, assignment), rank, _TAG)
             if self._listen():
-                pause = _SHORTEST
+                since = time.monotonic()
             else:
                 self._check_groups()
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST)
+                _rest(since)
 
     def _listen(self) -> bool:
         """Take one message, if there is one; once all ranks of a group have spoken it is idle."""
@@ -155,12 +155,11 @@ class _Master:
         """Wait for the trials that run: their ranks read no message before, and none is lost."""
         if self.late:
             return
+        since = time.monotonic()
         while self.busy:
-            heard = True
             with suppress(Exception):
-                heard = self._listen()
-            if not heard:
-                time.sleep(_LONGEST)
+                if not self._listen():
+                    _rest(since)
 
 
 def _serve(work: Work, communicator: Communicator, part: Communicator) -> Found:
@@ -180,12 +179,17 @@ def _serve(work: Work, communicator: Communicator, part: Communicator) -> Found:
 
 
 def _next(communicator: Communicator) -> tuple[str, Any]:
-    pause = _SHORTEST
+    since = time.monotonic()
     while (got := communicator.poll(0, _TAG)) is None:
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST)
+        _rest(since)
     told: tuple[str, Any] = got[1]
     return told
+
+
+def _rest(since: float) -> None:
+    """Sleep between two looks for a message: the longer, the longer it has been waited for."""
+    waited = time.monotonic() - since
+    time.sleep(min(max(_SHORTEST, _SHARE * waited), _LONGEST))
 
 
 def _joined(ranks: tuple[int, ...], outcomes: dict[int, Outcome]) -> Outcome:

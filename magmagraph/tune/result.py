@@ -15,7 +15,7 @@ from .journal import numbers_of, read_journal
 from .space import Space
 from .trial import TrialResult
 
-__all__ = ["SearchResult", "read"]
+__all__ = ["SearchResult", "read", "short"]
 
 _SHOWN = 10  # trials in the text of a result
 
@@ -95,8 +95,8 @@ class SearchResult:
             rows.append(
                 (
                     str(trial.number),
-                    *(_short(trial.labels[name]) for name in self.space),
-                    *(_short(number) for number in numbers),
+                    *(short(trial.labels[name]) for name in self.space),
+                    *(short(number) for number in numbers),
                     f"{trial.seconds:.2f}",
                     trial.state,
                 )
@@ -232,7 +232,8 @@ def read(path: Any) -> tuple[SearchResult, list[int]]:
     return found, sorted(set(starts) - set(ends))
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value as tables show it."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -21,6 +21,9 @@ class Known(Protocol):
     def stops(self, reports: Reports) -> bool:
         """Return whether a trial with these reports is to stop, of which the last is new."""
 
+    def notes(self) -> dict[str, Any]:
+        """Return what the rule has to keep of this trial, beside its reports, for later ones."""
+
 
 class Rule(Protocol):
     """A rule that stops poor trials."""
@@ -44,12 +47,23 @@ class Never:
         """Let it go on."""
         return False
 
+    def notes(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
     def describe(self) -> None:
         """Return nothing."""
 
 
+class _Reported:
+    """A rule to which reports say all."""
+
+    def notes(self) -> dict[str, Any]:
+        return {}
+
+
 @dataclass(frozen=True)
-class _Thresholds:
+class _Thresholds(_Reported):
     """Costs by step above which a trial stops."""
 
     limits: dict[int, float]
@@ -191,7 +205,7 @@ class Halving:
 
 
 @dataclass(frozen=True)
-class _Rungs:
+class _Rungs(_Reported):
     """Costs by rung above which a trial stops."""
 
     rule: Halving

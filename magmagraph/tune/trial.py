@@ -64,6 +64,8 @@ class Outcome:
         From its start to its end.
     error
         The traceback of a failure.
+    notes
+        What the stopping rule keeps of it.
     """
 
     number: int
@@ -72,6 +74,7 @@ class Outcome:
     reports: list[tuple[int, float]]
     seconds: float
     error: str = ""
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ class TrialResult:
         How often it was started.
     codes : list
         Its point as the journal has it.
+    notes : dict
+        What the stopping rule keeps of it.
     """
 
     number: int
@@ -115,6 +120,7 @@ class TrialResult:
     error: str = ""
     attempts: int = 1
     codes: list[Code] = field(default_factory=list, repr=False)
+    notes: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 class Trial(Mapping[str, Any]):
@@ -202,6 +208,10 @@ class Trial(Mapping[str, Any]):
         """Return whether the rule of the search would rather try another point."""
         return self._stopping
 
+    def _notes(self) -> dict[str, Any]:
+        """Return what the rule keeps of this trial."""
+        return self._known.notes()
+
     def callback(self, monitor: str = "val_loss", mode: str | None = None) -> Report:
         """Return a callback for `Model.fit` that reports each epoch and stops poor trials.
 
@@ -236,7 +246,8 @@ def run_trial(objective: Objective, trial: Trial, alone: str) -> Outcome:
             state = "stopped"
     except (Exception, SystemExit) as error:
         state, told = "failed", _traceback(error)
-    return Outcome(trial.number, state, values, trial.reports, time.perf_counter() - began, told)
+    seconds = time.perf_counter() - began
+    return Outcome(trial.number, state, values, trial.reports, seconds, told, trial._notes())
 
 
 def _traceback(error: BaseException) -> str:

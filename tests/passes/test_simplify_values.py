@@ -165,3 +165,14 @@ def test_what_was_finite_stays_so() -> None:
             )
             repaired += int((~finite & np.isfinite(new)).sum())
     assert repaired
+
+
+def test_extents_of_one_leave_a_sum_for_good(rng: np.random.Generator) -> None:
+    """A sum whose operand had such an extent comes to an end, wherever the extent stands."""
+    x = mg.input("x", ("batch", 4), dtype="float64")
+    column = mg.reshape(mg.sin(x), (x.shape[0], 4, 1))
+    solved = mg.linalg.solve(4 * mg.eye(4, dtype="float64") + mg.sin(column), column)
+    sums = [mg.sum(mg.reshape(solved, (x.shape[0], 4)), axis=1), mg.sum(solved, axis=(1, 2))]
+    before, after = both([x], sums, [rng.normal(size=(3, 4))])
+    for old, new in zip(before, after, strict=True):
+        assert tolerance(canonical("float64"), "reassoc").close(new, old)

@@ -233,9 +233,9 @@ class MPIRank(Communicator):
 
     # ---- Objects
 
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a Python object of each rank."""
-        with self._waiting("an exchange of objects", None):
+        with self._waiting(what, None):
             return list(self._control.allgather(value))
 
     def barrier(self) -> None:

@@ -94,6 +94,6 @@ class Solo(Communicator):
         """Raise the cause."""
         raise CommunicationError(cause) if isinstance(cause, str) else cause
 
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, what: str = "") -> list[Any]:
         """Return the value alone."""
         return [value]

@@ -166,9 +166,9 @@ class ThreadRank(Communicator):
         arrays = self._arrays("an exchange of rows", array)
         return np.stack([other[self.rank] for other in arrays], out=out)
 
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a Python object of each rank."""
-        return self._meet(value, "an exchange of objects")
+        return self._meet(value, what)
 
     def send(self, array: Any, to: int, tag: int) -> None:
         """Leave a copy of an array for a rank."""

@@ -1,9 +1,9 @@
 """Sums of large arrays through memory that the ranks of one host share.
 
-Arrays go through in pieces that stay in a core's cache. Of each piece every rank has a part: it
-takes that part of all ranks' arrays, joins them in the order of the ranks, and lays down the result,
-which the others take. So each element is added up once, and all ranks get the same bits. Two buffers
-take turns, which leaves two meetings for a piece.
+Arrays go through in pieces. Two or three ranks each join a piece of all ranks' arrays, whole. Of
+more, every rank joins its part of the piece, in the order of the ranks, and lays down the result,
+which the others take: each element is added up once. Either way all ranks get the same bits. Two
+buffers take turns, so that no rank writes where another may still read: one or two meetings a piece.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from .reducing import FUNCTIONS, narrow, reduced
 
 __all__ = ["PIECE", "SharedMemory", "pieces"]
 
-PIECE = 1 << 20  # bytes of a rank's buffer
+PIECE = 8 << 20  # bytes of a buffer: four of them fit the cache that two cores share
+REDUNDANT = 3  # ranks of which each joins everything: that reads less than a second exchange
 
 
 class SharedMemory:
@@ -70,8 +71,13 @@ class SharedMemory:
             mine[at : at + high - low] = sources[number][low:high]
         total = piece[-1][3] + piece[-1][2] - piece[-1][1]
         self._meet()
+        if self._size <= REDUNDANT:
+            for number, low, high, at in piece:
+                parts = [buffer[at : at + high - low] for buffer in buffers]
+                _join(parts, op, results[number][low:high])
+            return
         first, last = self._part(self._rank, total)
-        self._join([buffer[first:last] for buffer in buffers], op, mine[first:last])
+        mine[first:last] = _join([buffer[first:last] for buffer in buffers], op)
         self._meet()
         for rank, buffer in enumerate(buffers):
             first, last = self._part(rank, total)
@@ -79,19 +85,6 @@ class SharedMemory:
                 begin, end = max(first, at), min(last, at + high - low)
                 if begin < end:
                     results[number][low + begin - at : low + end - at] = buffer[begin:end]
-
-    def _join(self, parts: Sequence[np.ndarray], op: str, out: np.ndarray) -> None:
-        """Join parts, from the first to the last; `out` is this rank's own."""
-        function = FUNCTIONS[op]
-        if narrow(out.dtype):
-            out[...] = reduced(parts, op)
-            return
-        total = out if self._rank < 2 else np.empty_like(out)
-        function(parts[0], parts[1], out=total)
-        for part in parts[2:]:
-            function(total, part, out=total)
-        if total is not out:
-            out[...] = total
 
     def _part(self, rank: int, total: int) -> tuple[int, int]:
         """Return where a rank's part of a piece begins and ends."""
@@ -101,6 +94,17 @@ class SharedMemory:
         self._window.Sync()
         self._communicator.Barrier()
         self._window.Sync()
+
+
+def _join(parts: Sequence[np.ndarray], op: str, out: np.ndarray | None = None) -> np.ndarray:
+    """Join parts, from the first to the last, into memory that is none of theirs."""
+    if narrow(parts[0].dtype):
+        return reduced(parts, op, out)
+    function = FUNCTIONS[op]
+    total: np.ndarray = function(parts[0], parts[1], out=out)
+    for part in parts[2:]:
+        function(total, part, out=total)
+    return total
 
 
 def pieces(sizes: Sequence[int], count: int) -> Iterator[list[tuple[int, int, int, int]]]:

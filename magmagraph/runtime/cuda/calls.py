@@ -19,7 +19,9 @@ import numpy as np
 
 from .streams import Range
 
-__all__ = ["KernelCall", "LibraryCall", "Together", "calls_of", "driver", "fills"]
+__all__ = [
+    "KernelCall", "LibraryCall", "Together", "calls_of", "driver", "fills", "prefetching",
+]
 
 Shift = Callable[[int], int]
 
@@ -53,14 +55,25 @@ class _Configuration(ctypes.Structure):
 _STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
+def _of_driver(name: str) -> Any:
+    """Return a function of the driver that CuPy does not bind, or None where it has none."""
+    try:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return getattr(library, name)
+    except (OSError, AttributeError):
+        return None
+
+
 @functools.lru_cache(maxsize=1)
 def _extended() -> Any:
     """Return the driver's cuLaunchKernelEx, or None where it has none."""
-    try:
-        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        return library.cuLaunchKernelEx
-    except (OSError, AttributeError):
-        return None
+    return _of_driver("cuLaunchKernelEx")
+
+
+@functools.lru_cache(maxsize=1)
+def prefetching() -> Any:
+    """Return the driver's cuMemPrefetchAsync, or None where it has none."""
+    return _of_driver("cuMemPrefetchAsync")
 
 
 class KernelCall:

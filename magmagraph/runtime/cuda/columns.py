@@ -18,6 +18,7 @@ from ...region_walk import late_groups
 from ..numpy.codegen_scalar import identity_expression
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
+from .binding import COLUMN_THREADS
 from .folding import FoldingCode
 
 __all__ = ["Columns"]
@@ -97,13 +98,13 @@ class Row:
             *(f"{kind} {name}_ahead[{ahead}];" for kind, name, _ in self.reads),
             *every, *indent(first), "}", *every, *indent(then), "}",
         ]  # fmt: skip
+        fits = f"row + {ahead - 1} * step < high"
         return [
-            f"if (row + {GROUP - 1} * step < high) {{",
-            "    #pragma unroll 1",
-            f"    for (int several = 0; several < {GROUP // ahead}; several++) {{",
-            *indent(indent(some)),
-            "    }",
-            "} else {",
+            "#pragma unroll 1",
+            f"for (int several = 0; several < {GROUP // ahead} && {fits}; several++) {{",
+            *indent(some),
+            "}",
+            f"if (!({fits})) {{",
             "    #pragma unroll 1",
             "    for (; row < high; row += step) {",
             *indent(indent(alone)),
@@ -203,8 +204,13 @@ class Columns:
         ]
         if whole:
             return [*lines, *self._end_columns(width)]
+        together = [fold for fold in folds if self._fits_together(fold, width)]
+        if together:
+            count = COLUMN_THREADS * (width + 1)
+            lines.append(f"__shared__ double mg_columns[{count}];")
         for fold in folds:
-            lines += self._end_column(fold, width)
+            end = self._end_together if fold in together else self._end_column
+            lines += end(fold, width)
         return lines
 
     def _is_row(self, node: Node) -> bool:
@@ -234,6 +240,62 @@ class Columns:
         code.vector_loop = -1
         inside += ["if (active && threadIdx.y == 0) {", *indent(late), "}"]
         return ["#pragma unroll", f"for (int k = 0; k < {width}; k++) {{", *indent(inside), "}"]
+
+    def _fits_together(self, fold: Fold, width: int) -> bool:
+        """Return whether a block adds up all columns of a fold at a time."""
+        return bool(fold.kept) and width > 1 and not indexed(fold.node.op)
+
+    def _end_together(self, fold: Fold, width: int) -> list[str]:
+        """Return the lines that add up a fold over a block, a thread for each of its columns.
+
+        The columns of a thread lie one place further apart than their number, so that neither
+        those who write nor those who read meet in one bank.
+        """
+        code = self.code
+        name, kind = code.fold_name(fold), computing_type(code.accumulator(fold))
+        inner = f"i{code.inner}"
+        slot = f"(part * blockDim.x + lane) * {width + 1}"
+        shuffled = [
+            f"{kind} {name}_k = {name}[k];",
+            "for (int mask = 16; mask >= (int)blockDim.x; mask >>= 1) {",
+            f"    const {kind} other = mg_shuffle<{kind}>({name}_k, mask);",
+            *indent(code.join(fold, f"{name}_k", "", "other", "")),
+            "}",
+            "if ((thread & 31) < blockDim.x) {",
+            "    const int part = thread >> 5, lane = threadIdx.x;",
+            f"    (({kind} *)mg_columns)[{slot} + k] = {name}_k;",
+            "}",
+        ]
+        added = [
+            f"const int lane = p / {width}, k = p % {width};",
+            f"const idx {inner} = first + p;",
+            "int part = 0;",
+            f"{kind} {name}_k = ((const {kind} *)mg_columns)[{slot} + k];",
+            "for (part = 1; part < threads >> 5; part++) {",
+            f"    const {kind} other = ((const {kind} *)mg_columns)[{slot} + k];",
+            *indent(code.join(fold, f"{name}_k", "", "other", "")),
+            "}",
+            *code.store_partial(
+                fold, "blockIdx.y", code.line_position(fold),
+                f"{inner} < {code.extent(code.inner)}", name=f"{name}_k",
+            ),
+        ]  # fmt: skip
+        return [
+            "{",
+            "    const int thread = threadIdx.y * blockDim.x + threadIdx.x;",
+            "    const int threads = blockDim.x * blockDim.y;",
+            f"    const idx first = {inner} - threadIdx.x * {width};",
+            "    __syncthreads();",
+            "    #pragma unroll",
+            f"    for (int k = 0; k < {width}; k++) {{",
+            *indent(indent(shuffled)),
+            "    }",
+            "    __syncthreads();",
+            f"    for (int p = thread; p < (int)blockDim.x * {width}; p += threads) {{",
+            *indent(indent(added)),
+            "    }",
+            "}",
+        ]
 
     def _end_column(self, fold: Fold, width: int) -> list[str]:
         """Return the lines that add up a fold over a block and write its partial result."""

@@ -5,7 +5,7 @@ Cubins are kept, never PTX: a driver refuses the PTX of a newer compiler and run
 
 from __future__ import annotations
 
-import threading
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +17,6 @@ __all__ = ["compile_source", "compile_sources"]
 # As on the CPU: a * b + c is rounded twice, so that a value does not depend on what it was fused
 # with; an expression that wants one rounding says fma.
 FLAGS = ("-std=c++17", "-fmad=false", "-default-device", "-w")
-_lock = threading.Lock()
 
 
 def compile_source(source: str, architecture: str) -> bytes:
@@ -31,9 +30,7 @@ def compile_source(source: str, architecture: str) -> bytes:
         The source is wrong: the text has the compiler's log and the source.
     """
     nvrtc = _nvrtc()
-    options = (*FLAGS, f"-arch=sm_{architecture}")
-    version = ".".join(map(str, nvrtc.getVersion()))
-    key = content_key("cubin", version, *options, source)
+    key, options = _key(source, architecture)
     cache = default_cache()
     known = cache.get(key)
     if known is not None:
@@ -57,12 +54,28 @@ def compile_source(source: str, architecture: str) -> bytes:
 
 def compile_sources(sources: list[str], architecture: str) -> list[bytes]:
     """Return the cubin of each source; several are compiled side by side."""
-    if len(sources) < 2:
-        return [compile_source(source, architecture) for source in sources]
-    with ThreadPoolExecutor(max_workers=min(16, len(sources))) as pool:
-        return list(pool.map(lambda source: compile_source(source, architecture), sources))
+    cache = default_cache()
+    made = [cache.get(_key(source, architecture)[0]) for source in sources]
+    new = [i for i, known in enumerate(made) if known is None]
+    if len(new) > 1:
+        with ThreadPoolExecutor(max_workers=min(16, len(new))) as pool:
+            missing = [sources[i] for i in new]
+            compiled = list(pool.map(lambda one: compile_source(one, architecture), missing))
+    else:
+        compiled = [compile_source(sources[i], architecture) for i in new]
+    for i, cubin in zip(new, compiled, strict=True):
+        made[i] = cubin
+    return [cubin for cubin in made if cubin is not None]
 
 
+def _key(source: str, architecture: str) -> tuple[str, tuple[str, ...]]:
+    """Return what a source's cubin is kept by, and the compiler's options."""
+    options = (*FLAGS, f"-arch=sm_{architecture}")
+    version = ".".join(map(str, _nvrtc().getVersion()))
+    return content_key("cubin", version, *options, source), options
+
+
+@functools.cache
 def _nvrtc() -> Any:
     try:
         from cupy_backends.cuda.libs import nvrtc

@@ -7,7 +7,6 @@ which is one with the heads of keys in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...plan import Step
@@ -15,7 +14,7 @@ from ..numpy.cells import shape_of
 from . import cudnn
 from .memory import PlanMemory
 
-__all__ = ["attention", "chosen"]
+__all__ = ["chosen"]
 
 MOST_WORKSPACE = 1 << 32
 
@@ -45,21 +44,6 @@ class Attention(NamedTuple):
     sums: Layout
     causal: bool
     dtype: str
-
-
-def attention(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
-    """Return what launches attention or its gradient, or None where its array expression runs."""
-    graph = chosen(memory, step)
-    if graph is None:
-        return None
-    addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
-    own = graph.own_workspace()
-    memory.keep.append(own)
-
-    def run(stream: Any) -> None:
-        graph.launch(addresses, graph.place(stream, own), stream)
-
-    return run
 
 
 def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:

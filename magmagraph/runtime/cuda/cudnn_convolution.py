@@ -8,7 +8,7 @@ channels)``: the layout pass turns them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ... import dims
@@ -21,7 +21,7 @@ from . import cudnn
 from .device import SCRATCH
 from .memory import PlanMemory
 
-__all__ = ["chosen", "convolution"]
+__all__ = ["chosen"]
 
 FEWEST_AXES = 2  # the library has no convolution over one
 
@@ -53,21 +53,6 @@ class Geometry(NamedTuple):
     high: tuple[int, ...]
     dtype: str
     exact: bool
-
-
-def convolution(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
-    """Return what launches a convolution, or None where its array expression has to run."""
-    graph = chosen(memory, step)
-    if graph is None:
-        return None
-    addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
-    own = graph.own_workspace()
-    memory.keep.append(own)
-
-    def run(stream: Any) -> None:
-        graph.launch(addresses, graph.place(stream, own), stream)
-
-    return run
 
 
 def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:

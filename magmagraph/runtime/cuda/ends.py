@@ -77,6 +77,7 @@ class Ends:
                     *indent([
                         "const idx p = 0;",
                         *code.begin(fold),
+                        "#pragma unroll 8",
                         f"for (idx line = thread; line < {count}; line += threads) {{",
                         *indent(inside),
                         "}",
@@ -153,6 +154,7 @@ class Ends:
             return [
                 "const idx p = 0;",
                 *begin,
+                "#pragma unroll 8",
                 f"for (idx line = threadIdx.y * 32 + threadIdx.x; line < {lines_}; "
                 "line += 32 * blockDim.y) {",
                 *indent(inside),

@@ -32,7 +32,7 @@ def flat(code: FoldingCode, width: int) -> list[str]:
         work = code.elements(nodes, folds, outputs, width, update)
         groups = code.number(f"groups{width}", "groups", width)
         # Where nothing is written, reads of several turns can be under way together.
-        turns = [f"#pragma unroll {TURNS}"] if folds and not outputs else []
+        turns = [f"#pragma unroll {TURNS if folds and not outputs else 1}"]
         loop = [
             *turns,
             f"for (idx group = (idx)blockIdx.x * {THREADS} + threadIdx.x; group < {groups};",

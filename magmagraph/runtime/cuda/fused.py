@@ -12,9 +12,10 @@ from ...graph import Graph, structure
 from ...region import Refusal, analyze
 from .compiler import compile_sources
 from .element import Unsupported
-from .kernels import RegionKernels
+from .kernels import ALONE_NAME, RegionKernels
+from .many import many_text, table_size
 from .prelude import MAX_ARGUMENTS, complete
-from .shares import WIDE, Launch, Shares
+from .shares import ALONE, WIDE, Launch, Shares
 
 __all__ = ["Modules", "kernels_of", "source_of", "words"]
 
@@ -51,7 +52,7 @@ class Wanted(NamedTuple):
     @property
     def text(self) -> str:
         """Its source."""
-        text = self.kernels.texts[self.suffix]
+        text = self.kernels.text(self.suffix)
         return text.replace("mg_kernel_", f"fused_{self.kernels.key}_")
 
 
@@ -138,12 +139,15 @@ class Modules:
             Waits for that, and loads them.
         """
         wanted = []
+        count = self.device.multiprocessors
         for k in {k.key: k for k in kernels}.values():
             try:
-                launches, wide = k.launches(sizes, lines)
+                here = k.lines_for(sizes, lines, count)
+                for tail in (True, False)[: 1 + bool(k.cross)]:  # sums may be ended apart
+                    launches, wide = k.launches(sizes, here, 0, tail, count)
+                    wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
             except k.refusals:
                 continue  # the array expression runs
-            wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
         groups, sources = self._groups(wanted)
         pool = ThreadPoolExecutor(max_workers=1)
         compiled = pool.submit(compile_sources, sources, self.device.architecture)
@@ -195,6 +199,34 @@ class Modules:
         return [
             (self._function(kernels, _suffix(launch.kernel), wide), launch) for launch in launches
         ]
+
+    def many(self, kernels: RegionKernels, launches: Sequence[Launch], count: int) -> int:
+        """Return the kernel that computes several bodies of a region without sums in one launch.
+
+        Parameters
+        ----------
+        kernels
+            Of the region.
+        launches
+            Of each body by itself; positions are 32-bit numbers.
+        count
+            How many arguments a body has.
+        """
+        blocks = sum(launch.grid[0] for launch in launches)
+        suffix = _suffix(launches[0].kernel.removesuffix(ALONE_NAME))
+        if blocks > ALONE * self.device.multiprocessors:
+            suffix += ALONE_NAME
+        size = table_size(len(launches), count)
+        place = f"{kernels.key}_{suffix}_{size}", False
+        if place not in self._functions:
+            text = "\n".join(["typedef int idx;", many_text(kernels, suffix, count)])
+            (cubin,) = compile_sources([complete(text, size)], self.device.architecture)
+            module = self.device.cupy.cuda.function.Module()
+            module.load(cubin)
+            function = module.get_function("mg_many")
+            self._modules += [module, function]
+            self._functions[place] = function.ptr
+        return self._functions[place]
 
     def ends(self, kernels: RegionKernels, shares: Shares) -> list[tuple[int, Launch]]:
         """Return the launches that end the sums of a region whose main part ran elsewhere."""

@@ -17,8 +17,10 @@ depends on them. So results do not depend on which block ran when.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 
+from ...graph import Node
 from ...region import Region
 from ...region_walk import Walk, late_groups
 from ..numpy.codegen_text import indent
@@ -31,6 +33,7 @@ from .binding import (
     MAX_THREADS,
     MULTIPROCESSORS,
     ROOM,
+    TALL_THREADS,
     THREADS,
 )
 from .columns import Columns
@@ -39,10 +42,16 @@ from .ends import Ends
 from .flat import flat
 from .folding import FoldingCode
 from .rows import Workers
-from .shares import WIDE, Launch, Shares
+from .shares import ALONE, WIDE, Launch, Shares
 from .vectors import Kept
 
-__all__ = ["RegionKernels"]
+__all__ = ["ALONE_NAME", "RegionKernels"]
+
+ALONE_NAME = "_alone"  # how the names of kernels end that do not overlap with those before them
+_WAITS = "    mg_begin();\n"
+COMMON = 2  # operands that all rows share, from which on it pays to read them once for many rows
+NARROWEST = 4  # neighbours of a thread that takes many rows
+MOST_READS = 12  # of an element, up to which half the registers are room for eight neighbours
 
 
 class RegionKernels:
@@ -58,13 +67,15 @@ class RegionKernels:
         The source of each kernel alone.
     suffixes
         How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
-        whole, ``k4`` keeps rows in registers, ``end``, ``join`` and ``late`` end sums.
+        whole, ``t4`` takes neighbours down some rows, ``k4`` keeps rows in registers, ``end``,
+        ``join`` and ``late`` end sums.
     way
         Which of the four ways.
     widths
         How many neighbours are moved at a time: one, and as many as 16 bytes hold.
-    direct, keeps
-        Whether there are kernels that compute columns whole, or keep rows.
+    direct, keeps, tall
+        Whether there are kernels that compute columns whole, keep rows, or read what all rows have
+        in common once for many of them.
     joined
         Whether one launch can end all sums.
     resident
@@ -93,6 +104,7 @@ class RegionKernels:
         self.texts: dict[str, str] = {}
         self.direct = self.way == "columns" and self._columns().can_be_whole()
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
+        self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
         self._ends = Ends(self.code)
         self.joined = bool(self.cross) and self._ends.can_be_joined()
         parts = [self._main(width) for width in self.widths]
@@ -100,6 +112,10 @@ class RegionKernels:
             parts += [self._whole(width) for width in self.widths]
         if self.keeps:
             parts.append(self._keeping(self.widths[-1]))
+        if self.tall:
+            self.code.scope = {}
+            body = Columns(self.code, [self.inner], list(range(self.inner))).main(self.widths[-1])
+            parts.append(self._kernel(f"t{self.widths[-1]}", body, TALL_THREADS))
         if self.cross:
             parts += self._finish()
         self.source = "\n".join(parts)
@@ -143,6 +159,15 @@ class RegionKernels:
         sizes += [o.node.dtype.itemsize for o in self.region.outputs if not o.epilogue]
         return max(1, min(8, 16 // max(sizes, default=16)))
 
+    def _common(self) -> list[Node]:
+        """Return the operands of which all rows read the same neighbours."""
+        values, inner = self.region.values, frozenset((self.inner,))
+        if self.region.depth < 2 or self.widths[-1] < NARROWEST:
+            return []
+        return [
+            n for n in self.region.accesses if self.code.moves(n) and values[n].loops == inner
+        ]
+
     # ---- Kernels
 
     def _columns(self) -> Columns:
@@ -180,9 +205,12 @@ class RegionKernels:
         """Return how many blocks of a flat kernel a multiprocessor is to have room for.
 
         Memory is busy while some 32 KB a multiprocessor are under way, 16 bytes a read of a
-        thread: with one read all threads are needed, and their registers are few.
+        thread: with one read all threads are needed, and their registers are few. Where a thread
+        computes eight neighbours, compilers take more registers than pay.
         """
         reads = len(self.region.accesses)
+        if self.way == "flat" and self.widths[-1] == 8 and 1 < reads <= MOST_READS:
+            return 1024 // THREADS
         narrow = all(value.node.dtype.itemsize <= 4 for value in self.region.values.values())
         return 2048 // THREADS if self.way == "flat" and reads == 1 and narrow else 1
 
@@ -255,12 +283,33 @@ class RegionKernels:
         shares.counter = counter
         made = [shares.main()]
         shares.tail = shares.tail and tail
+        many = ALONE * multiprocessors
         if self.cross and not shares.straight and not shares.tail:
             made += shares.finish()
         numbers = tuple(shares.numbers())
-        result = [
-            Launch(f"{self.key}_{suffix}", grid, block, numbers)
-            for suffix, grid, block in made
-            if grid[0]
-        ]
+        result = []
+        for suffix, grid, block in made:
+            alone = math.prod(grid) > many
+            if grid[0]:
+                name = f"{self.key}_{suffix}{ALONE_NAME if alone else ''}"
+                result.append(Launch(name, grid, block, numbers, alone))
         return result, shares.elements > WIDE
+
+    def lines_for(
+        self, sizes: Mapping[str, int], lines: int, multiprocessors: int = MULTIPROCESSORS
+    ) -> int:
+        """Return for how many workers there should be a workspace: as many as `lines`, or more.
+
+        Parameters are those of `launches`.
+        """
+        if not self.cross or not self.keeps:
+            return lines
+        return Shares(self, sizes, lines, multiprocessors).wanted_lines()
+
+    def text(self, suffix: str) -> str:
+        """Return the source of one kernel; that of launches which begin alone waits for nothing."""
+        plain = suffix.removesuffix(ALONE_NAME)
+        text = self.texts[plain]
+        if plain == suffix:
+            return text
+        return text.replace(f"mg_kernel_{plain}(", f"mg_kernel_{suffix}(").replace(_WAITS, "")

@@ -15,17 +15,17 @@ from ...plan import Place, Step, Value
 from ..numpy.cells import bodies_of, shape_of
 from . import gemm
 from .calls import KernelCall, LibraryCall, Together
-from .cudnn_attention import attention
-from .cudnn_convolution import convolution
+from .cudnn_plans import library
 from .epilogue import RegionEpilogue
 from .fused import Modules, kernels_of
-from .kernels import RegionKernels
+from .kernels import ALONE_NAME, RegionKernels
+from .many import call_of_many, groups_of
 from .memory import DEVICE_TO_DEVICE, PlanMemory
 from .merge import Merge, product_shape
 from .pooling import pooling
 from .products import ProductShape, call_of, cut_of, load, product_of
 from .segments import Launcher
-from .shares import Launch
+from .shares import WIDE, Launch, Shares
 from .small_gemm import SmallProduct, plain_epilogue
 from .streams import Range, Touched
 
@@ -69,10 +69,8 @@ class StepLaunches:
             launch = self._gemm(step)
         elif step.kernel == "gemv" and gemm.available():
             launch = self._gemv(step)
-        elif step.kernel == "convolution":
-            launch = convolution(self.memory, step)
-        elif step.kernel == "attention":
-            launch = attention(self.memory, step)
+        elif step.kernel in ("convolution", "attention"):
+            launch = library(self.memory, step)
         elif step.kernel == "pooling":
             launch = pooling(self.memory, step)
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
@@ -141,28 +139,33 @@ class StepLaunches:
             inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + made]
             at, to = at + taken, to + made
             # Bodies of one step have workspaces of their own, one behind the other.
-            size = 0
+            size, lines, here = 0, self.plan.threads, workspace
             if kernels is not None:
-                size = dims.evaluate(kernels.region.workspace(self.plan.threads), memory.sizes)
+                size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
+                workspace += size
+                lines = kernels.lines_for(memory.sizes, lines, self.device.multiprocessors)
+                if lines > self.plan.threads:  # more than was planned: a place of its own
+                    size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
+                    here = memory.more(size)
             pointers = [memory.at(value) for value in (*inputs, *outputs)]
             late = {o.position for o in kernels.region.outputs if o.epilogue} if kernels else set()
             found.append(
                 _Body(
                     kernels,
-                    [*pointers, workspace],
+                    [*pointers, here],
                     memory.ranges(inputs),
                     memory.ranges([v for i, v in enumerate(outputs) if i not in late]),
                     memory.ranges([v for i, v in enumerate(outputs) if i in late]),
-                    ((workspace, workspace + size),) if size else (),
+                    ((here, here + size),) if size else (),
+                    lines,
                 )
             )
-            workspace += size
         return found
 
     def _fused(self, step: Step, without: int = -1) -> list[Unit] | None:
         """Return what launches the bodies of a fused step, but for one that a product computes."""
-        launches: list[Launcher] = []
         touched: list[_Body] = []
+        launches: list[list[tuple[int, Launch]]] = []
         bodies = self._bodies(step)
         if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
             return self._ended_apart(bodies[0])
@@ -173,22 +176,60 @@ class StepLaunches:
                 return None
             try:
                 bound = self.modules.bind(
-                    body.kernels, self.memory.sizes, self.plan.threads, self.memory.counter()
+                    body.kernels, self.memory.sizes, body.lines, self.memory.counter()
                 )
             except body.kernels.refusals:
                 return None
-            touched.append(body)
-            launches += [
-                self.launcher(function, launch, [*body.words, *launch.numbers], len(body.words))
-                for function, launch in bound
-            ]
+            if bound:
+                touched.append(body)
+                launches.append(bound)
         if not launches:
             return []
         read = tuple(place for body in touched for place in body.read)
-        written = tuple(
-            place for body in touched for place in (*body.early, *body.late, *body.workspace)
-        )
-        return [Unit(_together(launches), Touched(read, written))]
+        written = tuple(place for body in touched for place in body.written)
+        return [Unit(_together(self._in_groups(touched, launches)), Touched(read, written))]
+
+    def _in_groups(
+        self, bodies: Sequence[_Body], launches: Sequence[Sequence[tuple[int, Launch]]]
+    ) -> list[Launcher]:
+        """Return what launches the bodies of a step; those of one structure are one launch."""
+        touched = [Touched(body.read, body.written) for body in bodies]
+        keys = [self._key(body, bound) for body, bound in zip(bodies, launches, strict=True)]
+        words = [
+            len(body.words) + max(len(launch.numbers) for _, launch in bound)
+            for body, bound in zip(bodies, launches, strict=True)
+        ]
+        made: list[Launcher] = []
+        for group in groups_of(touched, keys, words):
+            first = bodies[group[0]]
+            if len(group) == 1:
+                made += [
+                    self.launcher(
+                        function, launch, [*first.words, *launch.numbers], len(first.words)
+                    )
+                    for function, launch in launches[group[0]]
+                ]
+                continue
+            assert first.kernels is not None
+            alone = [launches[number][0][1] for number in group]
+            arguments = [
+                [*bodies[number].words, *launch.numbers]
+                for number, launch in zip(group, alone, strict=True)
+            ]
+            function = self.modules.many(first.kernels, alone, len(arguments[0]))
+            made.append(call_of_many(
+                function, alone, arguments, len(first.words), self.device.multiprocessors
+            ))
+        return made
+
+    def _key(self, body: _Body, bound: Sequence[tuple[int, Launch]]) -> str | None:
+        """Return what bodies share that one launch can compute, None for one that has its own."""
+        kernels = body.kernels
+        if kernels is None or kernels.way != "flat" or kernels.region.folds or len(bound) != 1:
+            return None
+        if Shares(kernels, self.memory.sizes, body.lines).elements > WIDE:
+            return None
+        return bound[0][1].kernel.removesuffix(ALONE_NAME)
 
     def _ended_apart(self, body: _Body) -> list[Unit] | None:
         """Return what launches a body, and what ends its sums, for which not all have to wait."""
@@ -196,8 +237,7 @@ class StepLaunches:
             return None
         try:
             bound = self.modules.bind(
-                body.kernels, self.memory.sizes, self.plan.threads, self.memory.counter(),
-                tail=False,
+                body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
             )
         except body.kernels.refusals:
             return None
@@ -227,7 +267,7 @@ class StepLaunches:
         """
         held = np.array(words, dtype=np.int64)
         return KernelCall(
-            function, launch.grid, launch.block, held, range(pointers), overlaps=True
+            function, launch.grid, launch.block, held, range(pointers), overlaps=not launch.alone
         )
 
     def _copy(self, step: Step) -> Launcher:
@@ -395,6 +435,12 @@ class _Body:
     early: tuple[Range, ...]  # what the main kernel writes
     late: tuple[Range, ...]  # what is written when sums have ended
     workspace: tuple[Range, ...]
+    lines: int  # of partial results that it has room for
+
+    @property
+    def written(self) -> tuple[Range, ...]:
+        """All that its launches write."""
+        return (*self.early, *self.late, *self.workspace)
 
 
 def _together(launches: Sequence[Launcher]) -> Launcher:

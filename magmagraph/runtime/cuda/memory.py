@@ -175,3 +175,9 @@ class PlanMemory:
         held = self.device.cupy.zeros(1, np.uint32)
         self.keep.append(held)
         return int(held.data.ptr)
+
+    def more(self, count: int) -> int:
+        """Return the address of as many bytes, for as long as the plan lives."""
+        held = self.device.empty(count, "partial results")
+        self.keep.append(held)
+        return int(held.data.ptr)

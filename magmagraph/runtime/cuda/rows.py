@@ -2,14 +2,10 @@
 
 Along rows, the threads of a warp or a block take neighbours of one row. In strips, for rows across
 the innermost loop or shorter than a vector, lanes take rows side by side.
-
-Where a worker has several rows and keeps what it reads, it reads the next row while it still
-computes one: as soon as no later pass needs the registers. So memory does not wait for barriers.
 """
 
 from __future__ import annotations
 
-from ...graph import Node
 from ...region import Fold
 from ...region_parts import indexed
 from ..numpy.codegen_scalar import combine_expression, identity_expression
@@ -20,8 +16,6 @@ from .folding import FoldingCode
 from .vectors import Kept
 
 __all__ = ["Workers"]
-
-_AHEAD = "/* the next row */"  # where it is read, once it is known what there is to read
 
 _ALIGN = "if (blockDim.z == 1) __syncthreads(); else __syncwarp();"
 
@@ -50,8 +44,6 @@ class Workers:
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
         self.kept = Kept("part", KEPT_PARTS, width, code.walk.saved) if keeps else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
-        if self.kept is not None and code.cross:  # else a worker has one row, mostly
-            self.kept.ahead = self._free_before_the_end()
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
 
     def main(self) -> list[str]:
@@ -72,29 +64,21 @@ class Workers:
             early.append(_ALIGN)
         # What a row has one of is read first, so that no pass has to wait for it.
         nodes = [n for nodes in (*walk.stages, *walk.passes) for n in nodes]
-        of_row = [n for n in nodes if n in region.accesses and not region.values[n].epilogue]
-        reads = code.define(of_row, frozenset(range(region.depth)) - self.row)
+        work += code.define(
+            [n for n in nodes if n in region.accesses and not region.values[n].epilogue],
+            frozenset(range(region.depth)) - self.row,
+        )
         for index in range(max(region.passes, len(walk.stages))):
             if index < len(walk.stages):
                 work += self._stage(index)
             if index < region.passes and walk.sinks(index, element=True):
                 work += self._pass(index)
         items = code.number("items", "row_items", self.width)
-        decode = self._indices("item")
+        decode = [*self._lanes(), *code.decode("item_outer", self.outer)]
+        if self.outer:
+            decode.insert(0, "idx item_outer = item;")
         if self.kept is not None:
-            loads, declared = self.kept.loads, self.kept.declared.items()
-            decode += [line for node, line in declared if node not in loads]
-            if loads:
-                early += [line for node, line in declared if node in loads]
-                early += [f"{_assigned(line)[0]};" for line in reads]
-                early += self._read_row("worker", reads)
-                work = [
-                    part for line in work
-                    for part in (self._read_row("item + workers", reads) if line == _AHEAD
-                                 else [line])
-                ]
-                reads = [f"{_target(line)} = {_target(line).split()[-1]}_next;" for line in reads]
-            work = [line for line in work if line != _AHEAD]
+            decode += self.kept.declared.values()
         code.scope = known
         return [
             *top,
@@ -102,45 +86,10 @@ class Workers:
             "const idx workers = (idx)gridDim.x * blockDim.z;",
             *early,
             f"for (idx item = worker; item < {items}; item += workers) {{",
-            *indent([*decode, *reads, *work]),
+            *indent([*decode, *work]),
             "}",
             *late,
         ]
-
-    def _indices(self, item: str) -> list[str]:
-        """Return the lines that say which row an item is."""
-        head = [f"idx item_outer = {item};"] if self.outer else []
-        return [*head, *self._lanes(), *self.code.decode("item_outer", self.outer)]
-
-    # ---- The next row
-
-    def _free_before_the_end(self) -> set[Node]:
-        """Return the reads of rows whose registers the last pass has no use for."""
-        code, passes = self.code, self.code.walk.passes
-        return {
-            node for nodes in passes[:-1] for node in nodes
-            if node in code.region.accesses and code.moves(node) and node not in passes[-1]
-        }
-
-    def _ahead_after(self) -> int:
-        """Return the pass after which the next row can be read."""
-        assert self.kept is not None
-        passes = self.code.walk.passes
-        return max(
-            (i for i, nodes in enumerate(passes) if self.kept.ahead & set(nodes)), default=-1
-        )
-
-    def _read_row(self, item: str, reads: list[str]) -> list[str]:
-        """Return the lines that read a row, where there is one, for its turn in the loop."""
-        assert self.kept is not None
-        code = self.code
-        once = [f"{name.split()[-1]} = {value}" for name, value in map(_assigned, reads)]
-        load = self._over_row(list(self.kept.loads.values()))
-        items = code.number("items", "row_items", self.width)
-        inside = [*self._indices(item), *once, *load]
-        return [f"if ({item} < {items}) {{", *indent(inside), "}"]
-
-    # ---- Passes
 
     def _lanes(self) -> list[str]:
         """Return the lines that say which row of a strip a lane has."""
@@ -260,8 +209,6 @@ class Workers:
             kind = computing_type(code.near(fold))
             lines.append(f"{kind} {update[fold][0]}_part[{KEPT_PARTS}];")
         lines += self._over_row(work)
-        if self.kept is not None and index == self._ahead_after():
-            lines.append(_AHEAD)
         for fold in parts:
             name, wide = update[fold][0], code.accumulator(fold)
             lines += code.in_pairs(fold, f"{name}_part", KEPT_PARTS)
@@ -376,14 +323,3 @@ class Workers:
         """Return the lines that write a worker's one accumulator into its line."""
         once = "threadIdx.x + threadIdx.y == 0"
         return [*self.code.across_worker(fold), *self.code.store_partial(fold, "worker", "0", once)]
-
-
-def _target(line: str) -> str:
-    """Return what is declared by a line: its type and name."""
-    return line.partition(" = ")[0]
-
-
-def _assigned(line: str) -> tuple[str, str]:
-    """Return the declaration of the same value of the next row, and what it is, with ``;``."""
-    target, _, value = line.partition(" = ")
-    return f"{target.removeprefix('const ')}_next", value

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...region_walk import late_groups
 from .binding import (
+    COLUMN_SUMS,
     COLUMN_THREADS,
     ENTRIES,
     KEEPING_THREADS,
@@ -17,6 +18,7 @@ from .binding import (
     MAX_THREADS,
     MULTIPROCESSORS,
     PARTS,
+    TALL_THREADS,
     THREADS,
     CudaBinding,
 )
@@ -29,10 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["WIDE", "Grid", "Launch", "Shares"]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
-QUICK = 1 << 13  # partial results and elements that one block is done with soon
+QUICK = 10_000  # partial results and elements that one block is done with soon
 MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
+MOST_ROWS = 1 << 16  # of which each has a block, and a partial result, of its own
+ALONE = 32  # blocks a multiprocessor, from which on waiting costs more than overlapping gains
 FEW = 512  # vectors of all rows for each multiprocessor, up to which threads take two at most
 MANY = 1 << 21  # elements, from which wide reads gain more than more blocks
+MOST_CHUNKS = 65535  # blocks along a grid's second axis
+TALL_ROWS = 16  # of a thread that takes neighbours down some rows
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
 
 Grid = tuple[int, int, int]
@@ -40,12 +46,26 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel: its name, its grid and block, and arguments behind the operands."""
+    """One launch of a kernel.
+
+    Attributes
+    ----------
+    kernel
+        Its name.
+    grid, block
+        Blocks, and threads of each.
+    numbers
+        Its arguments behind the operands.
+    alone
+        Whether it begins when all before it is done. Blocks that overlap with them wait, and each
+        that waits is launched later, by 32 ns a block of a multiprocessor.
+    """
 
     kernel: str
     grid: Grid
     block: Grid
     numbers: tuple[int, ...]
+    alone: bool = False
 
 
 class Shares(CudaBinding):
@@ -115,6 +135,7 @@ class Shares(CudaBinding):
     # ---- Shares
 
     keeps = False  # whether threads keep what they read of a row
+    tall = False  # whether threads take neighbours down some rows
     straight = False  # whether the main kernel has columns whole, and computes everything
     tail = False  # whether the block that is done last computes the rest
     _beside = 1  # blocks beside each other that have a partial result of no axes each
@@ -154,10 +175,12 @@ class Shares(CudaBinding):
                 single = workers if fold.kept else workers * self._beside
                 self.used_lines[position] = single
         self.tail = bool(self.used_lines) and not self.straight and self._is_quick()
-        kind = "d" if self.straight else "k" if self.keeps else "v"
+        kind = "d" if self.straight else "k" if self.keeps else "t" if self.tall else "v"
         return f"{kind}{self.vector}", grid, block
 
     def _flat(self) -> tuple[Grid, Grid, int]:
+        if self.kernels.tall and self.vector == self.kernels.widths[-1] and self.elements >= MANY:
+            return self._tall()
         groups = self.groups(self.vector) if self.region.depth else 1
         needed = -(-groups // THREADS)
         most = MOST_BLOCKS
@@ -165,6 +188,21 @@ class Shares(CudaBinding):
             most = min(self.lines * ENTRIES, self.multiprocessors * 1024 // THREADS)
         blocks = max(1 if self.region.folds else 0, min(needed, most))
         return (blocks, 1, 1), (THREADS, 1, 1), blocks
+
+    def _tall(self) -> tuple[Grid, Grid, int]:
+        self.tall = True
+        self._narrow_lanes()
+        parts = TALL_THREADS // self.lanes
+        rows = self.product(*range(self.kernels.inner))
+        chunks = min(MOST_CHUNKS, -(-rows // (TALL_ROWS * parts)))
+        return (self.strips_of(self.vector), chunks, 1), (self.lanes, parts, 1), 0
+
+    def _narrow_lanes(self) -> None:
+        """Take so few threads side by side that none is beyond narrow rows."""
+        while self.lanes > 1 and self.strips_of(self.vector) == 1 and (
+            self.lanes // 2 * self.vector >= self.extents[self.kernels.inner]
+        ):
+            self.lanes //= 2
 
     def _columns(self) -> tuple[Grid, Grid, int]:
         kernels = self.kernels
@@ -175,16 +213,17 @@ class Shares(CudaBinding):
         if many and self.vector > 1:
             each = GROUP
             if all(fold.kept for fold in kernels.cross):  # else a warp adds up its lanes
-                while self.lanes > 1 and self.strips_of(self.vector) == 1 and (
-                    self.lanes // 2 * self.vector >= self.extents[kernels.inner]
-                ):
-                    self.lanes //= 2
+                self._narrow_lanes()
         elif around * self.strips_of(1) <= 2 * self.multiprocessors:
             self.vector = 1  # more blocks, rather than wider reads
         columns = around * self.strips_of(self.vector)
         threads = MAX_THREADS if self.vector == 1 else COLUMN_THREADS
         parts = max(LANES // self.lanes, min(threads // self.lanes, _power(rows)))
-        wanted = -(-self.multiprocessors * 2048 // max(1, columns * self.lanes * parts))
+        resident = 2048
+        if many and self.vector > 1:  # as many as their registers leave room for
+            full = self.vector * len(kernels.cross) >= COLUMN_SUMS
+            resident = COLUMN_THREADS if full else 2 * COLUMN_THREADS
+        wanted = -(-self.multiprocessors * resident // max(1, columns * self.lanes * parts))
         most = min(self.lines, self.lines * ENTRIES // max(1, columns)) or 1
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
@@ -229,12 +268,27 @@ class Shares(CudaBinding):
         if cross:
             lines = self.lines
             if not any(fold.kept for fold in cross):  # many fit where one with axes does
-                lines = min(lines * ENTRIES, self.multiprocessors * self._resident(block) * beside)
+                lines *= ENTRIES
+                if lines < items or not self.keeps:
+                    lines = min(lines, self.multiprocessors * self._resident(block) * beside)
             if lines < beside:
                 block, beside = (block[0], block[1], 1), 1
             most = max(1, lines // beside)
         blocks = max(1 if cross else 0, min(-(-items // beside), most))
         return (blocks, 1, 1), block, blocks * beside
+
+    def wanted_lines(self) -> int:
+        """Return how many lines of partial results there should be.
+
+        Rows that are kept, each by a block of its own, take the time of a copy; blocks that go on
+        with other rows take an eighth more. So each row has a partial result where those are few.
+        """
+        if self.kernels.way != "rows" or any(fold.kept for fold in self.kernels.cross):
+            return self.lines
+        block = self._rows()[1]
+        items = self.row_items(self.vector)
+        single = self.keeps and block[2] == 1 and items <= MOST_ROWS
+        return max(self.lines, -(-items // ENTRIES)) if single else self.lines
 
     def _resident(self, block: Grid) -> int:
         """Return how many blocks a multiprocessor has at a time: more would wait for their end."""

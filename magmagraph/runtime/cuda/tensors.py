@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
 
+from .calls import driver, prefetching
 from .device import Device
 
 __all__ = ["CudaArrays"]
@@ -48,13 +50,14 @@ class CudaArrays:
 
     def prefetch(self, array: Any, to_device: bool) -> None:
         """Move pages of unified memory ahead of their use."""
+        # The driver's own call: that of CUDA 13's runtime takes no number for the host in CuPy.
+        move = prefetching()
+        if move is None:
+            return  # pages move when they are used
         with self._device as device:
-            device.cupy.cuda.runtime.memPrefetchAsync(
-                array.data.ptr,
-                array.nbytes,
-                device.number if to_device else _HOST,
-                device.stream.ptr,
-            )
+            where = device.number if to_device else _HOST
+            address, count = ctypes.c_void_p(array.data.ptr), ctypes.c_size_t(array.nbytes)
+            driver().check_status(move(address, count, where, ctypes.c_void_p(device.stream.ptr)))
 
 
 class _Bytes:

@@ -35,10 +35,6 @@ class Kept:
         The declaration of each value that is kept.
     saved
         Those among them that an earlier pass computed.
-    ahead
-        What is read, where there is room, before its row is begun.
-    loads
-        The line that reads a vector of each of these.
 
     Parameters
     ----------
@@ -56,8 +52,6 @@ class Kept:
         self.part, self.count, self.width = part, count, width
         self.declared: dict[Node, str] = {}
         self.saved: set[Node] = set()
-        self.ahead: set[Node] = set()
-        self.loads: dict[Node, str] = {}
         self.words = sum(self._words(max(4, node.dtype.itemsize)) for node in computed)
 
     def _words(self, size: int) -> int:
@@ -250,10 +244,7 @@ class VectorCode(ElementCode):
             if node in kept.declared:
                 return place
             if kept.takes(node, storage_type(node.dtype), name):
-                if node in kept.ahead:
-                    kept.loads[node] = f"{place} = {value};"
-                else:
-                    lines.append(f"{place} = {value};")
+                lines.append(f"{place} = {value};")
                 return place
         lines.append(f"const {kind} {name} = {value};")
         return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import dims
+from ...communicator import Pending, current
 from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import CompiledBody, apply, bind_attributes
 from ...op import Kind
@@ -59,6 +61,8 @@ class NumpyBound:
         self._states = [slot.owner for slot in plan.slots if slot.place is Place.STATE]
         self._written = self._written_states()
         self._dynamic: dict[int, np.ndarray] = {}
+        self._under_way: dict[Node, Pending] = {}
+        self._awaited = {step.node for step in plan.steps if step.kernel == "wait"}
         self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
         self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
         before, after = self._segments()
@@ -190,6 +194,23 @@ class NumpyBound:
         return held.view(value.type.dtype).reshape(shape)
 
     def _python_step(self, step: Step) -> Callable[[], None]:
+        if step.kernel == "wait":
+            return lambda: self._under_way.pop(step.node).wait()
+        work = self._array_step(step)
+        if step.kernel != "collective" or "tag" in step.node.attrs:
+            return work
+        awaited = step.node in self._awaited
+
+        def start() -> None:
+            pending = current().start(work)  # in the order of all: behind what is under way
+            if awaited:
+                self._under_way[step.node] = pending
+            else:
+                pending.wait()
+
+        return start
+
+    def _array_step(self, step: Step) -> Callable[[], None]:
         sizes = self.sizes
         if step.kernel == "copy":
 
@@ -309,7 +330,15 @@ class NumpyBound:
                         state.data[...] = value
                     raise
         finally:
+            self._end_collectives()
             self._dynamic.clear()
+
+    def _end_collectives(self) -> None:
+        """Let collectives end that a failed run has left under way: they use its memory."""
+        while self._under_way:
+            _, pending = self._under_way.popitem()
+            with contextlib.suppress(MagmagraphError):
+                pending.wait()
 
     def _check_finite(self) -> None:
         """Raise unless every result and every new value is finite; nothing is written yet."""
@@ -344,6 +373,7 @@ class NumpyBound:
             for segment in (*self._before, *self._after):
                 segment.time(taken)
         finally:
+            self._end_collectives()
             self._dynamic.clear()
             for state, value in kept:
                 state.data[...] = value

@@ -20,6 +20,8 @@ from .pooling import pooling_step
 from .products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
 from .support import address_of, support
 
+_IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled
+
 if TYPE_CHECKING:
     from .backend import NumpyPrepared
 
@@ -59,7 +61,7 @@ class StepCells:
         self, step: Step, number: int
     ) -> tuple[int, list[int], list[tuple[int, int]]] | None:
         """Return function, cells and dynamic cells of a step, or None: it runs in Python."""
-        if step.kernel in ("array", "collective") or self._kernels is None:
+        if step.kernel in _IN_PYTHON or self._kernels is None:
             return None
         if step.kernel == "fused":
             if number not in self._compiled:

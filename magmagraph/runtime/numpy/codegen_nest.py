@@ -107,7 +107,7 @@ class Nest:
         inside = [node for node in nodes if self.inner in self.region.values[node].loops]
         inside += [fold.operand for fold in folds]
         sizes = {node.dtype.itemsize for node in inside}
-        if self.inner < 0 or not folds or len(sizes) > 1:
+        if self.inner < 0 or self.stage or not folds or len(sizes) > 1:
             return None
         for fold in folds:
             reduction = fold.node.op.reduction
@@ -191,7 +191,9 @@ class Nest:
             expression = apply_scalar(node, [self.value(o) for o in node.inputs])
         name = code.of(node)
         line = f"const {computing_type(node.dtype)} {name} = {expression};"
-        if self.lanes is not None and expression.endswith("]"):
+        if self.lanes is not None and expression.endswith("]") and (
+            node in region.accesses or node in code.walk.saved
+        ):
             self.lanes.reads[line] = (name, computing_type(node.dtype), expression)
         if not value.loops and not value.phase and not value.epilogue and fold is None:
             code.top.append(line)

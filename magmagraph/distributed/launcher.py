@@ -52,7 +52,8 @@ def launch(
     ranks : int
         How many processes.
     timeout : float
-        Seconds that a rank may wait for others in one call, or give no sign of life at all.
+        Seconds that a rank may wait for others in one call; or give no sign of life, then 60 at
+        least.
     stopped : float
         Seconds that a rank may be stopped, as by SIGSTOP.
     restarts : int
@@ -121,7 +122,8 @@ def launch(
                 last = failure
                 if least is not None:
                     ranks = max(least, ranks - max(1, len(failure.ranks)))
-                _tell(f"{error}\nstarted again with {ranks} ranks ({attempt + 1} of {restarts})")
+                again = f"{ranks} rank{'s' * (ranks > 1)} ({attempt + 1} of {restarts})"
+                _tell(f"{error}\nstarted again with {again}")
             else:
                 return [_unpacked(result) for result in results]
     raise AssertionError("not reached")

@@ -1,0 +1,115 @@
+"""Networks trained by several ranks: the history, weights and files of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph import nn
+from magmagraph.distributed import DataParallel
+from magmagraph.dtypes import tolerance
+from magmagraph.errors import DataError
+
+CLOSE = tolerance(np.dtype(np.float32), "reassoc")
+
+
+def _net() -> Any:
+    return mg.NeuralNetwork(
+        [nn.Input((6,)), nn.Dense(8, "relu"), nn.Dropout(0.2), nn.BatchNorm(), nn.Dense(3)],
+        loss="cross_entropy", optimizer=mg.optimizer.SGD(0.1, momentum=0.9), device="cpu", seed=3,
+    )  # fmt: skip
+
+
+def _trained(x: Any, y: Any, strategy: Any, **options: Any) -> tuple[Any, Any]:
+    net = _net()
+    history = net.fit(x, y, batch_size=10, distribute=strategy, **options)
+    return history, net.tensors()
+
+
+def _assert_same_run(one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    rtol, atol = CLOSE
+    for name in ("loss", "accuracy"):
+        np.testing.assert_allclose(other[0][name], one[0][name], rtol=10 * rtol, atol=atol)
+    for name, value in one[1].items():
+        np.testing.assert_allclose(other[1][name], value, rtol=10 * rtol, atol=10 * atol)
+
+
+@pytest.fixture(name="data")
+def _data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    # 43 rows: the last batch has 3, of which one of four ranks gets none.
+    return rng.normal(size=(43, 6)).astype(np.float32), rng.integers(0, 3, size=43)
+
+
+def test_fit_is_that_of_one_process(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = data
+    options = {"epochs": 2, "validation_data": (x[:9], y[:9])}
+    one = _trained(x, y, None, **options)
+    for ranks in (2, 4):
+        found = mg.distributed.threads(
+            ranks, lambda: _trained(x, y, DataParallel(), **options)
+        )
+        for other in found:
+            _assert_same_run(one, other)
+            assert list(other[0]["val_loss"]) == list(found[0][0]["val_loss"])
+
+
+def test_fit_of_given_batches_is_that_of_one_process(
+    data: tuple[np.ndarray, np.ndarray]
+) -> None:
+    x, y = data
+    given = mg.batches(x, y.astype(np.int32), size=10, seed=5)
+    one = _trained(given, None, None, epochs=1)
+    mine = lambda: mg.batches(x, y.astype(np.int32), size=10, seed=5)  # noqa: E731
+    for other in mg.distributed.threads(2, lambda: _trained(mine(), None, DataParallel(), epochs=1)):
+        _assert_same_run(one, other)
+
+
+def test_a_checkpoint_resumes_with_another_number_of_ranks(
+    data: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    x, y = data
+    file = tmp_path / "run.mg"
+    one = _trained(x, y, None, epochs=3)
+
+    def cut() -> None:
+        _trained(x, y, DataParallel(), epochs=1, callbacks=[mg.callbacks.Checkpoint(file)])
+
+    def resumed() -> tuple[Any, Any]:
+        return _trained(
+            x, y, DataParallel(), epochs=3, callbacks=[mg.callbacks.Checkpoint(file)], resume=file
+        )
+
+    mg.distributed.threads(2, cut)
+    for other in mg.distributed.threads(4, resumed):
+        _assert_same_run(one, other)
+
+
+def test_what_is_written_is_written_by_rank_0(
+    data: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    x, y = data
+
+    def job() -> None:
+        log = mg.callbacks.CSVLog(tmp_path / f"rank{mg.distributed.rank()}.csv")
+        _trained(x, y, DataParallel(), epochs=1, callbacks=[log])
+
+    mg.distributed.threads(2, job)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank0.csv"]
+
+
+def test_batches_in_parts(rng: np.random.Generator) -> None:
+    x = np.arange(23)
+    whole = mg.batches(x, size=5, seed=2)
+    parts = [mg.batches(x, size=5, seed=2, shard=(i, 3)) for i in range(3)]
+    for epoch in range(2):
+        for (full,), *pieces in zip(whole, *parts, strict=True):
+            np.testing.assert_array_equal(np.concatenate([part for (part,) in pieces]), full)
+        assert whole.epoch == epoch + 1
+    in_order = mg.batches(x, size=5, shuffle=False, shard=(1, 2))
+    assert [part.tolist() for (part,) in in_order][-1] == [21, 22]
+    with pytest.raises(DataError, match=r"shard=\(2, 2\)"):
+        mg.batches(x, shard=(2, 2))

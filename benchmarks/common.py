@@ -135,6 +135,12 @@ def write(name: str, results: Any, **more: Any) -> Path:
     return path
 
 
+def written(name: str) -> Any:
+    """Return the results that were written last, or an empty dictionary."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["results"] if path.exists() else {}
+
+
 def table(rows: list[tuple[Any, ...]], head: tuple[str, ...]) -> None:
     """Print rows under a head, columns aligned."""
     text = [head, *[tuple(str(cell) for cell in row) for row in rows]]

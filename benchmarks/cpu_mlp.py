@@ -116,6 +116,14 @@ def magmagraph(case: peers.Case) -> peers.Work:
     return peers.Work(functools.partial(step, images, labels), results)
 
 
+def no_compiler(case: peers.Case) -> peers.Work:
+    """The same where no C compiler works: NumPy and BLAS run the plan."""
+    import magmagraph as mg
+
+    mg.config.compiler = "off"
+    return magmagraph(case)
+
+
 def jax(case: peers.Case) -> peers.Work:
     """A jitted step; the old weights are donated to it."""
     import jax
@@ -238,6 +246,7 @@ BENCHMARK = peers.Benchmark(
     ],
     contenders={
         "magmagraph": magmagraph,
+        "magmagraph, no compiler": no_compiler,
         "jax": jax,
         "torch": functools.partial(_torch, compiled=False),
         "torch.compile": functools.partial(_torch, compiled=True),

@@ -2,12 +2,14 @@
 
 Times are those of a call among many in one CUDA graph. Results are compared with float64 first.
 JAX makes a graph of its own program: there, each sum also adds a zero that depends on the last one,
-so that none is left out.
+so that none is left out. ``python benchmarks/cuda_kernels.py sums`` measures one part, or
+``streams``.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -231,28 +233,40 @@ def main() -> None:
 
     rng = cupy.random.default_rng(0)
     facts = cuda_common.device_facts()
-    big = streams(torch, rng)
+    results = {"sums": [], "streams": [], **common.written("cuda_kernels")}
+    parts = sys.argv[1:] or ["streams", "sums"]
+    if "streams" in parts:
+        results["streams"] = streams(torch, rng)
+        show_streams(results["streams"])
+        common.write("cuda_kernels", results, device=facts)
+    if "sums" in parts:
+        results["sums"] = sums(torch, rng)
+        show_sums(results["sums"])
+    print(common.write("cuda_kernels", results, device=facts))
+
+
+def show_streams(rows: list[dict[str, Any]]) -> None:
+    kinds = ("magmagraph", "torch", "torch.compile", "copy")
     common.table(
         [
-            (r["name"], *(f"{r['bytes'] / r[k] / 1e6:.2f}"
-                          for k in ("magmagraph", "torch", "torch.compile", "copy")))
-            for r in big
+            (r["name"], *(f"{r['bytes'] / r[k] / 1e6:.2f}" for k in kinds),
+             *(f"{r[k]:.1f}" for k in kinds))
+            for r in rows
         ],
-        ("kernel", "TB/s", "torch", "torch.compile", "copy"),
+        ("kernel", "TB/s", *kinds[1:], "us", *kinds[1:]),
     )
-    common.write("cuda_kernels", {"sums": [], "streams": big}, device=facts)
-    small = sums(torch, rng)
+
+
+def show_sums(rows: list[dict[str, Any]]) -> None:
+    kinds = ("magmagraph", "torch", "gemv", "cupy", "jax")
     common.table(
         [
-            (f"{r['shape']}, {r['axis']}", *(
-                "-" if r[k] is None else f"{r[k]:.1f}"
-                for k in ("magmagraph", "torch", "gemv", "cupy", "jax")
-            ))
-            for r in small
+            (f"{r['shape']}, {r['axis']}",
+             *("-" if r[k] is None else f"{r[k]:.1f}" for k in kinds))
+            for r in rows
         ],
-        ("sum, axis", "us", "torch", "gemv", "cupy", "jax"),
+        ("sum, axis", "us", *kinds[1:]),
     )
-    print(common.write("cuda_kernels", {"sums": small, "streams": big}, device=facts))
 
 
 if __name__ == "__main__":

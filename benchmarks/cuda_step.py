@@ -3,11 +3,13 @@
 In float32 (no TF32 in torch, precision "highest" in JAX) and with factors rounded to tf32. The
 weights after some steps are compared with float64 before anything is timed. An epoch is 600
 batches of data on the device: `Function.run` with rows in a new order, JAX's scan in one order.
+``python benchmarks/cuda_step.py tf32`` measures one precision and keeps what is known of the other.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any
 
@@ -253,8 +255,8 @@ def measured(precision: str) -> dict[str, Any]:
 def main() -> None:
     import cuda_common
 
-    results = {}
-    for precision in ALLOWED:
+    results = common.written("cuda_step")
+    for precision in sys.argv[1:] or ALLOWED:
         results[precision] = measured(precision)
         path = common.write("cuda_step", results, device=cuda_common.device_facts())
     print(path)

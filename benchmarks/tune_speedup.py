@@ -54,12 +54,12 @@ def case_of(name: str, small: bool) -> tuple[Callable[[Any], Any], Any, dict[str
     if name == "cleveland":
         import cleveland_search as example
 
-        objective = functools.partial(example.objective, epochs=5 if small else 40)
+        objective = functools.partial(example.objective, epochs=5 if small else 20)
         return objective, example.space(4 if small else 36), {"maximize": "accuracy"}
     import mnist_search as example
 
     objective = functools.partial(
-        example.objective, rows=1000 if small else 5000, epochs=1 if small else 3
+        example.objective, rows=1000 if small else 2000, epochs=1 if small else 2
     )
     space = example.space("grid", 4 if small else 48)
     return objective, space, {"maximize": "accuracy"}

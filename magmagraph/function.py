@@ -83,6 +83,8 @@ class Function:
             pairs.append((step, MARKER(following, role=ALWAYS) if always else following))
         if precision == "float16":
             pairs += counters(nodes, pairs)
+        if strategy is not None:
+            nodes, pairs = strategy.prepared(nodes, pairs)
         check_leaves(self._inputs, nodes, pairs)
         self._user_outputs = nodes
         self._user_updates = pairs
@@ -216,7 +218,7 @@ class Function:
         if strategy is None:
             return None
         facts = strategy.facts()
-        strategies.settle(self.source_graph.variables, facts)
+        strategies.settle(self.source_graph, facts)
         return facts
 
     def _lowered(self) -> str:

@@ -239,7 +239,7 @@ def test_a_function_keeps_the_mesh_that_it_was_made_in() -> None:
         (lambda: Mesh(data=0), "the mesh axis data=0"),
         (lambda: Mesh(data=2).group("tensor"), "group='tensor' names 'tensor'"),
         (lambda: Mesh(a=2, b=2).group(("a", "a")), "names 'a' twice"),
-        (lambda: current().arranged(Mesh(data=2)), r"Mesh\(data=2\) arranges 2 ranks, and there is"),
+        (lambda: current().arranged(Mesh(data=2)), r"arranges 2 ranks, and there is 1"),
         (lambda: ranks.send(mg.constant(1.0), to=1), "to=1 of 1 ranks"),
         (lambda: ranks.recv(mg.constant(1.0), 0, tag=-1), "tag=-1"),
         (lambda: ranks.threads(0, lambda: None), "0 ranks"),

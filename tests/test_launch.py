@@ -22,6 +22,12 @@ from magmagraph.distributed.launch_engine import Engine, _engine, find_engine
 from magmagraph.distributed.launch_report import Failure
 from magmagraph.errors import ConfigError, DeviceError
 
+linux = pytest.mark.skipif(
+    not os.path.isdir("/proc/self"), reason="processes of others are seen in Linux's /proc"
+)
+
+QUIET = ["-disable-auto-cleanup"]
+
 # Starts ranks on this machine, as far as a rank needs it.
 STARTER = """#!/bin/sh
 if [ "$1" = --version ]; then echo "{says}"; exit; fi
@@ -114,8 +120,15 @@ def fails_on_one(kind: str) -> None:
         ("raise", 1, "exception", "rank 1 of 2 failed: ValueError: a mistake\n  of two lines"),
         ("exit", 7, "exit", "rank 1 of 2 left by sys.exit(7)"),
         ("text", 1, "exit", "rank 1 of 2 left by sys.exit('no data')"),
-        ("kill", 1, "killed", "rank 1 of 2 was killed, has crashed, or has left by os._exit"),
-        ("stop", 137, "stopped", "rank 1 of 2 is stopped, by SIGSTOP or a terminal, for 0.5 s"),
+        # sh says of a process that was killed what it says of one that left with this status.
+        ("kill", 137, "killed", "rank 1 of 2 has left with status 137, by os._exit or a crash"),
+        pytest.param(
+            "stop",
+            137,
+            "stopped",
+            "rank 1 of 2 is stopped, by SIGSTOP or a terminal, for 0.5 s",
+            marks=linux,
+        ),
         ("library", 1, "start", "rank 1 of 2 sees 1 rank instead of 2: mpi4py speaks another MPI"),
         (
             "late",
@@ -176,6 +189,7 @@ def test_a_starter_that_fails_says_why(tmp_path):
     assert caught.value.status == 3
 
 
+@linux
 def test_a_rank_that_leaves_its_process_behind_is_followed(mpiexec, tmp_path):
     script = tmp_path / "leaves.py"
     script.write_text(
@@ -224,8 +238,8 @@ def test_wrong_settings_start_nothing(wrong, said, mpiexec):
 @pytest.mark.parametrize(
     ("says", "family", "words"),
     [
-        ("HYDRA build details: Version: 4.2.3", "mpich", ["-localhost", "127.0.0.1"]),
-        ("Intel(R) MPI Library, Version 2021.13", "mpich", ["-localhost", "127.0.0.1"]),
+        ("HYDRA build details: Version: 4.2.3", "mpich", [*QUIET, "-localhost", "127.0.0.1"]),
+        ("Intel(R) MPI Library, Version 2021.13", "intel", []),
         ("mpirun (Open MPI) 5.0.6", "openmpi", ["--oversubscribe"]),
         ("something 1.0", "other", []),
     ],
@@ -244,7 +258,7 @@ def test_hosts_and_root_have_options_of_each_family(monkeypatch):
         "m", "-n", "4", "--oversubscribe", "--allow-run-as-root", "--host", "a,b", "p",
     ]  # fmt: skip
     command = Engine("m", "mpich", "").command(4, ("a", "b"), ["p"])
-    assert command == ["m", "-n", "4", "-hosts", "a,b", "p"]
+    assert command == ["m", "-n", "4", *QUIET, "-hosts", "a,b", "p"]
 
 
 def test_where_there_is_no_starter_the_mend_is_said(monkeypatch, tmp_path):
@@ -294,6 +308,10 @@ def test_what_is_known_of_a_rank_that_died():
     found = launch_report.lost(1, -11, "", crash)
     assert found.text == "was killed by signal 11 (SIGSEGV)"
     assert (found.where, found.status) == ("/x/a.py:3 in f", 139)
+    found = launch_report.lost(1, 5, "", "Abort(5) on node 1: application called MPI_Abort(...)")
+    assert (found.text, found.status) == ("has called MPI_Abort, with status 5", 5)
+    found = launch_report.lost(1, None, "", "")
+    assert found.text == "was killed, has crashed, or has left by os._exit"
     found = launch_report.lost(1, 3, "a.py:1 in f", "")
     assert (found.where, found.status) == ("a.py:1 in f (when last seen)", 3)
 

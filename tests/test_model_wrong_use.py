@@ -386,3 +386,26 @@ def test_metrics_have_names_of_their_own():
             small(metrics=metrics)
     net = small(metrics=[mg.metrics.MeanOf(loss, "own"), "top_1", "top_2"])
     assert set(net.evaluate(X, Y)) == {"loss", "own", "top_1", "top_2"}
+
+
+def test_a_batch_that_does_not_fit_takes_its_epoch_back():
+    wrong = X.copy()
+    wrong[3, 1] = np.nan
+    ours, whole = small(), small()
+
+    class Later:
+        epoch = 0
+
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            return iter([(X, Y), (wrong if self.epoch == 2 else X, Y)])
+
+    with pytest.raises(mg.DataError, match="in batch 1 of epoch 2, the example in row 3 holds nan"):
+        ours.fit(Later(), epochs=5)
+    whole.fit([(X, Y), (X, Y)], epochs=2)
+    assert values(ours) == values(whole) and len(ours.history["loss"]) == 2
+    for nothing in ([], None):
+        with pytest.raises(mg.DataError, match="there are no (batches|examples)"):
+            ours.fit(nothing)

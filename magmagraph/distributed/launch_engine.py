@@ -17,6 +17,10 @@ from ..errors import DeviceError, message
 
 __all__ = ["Engine", "find_engine"]
 
+_FAMILIES = {
+    "mpich": "MPICH (Hydra)", "openmpi": "Open MPI", "intel": "Intel MPI",
+    "other": "an unknown MPI",
+}  # fmt: skip
 _NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
 
 
@@ -29,7 +33,7 @@ class Engine:
     path : str
         Of the program.
     family : str
-        "mpich" (with all whose starter is Hydra), "openmpi", or "other".
+        "mpich" (with all whose starter is Hydra), "openmpi", "intel", or "other".
     version : str
         As the program says it.
     """
@@ -48,7 +52,11 @@ class Engine:
                 words += ["--allow-run-as-root"]
             if hosts:
                 words += ["--host", ",".join(hosts)]
-        elif hosts:
+            return [*words, *program]
+        if self.family == "mpich":
+            # Which rank was the first to die can be told as long as the others live.
+            words += ["-disable-auto-cleanup"]
+        if hosts:
             words += ["-hosts", ",".join(hosts)]
         elif self.family == "mpich":
             # A machine need not be able to look up its own name.
@@ -56,8 +64,7 @@ class Engine:
         return [*words, *program]
 
     def __str__(self) -> str:
-        names = {"mpich": "MPICH (Hydra)", "openmpi": "Open MPI", "other": "an unknown MPI"}
-        return f"{self.path}: {names[self.family]} {self.version}".rstrip()
+        return f"{self.path}: {_FAMILIES[self.family]} {self.version}".rstrip()
 
 
 def find_engine(asked: str | None = None) -> Engine:
@@ -119,7 +126,9 @@ def _engine(path: str) -> Engine:
     text = told.stdout + told.stderr
     if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text:
         family = "openmpi"
-    elif "HYDRA" in text or "Intel(R) MPI" in text:
+    elif "Intel(R) MPI" in text:
+        family = "intel"
+    elif "HYDRA" in text:
         family = "mpich"
     else:
         family = "other"

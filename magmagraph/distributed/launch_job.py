@@ -283,18 +283,21 @@ class Job:
         return first
 
     def _dead(self, dead: list[int]) -> Failure:
-        """Return which rank was the first to die, and of what, as `mpiexec` says."""
+        """Return which rank was the first to die, and of what."""
+        # With a status that says nothing, so that the one that mpiexec ends with is the dead one's.
+        self._tell_all({"end": 0})
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
+            self._process.wait(_KIND)
         time.sleep(_POLL)  # its last words may still be on their way
         process, status = report.said_by_starter(self._output.last(-1))
+        if status is None:
+            status = self._process.poll() or None
         named = [n for n in dead if self.ranks[n].process == process]
-        first = self._failure.ranks[0] if self._failure and self._failure.ranks else dead[0]
+        first = self._failure.ranks[0] if self._failure else dead[0]
         number = named[0] if named else first if first in dead else dead[0]
-        if not named:
-            status = self._process.poll()
-            # Hydra gives the status of a rank that left by itself, and nothing else of it.
-            status = status if status is not None and 0 < status < 128 else None
+        aborted = [n for n in dead if report.has_aborted(self._output.last(n))]
+        if aborted:
+            number = aborted[0]
         where = self.ranks[number].state["where"]
         return report.lost(number, status, where, self._output.last(number))
 
@@ -376,10 +379,7 @@ class Job:
     def _end(self) -> None:
         """End every process of the job."""
         if self._process.poll() is None:
-            for rank in self.ranks:
-                if rank.line is not None:
-                    with contextlib.suppress(OSError):
-                        rank.line.send({"end": 1})
+            self._tell_all({"end": 1})
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
         until = time.monotonic() + _KIND
@@ -400,6 +400,12 @@ class Job:
         for rank in self.ranks:
             if rank.line is not None:
                 rank.line.close()
+
+    def _tell_all(self, told: dict[str, Any]) -> None:
+        for rank in self.ranks:
+            if rank.line is not None and not rank.gone:
+                with contextlib.suppress(OSError):
+                    rank.line.send(told)
 
     def _left(self) -> list[int]:
         """Return processes of the job that live, on this machine."""

@@ -11,7 +11,16 @@ from typing import Any
 from ..errors import CommunicationError, message
 from ..watch import HUNG, of_user
 
-__all__ = ["Failure", "JobError", "exception", "hang", "lost", "ranks_text", "said_by_starter"]
+__all__ = [
+    "Failure",
+    "JobError",
+    "exception",
+    "hang",
+    "has_aborted",
+    "lost",
+    "ranks_text",
+    "said_by_starter",
+]
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,10 @@ def lost(rank: int, status: int | None, where: str, last: str) -> Failure:
     last
         What it has written as errors.
     """
-    if status is not None and status < 0:
+    if has_aborted(last):
+        status = status or 1
+        text, code = f"has called MPI_Abort, with status {status}", status
+    elif status is not None and status < 0:
         try:
             name = signal.Signals(-status).name
         except ValueError:
@@ -153,6 +165,11 @@ def lost(rank: int, status: int | None, where: str, last: str) -> Failure:
         text, code = "was killed, has crashed, or has left by os._exit", 1
     where = _crashed_at(last) or (f"{where} (when last seen)" if where else "")
     return Failure((rank,), "killed", text, where, status=code)
+
+
+def has_aborted(last: str) -> bool:
+    """Return whether a rank has said, by MPI's own words, that it ends the job."""
+    return "MPI_Abort" in last
 
 
 def _crashed_at(last: str) -> str:

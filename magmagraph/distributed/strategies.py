@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..communicator import Group, current
+from ..dtypes import canonical
 from ..errors import ConfigError, message
-from ..graph import Node
+from ..graph import Graph, Node
+from ..ops.control import HELD
+from .compression import compressed
 
-__all__ = ["DataParallel", "Facts", "Strategy", "checked", "settle"]
+__all__ = ["DataParallel", "Facts", "Strategy", "checked", "held_apart", "settle"]
 
 ALGORITHMS = ("allreduce", "ring", "torus", "parameter_server")
 BUCKET_BYTES = 25 * 2**20
@@ -35,8 +37,6 @@ class Facts:
     axes
         The groups that it travels along, each with its number of ranks: `group`; for a torus its
         two axes.
-    apart
-        States of variables that hold on each rank its part of a sum.
     """
 
     dim: str
@@ -46,7 +46,6 @@ class Facts:
     bucket_bytes: int = BUCKET_BYTES
     algorithm: str = "allreduce"
     axes: tuple[tuple[tuple[str, ...], int], ...] = ()
-    apart: frozenset[Any] = field(default_factory=frozenset)
 
 
 class Strategy:
@@ -55,6 +54,12 @@ class Strategy:
     def facts(self) -> Facts:
         """Return what the pass is told, for the ranks that there are."""
         raise NotImplementedError(f"{type(self).__name__} has no facts method")
+
+    def prepared(
+        self, outputs: list[Node], updates: list[tuple[Node, Node]]
+    ) -> tuple[list[Node], list[tuple[Node, Node]]]:
+        """Return a function's outputs and updates as the strategy has them, before any pass."""
+        return outputs, updates
 
     def shard(self) -> tuple[int, int]:
         """Return which part of each batch this rank takes, and of how many."""
@@ -82,6 +87,10 @@ class DataParallel(Strategy):
     group : str or sequence of str, optional
         Axes of the mesh whose ranks share the batch: the axis ``data`` where the mesh has one, all
         ranks otherwise.
+    compression : {"float16", "bfloat16"}, optional
+        Gradients are rounded to this dtype before they are sent, which halves the bytes of float32.
+        What rounding leaves over is kept on each rank and added to the next gradient, so that none
+        is lost; it is not part of checkpoints.
     bucket_bytes : int
         Gradients are sent in messages of about so many bytes, in the order in which the backward
         pass makes them.
@@ -119,6 +128,7 @@ class DataParallel(Strategy):
         algorithm: str = "allreduce",
         *,
         group: Group | None = None,
+        compression: str | None = None,
         bucket_bytes: int = BUCKET_BYTES,
         sync_batch_norm: bool = True,
     ) -> None:
@@ -134,6 +144,11 @@ class DataParallel(Strategy):
             raise ConfigError(
                 message(f"bucket_bytes={bucket_bytes!r}", need="a number of bytes", mend="2**20")
             )
+        if compression not in (None, "float16", "bfloat16"):
+            raise ConfigError(
+                message(f"compression={compression!r}", need="None, 'float16' or 'bfloat16'")
+            )
+        self.compression = compression
         self.dim = dim
         self.algorithm = algorithm
         self.group = group
@@ -169,6 +184,14 @@ class DataParallel(Strategy):
             algorithm=self.algorithm,
         )
 
+    def prepared(
+        self, outputs: list[Node], updates: list[tuple[Node, Node]]
+    ) -> tuple[list[Node], list[tuple[Node, Node]]]:
+        """Return a function's outputs and updates as the strategy has them, before any pass."""
+        if self.compression is None or self.facts().size == 1:
+            return outputs, updates
+        return compressed(outputs, updates, canonical(self.compression))
+
     def __repr__(self) -> str:
         return f"DataParallel({self.dim!r}, {self.algorithm!r})"
 
@@ -185,14 +208,20 @@ def checked(given: Any) -> Strategy | None:
     )
 
 
-def settle(variables: Sequence[Node], facts: Facts) -> None:
+def held_apart(graph: Graph) -> set[Node]:
+    """Return the variables that hold on each rank its part of a sum."""
+    return {node.inputs[0] for node in graph.nodes if node.attrs.get("role") == HELD}
+
+
+def settle(graph: Graph, facts: Facts) -> None:
     """Set variables to what they hold on rank 0 of a strategy's group; all its ranks call it."""
     group = current().group(facts.group)
     if group.size == 1:
         return
-    for variable in variables:
+    apart = held_apart(graph)
+    for variable in graph.variables:
         state = variable.attrs.get("state")
-        if state is None or state in facts.apart:
+        if state is None or variable in apart:
             continue
         first = group.broadcast(state.data, 0)
         state.write(first)

@@ -81,7 +81,7 @@ def evidence(
     parts: dict[str, Any] = {"profile": None, "check": None, "ablate": None}
     if profile:
         measured = profiling.profile(function, *feeds, peaks=function._peaks, **named)
-        parts["profile"] = _profile(measured, positions)
+        parts["profile"] = _profile(function, measured, positions)
     if check:
         try:
             found = checking.check(function, *feeds, **named)
@@ -114,14 +114,17 @@ def _at(nodes: Iterable[Node], positions: Positions) -> list[int]:
     return list(dict.fromkeys(positions[node] for node in nodes if node in positions))
 
 
-def _profile(measured: Profile, positions: Positions) -> dict[str, Any]:
+def _profile(function: Any, measured: Profile, positions: Positions) -> dict[str, Any]:
     steps = []
     begin = 0
-    for step in measured.steps:
+    # Measured one after the other, whatever stream of the captured graph they are on.
+    placed = getattr(function._last, "streams", None)
+    streams = [None] * len(measured.steps) if placed is None else placed()
+    for step, stream in zip(measured.steps, streams, strict=True):
         held = step.as_dict()
         held.pop("nodes")
         steps.append(
-            {**held, "source_nodes": _at(step.nodes, positions), "stream": None, "begin": begin}
+            {**held, "source_nodes": _at(step.nodes, positions), "stream": stream, "begin": begin}
         )
         begin += step.nanoseconds
     return {

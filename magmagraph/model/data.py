@@ -73,6 +73,8 @@ def conform_inputs(
 
 
 def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
+    if value is None:
+        raise DataError(message("there are no examples", need=f"an array of shape {node.shape}"))
     try:
         array = as_array(value)
     except ValueError as error:

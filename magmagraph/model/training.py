@@ -124,6 +124,8 @@ class Training(Resumable):
                     )
                 )
             first = next(iter(x), None)
+            if first is None:
+                raise DataError(message("there are no batches", need="at least one"))
             if not isinstance(first, tuple) or len(first) != len(model.inputs or (0,)) + 1:
                 raise DataError(
                     message(
@@ -179,7 +181,8 @@ class Training(Resumable):
             if hasattr(self._source, "epoch"):
                 self._source.epoch = self._first + self.epoch
             made: Iterator[tuple[int, tuple[np.ndarray, ...]]] = (
-                self._own_part(self._conformed(batch)) for batch in self._source
+                self._own_part(self._checked_batch(i, batch))
+                for i, batch in enumerate(self._source)
             )
         else:
             rows = batches(
@@ -200,6 +203,12 @@ class Training(Resumable):
         rows = len(batch[-1])
         begin, end = part(rows, *self.shard)
         return rows, tuple(array[begin:end] for array in batch)
+
+    def _checked_batch(self, number: int, batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+        try:
+            return self._conformed(batch)
+        except DataError as error:
+            raise DataError(f"in batch {number} of epoch {self.epoch}, {error}") from None
 
     def _conformed(self, batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         *xs, y = batch
@@ -246,11 +255,11 @@ class Training(Resumable):
     _seconds = 0.0  # of this epoch, before the run was cut
 
     def _one_epoch(self) -> None:
-        """Go through what is left of an epoch; leave nothing of one that diverges."""
+        """Go through what is left of an epoch; leave nothing of one that fails by its data."""
         kept = [(held, held.value) for held in self.function.updated]
         try:
             self._steps_of_epoch()
-        except DivergedError:
+        except (DataError, DivergedError):
             for held, value in kept:
                 held.assign(value)
             raise

@@ -305,6 +305,22 @@ BROADCAST = Op(
     numerics="exact",
 )
 
+REDUCE = Op(
+    name="reduce",
+    kind=Kind.COLLECTIVE,
+    doc="The sum of all ranks' values on one of them; what the others get has no meaning.",
+    rule=_broadcast_type,
+    evaluate=lambda xp, x, *, root, group, size: current().group(group).reduce(x, root),
+    into=lambda xp, target, x, *, root, group, size: current()
+    .group(group)
+    .reduce(x, root, target),
+    gradient=lambda node, cotangent: (BROADCAST(cotangent, **node.attrs),),
+    batching=_again,
+    kernel="collective",
+    dtypes=INEXACT,
+    numerics="reassoc",
+)
+
 
 def _permute_into(
     xp: Any, target: Any, x: Any, *, shift: int, group: tuple[str, ...], size: int
@@ -375,4 +391,4 @@ PERMUTE = Op(
     numerics="exact",
 )
 
-RECORDS = (ALLREDUCE, ALLREDUCE_MANY, BROADCAST, PERMUTE)
+RECORDS = (ALLREDUCE, ALLREDUCE_MANY, BROADCAST, REDUCE, PERMUTE)

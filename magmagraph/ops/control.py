@@ -68,8 +68,10 @@ STOP_GRADIENT = Op(
 )
 
 # Roles of markers: what a gradient is taken of, the gradient of a target, and what a batch's
-# statistics are made of, whose cotangents are marked likewise; and a sum that ranks keep apart.
-SEED, GRADIENT, OWN_STATISTICS, APART = "seed", "gradient", "own statistics", "apart"
+# statistics are made of, whose cotangents are marked likewise. Of sums over ranks: one that is read
+# in parts, one that is taken here, and a variable that holds each rank's part (and what renews it).
+SEED, GRADIENT, OWN_STATISTICS = "seed", "gradient", "own statistics"
+APART, SENT, HELD = "apart", "sent", "held apart"
 
 
 def _marker_gradient(node: Node, cotangent: Node) -> tuple[Node]:

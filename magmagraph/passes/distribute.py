@@ -19,8 +19,9 @@ from collections.abc import Sequence
 
 from ..errors import ShardingError, message
 from ..graph import Graph, Node, Trace
-from ..ops.control import ITEM
+from ..ops.control import HELD, ITEM
 from ..ops.elementwise import divide
+from .distribute_bodies import as_sum
 from .distribute_buckets import exchanged
 from .distribute_layouts import Sharded, Way
 from .distribute_walk import Walk, counts
@@ -48,7 +49,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
     walk.run(graph.nodes)
     outputs = [walk.complete(node) for node in graph.outputs]
     effects = [walk.complete(node) for node in graph.effects]
-    updates = [_renewed(walk, variable, value) for variable, value in graph.updates]
+    updates = [_renewed(walk, value) for _, value in graph.updates]
     made: dict[Node, Node] = {}
 
     def note(node: Node, member: Node) -> None:
@@ -76,13 +77,12 @@ def _pairs(graph: Graph, values: Sequence[Node]) -> list[tuple[Node, Node]]:
     return [(held, new) for (held, _), new in zip(graph.updates, values, strict=True)]
 
 
-def _renewed(walk: Walk, variable: Node, value: Node) -> Node:
+def _renewed(walk: Walk, value: Node) -> Node:
     """Return a variable's new value, the same on all ranks."""
     layout = walk.layout[value]
     if layout.way is Way.OWN:
         # Statistics that ranks keep for themselves: what is stored is their mean.
         return divide(walk.reduced(walk.value[value], "sum"), walk.facts.size)
-    if variable.attrs.get("state") in walk.facts.apart:
-        made: Node = walk.value[value]
-        return made
+    if value.attrs.get("role") == HELD:
+        return as_sum(walk, value)
     return walk.complete(value)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..graph import Node
 from ..ops.arrange import reshape
-from ..ops.collective import ALLREDUCE, BROADCAST, PERMUTE
+from ..ops.collective import ALLREDUCE, BROADCAST, PERMUTE, REDUCE
 from ..ops.collective_messages import INDEX
 from ..ops.elementwise import add, remainder, subtract
 from ..ops.gathering import take
@@ -123,11 +123,9 @@ def _torus(flat: Node, axes: Sequence[Axis]) -> Node:
 
 def _server(flat: Node, axes: Sequence[Axis]) -> Node:
     """All ranks send to rank 0, which sums and answers."""
-    from ..ops.collective import REDUCE
-
     ((group, count),) = axes
     shared = {"root": 0, "group": group, "size": count}
-    return BROADCAST(REDUCE(flat, op="sum", **shared), **shared)
+    return BROADCAST(REDUCE(flat, **shared), **shared)
 
 
 def _library(flat: Node, axes: Sequence[Axis]) -> Node:

@@ -14,10 +14,10 @@ from ..ops.leaf import constant, input
 from ..ops.loop import extent_of, loop
 from ..ops.sharding import NotSharded
 from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
-from .distribute_rules import _is_zero
+from .distribute_rules import is_zero
 from .distribute_walk import Walk, counts
 
-__all__ = ["BODIES"]
+__all__ = ["BODIES", "as_sum"]
 
 Made = tuple[Any, Any]
 
@@ -37,10 +37,10 @@ def _walked(
     return inner, made
 
 
-def _as_sum(walk: Walk, operand: Node) -> Node:
+def as_sum(walk: Walk, operand: Node) -> Node:
     """Return a value that all ranks have as one whose sum over ranks it is."""
     value: Node = walk.value[operand]
-    if walk.layout[operand].way is Way.SUM or _is_zero(operand):
+    if walk.layout[operand].way is Way.SUM or is_zero(operand):
         return value
     first = equal(walk.index(), constant(0, dtype=np.int64))
     return where(first, value, constant(0, dtype=value.dtype))
@@ -100,7 +100,7 @@ def _loop(walk: Walk, node: Node) -> Made:
         for output, join in zip(body.outputs, joined, strict=True)
     ]
     starts = {
-        fresh[i]: _as_sum(walk, node.inputs[i])
+        fresh[i]: as_sum(walk, node.inputs[i])
         if carried[i].way is Way.SUM
         else walk.complete(node.inputs[i])
         for i in range(carries)
@@ -155,7 +155,7 @@ def _branch(walk: Walk, node: Node) -> Made:
         apart = any(layout.way is Way.SUM for layout in ways)
         found.append(SUM if apart else ways[0])
         for choice, inner, output in zip(choices, walked, outputs, strict=True):
-            choice.append(_as_sum(inner, output) if apart else inner.value[output])
+            choice.append(as_sum(inner, output) if apart else inner.value[output])
     starts = dict(zip(fresh, map(walk.complete, operands), strict=True))
     return _results(node, branch(walk.complete(index), choices, starts), found)
 

@@ -22,7 +22,7 @@ from ..types import Extent
 from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
 from .distribute_walk import Walk, again
 
-__all__ = ["WORDS", "join_rows", "rule_of"]
+__all__ = ["WORDS", "is_zero", "join_rows", "rule_of"]
 
 INT64 = np.dtype(np.int64)
 Made = tuple[Any, Any]
@@ -62,7 +62,7 @@ def _refused(walk: Walk, node: Node) -> Made:
 # ---- Sums over ranks that are not taken yet
 
 
-def _is_zero(node: Node) -> bool:
+def is_zero(node: Node) -> bool:
     """Return whether a value is zero: no rank adds anything then."""
     while node.op.kind is Kind.LAYOUT and len(node.inputs) == 1:
         node = node.inputs[0]
@@ -78,19 +78,20 @@ def _stays_apart(walk: Walk, node: Node, layouts: Sequence[Layout]) -> bool:
     for i in sums:
         operand = node.inputs[i]
         read_once = walk.readers.get(operand, 0) < 2 or walk.kept_apart(operand)
-        if not read_once or operand.size != node.size or not _holds(node.dtype, operand.dtype):
+        holds = _holds(node.dtype, operand.dtype) or walk.kept_apart(operand)
+        if not read_once or operand.size != node.size or not holds:
             return False
     others = [i for i in range(len(layouts)) if i not in sums]
     word = node.op.sharding
     if word == "linear":
-        return all(_is_zero(node.inputs[i]) for i in others)
+        return all(is_zero(node.inputs[i]) for i in others)
     if word == "product":
         return len(sums) == 1 and all(layouts[i].way is Way.WHOLE for i in others)
     if word == "quotient":
         return sums == [0] and layouts[1].way is Way.WHOLE
     if word == "select":
         return layouts[0].way is Way.WHOLE and all(
-            i == 0 or _is_zero(node.inputs[i]) for i in others
+            i == 0 or is_zero(node.inputs[i]) for i in others
         )
     return False
 

@@ -20,7 +20,7 @@ from ..ops.collective import ALLREDUCE
 from ..ops.collective_messages import INDEX
 from ..ops.collective_rows import ALLGATHER
 from ..ops.comparison import less, minimum, where
-from ..ops.control import APART, GRADIENT, ITEM, OWN_STATISTICS
+from ..ops.control import APART, GRADIENT, HELD, ITEM, OWN_STATISTICS, SENT
 from ..ops.elementwise import add, floor_divide, multiply
 from ..ops.index import IOTA
 from ..ops.leaf import constant, extent
@@ -44,7 +44,6 @@ class Facts(Protocol):
     bucket_bytes: int
     algorithm: str
     axes: tuple[tuple[tuple[str, ...], int], ...]
-    apart: frozenset[Any]
 
 
 class Walk:
@@ -151,7 +150,7 @@ class Walk:
 
     def kept_apart(self, node: Node) -> bool:
         """Return whether a sum over ranks is never taken as such: what compression leaves over."""
-        return node.attrs.get("role") == APART
+        return node.attrs.get("role") in (APART, HELD)
 
     def alone(self, node: Node) -> Node:
         """Return what a value would be if this rank were the only one."""
@@ -189,7 +188,9 @@ class Walk:
         ways = {layout.way for layout in layouts}
         if self._is_marked_own(node):
             self.given(node, again(node, (self.value[node.inputs[0]],)), OWN)
-        elif node.attrs.get("role") == GRADIENT and ways == {Way.SUM}:
+        elif node.attrs.get("role") == HELD and node.inputs[0].op.kind is Kind.LEAF:
+            self.given(node, again(node, (self.value[node.inputs[0]],)), SUM)
+        elif node.attrs.get("role") in (GRADIENT, SENT) and ways == {Way.SUM}:
             # Here, so that all that reads a gradient reads one all-reduce.
             self.given(node, again(node, (self.complete(node.inputs[0]),)), WHOLE)
         elif ways == {Way.WHOLE} and not self.sharded.in_node(node):
@@ -226,8 +227,6 @@ class Walk:
         elif "dim" in node.attrs and sharded.in_extent(node.attrs["dim"]):
             self.given(node, self.whole_extent(node.attrs["dim"]), WHOLE)
             self._alone[node] = node
-        elif node.attrs.get("state") in self.facts.apart:
-            self.given(node, node, SUM)
         elif sharded.axes(node.type):
             self.given(node, node, self._part_fed(node))
         else:

@@ -13,7 +13,7 @@ _PRODUCTS = frozenset(("gemm", "gemv"))
 _WINDOWS = frozenset(("convolution", "pooling"))
 # Their bodies may hold what only an array expression does.
 _NESTED = frozenset(("loop", "branch"))
-_OF_THE_CPU = _NESTED | {"join", "collective"}
+_OF_THE_CPU = _NESTED | {"join"}
 
 
 def family(node: Node, device: str = "cpu") -> str:

@@ -144,6 +144,11 @@ def landings(steps: Sequence[Node], readers: Mapping[Node, Sequence[int]]) -> di
             unread.append(at)
         elif landing > at + 1:
             found[at] = landing
+    # Once the last is under way, the first to be read waits for all: what follows renews variables
+    # in place, which nothing that can fail may come behind.
+    begun = max(found, default=-1)
+    tail = min((landing for landing in found.values() if landing > begun), default=len(steps))
+    found = {at: min(landing, tail) for at, landing in found.items()}
     # What is only returned ends with the others, and holds up no variable's renewal.
     last = max(found.values(), default=len(steps))
     found.update((at, last) for at in unread if last > at + 1)

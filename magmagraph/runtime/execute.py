@@ -8,6 +8,7 @@ from typing import Any
 
 from ..plan import Plan
 from .backend import Prepared
+from .comm import local_rank, ranks_started
 
 
 def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
@@ -57,6 +58,8 @@ def threads(device: str = "cpu") -> int:
 def usable(device: str) -> str:
     """Return the full name of a device that plans can run on: "cpu", "cuda:0", ...
 
+    Ranks of one host that name no number share its devices out among them.
+
     Raises
     ------
     DeviceError
@@ -64,8 +67,11 @@ def usable(device: str) -> str:
     """
     if device == "cpu":
         return device
-    from .cuda.device import device_of
+    from .cuda.device import count_of_devices, device_of
 
+    local = local_rank()
+    if ":" not in device and local and ranks_started() > 1:
+        device = f"{device}:{local % max(1, count_of_devices())}"
     return f"cuda:{device_of(device).number}"
 
 

@@ -7,7 +7,7 @@ import os
 from ...communicator import Communicator
 from ...errors import ConfigError, message
 
-__all__ = ["ranks_started", "world"]
+__all__ = ["local_rank", "ranks_started", "world"]
 
 # What launchers tell the processes that they start, of the number of these: MPICH and its kin, Open
 # MPI, MVAPICH, srun.
@@ -24,6 +24,21 @@ def ranks_started() -> int:
         if text.isdecimal():
             return max(1, int(text))
     return 1
+
+
+# Likewise, of its number among those of one host: Hydra, Open MPI, MVAPICH, srun.
+_LOCAL_RANKS = (
+    "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
+)  # fmt: skip
+
+
+def local_rank() -> int:
+    """Return this process's number among those of its host; 0 without a launcher."""
+    for name in _LOCAL_RANKS:
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return 0
 
 
 def world() -> Communicator:

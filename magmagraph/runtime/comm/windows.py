@@ -3,7 +3,8 @@
 Arrays go through in pieces. Two or three ranks each join a piece of all ranks' arrays, whole. Of
 more, every rank joins its part of the piece, in the order of the ranks, and lays down the result,
 which the others take: each element is added up once. Either way all ranks get the same bits. Two
-buffers take turns, so that no rank writes where another may still read: one or two meetings a piece.
+buffers take turns, so that no rank writes where another may still read: a piece takes one or two
+meetings.
 """
 
 from __future__ import annotations

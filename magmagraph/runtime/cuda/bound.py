@@ -22,7 +22,7 @@ from .loops import Loop, Rows
 from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
 from .merge import merges
 from .namespace import array_namespace, refusing
-from .segments import Interpreted, Segment
+from .segments import Interpreted, Segment, placed
 from .streams import Range
 
 if TYPE_CHECKING:
@@ -364,6 +364,16 @@ class CudaBound:
             for state, value in kept:
                 state.write(value)
         return taken
+
+    def streams(self) -> list[int]:
+        """Return the stream that each step's first kernel is captured on; 0 for the main one."""
+        found = [0] * len(self.plan.steps)
+        for part in (*self._before, *self._after):
+            if isinstance(part, Segment):
+                _, chosen = placed(self.device, part.launches, part.touched)
+                for number, stream in zip(reversed(part.numbers), reversed(chosen), strict=True):
+                    found[number] = stream
+        return found
 
     def launch(self) -> None:
         """Compute all steps on what was fed last, as a call does, without results."""

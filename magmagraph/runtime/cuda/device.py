@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import DeviceError, message
 from .compiler import compile_source
 
-__all__ = ["Device", "device_of", "why_unusable"]
+__all__ = ["Device", "count_of_devices", "device_of", "why_unusable"]
 
 SCRATCH = 32 << 20
 _INSTALL = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version)"
@@ -43,6 +43,15 @@ def why_unusable() -> str | None:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"the driver gives no device: {error}"
     return None if count else "there is no CUDA device"
+
+
+def count_of_devices() -> int:
+    """Return how many CUDA devices this process can use."""
+    if why_unusable() is not None:
+        return 0
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceCount())
 
 
 class Device:

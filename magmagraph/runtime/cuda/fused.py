@@ -19,7 +19,7 @@ from .shares import ALONE, WIDE, Launch, Shares
 
 __all__ = ["Modules", "kernels_of", "source_of", "words"]
 
-_CHARACTERS = 24_000  # of kernels that are compiled together
+_CHARACTERS = 8_000  # of kernels that are compiled together: many small texts keep all cores busy
 
 
 class Wanted(NamedTuple):

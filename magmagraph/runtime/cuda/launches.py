@@ -15,6 +15,7 @@ from ...plan import Place, Step, Value
 from ..numpy.cells import bodies_of, shape_of
 from . import gemm
 from .calls import KernelCall, LibraryCall, Together
+from .collectives import collective
 from .cudnn_plans import library
 from .epilogue import RegionEpilogue
 from .fused import Modules, kernels_of
@@ -73,6 +74,8 @@ class StepLaunches:
             launch = library(self.memory, step)
         elif step.kernel == "pooling":
             launch = pooling(self.memory, step)
+        elif step.kernel == "collective":
+            launch = collective(self.memory, step)
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
 
     def prepare(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> None:
@@ -227,6 +230,8 @@ class StepLaunches:
         kernels = body.kernels
         if kernels is None or kernels.way != "flat" or kernels.region.folds or len(bound) != 1:
             return None
+        if bound[0][1].grid[1] != 1:
+            return None  # its threads take neighbours down rows: blocks lie in two directions
         if Shares(kernels, self.memory.sizes, body.lines).elements > WIDE:
             return None
         return bound[0][1].kernel.removesuffix(ALONE_NAME)

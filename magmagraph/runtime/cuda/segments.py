@@ -10,9 +10,10 @@ from typing import Any
 from ...errors import MagmagraphError
 from ...plan import Step
 from .calls import KernelCall, calls_of, fills
+from .collectives import CollectiveCall
 from .streams import Touched, assign, dependencies, joins
 
-__all__ = ["Interpreted", "Launcher", "Segment", "captured"]
+__all__ = ["Interpreted", "Launcher", "Segment", "captured", "placed"]
 
 OVERLAPPING = 90  # compute capability from which launches can overlap
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
@@ -82,6 +83,14 @@ class Segment:
             taken[number] += round(milliseconds * 1e6)
 
 
+def placed(
+    device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]
+) -> tuple[list[set[int]], list[int]]:
+    """Return the earlier launches that each waits for, and the stream that each is put on."""
+    waits = dependencies(touched)
+    return waits, assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
+
+
 def captured(device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]) -> Any:
     """Return launches as one graph; an error ends the capture and leaves nothing behind.
 
@@ -96,6 +105,10 @@ def captured(device: Any, launches: Sequence[Launcher], touched: Sequence[Touche
     """
     waits = dependencies(touched)
     chosen = assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
+    said = [number for number, launch in enumerate(launches) if isinstance(launch, CollectiveCall)]
+    aside = max(chosen, default=0) + 1
+    for number in said:  # beside what is computed, in one order
+        chosen[number] = aside
     streams = [device.stream, *device.beside(max(chosen, default=0))]
     for stream in streams:
         device.scratch(stream)  # nothing may be allocated while a stream is captured

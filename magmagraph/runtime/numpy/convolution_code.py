@@ -84,11 +84,12 @@ def _dot(results: int, rows: int) -> str:
         for j in range(rows)
     ]
     lines.append("            for (int64_t p = 0; p < vectors; p++) {")
-    lines.append("                vec " + ", ".join(f"b{j} = x{j}[p]" for j in range(rows)) + ";")
-    for m in range(results):
-        lines.append(f"                vec c{m} = y{m}[p];")
+    # One element of x at a time: 12 sums, 3 of y and it are the 16 registers.
+    lines.append("                const vec " + ", ".join(f"c{m} = y{m}[p]" for m in range(results)) + ";")
+    for j in range(rows):
+        lines.append(f"                const vec b{j} = x{j}[p];")
         lines.append(
-            "                " + " ".join(f"a{m}_{j} += c{m} * b{j};" for j in range(rows))
+            "                " + " ".join(f"a{m}_{j} += c{m} * b{j};" for m in range(results))
         )
     lines += ["            }", "        }"]
     for i, name in enumerate(sums):

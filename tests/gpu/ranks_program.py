@@ -1,0 +1,107 @@
+"""Run by mpiexec, a rank a device: collectives in captured graphs, against NumPy in float64."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import magmagraph as mg
+from magmagraph import distributed as ranks
+from magmagraph.dtypes import canonical, tolerance
+from magmagraph.ops.collective import ALLREDUCE_MANY
+from magmagraph.ops.control import ITEM
+from magmagraph.runtime.cuda.collectives import CollectiveCall
+
+
+def values(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return whole numbers, whose sums are exact in every dtype."""
+    return np.random.default_rng(seed).integers(-8, 8, size=shape).astype(canonical(dtype))
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def every_collective(dtype: str) -> None:
+    rank, size = ranks.rank(), ranks.size()
+    shape = (2 * size, 3)
+    x = mg.input("x", shape, canonical(dtype))
+    twice = x + x
+    made = {
+        "sum": ranks.allreduce(twice),
+        "gather": ranks.allgather(twice, axis=1),
+        "scatter": ranks.reduce_scatter(twice),
+        "swap": ranks.alltoall(twice, split=0, join=1),
+        "first": ranks.broadcast(twice, root=size - 1),
+        "ring": ranks.permute(twice, shift=1),
+    }
+    if dtype != "complex64":
+        made["largest"] = ranks.allreduce(twice, "max")
+        joined = ALLREDUCE_MANY(x, twice, op="sum", group=(), size=size)
+        made["many"] = ITEM(joined, index=1)
+    f = mg.function([x], made, device="cuda")
+    for turn in range(4):  # one by one, captured, and twice from the graph
+        given = [values(100 * turn + i, shape, dtype) for i in range(size)]
+        found = {name: array.get() for name, array in f(given[rank]).items()}
+        doubled = [2 * wide(array) for array in given]
+        rows = slice(2 * rank, 2 * rank + 2)
+        expected = {
+            "sum": sum(doubled),
+            "gather": np.concatenate(doubled, axis=1),
+            "scatter": sum(doubled)[rows],
+            "swap": np.concatenate([a[rows] for a in doubled], axis=1),
+            "first": doubled[-1],
+            "ring": doubled[rank - 1],
+            "largest": None if dtype == "complex64" else np.max(doubled, axis=0),
+            "many": sum(doubled),
+        }
+        for name, array in found.items():
+            assert array.dtype == made[name].dtype, name
+            assert np.array_equal(wide(array), expected[name]), (name, dtype, turn)
+    (segment,) = (*f._last._before, *f._last._after)
+    assert segment.graph is not None, "nothing was captured"
+    assert sum(isinstance(launch, CollectiveCall) for launch in segment.launches) >= 6
+
+
+def training_step(device: str, joined: bool) -> tuple[list[np.ndarray], list[float]]:
+    """Return variables and losses after some steps, on this rank's rows or on all of them."""
+    rank, size = (ranks.rank(), ranks.size()) if joined else (0, 1)
+    x = mg.input("x", ("batch", 64))
+    layers = [mg.var(f"W{i}", (64, 64), init=mg.init.normal(0.0, 0.1, seed=i)) for i in range(4)]
+    h = x
+    for W in layers:
+        h = mg.tanh(h @ W)
+    total = ranks.allreduce if joined else (lambda node: node)
+    loss = mg.sum(mg.square(h)) / total(mg.extent("batch"))
+    gradients = [total(g) for g in mg.grad(loss, layers)]
+    updates = {W: W - 0.1 * g for W, g in zip(layers, gradients, strict=True)}
+    f = mg.function([x], total(loss), updates, device=device)
+    losses = []
+    for step in range(5):
+        data = np.random.default_rng(step).normal(size=(24, 64)).astype(np.float32)
+        losses.append(float(f(data[rank * 24 // size : (rank + 1) * 24 // size])))
+    if joined and device != "cpu":
+        (segment,) = (*f._last._before, *f._last._after)
+        assert segment.graph is not None
+    return [W.value for W in layers], losses
+
+
+def main() -> None:
+    world = ranks.init()
+    assert world.size == 2
+    for dtype in ("float64", "float32", "float16", "bfloat16", "int32", "complex64"):
+        every_collective(dtype)
+    found, losses = training_step("cuda", joined=True)
+    alone, expected = training_step("cpu", joined=False)
+    row = tolerance(np.dtype(np.float32), "reassoc")
+    for a, b in zip(found, alone, strict=True):
+        assert row.close(a, b, 1.0)
+    assert row.close(np.float32(losses), np.float32(expected), max(expected))
+    bits = world.exchange(b"".join(a.tobytes() for a in found))
+    assert all(other == bits[0] for other in bits), "ranks differ"
+    print(f"rank {world.rank}: all right", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

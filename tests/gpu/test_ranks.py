@@ -1,0 +1,42 @@
+"""Ranks with a device each: a job of two, by mpiexec and NCCL."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from magmagraph.runtime.cuda.device import count_of_devices
+
+HERE = Path(__file__).resolve().parent
+
+
+def program() -> str | None:
+    """Return the mpiexec beside Python, or the one on the path."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return None
+    beside = Path(sys.executable).parent / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def test_collectives_and_a_step_on_two_devices() -> None:
+    mpiexec = program()
+    if mpiexec is None:
+        pytest.skip("mpi4py or mpiexec is not there")
+    if count_of_devices() < 2:
+        pytest.skip("there are fewer than two devices")
+    done = subprocess.run(
+        [mpiexec, "-n", "2", sys.executable, str(HERE / "ranks_program.py")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), *sys.path])},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("all right") == 2

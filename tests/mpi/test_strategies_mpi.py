@@ -1,0 +1,129 @@
+"""Data parallelism over MPI: step for step what one process makes of all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROWS = 11
+STEPS = 3
+
+
+def _program(layers: str) -> tuple[list[Any], Any, list[Any]]:
+    """Return inputs, loss and weights of a small network, the same on every rank."""
+    import magmagraph as mg
+
+    nn = mg.nn
+    with mg.ops.random_bits.streams_from(0):
+        shape = {"dense": (5,), "convolution": (2, 6, 6), "recurrent": (4, 5)}[layers]
+        body = {
+            "dense": [nn.Dense(7, "tanh"), nn.Dropout(0.2)],
+            "convolution": [
+                nn.Conv2D(3, 3), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(2),
+                nn.Flatten(),
+            ],
+            "recurrent": [nn.LSTM(4)],
+        }[layers]  # fmt: skip
+        net = mg.NeuralNetwork(
+            [nn.Input(shape), *body, nn.Dense(3)], loss="cross_entropy", device="cpu", seed=1
+        )
+        (x,) = net.inputs
+        labels = mg.input("labels", (x.shape[0],), dtype="int32")
+        (logits,) = net._form(training=True)
+        return [x, labels], mg.cross_entropy(logits, labels), net.trainable
+
+
+def _cuts(ranks: int, step: int) -> list[int]:
+    """Return where the rows of each rank begin: others at each step, and the last rank's end."""
+    if step == 1:
+        return [0] * ranks + [ROWS]  # all rows on the last rank
+    return [*(i * ROWS // (ranks + 1) for i in range(ranks)), ROWS]
+
+
+def trained(layers: str, algorithm: str, mesh: dict[str, int] | None = None) -> float:
+    """Train alone on all rows and together on parts; return the largest difference."""
+    import magmagraph as mg
+
+    mg.config.float_dtype = "float64"
+    try:
+        rng = np.random.default_rng(4)
+        inputs, loss, weights = _program(layers)
+        shape = tuple(e for e in inputs[0].shape[1:])
+        x, y = rng.normal(size=(ROWS, *shape)), rng.integers(0, 3, ROWS).astype(np.int32)
+        begun = [held.value for held in weights]
+        alone = mg.optimizer.SGD(0.1, momentum=0.9, clip_norm=1.0).step(
+            loss, weights, inputs, [loss], device="cpu"
+        )
+        wanted = [float(alone(x, y)[0]) for _ in range(STEPS)]
+        ends = [held.value for held in weights]
+        for held, value in zip(weights, begun, strict=True):
+            held.value = value if mg.distributed.rank() == 0 else 0.0 * value  # rank 0's count
+        world = mg.distributed.communicator()
+        with mg.distributed.use(mg.distributed.Mesh(**mesh) if mesh else world):
+            together = mg.optimizer.SGD(0.1, momentum=0.9, clip_norm=1.0).step(
+                loss, weights, inputs, [loss], device="cpu",
+                distribute=mg.distributed.DataParallel(algorithm=algorithm, bucket_bytes=300),
+            )  # fmt: skip
+            worst = 0.0
+            for step in range(STEPS):
+                begin, end = _cuts(world.size, step)[world.rank : world.rank + 2]
+                (found,) = together(x[begin:end], y[begin:end])
+                worst = max(worst, abs(float(found) - wanted[step]))
+        for held, value in zip(weights, ends, strict=True):
+            worst = max(worst, float(np.abs(held.value - value).max()))
+        return worst
+    finally:
+        mg.config.float_dtype = "float32"
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("layers", ["dense", "convolution", "recurrent"])
+def test_networks(on_ranks: Any, ranks: int, layers: str) -> None:
+    from magmagraph.dtypes import tolerance
+
+    _, atol = tolerance(np.dtype(np.float64), "reassoc")
+    assert max(on_ranks(ranks, trained, layers, "allreduce", timeout=60)) <= atol
+
+
+@pytest.mark.parametrize(
+    ("ranks", "algorithm", "mesh"),
+    [
+        (2, "ring", None),
+        (4, "ring", None),
+        (4, "torus", {"rows": 2, "columns": 2}),
+        (2, "parameter_server", None),
+        (4, "parameter_server", None),
+    ],
+)
+def test_algorithms(on_ranks: Any, ranks: int, algorithm: str, mesh: Any) -> None:
+    from magmagraph.dtypes import tolerance
+
+    _, atol = tolerance(np.dtype(np.float64), "reassoc")
+    assert max(on_ranks(ranks, trained, "dense", algorithm, mesh, timeout=60)) <= atol
+
+
+def fitted(count: int) -> tuple[list[float], float]:
+    """Train by `fit`; return the losses and a sum of the weights."""
+    import magmagraph as mg
+
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(count, 4)).astype(np.float32), rng.integers(0, 3, size=count)
+    net = mg.NeuralNetwork(
+        [mg.nn.Input((4,)), mg.nn.Dense(6, "relu"), mg.nn.Dense(3)],
+        loss="cross_entropy", optimizer=mg.optimizer.Adam(0.01), device="cpu", seed=1,
+    )  # fmt: skip
+    strategy = mg.distributed.DataParallel() if mg.distributed.size() > 1 else None
+    history = net.fit(x, y, batch_size=8, epochs=2, distribute=strategy)
+    return list(history["loss"]), float(sum(np.abs(v).sum() for v in net.tensors().values()))
+
+
+def test_fit(on_ranks: Any) -> None:
+    from magmagraph.dtypes import tolerance
+
+    rtol, _ = tolerance(np.dtype(np.float32), "reassoc")
+    losses, total = fitted(43)
+    for found, weights in on_ranks(4, fitted, 43, timeout=60):
+        np.testing.assert_allclose(found, losses, rtol=10 * rtol)
+        np.testing.assert_allclose(weights, total, rtol=10 * rtol)

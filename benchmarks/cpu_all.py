@@ -22,7 +22,7 @@ PLAN: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cpu_mlp", 150, ("--rounds", "7")),
     ("cpu_rows", 90, ("--rounds", "7", *QUICK)),
     ("cpu_training", 100, ("--rounds", "7")),
-    ("cpu_adam", 50, ("--rounds", "7")),
+    ("cpu_adam", 40, ("--rounds", "7", "--peers", "magmagraph", "jax", "torch", "torch, fused")),
     ("cpu_arrays", 80, ("--rounds", "7")),
     ("cpu_hvp", 40, ("--rounds", "7")),
     ("cpu_elementwise", 80, ("--rounds", "5", *QUICK)),

@@ -118,7 +118,7 @@ def main() -> None:
         search(name, chosen.small, executor, int(workers))
         return
     cleared = common.clean_environment()
-    results = []
+    results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as cache:
         os.environ.setdefault("MAGMAGRAPH_CACHE_DIR", cache)
         for name in chosen.cases:
@@ -129,7 +129,7 @@ def main() -> None:
             for one in found.values():
                 one["speedup"] = serial["seconds"] / one["seconds"]
                 one["same_best"] = (one["best"], one["goal"]) == (serial["best"], serial["goal"])
-            results.append({"case": name, "ways": found})
+            results[name] = found
             print(f"\n{name}: {serial['trials']} points, best {serial['best']}")
             rows = [
                 (
@@ -142,16 +142,27 @@ def main() -> None:
                 for way, one in found.items()
             ]
             common.table(rows, ("way", "seconds", "speed-up", "same best point", "load"))
-    path = common.write(
+            written(results, cleared)
+
+
+def written(results: dict[str, Any], cleared: list[str]) -> None:
+    """Write what was found, beside the cases of earlier runs on this machine."""
+    path = common.RESULTS / "tune_speedup.json"
+    before: dict[str, Any] = {}
+    if path.exists():
+        held = json.loads(path.read_text())
+        if {**held["machine"], "date": ""} == {**common.machine(), "date": ""}:
+            before = held["results"]
+    common.write(
         "tune_speedup",
-        results,
+        {**before, **results},
         claim="Searches over processes and ranks find the serial best point sooner.",
         cleared=cleared,
         notes="Loads are the system's averages of a minute after each search: where they are "
         "above the number of cores, other programs took part of these, and speed-ups of the "
         "cases that compute are lower bounds.",
     )
-    print(f"\nwrote {path}")
+    print(f"wrote {path}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python examples/mnist_mlp.py --layers 1 2 3 4 5 --epochs 10 --plot layers.png
 
-After ten epochs 98.31 %, 98.56 % and 98.66 % of the test images are right with one, two and three
-hidden layers of 528 units.
+After ten epochs 98.30, 98.57, 98.61, 98.64 and 98.68 % of the test images are right with one to
+five hidden layers of 528 units. The picture needs matplotlib.
 """
 
 import argparse
@@ -37,7 +37,7 @@ for count in arguments.layers:
     history = net.fit(x, y, batch_size=100, epochs=arguments.epochs)
     accuracy = net.evaluate(digits.x_test, digits.y_test)["accuracy"]
     fastest = min(history["seconds"])  # what else the machine does slows some epochs
-    table.append((count, accuracy, fastest))
+    table.append((count, accuracy, history.seconds))
     numbers = f"{net.parameters:10,}  {accuracy:13.2%}  {history.seconds:7.1f}  {fastest:13.2f}"
     print(f"{count:13}  {numbers}", flush=True)
 
@@ -52,7 +52,7 @@ if arguments.plot:
     figure, left = pyplot.subplots(figsize=(6, 3.5))
     left.plot(counts, seconds, "o-", color="tab:blue")
     left.set(xlabel="hidden layers", xticks=counts, ylim=(0, None))
-    left.set_ylabel("seconds of the fastest epoch", color="tab:blue")
+    left.set_ylabel(f"seconds of {arguments.epochs} epochs", color="tab:blue")
     right = left.twinx()
     right.plot(counts, [100 * share for share in accuracies], "s--", color="tab:orange")
     right.set_ylabel("test accuracy, %", color="tab:orange")

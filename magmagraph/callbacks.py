@@ -15,13 +15,12 @@
 from .model.callbacks import (
     Callback,
     Checkpoint,
-    CSVLog,
     EarlyStopping,
-    EventLog,
     GrowingBatch,
     LearningRate,
     ReduceOnPlateau,
 )
+from .model.logs import CSVLog, EventLog
 from .model.progress import Progress
 
 __all__ = [

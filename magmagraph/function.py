@@ -141,6 +141,7 @@ class Function:
     def _start(self) -> None:
         shared = self._settings.get("distribute") is not None or is_communal(self.source_graph)
         self._communicator: Communicator | None = current() if shared else None
+        self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
         self._signature = Signature(self._inputs)
         self._wanted = [
             (node.dtype, node.shape) for node in self._inputs
@@ -218,8 +219,13 @@ class Function:
         if strategy is None:
             return None
         facts = strategy.facts()
-        strategies.settle(self.source_graph, facts)
-        return facts
+        if facts is None:
+            return None
+        strategies.settle(self.source_graph, facts, strategy.own_variables())
+        if not strategy.asynchronous:
+            return facts
+        self._exchange = strategy.begin(self._user_outputs, self._user_updates)
+        return None
 
     def _lowered(self) -> str:
         """Return the precision that the passes may use: float32 without the pass for others."""
@@ -361,6 +367,11 @@ class Function:
 
     def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
         """Run, and return what the caller gets."""
+        if self._exchange is None:
+            return self._called(bound, feeds, out)
+        return self._exchange.step(partial(self._called, bound, feeds, out))
+
+    def _called(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
         if out is None:
             return self._structure.build(self._run(bound, feeds))
         targets = self._structure.match(out)
@@ -446,6 +457,9 @@ class Function:
         from .data.batching import Batches
         from .runtime.execute import resident
 
+        strategy = self._settings.get("distribute")
+        if strategy is not None and strategy.asynchronous:
+            return None
         with self._lock, collection_paused():
             if isinstance(batches, (int, np.integer)):
                 if batches < 1:

@@ -461,6 +461,27 @@ def test_collectives_beside_other_steps_change_nothing() -> None:
     assert "wait" not in [step.kernel for step in plain[0][1].steps]
 
 
+def test_the_timeline_shows_collectives_under_way() -> None:
+    def job() -> Any:
+        x = mg.input("x", (16, 16))
+        W = mg.var("W", (16, 16), init=mg.init.normal(seed=1))
+        total = ranks.allreduce(mg.tanh(x))
+        f = mg.function([x], mg.tanh(mg.tanh(x @ W) @ W) + total, device="cpu")
+        return f.profile(np.ones((16, 16))).to_trace()
+
+    trace, _ = ranks.threads(2, job, overlap=True)
+    events = trace["traceEvents"]
+    (under,) = [event for event in events if "awaited" in event.get("args", {})]
+    inside = [
+        event["name"]
+        for event in events
+        if event.get("cat") in ("gemm", "fused")
+        and under["ts"] <= event["ts"]
+        and event["ts"] + event["dur"] <= under["ts"] + under["dur"]
+    ]
+    assert len(inside) >= 2, "no step runs beside it"
+
+
 def test_what_fails_beside_other_steps_is_raised_where_it_is_waited_for() -> None:
     def job() -> None:
         x = mg.input("x", (4, 4))

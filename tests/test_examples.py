@@ -26,6 +26,7 @@ ARGUMENTS = {
     "cifar_resnet.py": [["--epochs", "1", "--rows", "100"]],
     "heart_disease.py": [["--epochs", "2", "--repeats", "1"]],
     "mnist_cnn.py": [["--epochs", "1", "--rows", "500"]],
+    "mnist_distributed.py": [["--epochs", "1", "--rows", "500"]],
     "mnist_search.py": [["--points", "4", "--epochs", "2", "--rows", "500"]],
     "mnist_mlp.py": [["--epochs", "1", "--rows", "500", "--layers", "1", "2"]],
 }

@@ -515,6 +515,7 @@ def test_pages_of_searches_that_found_nothing(objective, tmp_path):
         assert "nan" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_in_a_browser(tmp_path):
     """All text is seen: none of it is cut off by its picture, and nothing is loaded or fails."""
     found, _ = varied(tmp_path)

@@ -228,7 +228,7 @@ def test_a_killed_search_goes_on(tmp_path):
                 objective = functools.partial(
                     searched.slow, folder=folder, seconds=float(seconds))
                 space = {"x": mg.tune.grid(0, 5), "y": [0.0, 0.5]}
-                found = mg.tune.search(objective, space, "grid", "process", workers=2,
+                found = mg.tune.search(objective, space, "grid", "process", workers=1,
                                        journal=folder + "/search.jsonl")
                 print(found.best.params, found.interrupted)
             """

@@ -16,15 +16,24 @@ from ..errors import GraphError, message
 from ..ops.collective import allreduce, broadcast, permute
 from ..ops.collective_messages import barrier, index, recv, send
 from ..ops.collective_rows import allgather, alltoall, reduce_scatter
+from .hybrid import Hybrid
 from .strategies import DataParallel
+from .tensor import TensorParallel
 
 if TYPE_CHECKING:
+    from .costs import Links, Machine
     from .launcher import JobError, launch
+    from .planning import plan
+    from .simulator import simulate
 
 __all__ = [
     "DataParallel",
+    "Hybrid",
     "JobError",
+    "Links",
+    "Machine",
     "Mesh",
+    "TensorParallel",
     "allgather",
     "allreduce",
     "alltoall",
@@ -35,10 +44,12 @@ __all__ = [
     "init",
     "launch",
     "permute",
+    "plan",
     "rank",
     "recv",
     "reduce_scatter",
     "send",
+    "simulate",
     "size",
     "threads",
     "use",
@@ -208,9 +219,15 @@ def threads(
     return THREADS[0](count, function, mesh=mesh, timeout=timeout, overlap=overlap)
 
 
+# What plans a job ahead of it, by module.
+_OF_COSTS = {"Links": "costs", "Machine": "costs", "plan": "planning", "simulate": "simulator"}
+
+
 def __getattr__(name: str) -> Any:
     if name in ("JobError", "launch"):  # what ranks themselves need not load
         return getattr(import_module(".launcher", __name__), name)
+    if name in _OF_COSTS:
+        return getattr(import_module(f".{_OF_COSTS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

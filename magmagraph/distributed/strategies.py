@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,13 @@ from ..dtypes import canonical
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
 from ..ops.control import HELD
+from .asynchronous import Exchange, weights_of
 from .compression import compressed
+from .parts import Parts
 
-__all__ = ["DataParallel", "Facts", "Strategy", "checked", "held_apart", "settle"]
+__all__ = ["DataParallel", "Facts", "Strategy", "checked", "held_apart", "joined", "settle"]
 
-ALGORITHMS = ("allreduce", "ring", "torus", "parameter_server")
+ALGORITHMS = ("allreduce", "ring", "torus", "parameter_server", "async")
 BUCKET_BYTES = 25 * 2**20
 
 
@@ -49,11 +52,21 @@ class Facts:
 
 
 class Strategy:
-    """How a function is spread over ranks; see `DataParallel`."""
+    """How a function is spread over ranks; see `DataParallel`.
 
-    def facts(self) -> Facts:
-        """Return what the pass is told, for the ranks that there are."""
-        raise NotImplementedError(f"{type(self).__name__} has no facts method")
+    Attributes
+    ----------
+    asynchronous
+        Whether ranks take steps of their own and exchange what these change.
+    """
+
+    asynchronous = False
+
+    last = False  # whether it stands behind others that are used with it, see `Hybrid`
+
+    def facts(self) -> Facts | None:
+        """Return what the pass is told, for the ranks that there are; None if no rows are cut."""
+        return None
 
     def prepared(
         self, outputs: list[Node], updates: list[tuple[Node, Node]]
@@ -61,9 +74,19 @@ class Strategy:
         """Return a function's outputs and updates as the strategy has them, before any pass."""
         return outputs, updates
 
+    def optimizer_parts(self) -> Parts | None:
+        """Return how ranks share what an optimizer remembers; None where each has all of it."""
+        return None
+
+    def own_variables(self) -> set[Node]:
+        """Return the variables that hold other values on each rank."""
+        return set()
+
     def shard(self) -> tuple[int, int]:
         """Return which part of each batch this rank takes, and of how many."""
         facts = self.facts()
+        if facts is None:
+            return 0, 1
         members = current().mesh.members(current().rank, facts.group)
         return members.index(current().rank), len(members)
 
@@ -80,10 +103,11 @@ class DataParallel(Strategy):
     ----------
     dim : str
         Name of the dimension, as the inputs' shapes have it.
-    algorithm : {"allreduce", "ring", "torus", "parameter_server"}
+    algorithm : {"allreduce", "ring", "torus", "parameter_server", "async"}
         How gradients are summed over the ranks: by MPI's or NCCL's all-reduce; by a ring of sends
         and receives; by rings along the two axes of the mesh that `group` names; by rank 0, which
-        all others send to, and which sends the sums back.
+        all others send to, and which sends the sums back. With "async" nothing is summed: ranks
+        take steps of their own on their rows, and rank 0 adds up what they change, see the notes.
     group : str or sequence of str, optional
         Axes of the mesh whose ranks share the batch: the axis ``data`` where the mesh has one, all
         ranks otherwise.
@@ -98,6 +122,12 @@ class DataParallel(Strategy):
         Whether batch normalization takes its statistics from all ranks' rows, as one process
         would: two small messages forward and two backward for each layer. False takes them from a
         rank's own rows, and the running statistics are the mean of the ranks'.
+    shard_optimizer : bool
+        Whether ranks share what `Optimizer.step` remembers of each variable: each has one part, renews
+        its part of the variable, and the parts are gathered (ZeRO, stage 1). For rules that work
+        element by element. `Optimizer.state_dict` gives the whole on all ranks, which all call it.
+    staleness : int
+        With "async": how many steps a rank may be ahead of rank 0's answers to its changes.
 
     Raises
     ------
@@ -111,6 +141,11 @@ class DataParallel(Strategy):
     compiled, the variables that it uses are set to rank 0's values. Inputs without the dimension
     have to be fed equal values on all ranks.
 
+    Asynchronous ranks may call a function different numbers of times. Results are those of a rank's
+    own rows. `finish`, which all ranks call at the end, waits for all changes and gives every rank
+    the same weights; `Model.fit` calls it after each epoch. Optimizers' states stay each rank's
+    own. Nothing keeps such a program from waiting forever if one rank does not call `finish`.
+
     Examples
     --------
     >>> import magmagraph as mg
@@ -122,6 +157,8 @@ class DataParallel(Strategy):
     [4.0, 4.0]
     """
 
+    last = True
+
     def __init__(
         self,
         dim: str = "batch",
@@ -131,6 +168,8 @@ class DataParallel(Strategy):
         compression: str | None = None,
         bucket_bytes: int = BUCKET_BYTES,
         sync_batch_norm: bool = True,
+        shard_optimizer: bool = False,
+        staleness: int = 4,
     ) -> None:
         if not isinstance(dim, str) or not dim.isidentifier():
             raise ConfigError(
@@ -148,6 +187,30 @@ class DataParallel(Strategy):
             raise ConfigError(
                 message(f"compression={compression!r}", need="None, 'float16' or 'bfloat16'")
             )
+        if isinstance(staleness, bool) or not isinstance(staleness, int) or staleness < 0:
+            raise ConfigError(message(f"staleness={staleness!r}", need="a number of steps"))
+        if algorithm == "async" and compression is not None:
+            raise ConfigError(
+                message(
+                    f"compression={compression!r} of an asynchronous strategy",
+                    need="a sum over ranks, of whose parts rounding is kept",
+                    mend="compression=None",
+                )
+            )
+        if shard_optimizer and (algorithm != "allreduce" or compression is not None):
+            raise ConfigError(
+                message(
+                    f"shard_optimizer=True with algorithm={algorithm!r}, "
+                    f"compression={compression!r}",
+                    need="gradients that are summed and scattered by the library",
+                    mend="algorithm='allreduce', compression=None",
+                )
+            )
+        self.shard_optimizer = bool(shard_optimizer)
+        self._parts: list[Parts] = []
+        self.asynchronous = algorithm == "async"
+        self.bound = staleness
+        self._exchanges: list[Exchange] = []
         self.compression = compression
         self.dim = dim
         self.algorithm = algorithm
@@ -192,8 +255,61 @@ class DataParallel(Strategy):
             return outputs, updates
         return compressed(outputs, updates, canonical(self.compression))
 
+    def optimizer_parts(self) -> Parts | None:
+        """Return how ranks share what an optimizer remembers; None where each has all of it."""
+        facts = self.facts()
+        if not self.shard_optimizer or facts.size == 1:
+            return None
+        self._parts.append(Parts(facts.group, facts.size))
+        return self._parts[-1]
+
+    def own_variables(self) -> set[Node]:
+        """Return the variables that hold other values on each rank."""
+        return {held for parts in self._parts for held in parts.held}
+
+    def begin(
+        self, outputs: list[Node], updates: list[tuple[Node, Node]]
+    ) -> Exchange:
+        """Return this rank's side of an asynchronous function's exchange of changes."""
+        ranks = current().group(self.facts().group)
+        made = Exchange(ranks, weights_of(outputs, updates), self.bound)
+        self._exchanges.append(made)
+        return made
+
+    def finish(self) -> None:
+        """Wait for all changes of asynchronous ranks, and set their weights to the same values.
+
+        All ranks call it.
+        """
+        for exchange in self._exchanges:
+            exchange.finish()
+
+    @property
+    def staleness(self) -> dict[int, int]:
+        """How often a change met weights that so many changes of other ranks had renewed since."""
+        found: Counter[int] = sum((e.staleness for e in self._exchanges), Counter())
+        return dict(sorted(found.items()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_exchanges": []}
+
     def __repr__(self) -> str:
         return f"DataParallel({self.dim!r}, {self.algorithm!r})"
+
+
+def joined(strategy: Strategy | None, totals: list[Any], rows: int) -> tuple[list[Any], int]:
+    """Return what an epoch's sums are on all ranks together, at its end.
+
+    Synchronous ranks have them already; asynchronous ones wait for each other here.
+    """
+    if strategy is None or not strategy.asynchronous:
+        return totals, rows
+    assert isinstance(strategy, DataParallel)
+    strategy.finish()
+    ranks = current().group(strategy.facts().group)
+    found = ranks.exchange((totals, rows), "the end of an epoch")
+    columns = zip(*(given for given, _ in found), strict=True)
+    return [sum(column[1:], column[0]) for column in columns], sum(count for _, count in found)
 
 
 def checked(given: Any) -> Strategy | None:
@@ -213,15 +329,16 @@ def held_apart(graph: Graph) -> set[Node]:
     return {node.inputs[0] for node in graph.nodes if node.attrs.get("role") == HELD}
 
 
-def settle(graph: Graph, facts: Facts) -> None:
+def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
     """Set variables to what they hold on rank 0 of a strategy's group; all its ranks call it."""
     group = current().group(facts.group)
     if group.size == 1:
         return
     apart = held_apart(graph)
+    kept = {node.attrs["state"] for node in (*apart, *own)}
     for variable in graph.variables:
         state = variable.attrs.get("state")
-        if state is None or variable in apart:
+        if state is None or state in kept:
             continue
         first = group.broadcast(state.data, 0)
         state.write(first)

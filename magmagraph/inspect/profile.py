@@ -61,7 +61,8 @@ class StepProfile:
         The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
         "kernel" where it takes more than three times as long as that, so that it is something of
         its own that takes the time (transcendental functions, strides, threads that wait), and
-        "host" where it runs as an array expression, whose time is mostly that of the host.
+        "host" where it runs as an array expression, whose time is mostly that of the host; "ranks"
+        where it speaks to other ranks, or waits for them.
     roof
         Time under the lowest roof over the time taken: 1 where it cannot be faster.
     """
@@ -140,6 +141,9 @@ class Profile:
         The elements of each of the user's nodes, by which a step's time is shared out to them.
     live
         The bytes of the arena that are alive in each step.
+    spans
+        Of ranks that compute on devices: for each launch of the captured graph its step, its
+        stream, and the nanoseconds at which it begins and ends.
     """
 
     steps: tuple[StepProfile, ...]
@@ -147,6 +151,7 @@ class Profile:
     peaks: Peaks | None = None
     weights: Mapping[Node, int] | None = None
     live: tuple[int, ...] = ()
+    spans: tuple[tuple[int, int, int, int], ...] = ()
 
     @property
     def nanoseconds(self) -> int:
@@ -386,7 +391,11 @@ def profile(
     weights = {
         node: _elements(node, bound_feeds.sizes) for step in steps for node in step.nodes
     }
-    return Profile(tuple(steps), max(1, runs), known, weights, _live(plan))
+    spans: list[tuple[int, int, int, int]] = []
+    if function.communicator is not None and hasattr(bound, "run_timeline"):
+        with kept_variables(function):
+            spans = bound.run_timeline(bound_feeds.arrays)
+    return Profile(tuple(steps), max(1, runs), known, weights, _live(plan), tuple(spans))
 
 
 def _lines(nodes: Iterable[Node]) -> tuple[str, ...]:
@@ -420,6 +429,8 @@ def _roofs(
     nanoseconds: int, moved: int, flops: int, kind: str, kernel: str, peaks: Peaks | None
 ) -> dict[str, Any]:
     """Return how near a step is to each roof."""
+    if kernel in ("collective", "wait"):
+        return {"bound": "ranks"}
     if peaks is None or not nanoseconds:  # a product that its reader computes takes no time
         return {}
     taken = nanoseconds

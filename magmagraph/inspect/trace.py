@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .profile import Profile
 
-_PROCESS = 1
-_KERNELS, _LINES = 1, 2
+_PROCESS, _GRAPH = 1, 2
+_KERNELS, _LINES, _COLLECTIVES = 1, 2, 3
 
 
 def trace(profile: Profile) -> dict[str, Any]:
-    """Return the trace: kernels one behind the other, below them the lines that they compute."""
+    """Return the trace: kernels one behind the other, below them the lines that they compute.
+
+    Where collectives run beside other steps, a row of their own shows each from where it is started
+    to where it has been waited for.
+    """
     events: list[dict[str, Any]] = [
         _named("process_name", 0, "magmagraph"),
         _named("thread_name", _KERNELS, "kernels"),
         _named("thread_name", _LINES, "lines"),
     ]
+    if any(step.kernel == "wait" for step in profile.steps):
+        events.append(_named("thread_name", _COLLECTIVES, "collectives under way"))
+    started: dict[Any, tuple[int, int]] = {}
     shares = profile.by_node()
     begin = 0
     for step in profile.steps:
@@ -43,6 +50,12 @@ def trace(profile: Profile) -> dict[str, Any]:
             }
         )
         events += _lines(step, shares, begin)
+        what = (step.operations, step.nodes)
+        if step.kernel == "collective":
+            started[what] = step.step, begin
+        elif step.kernel == "wait" and what in started:
+            number, since = started.pop(what)
+            events.append(_under_way(step, number, since, begin + step.nanoseconds))
         if profile.live:
             events.append(
                 {
@@ -55,6 +68,7 @@ def trace(profile: Profile) -> dict[str, Any]:
                 }
             )
         begin += step.nanoseconds
+    events += _spans(profile)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -67,6 +81,49 @@ def trace(profile: Profile) -> dict[str, Any]:
 
 def _named(what: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": name}}
+
+
+def _spans(profile: Profile) -> list[dict[str, Any]]:
+    """Return the launches of a captured graph, as a process of their own with a row a stream."""
+    if not profile.spans:
+        return []
+    events = [
+        {"name": "process_name", "ph": "M", "pid": _GRAPH, "tid": 0,
+         "args": {"name": "captured graph"}}
+    ]
+    said = {stream for step, stream, *_ in profile.spans
+            if profile.steps[step].kernel == "collective"}
+    for stream in sorted({stream for _, stream, *_ in profile.spans}):
+        name = "collectives" if stream in said else f"stream {stream}"
+        events.append({"name": "thread_name", "ph": "M", "pid": _GRAPH, "tid": stream + 1,
+                       "args": {"name": name}})
+    for step, stream, begin, end in profile.spans:
+        made = profile.steps[step]
+        events.append({
+            "name": f"{step} {', '.join(made.operations[:3])}",
+            "cat": made.kernel,
+            "ph": "X",
+            "pid": _GRAPH,
+            "tid": stream + 1,
+            "ts": begin / 1e3,
+            "dur": (end - begin) / 1e3,
+            "args": {"step": step},
+        })
+    return events
+
+
+def _under_way(step: Any, number: int, begin: int, end: int) -> dict[str, Any]:
+    """Return the time from the start of a collective to the end of the wait for it."""
+    return {
+        "name": f"{number} {', '.join(step.operations)}",
+        "cat": "collective",
+        "ph": "X",
+        "pid": _PROCESS,
+        "tid": _COLLECTIVES,
+        "ts": begin / 1e3,
+        "dur": (end - begin) / 1e3,
+        "args": {"started": number, "awaited": step.step},
+    }
 
 
 def _lines(step: Any, shares: dict[Any, float], begin: int) -> list[dict[str, Any]]:

@@ -4,21 +4,18 @@ None has a record of its own kind: what they compile to is one kernel each way, 
 The loss of alignments, which has, is in `ops.ctc`.
 """
 
-from . import binary, classification, comparing, distributions, regression
+from . import binary, classification, comparing, distributions, margins, regression
 from .binary import binary_cross_entropy, focal_loss
 from .classification import cross_entropy, nll_loss, smooth_labels
 from .common import shifted
 from .comparing import (
     cosine_embedding_loss,
     cosine_similarity,
-    hinge,
     info_nce,
-    margin_ranking_loss,
-    multi_margin,
-    squared_hinge,
     triplet_margin_loss,
 )
 from .distributions import dice_loss, kl_divergence
+from .margins import hinge, margin_ranking_loss, multi_margin, squared_hinge
 from .regression import gaussian_nll, huber, log_cosh, mae, mse, poisson_nll, smooth_l1
 
 __all__ = [
@@ -51,6 +48,7 @@ RECORDS = (
     *classification.RECORDS,
     *binary.RECORDS,
     *regression.RECORDS,
+    *margins.RECORDS,
     *comparing.RECORDS,
     *distributions.RECORDS,
 )

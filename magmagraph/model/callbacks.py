@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -14,21 +13,19 @@ import numpy as np
 from ..errors import ConfigError, message
 from ..plateau import Plateau
 from ..schedule import Schedule, at
-from .events import EventFile
 
 if TYPE_CHECKING:
     from .training import Training
 
 __all__ = [
-    "CSVLog",
     "Callback",
     "Checkpoint",
     "EarlyStopping",
-    "EventLog",
     "GrowingBatch",
     "LearningRate",
     "ReduceOnPlateau",
     "as_callback",
+    "check_folder",
 ]
 
 
@@ -272,7 +269,7 @@ class Checkpoint(_Watching):
     def begin(self, training: Training) -> None:
         """See that the file can be written before time is spent on what it shall hold."""
         super().begin(training)
-        _check_folder(self)
+        check_folder(self, self.path.parent)
 
     def step_end(self, training: Training) -> None:
         """Write after a step."""
@@ -298,8 +295,8 @@ class Checkpoint(_Watching):
         self.best = state["best"]
 
 
-def _check_folder(writer: Checkpoint | CSVLog) -> None:
-    place = writer.path.parent
+def check_folder(writer: Callback, place: Path) -> None:
+    """Raise `ConfigError` where a callback cannot write into a folder."""
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise ConfigError(
             message(
@@ -307,79 +304,6 @@ def _check_folder(writer: Checkpoint | CSVLog) -> None:
                 mend=None if place.exists() else f"os.makedirs({str(place)!r})",
             )
         )
-
-
-class CSVLog(Callback):
-    """Write a row of numbers for each epoch to a file of comma-separated values.
-
-    Parameters
-    ----------
-    path
-        Of the file; a run that resumes goes on in it.
-    """
-
-    resumes = False
-    first_rank_only = True
-
-    def __init__(self, path: Any) -> None:
-        self.path = Path(path)
-
-    def begin(self, training: Training) -> None:
-        """Begin the file with the epochs that a resumed run has behind it."""
-        _check_folder(self)
-        self._write(training)
-
-    def epoch_end(self, training: Training) -> None:
-        """Add a row."""
-        self._write(training)
-
-    def _write(self, training: Training) -> None:
-        # All of it each time: a run that was killed may have left half a row.
-        records = training.history.records
-        if not records:
-            return
-        names = [n for n in training.history if isinstance(records[-1].get(n), (int, float))]
-        beside = self.path.with_name(f".{self.path.name}.part")
-        with open(beside, "w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file)
-            rows.writerow(["epoch", *names])
-            for epoch, record in enumerate(records, 1):
-                rows.writerow([epoch, *(record.get(name) for name in names)])
-        os.replace(beside, self.path)
-
-
-class EventLog(Callback):
-    """Write numbers to an event file, which TensorBoard shows.
-
-    Parameters
-    ----------
-    folder
-        Where a file of its own is made for each run.
-    """
-
-    resumes = False
-    first_rank_only = True
-
-    def __init__(self, folder: Any) -> None:
-        self.folder = Path(folder)
-        self._file: EventFile | None = None
-
-    def begin(self, training: Training) -> None:
-        """Make the file."""
-        self._file = EventFile(self.folder)
-
-    def epoch_end(self, training: Training) -> None:
-        """Write the epoch's numbers."""
-        assert self._file is not None
-        for name, value in training.record.items():
-            if isinstance(value, (int, float)):
-                self._file.scalar(name, float(value), training.epoch)
-        self._file.flush()
-
-    def end(self, training: Training) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
 
 
 class LearningRate(Callback):

@@ -38,13 +38,20 @@ class Compiling:
     regularize: Penalty | None
     seed: int
     options: dict[str, Any]
-    trainable: list[Variable]
-    _probabilities: bool
     _functions: dict[Any, Function]
     _drawn: int
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name."""
+        raise NotImplementedError
+
+    @property
+    def trainable(self) -> list[Variable]:
+        """The variables that an optimizer renews."""
+        raise NotImplementedError
+
+    @property
+    def _probabilities(self) -> bool:
         raise NotImplementedError
 
     def _activation(self) -> str | None:

@@ -96,7 +96,7 @@ class Training(Resumable):
         self.batch_size = checked_size(self._wanted(0))
         self._source: Any = None
         self._take_data(x, y, validation_data, validation_split)
-        strategy = strategies.checked(options.get("distribute"))
+        self._strategy = strategy = strategies.checked(options.get("distribute"))
         #: Which part of each batch this rank takes, and of how many.
         self.shard = (0, 1) if strategy is None else strategy.shard()
         self.function = model.training_step(self.labels, **options)
@@ -195,6 +195,9 @@ class Training(Resumable):
             )
             rows.epoch = self._first + self.epoch
             made = ((rows.rows(i), batch) for i, batch in enumerate(rows))
+        if self._strategy is not None and self._strategy.asynchronous:
+            # A rank's results are those of its own rows, and it has none where there are too few.
+            made = ((len(batch[-1]), batch) for _, batch in made if len(batch[-1]))
         return itertools.islice(made, self.step, None)
 
     def _own_part(
@@ -272,6 +275,7 @@ class Training(Resumable):
                 return
         else:
             self._at_once()
+        self._totals, self._rows = strategies.joined(self._strategy, self._totals, self._rows)
         if not self._rows:
             raise DataError(message("there are no batches", need="at least one"))
         self.check_weights()

@@ -17,6 +17,7 @@ from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ..types import Type
+from .sharding import shard_alike
 
 __all__ = ["allreduce", "broadcast", "permute"]
 
@@ -142,6 +143,7 @@ ALLREDUCE = Op(
     gradient=_allreduce_gradient,
     batching=_again,
     kernel="collective",
+    sharding=shard_alike,
     dtypes=INEXACT,
     function=allreduce,
     samples=lambda: [

@@ -22,6 +22,7 @@ from .arrange import moveaxis, reshape
 from .batching import to_front
 from .collective import ALLREDUCE, Group, grouped
 from .convert import as_node, cast
+from .sharding import shard_gathered
 
 __all__ = ["allgather", "alltoall", "reduce_scatter"]
 
@@ -133,6 +134,7 @@ ALLGATHER = Op(
     gradient=_allgather_gradient,
     batching=_map_allgather,
     kernel="collective",
+    sharding=shard_gathered,
     dtypes=INEXACT,
     function=allgather,
     samples=lambda: [
@@ -357,4 +359,74 @@ ALLTOALL = Op(
     numerics="exact",
 )
 
-RECORDS = (ALLGATHER, REDUCE_SCATTER, ALLTOALL)
+# ---- A rank's own row: what rings cut and join. All are local; `group` tells the rank's number.
+
+
+def _row_type(
+    call: Call, x: Type, *, shift: int, group: tuple[str, ...], size: int
+) -> Type:
+    _check_rows(call, x, size)
+    return Type(x.dtype, x.shape[1:])
+
+
+def _row(x: Any, shift: int, group: tuple[str, ...], size: int) -> Any:
+    return x[(current().group(group).rank + shift) % size]
+
+
+def _row_into(
+    xp: Any, target: Any, x: Any, *, shift: int, group: tuple[str, ...], size: int
+) -> None:
+    target[...] = _row(x, shift, group, size)
+
+
+RANK_ROW = Op(
+    name="rank_row",
+    kind=Kind.COLLECTIVE,
+    doc="The row of a rank so many places behind this one, of one row for each rank.",
+    rule=_row_type,
+    evaluate=lambda xp, x, *, shift, group, size: _row(x, shift, group, size),
+    into=_row_into,
+    no_gradient="it is made behind gradients, by the pass that distributes",
+    kernel="collective",
+    dtypes=INEXACT,
+    numerics="exact",
+)
+
+
+def _rows_type(
+    call: Call, *rows: Type, shift: int, group: tuple[str, ...], size: int
+) -> Type:
+    if len(rows) != size or any(row != rows[0] for row in rows):
+        raise call.shape_error(f"{len(rows)} rows for {size} ranks", need=f"{size} of one type")
+    return Type(rows[0].dtype, (size, *rows[0].shape))
+
+
+def _rows_into(
+    xp: Any, target: Any, *rows: Any, shift: int, group: tuple[str, ...], size: int
+) -> None:
+    first = current().group(group).rank + shift
+    for place, row in enumerate(rows):
+        target[(first - place) % size] = row
+
+
+def _rows(xp: Any, *rows: Any, shift: int, group: tuple[str, ...], size: int) -> Any:
+    target = xp.empty((size, *rows[0].shape), rows[0].dtype)
+    _rows_into(xp, target, *rows, shift=shift, group=group, size=size)
+    return target
+
+
+RANK_ROWS = Op(
+    name="rank_rows",
+    kind=Kind.COLLECTIVE,
+    doc="Rows in the order of the ranks: the first is that of the rank `shift` places behind "
+    "this one, each further one is of the rank before.",
+    rule=_rows_type,
+    evaluate=_rows,
+    into=_rows_into,
+    no_gradient="it is made behind gradients, by the pass that distributes",
+    kernel="collective",
+    dtypes=INEXACT,
+    numerics="exact",
+)
+
+RECORDS = (ALLGATHER, REDUCE_SCATTER, ALLTOALL, RANK_ROW, RANK_ROWS)

@@ -71,7 +71,8 @@ STOP_GRADIENT = Op(
 # statistics are made of, whose cotangents are marked likewise. Of sums over ranks: one that is read
 # in parts, one that is taken here, and a variable that holds each rank's part (and what renews it).
 SEED, GRADIENT, OWN_STATISTICS = "seed", "gradient", "own statistics"
-APART, SENT, HELD = "apart", "sent", "held apart"
+# Or one that is summed and scattered.
+APART, SENT, HELD, SCATTERED = "apart", "sent", "held apart", "scattered"
 
 
 def _marker_gradient(node: Node, cotangent: Node) -> tuple[Node]:

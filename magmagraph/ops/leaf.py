@@ -235,7 +235,11 @@ def variable(
         raise ShapeError(
             message(f"variable '{name}' has shape {extents}, its initializer made {value.shape}")
         )
-    state = State(value, name)
+    return variable_of(State(value, name), name)
+
+
+def variable_of(state: State, name: str) -> Variable:
+    """Make the variable that holds a state."""
     type_ = Type(state.data.dtype, state.data.shape)
     return cast(Variable, _leaf(VARIABLE, state, {"state": state}, type_, name))
 

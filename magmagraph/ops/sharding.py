@@ -27,7 +27,15 @@ from collections.abc import Sequence
 
 from ..graph import Node
 
-__all__ = ["SUM", "NotSharded", "shard_convolution", "shard_product", "shard_systems"]
+__all__ = [
+    "SUM",
+    "NotSharded",
+    "shard_alike",
+    "shard_convolution",
+    "shard_gathered",
+    "shard_product",
+    "shard_systems",
+]
 
 SUM = "sum"
 
@@ -67,6 +75,20 @@ def shard_product(node: Node, axes: Axes) -> int | str:
             "mg.distributed.allgather of one operand, outside of the sharded part",
         )
     return results.pop()
+
+
+def shard_alike(node: Node, axes: Axes) -> int | str:
+    """Shard what looks at no axis."""
+    (axis,) = axes
+    assert axis is not None
+    return axis
+
+
+def shard_gathered(node: Node, axes: Axes) -> int | str:
+    """Shard what puts a new first axis before the others."""
+    (axis,) = axes
+    assert axis is not None
+    return axis + 1
 
 
 def shard_convolution(values: tuple[bool, bool, bool], node: Node, axes: Axes) -> int | str:

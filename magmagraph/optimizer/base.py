@@ -260,7 +260,7 @@ class Optimizer:
             self._memory.counter,
             lambda name, value: self._memory.remember(f"{label}/{name}", value),
         )
-        value = self.update(target, gradient, state)
+        value, whole = self._renewed(target, gradient, state, label)
         who = f"{type(self).__name__}.update"
         if not isinstance(value, Node):
             raise UpdateError(
@@ -274,7 +274,25 @@ class Optimizer:
                 )
             )
         new[target] = value
-        new.update(state.renewed)
+        new.update((held, whole(renewed)) for held, renewed in state.renewed.items())
+
+    def _renewed(
+        self, target: Variable, gradient: Node, state: VariableState, label: str
+    ) -> tuple[Node, Callable[[Node], Node]]:
+        """Return the new value, and what is done to the state's: ranks may share the work."""
+        parts = self._memory.parts
+        if parts is None:
+            return self.update(target, gradient, state), lambda node: node
+
+        def update(stand_in: Variable) -> Node:
+            state.variable = stand_in
+            made = self.update(stand_in, parts.gradient(gradient), state)
+            parts.parted(state.named, target.shape, label)
+            self._memory.settle()
+            return made
+
+        made: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update)
+        return made
 
     def _accumulated(
         self, groups: list[Group], gradients: list[Node], updates: dict[Variable, Node]
@@ -331,6 +349,7 @@ class Optimizer:
         >>> step(), x.value
         ([array(25., dtype=float32)], array(2.5, dtype=float32))
         """
+        self._memory.share(options.get("distribute"))
         together: dict[Variable, Any] = self.updates(loss, wrt)
         for target, value in ({} if updates is None else updates).items():
             if target in together:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ConfigError, message
 from ..ops.leaf import Variable, variable
 
 
@@ -23,14 +24,46 @@ class Memory:
         self.variables: dict[str, Variable] = {}
         self._labels: dict[Variable, str] = {}
         self._saved: dict[str, np.ndarray] = {}
+        self.parts: Any = None  # how ranks share what is remembered, see `distributed.parts`
 
     def register(self, name: str, held: Variable) -> Variable:
         """Return the variable of a name, `held` where there is none yet."""
         if name not in self.variables:
             self.variables[name] = held
-            if name in self._saved:
-                held.assign(self._saved.pop(name))
+            if name in self._saved and not self._waits(name, held):
+                held.assign(self._cut(name, self._saved.pop(name)))
         return self.variables[name]
+
+    def _waits(self, name: str, held: Variable) -> bool:
+        """Return whether a value's part is not known yet to be one."""
+        return self.parts is not None and self._saved[name].shape != held.shape and (
+            name not in self.parts.shapes
+        )
+
+    def share(self, strategy: Any) -> None:
+        """Let ranks share what is remembered, where a strategy wants that."""
+        parts = None if strategy is None else strategy.optimizer_parts()
+        if parts is None:
+            return
+        if self.parts is None and any("/" in name for name in self.variables):
+            raise ConfigError(
+                message(
+                    "shard_optimizer=True, and the optimizer has taken steps without",
+                    need="a new optimizer",
+                    mend="state_dict() of the old one, load_state_dict() of the new one",
+                )
+            )
+        self.parts = self.parts or parts
+
+    def settle(self) -> None:
+        """Give variables their part of saved values, once it is known that they are parts."""
+        for name in [name for name in self._saved if name in self.variables]:
+            self.variables[name].assign(self._cut(name, self._saved.pop(name)))
+
+    def _cut(self, name: str, value: Any) -> Any:
+        if self.parts is None or name not in self.parts.shapes:
+            return value
+        return self.parts.cut(name, value)
 
     def remember(self, name: str, value: Any) -> Variable:
         """Return the variable of a name, made with `value` where there is none yet."""
@@ -54,12 +87,16 @@ class Memory:
 
     def save(self) -> dict[str, np.ndarray]:
         """Return all values by name."""
-        return {name: held.value for name, held in self.variables.items()}
+        found = {name: held.value for name, held in self.variables.items()}
+        if self.parts is not None:
+            for name in self.parts.shapes:
+                found[name] = self.parts.gathered(name, found[name])
+        return found
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Restore values; those of variables that are not made yet wait until they are."""
         for name, value in saved.items():
             if name in self.variables:
-                self.variables[name].assign(value)
+                self.variables[name].assign(self._cut(name, value))
             else:
                 self._saved[name] = np.array(value)

@@ -91,6 +91,11 @@ class VariableState:
             self._known[name] = self._make(name, np.asarray(value, self.variable.dtype))
         return self._known[name]
 
+    @property
+    def named(self) -> Mapping[str, Variable]:
+        """What is remembered, by name."""
+        return self._known
+
     def __getitem__(self, name: str) -> Variable:
         return self._known[name]
 

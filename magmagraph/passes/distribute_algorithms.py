@@ -14,22 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from ..graph import Node
 from ..ops.arrange import reshape
 from ..ops.collective import ALLREDUCE, BROADCAST, PERMUTE, REDUCE
-from ..ops.collective_messages import INDEX
-from ..ops.elementwise import add, remainder, subtract
-from ..ops.gathering import take
-from ..ops.index import IOTA
-from ..ops.joining import concatenate, stack
-from ..ops.leaf import constant
+from ..ops.collective_rows import RANK_ROW, RANK_ROWS
+from ..ops.elementwise import add
+from ..ops.joining import concatenate
 from ..ops.slicing import PLACE, cut
 
 __all__ = ["ALGORITHMS", "Axis", "summed"]
 
-INT64 = np.dtype(np.int64)
 Axis = tuple[tuple[str, ...], int]  # axes of the mesh, and how many ranks differ in them
 
 
@@ -71,34 +65,24 @@ def _chunks(flat: Node, count: int) -> Node:
     return reshape(flat, (count, length))
 
 
-def _number(base: Node, offset: int, count: int) -> Node:
-    """Return a rank's number plus an offset, around the ring."""
-    moved = add(base, constant(offset % count, dtype=INT64))
-    return remainder(moved, constant(count, dtype=INT64))
-
-
 def _scattered(rows: Node, axis: Axis) -> Node:
     """Return, on rank r, the sum over ranks of row r + 1."""
     group, count = axis
-    rank = INDEX(group=group, size=count)
-    held = take(rows, rank, axis=0)
+    held = RANK_ROW(rows, shift=0, group=group, size=count)
     for turn in range(count - 1):
         passed = PERMUTE(held, shift=1, group=group, size=count)
-        held = add(passed, take(rows, _number(rank, -turn - 1, count), axis=0))
+        held = add(passed, RANK_ROW(rows, shift=-turn - 1, group=group, size=count))
     return held
 
 
 def _gathered(held: Node, axis: Axis) -> Node:
     """Return all rows, of which rank r has row r + 1."""
     group, count = axis
-    rank = INDEX(group=group, size=count)
     found = [held]
     for _ in range(count - 1):
         found.append(PERMUTE(found[-1], shift=1, group=group, size=count))
     # The j-th to arrive is row r + 1 - j.
-    places = IOTA(shape=(count,), axis=0, dtype=INT64)
-    order = subtract(add(rank, constant(1, dtype=INT64)), places)
-    return take(stack(found), remainder(order, constant(count, dtype=INT64)), axis=0)
+    return RANK_ROWS(*found, shift=1, group=group, size=count)
 
 
 def _flat(rows: Node, size: int) -> Node:

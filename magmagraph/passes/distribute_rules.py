@@ -11,7 +11,7 @@ from .. import dims
 from ..dtypes import is_bool, is_inexact
 from ..graph import Node
 from ..op import Effect, Kind
-from ..ops.collective_rows import ALLGATHER
+from ..ops.collective_rows import ALLGATHER, REDUCE_SCATTER
 from ..ops.convert import cast
 from ..ops.elementwise import add, multiply
 from ..ops.gathering import take_along_axis
@@ -35,6 +35,8 @@ def rule_of(node: Node) -> Rule:
     from .distribute_places import PLACES
 
     word = node.op.sharding
+    if node.op.kind is Kind.COLLECTIVE and callable(word):
+        return _among_others
     if callable(word):
         return _by_record
     if word:
@@ -258,6 +260,14 @@ def _by_record(walk: Walk, node: Node) -> Made:
     return made, parts(found, outer)
 
 
+def _among_others(walk: Walk, node: Node) -> Made:
+    """Make a collective again that ranks of another group call, each on its rows."""
+    group, own = node.attrs["group"], walk.facts.group
+    if not group or not own or set(group) & set(own):
+        raise NotSharded("it speaks to ranks that have other rows")
+    return _by_record(walk, node)
+
+
 # ---- Along other axes
 
 
@@ -399,10 +409,20 @@ def _window(walk: Walk, node: Node) -> Made:
     return made, layout
 
 
+def _collective(walk: Walk, node: Node) -> Made:
+    """Make a collective again that the program itself has."""
+    if any(layout.way is Way.PARTS for layout in walk.layouts(node)):
+        raise NotSharded("it is a message of rows, of which ranks may have different numbers")
+    if node.op is REDUCE_SCATTER and walk.layouts(node)[0].way is Way.SUM:
+        return again(node, (walk.value[node.inputs[0]],)), WHOLE
+    return again(node, operands_of(walk, node)), WHOLE
+
+
 _BY_KIND: dict[Kind, Rule] = {
     Kind.ELEMENTWISE: _elementwise,
     Kind.REDUCTION: _reduction,
     Kind.LINALG: _leading,
+    Kind.COLLECTIVE: _collective,
 }
 
 WORDS: dict[str, Rule] = {

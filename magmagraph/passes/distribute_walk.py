@@ -20,7 +20,7 @@ from ..ops.collective import ALLREDUCE
 from ..ops.collective_messages import INDEX
 from ..ops.collective_rows import ALLGATHER
 from ..ops.comparison import less, minimum, where
-from ..ops.control import APART, GRADIENT, HELD, ITEM, OWN_STATISTICS, SENT
+from ..ops.control import APART, GRADIENT, HELD, ITEM, OWN_STATISTICS, SCATTERED, SENT
 from ..ops.elementwise import add, floor_divide, multiply
 from ..ops.index import IOTA
 from ..ops.leaf import constant, extent
@@ -190,6 +190,10 @@ class Walk:
             self.given(node, again(node, (self.value[node.inputs[0]],)), OWN)
         elif node.attrs.get("role") == HELD and node.inputs[0].op.kind is Kind.LEAF:
             self.given(node, again(node, (self.value[node.inputs[0]],)), SUM)
+        elif node.attrs.get("role") == SCATTERED:
+            from .distribute_bodies import as_sum
+
+            self.given(node, again(node, (as_sum(self, node.inputs[0]),)), SUM)
         elif node.attrs.get("role") in (GRADIENT, SENT) and ways == {Way.SUM}:
             # Here, so that all that reads a gradient reads one all-reduce.
             self.given(node, again(node, (self.complete(node.inputs[0]),)), WHOLE)

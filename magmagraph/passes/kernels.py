@@ -13,7 +13,6 @@ _PRODUCTS = frozenset(("gemm", "gemv"))
 _WINDOWS = frozenset(("convolution", "pooling"))
 # Their bodies may hold what only an array expression does.
 _NESTED = frozenset(("loop", "branch"))
-_OF_THE_CPU = _NESTED | {"join"}
 
 
 def family(node: Node, device: str = "cpu") -> str:
@@ -26,7 +25,7 @@ def family(node: Node, device: str = "cpu") -> str:
         return "array"
     if name == "scatter" and not _plain_rows(node):
         return "array"
-    if name in _OF_THE_CPU and device != "cpu":
+    if name in _NESTED and device != "cpu":
         return "array"
     if name in _PRODUCTS and not (_plain_product(node) and _plain_batch(node)):
         return "array"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
+from ..inspect.chart import Frame, Scale, Tick, cut, number_text
 from ..inspect.palette import mixed
 from .result import SearchResult
 from .space import Choice, Domain, Steps, Uniform
@@ -17,56 +16,9 @@ __all__ = ["history", "parallel", "scatter", "times"]
 
 _WIDE = 880.0
 _TALL = 280.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 20.0, 14.0, 44.0
 _SMALL = (430.0, 240.0)
-_RATIO = 50.0  # of largest and least from which a scale is logarithmic
-_TICKS = 5
 _LONGEST = 12  # characters of a tick's text
 _MOST_LINES = 400  # trials that are drawn as lines, the best ones
-
-Tick = tuple[float, str]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Numbers along an axis, from 0 to 1."""
-
-    low: float
-    high: float
-    logarithmic: bool = False
-
-    @classmethod
-    def of(cls, numbers: Sequence[float], zero: bool = False) -> Scale:
-        """Return a scale on which all numbers are seen; it begins at zero where that is asked."""
-        low, high = min(numbers), max(numbers)
-        if low > 0 and high / low > _RATIO and not zero:
-            return cls(low / 1.2, high * 1.2, logarithmic=True)
-        low = 0.0 if zero else low
-        room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
-        return cls(low if zero else low - room, high + room)
-
-    def at(self, number: float) -> float:
-        """Return the place of a number."""
-        low, high = self.low, self.high
-        if self.logarithmic:
-            low, high, number = math.log(low), math.log(high), math.log(number)
-        return (number - low) / (high - low)
-
-    def ticks(self) -> list[Tick]:
-        """Return round numbers and their places."""
-        return [(self.at(number), _text(number)) for number in self._round()]
-
-    def _round(self) -> list[float]:
-        if self.logarithmic:
-            first = math.ceil(math.log10(self.low))
-            powers = range(first, math.floor(math.log10(self.high)) + 1)
-            if len(powers) >= 2:
-                every = -(-len(powers) // (_TICKS + 1))
-                return [10.0**power for power in powers[::every]]
-        step = 10.0 ** math.floor(math.log10((self.high - self.low) / _TICKS))
-        step *= next(by for by in (1, 2, 5, 10) if (self.high - self.low) / (step * by) <= _TICKS)
-        first = math.ceil(self.low / step)
-        return [number * step for number in range(first, math.floor(self.high / step) + 1)]
 
 
 def history(found: SearchResult) -> str:
@@ -76,7 +28,7 @@ def history(found: SearchResult) -> str:
         return ""
     x = Scale(-0.5, max(trial.number for trial in found.trials) + 0.5)
     y = Scale.of([trial.goal or 0.0 for trial in seen])
-    frame = _Frame(_WIDE, _TALL)
+    frame = Frame(_WIDE, _TALL)
     parts = [frame.axes(_whole_ticks(x), y.ticks(), "trial", found.goal.name)]
     done = [trial for trial in seen if trial.state == "done"]
     best = max if found.goal.maximize else min
@@ -105,7 +57,7 @@ def times(found: SearchResult) -> str:
         return ""
     x = Scale(-0.5, max(trial.number for trial in found.trials) + 0.5)
     y = Scale.of([trial.seconds for trial in found.trials] or [1.0], zero=True)
-    frame = _Frame(_WIDE, 200.0)
+    frame = Frame(_WIDE, 200.0)
     wide = max(1.0, 0.8 * (frame.right - frame.left) / (x.high - x.low))
     parts = [frame.axes(_whole_ticks(x), y.ticks(), "trial", "seconds")]
     for trial in found.trials:
@@ -126,7 +78,7 @@ def scatter(found: SearchResult, name: str) -> str:
     column = list(found.space).index(name)
     domain = found.space[name]
     y = Scale.of([trial.goal or 0.0 for trial in seen])
-    frame = _Frame(*_SMALL)
+    frame = Frame(*_SMALL)
     # A little room beside the first and the last value.
     parts = [
         frame.axes(
@@ -149,7 +101,7 @@ def parallel(found: SearchResult) -> str:
         return ""
     ranked = ranked[:_MOST_LINES]
     y = Scale.of([trial.goal or 0.0 for trial in ranked])
-    frame = _Frame(_WIDE, 340.0, bottom=30.0, top=34.0)
+    frame = Frame(_WIDE, 340.0, bottom=30.0, top=34.0)
     names = [*found.space, found.goal.name]
     step = (frame.right - frame.left) / (len(names) - 1)
     parts = []
@@ -179,7 +131,7 @@ def parallel(found: SearchResult) -> str:
         parts.append(
             f'<path class="axis" d="M{across:.1f} {frame.top:.1f}V{frame.bottom:.1f}"/>'
             f'<text class="name" text-anchor="{anchor}" x="{across:.1f}" '
-            f'y="{frame.top - 14:.1f}">{escape(_cut(name, 24))}</text>'
+            f'y="{frame.top - 14:.1f}">{escape(cut(name, 24))}</text>'
         )
         for place, text in marks:
             down = frame.place(0.0, place)[1]
@@ -200,59 +152,7 @@ def shades(colour: str, paper: str) -> str:
     )
 
 
-class _Frame:
-    """The ground of a picture, and where things lie on it."""
-
-    def __init__(
-        self, width: float, height: float, top: float = _TOP, bottom: float = _BOTTOM
-    ) -> None:
-        self.width, self.height = width, height
-        self.left, self.right = _LEFT, width - _RIGHT
-        self.top, self.bottom = top, height - bottom
-
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point of the unit square lies."""
-        across = self.left + x * (self.right - self.left)
-        return across, self.bottom - y * (self.bottom - self.top)
-
-    def axes(self, across: Sequence[Tick], up: Sequence[Tick], below: str, beside: str) -> str:
-        """Return both axes with ticks and names."""
-        parts = []
-        for place, text in up:
-            _, y = self.place(0.0, place)
-            parts.append(
-                f'<path class="grid" d="M{self.left:.1f} {y:.1f}H{self.right:.1f}"/>'
-                f'<text class="tick" text-anchor="end" x="{self.left - 6:.1f}" '
-                f'y="{y + 4:.1f}">{escape(text)}</text>'
-            )
-        for place, text in across:
-            x, _ = self.place(place, 0.0)
-            parts.append(
-                f'<path class="axis" d="M{x:.1f} {self.bottom:.1f}v4"/>'
-                f'<text class="tick" text-anchor="middle" x="{x:.1f}" '
-                f'y="{self.bottom + 17:.1f}">{escape(text)}</text>'
-            )
-        middle, high = (self.left + self.right) / 2, (self.top + self.bottom) / 2
-        parts.append(
-            f'<path class="axis" d="M{self.left:.1f} {self.top:.1f}V{self.bottom:.1f}'
-            f'H{self.right:.1f}"/>'
-            f'<text class="name" text-anchor="middle" x="{middle:.1f}" '
-            f'y="{self.height - 8:.1f}">{escape(_cut(below, 40))}</text>'
-            f'<text class="name" text-anchor="middle" transform="rotate(-90)" x="{-high:.1f}" '
-            f'y="13">{escape(_cut(beside, 30))}</text>'
-        )
-        return "".join(parts)
-
-    def svg(self, parts: Sequence[str], name: str) -> str:
-        """Return the picture."""
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:.0f} '
-            f'{self.height:.0f}" width="{self.width:.0f}" role="img" '
-            f'aria-label="{escape(name)}">{"".join(parts)}</svg>'
-        )
-
-
-def _dot(frame: _Frame, trial: TrialResult, x: float, y: float) -> str:
+def _dot(frame: Frame, trial: TrialResult, x: float, y: float) -> str:
     across, down = frame.place(x, y)
     return (
         f'<circle class="dot {trial.state}" cx="{across:.1f}" cy="{down:.1f}" r="3.5">'
@@ -295,12 +195,4 @@ def _whole_ticks(scale: Scale) -> list[Tick]:
 
 
 def _value(value: object) -> str:
-    return _cut(_text(value) if isinstance(value, float) else str(value), _LONGEST)
-
-
-def _text(number: float) -> str:
-    return f"{number:.4g}" if number else "0"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return cut(number_text(value) if isinstance(value, float) else str(value), _LONGEST)

@@ -222,6 +222,88 @@ def test_attention_keeps_its_logarithms() -> None:
     assert "no 'attention_rows' of tf32" in record.refusals[0].reason
 
 
+def branching(rng: np.random.Generator, last: Any = None) -> tuple[list[Any], Any, Any]:
+    """Return the variables, the input and the output of a network with a branch around a layer."""
+    x = mg.input("x", ("n", 4, 8, 8))
+    shapes = ((8, 4, 3, 3), (8, 8, 3, 3), (8, 8, 1, 1))
+    variables = [
+        mg.var(f"w{i}", init=(rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype("f4"))
+        for i, s in enumerate(shapes)
+    ]
+    y = mg.relu(mg.conv2d(x, variables[0], padding=1))
+    around = y if last is None else y + last
+    z = mg.relu(around + mg.relu(mg.conv2d(y, variables[1], padding=1)))
+    return variables, x, mg.relu(z + mg.conv2d(z, variables[2]))
+
+
+def test_sums_of_16_bit_values_with_several_readers_are_16_bits(rng: np.random.Generator) -> None:
+    variables, x, out = branching(rng)
+    graph, record = lowered([x], mg.grad(mg.sum(mg.sin(out)), variables), hints={"n": 4})
+    # Where the gradients of both ways meet, twice; and the result, which its gradient reads again.
+    assert record.hits["sum of 16-bit values"] == 3
+    for total in (node for node in graph.nodes if node.op.name == "add"):
+        (reader,) = graph.users[total]
+        (stored,) = graph.users[reader]
+        assert stored.op.name == "cast", "it goes to memory, with its mask, in 16 bits"
+        assert stored.dtype == canonical("bfloat16")
+
+
+def test_sums_with_float32_values_keep_their_digits(rng: np.random.Generator) -> None:
+    wide = mg.input("wide", ("n", 8, 8, 8))
+    _, x, out = branching(rng, wide)
+    _, record = lowered([x, wide], [out, mg.sin(out)], hints={"n": 4})
+    assert "sum of 16-bit values" not in record.hits
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_pooling_reads_16_bits_where_its_result_is_stored_so(
+    precision: str, rng: np.random.Generator
+) -> None:
+    x = mg.input("x", (2, 3, 12, 12))
+    v, w = mg.input("v", (4, 3, 3, 3)), mg.input("w", (2, 4, 3, 3))
+    y = mg.relu(mg.conv2d(x, v))
+    out = mg.conv2d(mg.max_pool2d(y, 2), w)
+    outputs = [out, mg.grad(mg.sum(out * out), v)]
+    graph, record = lowered([x, v, w], outputs, precision=precision)
+    pools = [n for n in graph.nodes if n.op.name in ("max_pool", "max_pool_taps", "pool_spread")]
+    assert {n.op.name: n.inputs[0].dtype.name for n in pools} == dict.fromkeys(
+        ("max_pool", "max_pool_taps", "pool_spread"), precision
+    )
+    assert record.hits[f"moved as {precision}"] >= 3
+    graph, _ = lowered([x, v, w], [out], precision=precision)
+    given = [(rng.standard_normal(n.shape) / 5).astype("f4") for n in (x, v, w)]
+    made = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))[graph.outputs[0]]
+    right = mg.function([x, v, w], out)(*given)
+    scale = float(np.abs(right).max())
+    assert tolerance(canonical("float32"), "half").close(made, right, scale)
+
+
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_the_variance_of_a_16_bit_product_takes_one_pass(
+    shift: float, rng: np.random.Generator
+) -> None:
+    """It is the variance of what is stored, also where the mean is large beside it."""
+    x, w = mg.input("x", (256, 64)), mg.input("w", (64, 64))
+    product = x @ w
+    variance = mg.variance(product, axis=0)
+    # What centers a value reads it again: the product goes on, and is stored in 16 bits.
+    graph, record = lowered([x, w], [variance, product @ w])
+    assert record.hits["variance in one pass"] == 1
+    assert sum(node.op.name == "sum" for node in graph.nodes) == 2
+    given = [rng.standard_normal(n.shape).astype("f4") for n in (x, w)]
+    given[0] += shift / 8
+    given[1] += 1 / 8
+    stored = (given[0].astype(canonical("bfloat16")).astype("f8")
+              @ given[1].astype(canonical("bfloat16")).astype("f8")).astype(canonical("bfloat16"))
+    made = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))
+    right = stored.astype("f8").var(axis=0)
+    np.testing.assert_allclose(
+        made[graph.outputs[0]], right, rtol=tolerance(canonical("bfloat16"), "half").relative
+    )
+    _, record = lowered([x], [mg.variance(x, axis=0)])
+    assert not record.hits, "nothing has rounded it"
+
+
 @pytest.mark.parametrize("precision", ["tf32", *HALVES])
 def test_values_agree_with_float64(precision: str, rng: np.random.Generator) -> None:
     x = mg.input("x", ("n", 24))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator, Pending, colored
+from ...communicator import REDUCTIONS, Communicator, Pending, colored
 from ...dtypes import is_float
 from ...errors import CommunicationError, message
 from ...watch import install, waiting
@@ -38,6 +38,7 @@ __all__ = ["MPIRank", "mpi_world"]
 
 PIECE = 8 << 20  # bytes that MPI reduces at once: larger arrays fall out of caches on the way
 SHARED = 256 << 10  # bytes from which memory that ranks share is faster than messages
+_OPERATIONS = dict(zip(REDUCTIONS, (MPI.SUM, MPI.MAX, MPI.MIN), strict=True))
 POSTED = 1  # first tag of objects; exchanges of objects are collective and have none
 
 
@@ -117,13 +118,12 @@ class MPIRank(Communicator):
             self._through_memory([_contiguous(array) for array in arrays], op, outs)
 
     def _by_mpi(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
-        function = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op]
-        if target is not given:
-            np.copyto(target, given)
-        flat = target.reshape(-1)
+        source, flat = given.reshape(-1), target.reshape(-1)
         step = max(1, PIECE // flat.itemsize)
         for low in range(0, flat.size, step):
-            self._data.Allreduce(MPI.IN_PLACE, flat[low : low + step], function)
+            part = flat[low : low + step]
+            own = MPI.IN_PLACE if target is given else source[low : low + step]
+            self._data.Allreduce(own, part, _OPERATIONS[op])
 
     def _dealt_out(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
         """Give each rank a part of all arrays, which it reduces, and gather the parts."""
@@ -164,8 +164,7 @@ class MPIRank(Communicator):
                 self._data.Alltoall(_bytes(given), _bytes(arrived))
                 reduced(list(arrived), op, target)
             else:
-                function = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}[op]
-                self._data.Reduce_scatter_block(given, target, function)
+                self._data.Reduce_scatter_block(given, target, _OPERATIONS[op])
         return target
 
     # ---- Values that move

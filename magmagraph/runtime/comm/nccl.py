@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...communicator import Communicator, Pending
+from ...communicator import REDUCTIONS, Communicator, Pending
 
 __all__ = ["NcclRank"]
 
@@ -21,7 +21,7 @@ _TYPES = {
     "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
 }  # fmt: skip
 _PARTS = {"complex64": "float32", "complex128": "float64"}  # two of them are one
-_REDUCTIONS = {"sum": 0, "max": 2, "min": 3}
+_OPERATIONS = dict(zip(REDUCTIONS, (0, 2, 3), strict=True))
 _BYTE = 1
 
 
@@ -98,7 +98,7 @@ class NcclRank(Communicator):
         count, kind = self._reduction(array)
         if count:
             self._ranks.allReduce(
-                array.data.ptr, target.data.ptr, count, kind, _REDUCTIONS[op], self._stream
+                array.data.ptr, target.data.ptr, count, kind, _OPERATIONS[op], self._stream
             )
         return target
 
@@ -114,7 +114,7 @@ class NcclRank(Communicator):
         count, kind = self._reduction(target)
         if count:
             self._ranks.reduceScatter(
-                array.data.ptr, target.data.ptr, count, kind, _REDUCTIONS[op], self._stream
+                array.data.ptr, target.data.ptr, count, kind, _OPERATIONS[op], self._stream
             )
         return target
 
@@ -134,6 +134,17 @@ class NcclRank(Communicator):
             self._ranks.broadcast(
                 array.data.ptr, target.data.ptr, array.nbytes, _BYTE, root, self._stream
             )
+        return target
+
+    def reduce(self, array: Any, root: int, out: Any = None) -> Any:
+        """Return the sum of all ranks' arrays on one rank; elsewhere nothing of meaning."""
+        target = self._target(out, array.shape, array.dtype)
+        count, kind = self._reduction(array)
+        if count:
+            self._ranks.reduce(
+                array.data.ptr, target.data.ptr, count, kind, _OPERATIONS["sum"], root,
+                self._stream,
+            )  # fmt: skip
         return target
 
     def alltoall(self, array: Any, out: Any = None) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ...communicator import REDUCTIONS
 from ...dtypes import is_float
 
 __all__ = ["FUNCTIONS", "narrow", "reduced"]
 
-FUNCTIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+FUNCTIONS = dict(zip(REDUCTIONS, (np.add, np.maximum, np.minimum), strict=True))
 
 
 def narrow(dtype: np.dtype) -> bool:

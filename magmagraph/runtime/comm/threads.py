@@ -305,7 +305,7 @@ def run_threads(
 
 def _join(ranks: Sequence[threading.Thread], world: _World) -> None:
     """Wait for all threads; once one has failed, or at the limit, for those alone that end soon."""
-    end = time.monotonic() + world.limit
+    end = time.monotonic() + world.limit + GRACE  # a rank that waits says so first
     for rank, thread in enumerate(ranks):
         while thread.is_alive():
             thread.join(0.05)

@@ -24,6 +24,7 @@ KEPT_PARTS = 8  # vectors of a row that a thread keeps, at most
 KEEPING_THREADS = 256  # of a block, at most, whose threads keep what they read of a row
 KEEPING_BLOCKS = (3, 4)  # of those on a multiprocessor: that keep more words than ROOM, or less
 ROOM = 32
+NARROW_THREADS = 256  # of a block whose warps have several rows each
 ENTRIES = 8  # partial results of no axes that fit into the line planned for one
 MULTIPROCESSORS = 132  # of an H200, where no device is asked
 

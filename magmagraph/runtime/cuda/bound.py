@@ -24,6 +24,7 @@ from .merge import merges
 from .namespace import array_namespace, refusing
 from .segments import Interpreted, Segment, placed
 from .streams import Range
+from .timeline import timeline
 
 if TYPE_CHECKING:
     from .backend import CudaPrepared
@@ -364,6 +365,26 @@ class CudaBound:
             for state, value in kept:
                 state.write(value)
         return taken
+
+    def run_timeline(self, feeds: Sequence[Any]) -> list[tuple[int, int, int, int]]:
+        """Run captured, put every variable back, and return when launches begin and end.
+
+        Returns
+        -------
+        list of tuple
+            Step, stream, begin and end in nanoseconds; empty where steps run on the host between.
+        """
+        parts = (*self._before, *self._after)
+        if len(parts) != 1 or not isinstance(parts[0], Segment):
+            return []
+        kept = [(state, state.data.copy()) for state, _ in self._written]
+        try:
+            self.run(feeds)
+            with self.device.lock, self.device:
+                return timeline(parts[0])
+        finally:
+            for state, value in kept:
+                state.write(value)
 
     def streams(self) -> list[int]:
         """Return the stream that each step's first kernel is captured on; 0 for the main one."""

@@ -20,7 +20,8 @@ import numpy as np
 from .streams import Range
 
 __all__ = [
-    "KernelCall", "LibraryCall", "Together", "calls_of", "driver", "fills", "prefetching",
+    "KernelCall", "LibraryCall", "Together", "calls_of", "driver", "driver_function", "fills",
+    "prefetching",
 ]
 
 Shift = Callable[[int], int]
@@ -55,7 +56,7 @@ class _Configuration(ctypes.Structure):
 _STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
-def _of_driver(name: str) -> Any:
+def driver_function(name: str) -> Any:
     """Return a function of the driver that CuPy does not bind, or None where it has none."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -67,13 +68,13 @@ def _of_driver(name: str) -> Any:
 @functools.lru_cache(maxsize=1)
 def _extended() -> Any:
     """Return the driver's cuLaunchKernelEx, or None where it has none."""
-    return _of_driver("cuLaunchKernelEx")
+    return driver_function("cuLaunchKernelEx")
 
 
 @functools.lru_cache(maxsize=1)
 def prefetching() -> Any:
     """Return the driver's cuMemPrefetchAsync, or None where it has none."""
-    return _of_driver("cuMemPrefetchAsync")
+    return driver_function("cuMemPrefetchAsync")
 
 
 class KernelCall:

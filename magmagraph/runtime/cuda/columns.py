@@ -26,6 +26,7 @@ __all__ = ["Columns"]
 GROUP = 16  # rows of a thread that are added up before they are converted
 AHEAD = 128  # bytes that a thread has under way, at most: they take a register for every four
 MOST_AHEAD = 8  # rows of them, at most
+FEW_SUMS = 4  # of a thread, which a block adds up one by one no slower than all together
 
 # Threads of a warp that have the same columns come first; then what each warp has of them.
 _SLOT = "(threadIdx.y * blockDim.x + threadIdx.x >> 5) * blockDim.x + threadIdx.x"
@@ -204,7 +205,8 @@ class Columns:
         ]
         if whole:
             return [*lines, *self._end_columns(width)]
-        together = [fold for fold in folds if self._fits_together(fold, width)]
+        many = width * len(folds) > FEW_SUMS
+        together = [fold for fold in folds if many and self._fits_together(fold, width)]
         if together:
             count = COLUMN_THREADS * (width + 1)
             lines.append(f"__shared__ double mg_columns[{count}];")

@@ -17,6 +17,8 @@ __all__ = ["FoldingCode"]
 class FoldingCode(VectorCode):
     """Lines of CUDA C that join what several threads folded, in a fixed order."""
 
+    half = "16"  # how far apart the threads of a row are at first that join what they folded
+
     @property
     def cross(self) -> list[Fold]:
         """The folds across rows."""
@@ -33,7 +35,7 @@ class FoldingCode(VectorCode):
         inside += self.join(fold, name, place, "other", "other_at")
         return [
             "#pragma unroll",
-            "for (int mask = 16; mask; mask >>= 1) {",
+            f"for (int mask = {self.half}; mask; mask >>= 1) {{",
             *indent(inside),
             "}",
         ]
@@ -101,6 +103,8 @@ class FoldingCode(VectorCode):
                     f"const int64_t {name}_other_at = mg_shuffle<int64_t>({name}_at, mask);"
                 )
             turns += self.join(fold, name, f"{name}_at", f"{name}_other", f"{name}_other_at")
+        if self.half != FoldingCode.half:
+            return lines  # a row has less than a warp
         across = [
             *(["__syncthreads();"] if first else []),
             "if ((threadIdx.x & 31) == 0) {",

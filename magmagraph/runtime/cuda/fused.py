@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -19,6 +20,7 @@ from .shares import ALONE, WIDE, Launch, Shares
 
 __all__ = ["Modules", "kernels_of", "source_of", "words"]
 
+Place = tuple[str, bool]  # a kernel's name, and whether positions are 64-bit numbers
 _CHARACTERS = 8_000  # of kernels that are compiled together: many small texts keep all cores busy
 
 
@@ -40,7 +42,7 @@ class Wanted(NamedTuple):
     wide: bool
 
     @property
-    def place(self) -> tuple[str, bool]:
+    def place(self) -> Place:
         """What it is looked up by."""
         return f"{self.kernels.key}_{self.suffix}", self.wide
 
@@ -54,6 +56,11 @@ class Wanted(NamedTuple):
         """Its source."""
         text = self.kernels.text(self.suffix)
         return text.replace("mg_kernel_", f"fused_{self.kernels.key}_")
+
+
+def _source_of_many(kernels: RegionKernels, suffix: str, count: int, size: int) -> str:
+    text = "\n".join(["typedef int idx;", many_text(kernels, suffix, count)])
+    return complete(text, size)
 
 
 def _suffix(kernel: str) -> str:
@@ -121,7 +128,7 @@ class Modules:
 
     def __init__(self, device: Any) -> None:
         self.device = device
-        self._functions: dict[tuple[str, bool], int] = {}
+        self._functions: dict[Place, int] = {}
         self._modules: list[Any] = []
 
     def build(self, kernels: Sequence[RegionKernels], wide: bool = False) -> None:
@@ -140,6 +147,8 @@ class Modules:
         """
         wanted = []
         count = self.device.multiprocessors
+        often = Counter(k.key for k in kernels)
+        many: dict[Place, str] = {}
         for k in {k.key: k for k in kernels}.values():
             try:
                 here = k.lines_for(sizes, lines, count)
@@ -148,11 +157,46 @@ class Modules:
                     wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
             except k.refusals:
                 continue  # the array expression runs
+            if often[k.key] > 1 and not wide:
+                many |= self._likely_many(k, launches, often[k.key])
         groups, sources = self._groups(wanted)
         pool = ThreadPoolExecutor(max_workers=1)
-        compiled = pool.submit(compile_sources, sources, self.device.architecture)
+        compiled = pool.submit(
+            compile_sources, [*sources, *many.values()], self.device.architecture
+        )
         pool.shutdown(wait=False)
-        return lambda: self._load(groups, compiled.result())
+
+        def load() -> None:
+            cubins = compiled.result()
+            self._load(groups, cubins[: len(groups)])
+            for place, cubin in zip(many, cubins[len(groups) :], strict=True):
+                self._load_many(place, cubin)
+
+        return load
+
+    def _likely_many(
+        self, kernels: RegionKernels, launches: Sequence[Launch], count: int
+    ) -> dict[Place, str]:
+        """Return the sources of kernels that compute as many bodies at a time, by their places."""
+        if kernels.way != "flat" or kernels.region.folds:
+            return {}
+        needed = words(kernels)
+        size = table_size(min(count, (MAX_ARGUMENTS - 2) // (needed + 1)), needed)
+        found = {}
+        for launch in launches:
+            plain = _suffix(launch.kernel.removesuffix(ALONE_NAME))
+            for suffix in (plain, plain + ALONE_NAME):
+                place = f"{kernels.key}_{suffix}_{size}", False
+                if place not in self._functions and plain.startswith("v"):
+                    found[place] = _source_of_many(kernels, suffix, needed, size)
+        return found
+
+    def _load_many(self, place: Place, cubin: bytes) -> None:
+        module = self.device.cupy.cuda.function.Module()
+        module.load(cubin)
+        function = module.get_function("mg_many")
+        self._modules += [module, function]
+        self._functions[place] = function.ptr
 
     def _groups(self, wanted: Sequence[Wanted]) -> tuple[list[list[Wanted]], list[str]]:
         """Return what is not loaded yet in groups of similar length, and the source of each."""
@@ -219,13 +263,9 @@ class Modules:
         size = table_size(len(launches), count)
         place = f"{kernels.key}_{suffix}_{size}", False
         if place not in self._functions:
-            text = "\n".join(["typedef int idx;", many_text(kernels, suffix, count)])
-            (cubin,) = compile_sources([complete(text, size)], self.device.architecture)
-            module = self.device.cupy.cuda.function.Module()
-            module.load(cubin)
-            function = module.get_function("mg_many")
-            self._modules += [module, function]
-            self._functions[place] = function.ptr
+            source = _source_of_many(kernels, suffix, count, size)
+            (cubin,) = compile_sources([source], self.device.architecture)
+            self._load_many(place, cubin)
         return self._functions[place]
 
     def ends(self, kernels: RegionKernels, shares: Shares) -> list[tuple[int, Launch]]:

@@ -32,6 +32,7 @@ from .binding import (
     KEPT_PARTS,
     MAX_THREADS,
     MULTIPROCESSORS,
+    NARROW_THREADS,
     ROOM,
     TALL_THREADS,
     THREADS,
@@ -105,6 +106,7 @@ class RegionKernels:
         self.direct = self.way == "columns" and self._columns().can_be_whole()
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
+        self.narrows = self.way == "rows" and self.widths[-1] > 1 and not self.cross
         self._ends = Ends(self.code)
         self.joined = bool(self.cross) and self._ends.can_be_joined()
         parts = [self._main(width) for width in self.widths]
@@ -112,6 +114,8 @@ class RegionKernels:
             parts += [self._whole(width) for width in self.widths]
         if self.keeps:
             parts.append(self._keeping(self.widths[-1]))
+        if self.narrows:
+            parts.append(self._narrow(self.widths[-1]))
         if self.tall:
             self.code.scope = {}
             body = Columns(self.code, [self.inner], list(range(self.inner))).main(self.widths[-1])
@@ -200,6 +204,13 @@ class RegionKernels:
         assert workers.kept is not None
         self.resident = KEEPING_BLOCKS[workers.kept.words <= ROOM]
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
+
+    def _narrow(self, width: int) -> str:
+        self.code.scope = {}
+        self.code.half = "blockDim.x >> 1"
+        body = Workers(self.code, False, width, narrow=True).main()
+        self.code.half = FoldingCode.half
+        return self._kernel(f"n{width}", body, NARROW_THREADS)
 
     def _least_blocks(self) -> int:
         """Return how many blocks of a flat kernel a multiprocessor is to have room for.

@@ -14,21 +14,22 @@ from ...config import config
 from ...plan import Place, Step, Value
 from ..numpy.cells import bodies_of, shape_of
 from . import gemm
+from .bodies import Body
 from .calls import KernelCall, LibraryCall, Together
 from .collectives import collective
 from .cudnn_plans import library
 from .epilogue import RegionEpilogue
 from .fused import Modules, kernels_of
-from .kernels import ALONE_NAME, RegionKernels
 from .many import call_of_many, groups_of
 from .memory import DEVICE_TO_DEVICE, PlanMemory
 from .merge import Merge, product_shape
+from .moves import joined, window
 from .pooling import pooling
 from .products import ProductShape, call_of, cut_of, load, product_of
 from .segments import Launcher
-from .shares import WIDE, Launch, Shares
+from .shares import Launch
 from .small_gemm import SmallProduct, plain_epilogue
-from .streams import Range, Touched
+from .streams import Touched
 
 __all__ = ["StepLaunches", "Unit"]
 
@@ -76,6 +77,10 @@ class StepLaunches:
             launch = pooling(self.memory, step)
         elif step.kernel == "collective":
             launch = collective(self.memory, step)
+        elif step.kernel == "join":
+            launch = joined(self.memory, step)
+        elif step.kernel == "array":
+            launch = window(self.memory, step)
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
 
     def prepare(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> None:
@@ -131,7 +136,7 @@ class StepLaunches:
 
     # ---- Fused steps
 
-    def _bodies(self, step: Step) -> list[_Body]:
+    def _bodies(self, step: Step) -> list[Body]:
         """Return the operands of each body of a fused step."""
         memory, found = self.memory, []
         at = to = 0
@@ -153,7 +158,7 @@ class StepLaunches:
             pointers = [memory.at(value) for value in (*inputs, *outputs)]
             late = {o.position for o in kernels.region.outputs if o.epilogue} if kernels else set()
             found.append(
-                _Body(
+                Body(
                     kernels,
                     [*pointers, here],
                     memory.ranges(inputs),
@@ -167,7 +172,7 @@ class StepLaunches:
 
     def _fused(self, step: Step, without: int = -1) -> list[Unit] | None:
         """Return what launches the bodies of a fused step, but for one that a product computes."""
-        touched: list[_Body] = []
+        touched: list[Body] = []
         launches: list[list[tuple[int, Launch]]] = []
         bodies = self._bodies(step)
         if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
@@ -193,11 +198,12 @@ class StepLaunches:
         return [Unit(_together(self._in_groups(touched, launches)), Touched(read, written))]
 
     def _in_groups(
-        self, bodies: Sequence[_Body], launches: Sequence[Sequence[tuple[int, Launch]]]
+        self, bodies: Sequence[Body], launches: Sequence[Sequence[tuple[int, Launch]]]
     ) -> list[Launcher]:
         """Return what launches the bodies of a step; those of one structure are one launch."""
         touched = [Touched(body.read, body.written) for body in bodies]
-        keys = [self._key(body, bound) for body, bound in zip(bodies, launches, strict=True)]
+        sizes = self.memory.sizes
+        keys = [body.key(bound, sizes) for body, bound in zip(bodies, launches, strict=True)]
         words = [
             len(body.words) + max(len(launch.numbers) for _, launch in bound)
             for body, bound in zip(bodies, launches, strict=True)
@@ -225,18 +231,7 @@ class StepLaunches:
             ))
         return made
 
-    def _key(self, body: _Body, bound: Sequence[tuple[int, Launch]]) -> str | None:
-        """Return what bodies share that one launch can compute, None for one that has its own."""
-        kernels = body.kernels
-        if kernels is None or kernels.way != "flat" or kernels.region.folds or len(bound) != 1:
-            return None
-        if bound[0][1].grid[1] != 1:
-            return None  # its threads take neighbours down rows: blocks lie in two directions
-        if Shares(kernels, self.memory.sizes, body.lines).elements > WIDE:
-            return None
-        return bound[0][1].kernel.removesuffix(ALONE_NAME)
-
-    def _ended_apart(self, body: _Body) -> list[Unit] | None:
+    def _ended_apart(self, body: Body) -> list[Unit] | None:
         """Return what launches a body, and what ends its sums, for which not all have to wait."""
         if body.kernels is None:
             return None
@@ -428,24 +423,6 @@ class StepLaunches:
             product.launch(a, b, c, out, alpha, beta, scratch, stream.ptr)
 
         return LibraryCall(run, (a, b, c, out, alpha, beta))
-
-
-@dataclass(frozen=True)
-class _Body:
-    """One body of a fused step: its kernels, the first words of their arguments, its memory."""
-
-    kernels: RegionKernels | None
-    words: list[int]
-    read: tuple[Range, ...]
-    early: tuple[Range, ...]  # what the main kernel writes
-    late: tuple[Range, ...]  # what is written when sums have ended
-    workspace: tuple[Range, ...]
-    lines: int  # of partial results that it has room for
-
-    @property
-    def written(self) -> tuple[Range, ...]:
-        """All that its launches write."""
-        return (*self.early, *self.late, *self.workspace)
 
 
 def _together(launches: Sequence[Launcher]) -> Launcher:

@@ -1,7 +1,8 @@
 """CUDA C for regions with rows: each is reduced, and passed over again, by the threads of a worker.
 
 Along rows, the threads of a warp or a block take neighbours of one row. In strips, for rows across
-the innermost loop or shorter than a vector, lanes take rows side by side.
+the innermost loop or shorter than a vector, lanes take rows side by side. Short rows of vectors
+have a few lanes of a warp each.
 """
 
 from __future__ import annotations
@@ -34,17 +35,22 @@ class Workers:
     keeps
         Whether threads keep what they read of a row, for the passes that follow: up to
         `KEPT_PARTS` vectors each.
+    narrow
+        Whether the lanes of a warp share out several rows; nothing is folded across these.
     """
 
     def __init__(
-        self, code: FoldingCode, strips: bool, width: int = 1, keeps: bool = False
+        self, code: FoldingCode, strips: bool, width: int = 1, keeps: bool = False,
+        narrow: bool = False,
     ) -> None:
-        self.code, self.strips, self.width = code, strips, width
+        self.code, self.strips, self.width, self.narrow = code, strips, width, narrow
         self.row = code.region.row
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
         self.kept = Kept("part", KEPT_PARTS, width, code.walk.saved) if keeps else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
+        if narrow:
+            self._alone = f"mine && {self._alone}"
 
     def main(self) -> list[str]:
         """Return the kernel."""
@@ -80,12 +86,20 @@ class Workers:
         if self.kept is not None:
             decode += self.kept.declared.values()
         code.scope = known
+        loop = [f"for (idx item = worker; item < {items}; item += workers) {{"]
+        if self.narrow:  # lanes without a row do what the last one's do, and write nothing
+            loop = [
+                "const idx beside = threadIdx.z & (32 / blockDim.x - 1);",
+                f"for (idx turn = worker - beside; turn < {items}; turn += workers) {{",
+                f"    const bool mine = turn + beside < {items};",
+                f"    const idx item = mine ? turn + beside : {items} - 1;",
+            ]
         return [
             *top,
             "const idx worker = (idx)blockIdx.x * blockDim.z + threadIdx.z;",
             "const idx workers = (idx)gridDim.x * blockDim.z;",
             *early,
-            f"for (idx item = worker; item < {items}; item += workers) {{",
+            *loop,
             *indent([*decode, *work]),
             "}",
             *late,
@@ -118,6 +132,7 @@ class Workers:
         inside = [f"idx rest = group * {width};", *code.decode("rest", row), *work]
         if self.kept is None:
             return [
+                *(["#pragma unroll 2"] if self.narrow else []),
                 f"for (idx group = threadIdx.x; group < {groups}; group += blockDim.x) {{",
                 *indent(inside),
                 "}",
@@ -199,7 +214,7 @@ class Workers:
                 work += ["if (active) {", *indent(writes), "}"]
             code.scope = known
         else:
-            here = "" if self.kept is None else "here"
+            here = "mine" if self.narrow else "" if self.kept is None else "here"
             work = code.elements(nodes, folds, outputs, self.width, update, self.kept, here)
         parts = [
             fold for fold in folds

@@ -88,10 +88,20 @@ def placed(
 ) -> tuple[list[set[int]], list[int]]:
     """Return the earlier launches that each waits for, and the stream that each is put on."""
     waits = dependencies(touched)
-    return waits, assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
+    chosen = assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
+    aside = max(chosen, default=0) + 1
+    for number, launch in enumerate(launches):
+        if isinstance(launch, CollectiveCall):  # beside what is computed, in one order
+            chosen[number] = aside
+    return waits, chosen
 
 
-def captured(device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]) -> Any:
+def captured(
+    device: Any,
+    launches: Sequence[Launcher],
+    touched: Sequence[Touched],
+    mark: Callable[[int, Any], None] | None = None,
+) -> Any:
     """Return launches as one graph; an error ends the capture and leaves nothing behind.
 
     Parameters
@@ -102,20 +112,18 @@ def captured(device: Any, launches: Sequence[Launcher], touched: Sequence[Touche
         In an order that is right on one stream.
     touched
         The memory that each touches.
+    mark
+        ``mark(number, stream)``, called before and after each launch. Launches that could overlap
+        on one stream do not, then.
     """
-    waits = dependencies(touched)
-    chosen = assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
-    said = [number for number, launch in enumerate(launches) if isinstance(launch, CollectiveCall)]
-    aside = max(chosen, default=0) + 1
-    for number in said:  # beside what is computed, in one order
-        chosen[number] = aside
+    waits, chosen = placed(device, launches, touched)
     streams = [device.stream, *device.beside(max(chosen, default=0))]
     for stream in streams:
         device.scratch(stream)  # nothing may be allocated while a stream is captured
     with device.stream:
         device.stream.begin_capture()
         try:
-            _capture(device, launches, touched, joins(waits, chosen), chosen, streams)
+            _capture(device, launches, touched, joins(waits, chosen), chosen, streams, mark)
         except BaseException:
             with contextlib.suppress(device.cupy.cuda.runtime.CUDARuntimeError):
                 device.stream.end_capture()  # branches that were not joined are an error, too
@@ -130,13 +138,14 @@ def _capture(
     joined: Sequence[set[int]],
     chosen: Sequence[int],
     streams: Sequence[Any],
+    mark: Callable[[int, Any], None] | None,
 ) -> None:
     """Put every launch on its stream, behind what it waits for."""
     event = device.cupy.cuda.Event
     begun = event(disable_timing=True)
     begun.record(streams[0])
     needed = set().union(*joined)
-    overlapping = int(device.architecture) >= OVERLAPPING
+    overlapping = int(device.architecture) >= OVERLAPPING and mark is None
     done: dict[int, Any] = {}
     entered = {0}
     before: dict[int, int] = {}  # the launch that a stream's next may overlap with
@@ -149,6 +158,8 @@ def _capture(
         for other in sorted(joined[number]):
             stream.wait_event(done[other])
             before.pop(place, None)
+        if mark is not None:
+            mark(number, stream)
         for call in calls_of(launch):
             if overlapping and place in before and isinstance(call, KernelCall):
                 call.overlapped(stream, touched[before[place]].written)
@@ -158,6 +169,8 @@ def _capture(
                 before[place] = number
             else:
                 before.pop(place, None)
+        if mark is not None:
+            mark(number, stream)
         if number in needed:
             done[number] = event(disable_timing=True)
             done[number].record(stream)

@@ -17,6 +17,7 @@ from .binding import (
     LANES,
     MAX_THREADS,
     MULTIPROCESSORS,
+    NARROW_THREADS,
     PARTS,
     TALL_THREADS,
     THREADS,
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["WIDE", "Grid", "Launch", "Shares"]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
-QUICK = 10_000  # partial results and elements that one block is done with soon
+QUICK = 1 << 13  # partial results and elements that one block is done with soon
+LAST = 8  # blocks a multiprocessor, up to which the last one may end the sums: all wait for memory
 MOST_BLOCKS = 1 << 20  # a grid may have more, and blocks go on where there are more rows
 MOST_ROWS = 1 << 16  # of which each has a block, and a partial result, of its own
 ALONE = 32  # blocks a multiprocessor, from which on waiting costs more than overlapping gains
@@ -135,6 +137,7 @@ class Shares(CudaBinding):
     # ---- Shares
 
     keeps = False  # whether threads keep what they read of a row
+    few_lanes = False  # whether rows have a few lanes of a warp each
     tall = False  # whether threads take neighbours down some rows
     straight = False  # whether the main kernel has columns whole, and computes everything
     tail = False  # whether the block that is done last computes the rest
@@ -174,8 +177,12 @@ class Shares(CudaBinding):
             if not fold.row:
                 single = workers if fold.kept else workers * self._beside
                 self.used_lines[position] = single
-        self.tail = bool(self.used_lines) and not self.straight and self._is_quick()
-        kind = "d" if self.straight else "k" if self.keeps else "t" if self.tall else "v"
+        few = math.prod(grid) <= LAST * self.multiprocessors
+        self.tail = bool(self.used_lines) and not self.straight and few and self._is_quick()
+        kinds = (
+            ("d", self.straight), ("n", self.few_lanes), ("k", self.keeps), ("t", self.tall)
+        )
+        kind = next((letter for letter, chosen in kinds if chosen), "v")
         return f"{kind}{self.vector}", grid, block
 
     def _flat(self) -> tuple[Grid, Grid, int]:
@@ -240,9 +247,14 @@ class Shares(CudaBinding):
         items = self.row_items(self.vector)
         kernels = self.kernels
         widest = self.vector == kernels.widths[-1]
+        many = items * groups > FEW * self.multiprocessors
+        if kernels.narrows and widest and many and 0 < groups <= LANES // 2:
+            self.few_lanes = True
+            lanes = max(4, 1 << ((groups + 1) // 2 - 1).bit_length())  # of two vectors, or one
+            return self._worker_grid(items, (lanes, 1, NARROW_THREADS // lanes))
         self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS
         most, parts = (KEEPING_THREADS, KEPT_PARTS) if self.keeps else (MAX_THREADS, PARTS)
-        if items * groups <= FEW * self.multiprocessors:
+        if not many:
             parts = 2  # more threads, rather than more work for each
         threads = LANES
         while threads < most and threads * parts < groups:
@@ -296,6 +308,13 @@ class Shares(CudaBinding):
             return 4
         return self.kernels.resident * KEEPING_THREADS // math.prod(block)
 
+    def _join_parts(self, position: int) -> int:
+        """Return how many rows of threads add up the lines of a fold."""
+        lines = self.used_lines[position]
+        if self.region.folds[position].kept:
+            return min(32, _power(lines))
+        return max(8, min(32, _power(lines // LANES)))
+
     def finish(self) -> list[tuple[str, Grid, Grid]]:
         """Return the launches that add up partial results and use them."""
         made = []
@@ -303,14 +322,13 @@ class Shares(CudaBinding):
             fold = self.kernels.cross[0]
             position = self.kernels.code.position_of(fold)
             blocks = -(-self.line_length(position) // LANES) if fold.kept else 1
-            parts = min(32, _power(self.used_lines[position])) if fold.kept else 8
-            return [("end", (blocks, 1, 1), (LANES, parts, 1))]
+            return [("end", (blocks, 1, 1), (LANES, self._join_parts(position), 1))]
         for position, fold in enumerate(self.region.folds):
             if fold.row:
                 continue
             length = self.line_length(position) if fold.kept else 1
             blocks = -(-length // LANES) if fold.kept else 1
-            parts = min(32, _power(self.used_lines[position])) if fold.kept else 8
+            parts = self._join_parts(position)
             made.append((f"join{position}", (blocks, 1, 1), (LANES, parts, 1)))
         for position, outputs in enumerate(late_groups(self.region)):
             loops = self.region.values[outputs[0].node].shape_loops

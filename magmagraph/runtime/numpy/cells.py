@@ -200,24 +200,12 @@ class StepCells:
     def _join(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         """Return the cells of arrays that stand side by side along one axis, or among zeros."""
         out = step.outputs[0]
-        shape = shape_of(out.type)
-        attrs = step.node.attrs
-        if "axis" in attrs:
-            axis, at = attrs["axis"] % len(shape), 0
-        else:
-            piece = shape_of(step.inputs[0].type)
-            axis = next((a for a, e in enumerate(shape) if e != piece[a]), 0)
-            start = attrs["starts"][axis]
-            at = dims.evaluate(start, self.sizes) if isinstance(start, Dim) else int(start)
-        unit = out.type.dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
-        rows = int(np.prod(shape[:axis], dtype=np.int64))
-        cells = [self._at(out), len(step.inputs), rows, unit * shape[axis]]
+        rows, width, parts = join_layout(step, self.sizes)
+        cells = [self._at(out), len(parts), rows, width]
         slots = {0: out.slot}
-        for value in step.inputs:
-            extent = shape_of(value.type)[axis]
+        for value, (at, count) in zip(step.inputs, parts, strict=True):
             slots[len(cells)] = value.slot
-            cells += [self._at(value), at * unit, extent * unit]
-            at += extent
+            cells += [self._at(value), at, count]
         return support().address("mg_join"), cells, self._dynamic_cells(slots)
 
     def _nested(
@@ -290,6 +278,38 @@ def shape_of(type_: Type) -> tuple[int, ...]:
 def bytes_of(type_: Type) -> int:
     """Return the bytes of a bound type."""
     return int(type_.bytes)
+
+def join_layout(
+    step: Step, sizes: Mapping[str, int]
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """Return how arrays stand side by side along one axis, or one among zeros.
+
+    Returns
+    -------
+    rows, width
+        How often they stand so, and the bytes of each row of the result.
+    parts
+        For each array where it begins in a row, and its bytes there.
+    """
+    out = step.outputs[0]
+    shape = shape_of(out.type)
+    attrs = step.node.attrs
+    if "axis" in attrs:
+        axis, at = attrs["axis"] % len(shape), 0
+    else:
+        piece = shape_of(step.inputs[0].type)
+        axis = next((a for a, e in enumerate(shape) if e != piece[a]), 0)
+        start = attrs["starts"][axis]
+        at = dims.evaluate(start, sizes) if isinstance(start, Dim) else int(start)
+    unit = out.type.dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    rows = int(np.prod(shape[:axis], dtype=np.int64))
+    parts = []
+    for value in step.inputs:
+        extent = shape_of(value.type)[axis]
+        parts.append((at * unit, extent * unit))
+        at += extent
+    return rows, unit * shape[axis], parts
+
 
 _ones_lock = threading.Lock()
 _ones_held: dict[np.dtype, np.ndarray] = {}

@@ -36,6 +36,12 @@ def vector_source() -> str:
 #else
 #define VECTOR_BYTES 16
 #endif
+/* Loads stay one each: as an operand of every product, they cross lines of the cache as often. */
+#if defined(__x86_64__)
+#define IN_REGISTER(vector) __asm__("" : "+x"(vector))
+#else
+#define IN_REGISTER(vector) (void)0
+#endif
 #define VECTOR (VECTOR_BYTES / (int64_t)sizeof(REAL))
 typedef REAL vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 """
@@ -84,10 +90,13 @@ def _dot(results: int, rows: int) -> str:
         for j in range(rows)
     ]
     lines.append("            for (int64_t p = 0; p < vectors; p++) {")
-    # One element of x at a time: 12 sums, 3 of y and it are the 16 registers.
-    lines.append("                const vec " + ", ".join(f"c{m} = y{m}[p]" for m in range(results)) + ";")
+    # One vector of x at a time: 12 sums, 3 of y and it are the 16 registers.
+    loaded = ", ".join(f"c{m} = y{m}[p]" for m in range(results))
+    lines.append(f"                vec {loaded};")
+    lines += [f"                IN_REGISTER(c{m});" for m in range(results)]
     for j in range(rows):
-        lines.append(f"                const vec b{j} = x{j}[p];")
+        lines.append(f"                vec b{j} = x{j}[p];")
+        lines.append(f"                IN_REGISTER(b{j});")
         lines.append(
             "                " + " ".join(f"a{m}_{j} += c{m} * b{j};" for m in range(results))
         )

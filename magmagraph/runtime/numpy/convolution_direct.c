@@ -332,6 +332,8 @@ void mg_direct_input(void** arguments)
 
 /* ---- To the weights ---- */
 
+enum { MG_NEAR = 48 << 10 }; /* bytes of packed lines that are read again and again */
+
 typedef struct {
     engine e;
     REAL* cotangents;      /* lines joined as those of the planes, zeros between */
@@ -361,33 +363,44 @@ static void pack_cotangents(void* context, int64_t thread, int64_t threads)
     }
 }
 
+/* A row of four sums of three results, over some images. */
+static void dot_row(const dots* d, int64_t group, int64_t o, int64_t r, int64_t width, int64_t n,
+                    int64_t images)
+{
+    const engine* e = &d->e;
+    const shape* g = e->g;
+    weight_steps w = steps_of_weights(g);
+    int64_t height = lesser(3, g->co - o), offsets[4];
+    int64_t y_image = g->co * g->groups * d->channel, x_image = g->ci * g->groups * e->channel;
+    REAL sums[3 * 4];
+    for (int64_t j = 0; j < width; j++)
+        offsets[j] = (r + j) / g->taps * e->channel + e->offset[(r + j) % g->taps];
+    dot_rows[height - 1][width - 1](
+        d->cotangents + n * y_image + (group * g->co + o) * d->channel, d->channel,
+        e->images + n * x_image + group * g->ci * e->channel, offsets, images, y_image, x_image,
+        g->o[0], d->line, e->q[1] * e->q[2], d->line / VECTOR, sums);
+    for (int64_t j = 0; j < width; j++) {
+        REAL* out = g->out + group * g->co * w.o + (r + j) / g->taps * w.c + (r + j) % g->taps * w.t;
+        for (int64_t m = 0; m < height; m++) out[(o + m) * w.o] += sums[m * width + j];
+    }
+}
+
 static void dot_part(void* context, int64_t thread, int64_t threads)
 {
     const dots* d = context;
     const engine* e = &d->e;
     const shape* g = e->g;
-    weight_steps w = steps_of_weights(g);
     int64_t blocks = over(g->co, 3), rows = g->ci * g->taps, begin, end;
-    REAL sums[3 * 4];
+    /* All rows meet three channels of cotangents: of as many images as stay in the nearest cache. */
+    int64_t image = (3 * d->channel + e->channel) * (int64_t)sizeof(REAL);
+    int64_t few = greater(1, MG_NEAR / greater(1, image));
     mg_split(g->groups * blocks * d->slices, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        int64_t slice = i % d->slices, block = i / d->slices % blocks, group = i / d->slices / blocks;
-        int64_t o = block * 3, height = lesser(3, g->co - o), stop = rows * (slice + 1) / d->slices;
-        for (int64_t r = rows * slice / d->slices; r < stop; r += 4) {
-            int64_t width = lesser(4, stop - r), offsets[4];
-            for (int64_t j = 0; j < width; j++)
-                offsets[j] = (r + j) / g->taps * e->channel + e->offset[(r + j) % g->taps];
-            dot_rows[height - 1][width - 1](
-                d->cotangents + (group * g->co + o) * d->channel, d->channel,
-                e->images + group * g->ci * e->channel, offsets, e->count,
-                g->co * g->groups * d->channel, g->ci * g->groups * e->channel, g->o[0], d->line,
-                e->q[1] * e->q[2], d->line / VECTOR, sums);
-            for (int64_t m = 0; m < height; m++)
-                for (int64_t j = 0; j < width; j++) {
-                    int64_t c = (r + j) / g->taps, t = (r + j) % g->taps;
-                    g->out[(group * g->co + o + m) * w.o + c * w.c + t * w.t] += sums[m * width + j];
-                }
-        }
+        int64_t slice = i % d->slices, o = i / d->slices % blocks * 3, group = i / d->slices / blocks;
+        int64_t stop = rows * (slice + 1) / d->slices;
+        for (int64_t n = 0; n < e->count; n += few)
+            for (int64_t r = rows * slice / d->slices; r < stop; r += 4)
+                dot_row(d, group, o, r, lesser(4, stop - r), n, lesser(few, e->count - n));
     }
 }
 

@@ -60,10 +60,24 @@ typedef struct {
 typedef void (*line)(const shape* p, int64_t outer, int64_t at, int64_t c0, int64_t c1,
                      const reach* taps, int64_t count);
 
+/* A line of results of windows of 2 x 2 that tile an image: the commonest, without a list of taps. */
+typedef void (*quads)(const shape* p, int64_t outer, int64_t o1);
+
 typedef struct {
     shape p;
     line each;
+    quads tiled; /* NULL: the list of taps in any case */
 } lines;
+
+static int tiles(const shape* p)
+{
+    for (int axis = 0; axis < 3; axis++) {
+        int64_t size = axis ? 2 : 1;
+        if (p->k[axis] != size || p->s[axis] != size || p->d[axis] != 1 || p->low[axis]) return 0;
+        if (p->in[axis] < size * p->o[axis]) return 0;
+    }
+    return p->inner == 1 && p->o[0] == 1;
+}
 
 static void run_part(void* context, int64_t thread, int64_t threads)
 {
@@ -77,6 +91,11 @@ static void run_part(void* context, int64_t thread, int64_t threads)
         across[k2].step = p->s[2] * p->inner;
     }
     mg_split(p->outer * p->parts, 1, thread, threads, &begin, &end);
+    if (work->tiled && tiles(p)) {
+        for (int64_t i = begin; i < end; i++)
+            for (int64_t o1 = 0; o1 < p->o[1]; o1++) work->tiled(p, i, o1);
+        return;
+    }
     for (int64_t i = begin; i < end; i++) {
         int64_t outer = i / p->parts, part = i % p->parts;
         int64_t c0 = p->inner * part / p->parts, c1 = p->inner * (part + 1) / p->parts;
@@ -104,9 +123,9 @@ static void run_part(void* context, int64_t thread, int64_t threads)
     }
 }
 
-static void run(void** arguments, line each, int64_t zeroed)
+static void run(void** arguments, line each, quads tiled, int64_t zeroed)
 {
-    lines work = { read_shape(arguments), each };
+    lines work = { read_shape(arguments), each, tiled };
     shape* p = &work.p;
     int64_t size = p->outer * outputs(p) * p->k[0] * p->k[1] * p->k[2];
     int64_t team = lesser(size / MG_WORTH_A_THREAD, mg_thread_count());
@@ -159,7 +178,7 @@ static void max_line(const shape* p, int64_t outer, int64_t line, int64_t c0, in
     REAL* restrict out = (REAL*)p->out + outer * outputs(p) + line;
     fill_line(p, out, c0, c1, -(REAL)INFINITY);
     for (int64_t t = 0; t < count; t++) {
-        EACH(taps + t, REAL v = x[met]; REAL w = out[at]; out[at] = v > w || v != v ? v : w)
+        EACH(taps + t, REAL v = x[met]; REAL w = out[at]; out[at] = (v > w) | (v != v) ? v : w)
     }
 }
 
@@ -250,9 +269,53 @@ static void taps_line(const shape* p, int64_t outer, int64_t line, int64_t c0, i
     }
 }
 
-void mg_max_pool(void** arguments) { run(arguments, max_line, 0); }
-void mg_max_pool_taps(void** arguments) { run(arguments, taps_line, 0); }
-void mg_pool_pick(void** arguments) { run(arguments, pick_line, 0); }
-void mg_pool_spread(void** arguments) { run(arguments, spread_line, 1); }
-void mg_sum_pool(void** arguments) { run(arguments, sum_line, 0); }
-void mg_sum_pool_input(void** arguments) { run(arguments, sum_input_line, 1); }
+static inline REAL larger(REAL w, REAL v) { return (v > w) | (v != v) ? v : w; }
+
+static void max_quads(const shape* p, int64_t outer, int64_t o1)
+{
+    const REAL* restrict upper = (const REAL*)p->a + outer * inputs(p) + 2 * o1 * p->in[2];
+    const REAL* restrict lower = upper + p->in[2];
+    REAL* restrict out = (REAL*)p->out + outer * outputs(p) + o1 * p->o[2];
+#pragma omp simd
+    for (int64_t o = 0; o < p->o[2]; o++)
+        out[o] = larger(
+            larger(upper[2 * o], upper[2 * o + 1]), larger(lower[2 * o], lower[2 * o + 1]));
+}
+
+static inline int better(REAL v, REAL w) { return (v > w) | ((v != v) & (w == w)); }
+
+static void taps_quads(const shape* p, int64_t outer, int64_t o1)
+{
+    const REAL* restrict upper = (const REAL*)p->a + outer * inputs(p) + 2 * o1 * p->in[2];
+    const REAL* restrict lower = upper + p->in[2];
+    int32_t* restrict out = (int32_t*)p->out + outer * outputs(p) + o1 * p->o[2];
+#pragma omp simd
+    for (int64_t o = 0; o < p->o[2]; o++) {
+        REAL a = upper[2 * o], b = upper[2 * o + 1], c = lower[2 * o], d = lower[2 * o + 1];
+        int right = better(b, a), below = better(d, c);
+        REAL first = right ? b : a, second = below ? d : c;
+        out[o] = better(second, first) ? 2 + below : right;
+    }
+}
+
+static void spread_quads(const shape* p, int64_t outer, int64_t o1)
+{
+    const REAL* restrict g = (const REAL*)p->a + outer * outputs(p) + o1 * p->o[2];
+    const int32_t* restrict position = (const int32_t*)p->b + outer * outputs(p) + o1 * p->o[2];
+    REAL* restrict upper = (REAL*)p->out + outer * inputs(p) + 2 * o1 * p->in[2];
+    REAL* restrict lower = upper + p->in[2];
+#pragma omp simd
+    for (int64_t o = 0; o < p->o[2]; o++) {
+        upper[2 * o] = position[o] == 0 ? g[o] : (REAL)0;
+        upper[2 * o + 1] = position[o] == 1 ? g[o] : (REAL)0;
+        lower[2 * o] = position[o] == 2 ? g[o] : (REAL)0;
+        lower[2 * o + 1] = position[o] == 3 ? g[o] : (REAL)0;
+    }
+}
+
+void mg_max_pool(void** arguments) { run(arguments, max_line, max_quads, 0); }
+void mg_max_pool_taps(void** arguments) { run(arguments, taps_line, taps_quads, 0); }
+void mg_pool_pick(void** arguments) { run(arguments, pick_line, NULL, 0); }
+void mg_pool_spread(void** arguments) { run(arguments, spread_line, spread_quads, 1); }
+void mg_sum_pool(void** arguments) { run(arguments, sum_line, NULL, 0); }
+void mg_sum_pool_input(void** arguments) { run(arguments, sum_input_line, NULL, 1); }

@@ -1,0 +1,148 @@
+"""Tensor parallelism: every rank has some columns or rows of the large matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..communicator import Communicator, Group, current
+from ..errors import ConfigError, message
+from ..graph import Node, topological
+from ..ops.leaf import Variable
+from .strategies import Strategy
+from .tensor_walk import Pair, spread
+
+__all__ = ["TensorParallel"]
+
+
+class TensorParallel(Strategy):
+    """Cut large matrices over the ranks; each computes with its part of them.
+
+    Where a whole value is multiplied by a large matrix, each rank takes some of its columns, and
+    has these columns of the result. What is added to them or multiplied with them element by
+    element is cut likewise: biases, and what optimizers remember. The next matrix is cut by rows,
+    and the results are summed: two layers cost one all-reduce forward and one backward
+    (M. Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model
+    parallelism", 2019). Where an operation needs more than a rank has, the parts are gathered.
+
+    Parameters
+    ----------
+    axes : mapping, optional
+        Variables, or their names -> the axis that is cut, or None to keep one whole. The others
+        are cut where that is of use.
+    group : str or sequence of str, optional
+        Axes of the mesh whose ranks share the matrices: the axis ``tensor`` where the mesh has
+        one, all ranks otherwise.
+    least : int
+        Elements from which on a matrix is cut by columns. One whose extent the number of ranks
+        does not divide stays whole.
+
+    Raises
+    ------
+    ConfigError
+        Where an option is not one of these; or, when a function is made, a name is of no variable
+        of it, or an axis cannot be cut.
+
+    Notes
+    -----
+    All ranks are fed the same values, and return the same. Variables start as rank 0's. Who reads
+    the value of one that is cut gathers it, so that all ranks read together; a step, a checkpoint
+    and `NeuralNetwork.evaluate`, which all ranks call, do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     x = mg.input("x", shape=("batch", 4))
+    ...     w = mg.var("w", init=np.ones((4, 6), np.float32))
+    ...     strategy = mg.distributed.TensorParallel(least=1)
+    ...     f = mg.function([x], mg.sum(x @ w), distribute=strategy)
+    ...     return float(f(np.ones((2, 4), np.float32)))
+    >>> mg.distributed.threads(2, job)
+    [48.0, 48.0]
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: Mapping[Any, int | None] | None = None,
+        group: Group | None = None,
+        least: int = 2**14,
+    ) -> None:
+        if isinstance(least, bool) or not isinstance(least, int) or least < 0:
+            raise ConfigError(message(f"least={least!r}", need="a number of elements"))
+        self.axes = dict(axes or {})
+        for key, axis in self.axes.items():
+            if not isinstance(key, (str, Variable)) or not (axis is None or type(axis) is int):
+                raise ConfigError(
+                    message(
+                        f"axes={{{key!r}: {axis!r}}}",
+                        need="variables or their names, each with an axis or None",
+                    )
+                )
+        self.group = group
+        self.least = least
+
+    def prepared(
+        self, outputs: list[Node], updates: list[Pair]
+    ) -> tuple[list[Node], list[Pair]]:
+        """Return what the rank computes."""
+        mesh = current().mesh
+        group = self.group
+        if group is None:
+            group = "tensor" if "tensor" in mesh.axes else ()
+        names = mesh.group(group)
+        ranks = current().group(names)
+        variables = variables_of(outputs, updates)
+        chosen = self._chosen(variables, ranks)
+        if ranks.size == 1:
+            return outputs, updates
+        begin_alike(variables, ranks)
+        made, renewed, _ = spread(outputs, updates, ranks, names, chosen, self.least)
+        return made, renewed
+
+    def _chosen(
+        self, variables: list[Variable], ranks: Communicator
+    ) -> dict[Variable, int | None]:
+        found: dict[Variable, int | None] = {}
+        for key, axis in self.axes.items():
+            named = [v for v in variables if v is key or (isinstance(key, str) and v.name == key)]
+            if not named:
+                known = ", ".join(sorted({str(v.name) for v in variables}))
+                raise ConfigError(
+                    message(f"axes names {key!r}, which is no variable here", need=f"of {known}")
+                )
+            for held in named:
+                found[held] = None if axis is None else _axis(held, axis, ranks.size)
+        return found
+
+    def __repr__(self) -> str:
+        return f"TensorParallel(least={self.least})"
+
+
+def _axis(held: Variable, axis: int, size: int) -> int:
+    extents = held.shape
+    if not -len(extents) <= axis < len(extents) or int(extents[axis]) % size:
+        raise ConfigError(
+            message(
+                f"variable {held.name!r} of shape {extents} cannot be cut along axis {axis}",
+                need=f"an axis whose extent {size} ranks divide",
+                mend=f"axes={{{held.name!r}: None}} keeps it whole",
+            )
+        )
+    return axis % len(extents)
+
+
+def variables_of(outputs: list[Node], updates: list[Pair]) -> list[Variable]:
+    """Return the variables of a program, those that are only written among them, in its order."""
+    roots = [*outputs, *(value for _, value in updates)]
+    found = [node for node in topological(roots) if isinstance(node, Variable)]
+    found += [held for held, _ in updates if isinstance(held, Variable)]
+    return list(dict.fromkeys(found))
+
+
+def begin_alike(variables: list[Variable], ranks: Communicator) -> None:
+    """Set variables to what the group's first rank holds; all its ranks call it."""
+    for held in variables:
+        held.state.write(ranks.broadcast(held.state.data, 0))

@@ -22,8 +22,8 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 INHERITED = ("OPENBLAS_", "OMP_", "MKL_", "GOTO_", "BLIS_", "NVPL_", "PYTHONDONTWRITEBYTECODE")
 PACKAGES = (
-    "numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "pytensor", "cupy-cuda13x",
-    "nvmath-python", "triton",
+    "numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "keras", "pytensor",
+    "cupy-cuda13x", "nvmath-python", "triton",
 )
 
 

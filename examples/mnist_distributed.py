@@ -1,4 +1,4 @@
-"""A network on MNIST, trained by as many processes as there are: the same script, and one more line.
+"""A network on MNIST, trained by as many processes as there are.
 
     python examples/mnist_distributed.py
     mpiexec -n 4 python examples/mnist_distributed.py --epochs 5

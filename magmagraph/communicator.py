@@ -160,6 +160,7 @@ class Communicator(abc.ABC):
         self.size = size
         self._mesh: Mesh | None = None
         self._groups: dict[tuple[str, ...], Communicator] = {}
+        self._arranged: dict[Mesh, Communicator] = {}  # the same ranks in each mesh that was asked
 
     # ---- How ranks are arranged
 
@@ -186,9 +187,11 @@ class Communicator(abc.ABC):
                     mend=f"mpiexec -n {mesh.size} python ...",
                 )
             )
-        made = copy.copy(self)
-        made._mesh, made._groups = mesh, {}
-        return made
+        if mesh not in self._arranged:
+            made = copy.copy(self)
+            made._mesh, made._groups = mesh, {}
+            self._arranged[mesh] = made
+        return self._arranged[mesh]
 
     def group(self, axes: Group) -> Communicator:
         """Return the communicator of the ranks that differ from this one in some axes alone."""

@@ -741,7 +741,8 @@ def function(inputs: Sequence[Node], outputs: Any, updates: Any = None, **option
     **options
         ``device`` ("auto", "cpu", "cuda", "cuda:1"), ``precision`` ("float32", "tf32", "float16"
         or "bfloat16": in what float32 products, convolutions and attention may be computed; types
-        stay, and gradients in float16 are scaled, see `Function.loss_scale`), ``passes`` (a tuple
+        stay, and gradients in float16 are scaled, see `Function.loss_scale`), ``distribute`` (how
+        it is spread over ranks: `mg.distributed.DataParallel`, say), ``passes`` (a tuple
         in place of the pipeline), ``skip`` (names of optional passes), ``name``, ``nan`` ("allow"
         or "raise": a call whose results or updates are not finite raises and changes nothing),
         ``default_updates`` (False leaves out those that nodes carry, see `stateful`),

@@ -144,6 +144,8 @@ class AxisClasses:
 
     def __init__(self) -> None:
         self.axes: dict[Node, tuple[int | None, ...]] = {}
+        # What `of` gave since two classes met: it is asked for the same nodes again and again.
+        self._found: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
         self._parent: list[int] = []
         self._extent: list[Extent] = []
 
@@ -172,6 +174,7 @@ class AxisClasses:
         if isinstance(self._extent[right], int) and not isinstance(self._extent[left], int):
             left, right = right, left
         self._parent[right] = left
+        self._found.clear()
 
     def extent(self, member: int) -> Extent:
         """Return the extent of a class."""
@@ -179,7 +182,12 @@ class AxisClasses:
 
     def of(self, node: Node) -> tuple[int | None, ...]:
         """Return the classes of a node's axes."""
-        return tuple(None if a is None else self.find(a) for a in self.axes[node])
+        axes = self.axes[node]
+        known = self._found.get(axes)
+        if known is None:
+            known = tuple(None if a is None else self.find(a) for a in axes)
+            self._found[axes] = known
+        return known
 
     def declare(self, node: Node) -> None:
         """Give a node classes of its own."""

@@ -54,11 +54,11 @@ def killed_once(trial: Any, folder: str) -> float:
     return float(trial["x"])
 
 
-def threads(trial: Any) -> float:
-    """Return how many threads numerical libraries were told to take."""
+def counted(trial: Any) -> dict[str, float]:
+    """Return the bowl, and how many threads numerical libraries were told to take."""
     names = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    (count,) = {int(os.environ[name]) for name in names}
-    return float(count)
+    told = {int(os.environ.get(name, 0)) for name in names}
+    return {"loss": bowl(trial), "threads": float(max(told) if len(told) == 1 else -1)}
 
 
 def curve(trial: Any) -> dict[str, float]:

@@ -19,7 +19,7 @@ from magmagraph.ops.control import ITEM
 from magmagraph.text import dump
 from magmagraph.text_load import load
 
-DTYPES = ("float64", "float32", "float16", "bfloat16", "int32", "complex64")
+DTYPES = ("float32", "bfloat16", "int32", "complex64")
 COUNT = 3
 
 

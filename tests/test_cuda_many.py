@@ -59,6 +59,7 @@ def test_a_group_ends_where_its_table_is_full() -> None:
 
 
 def test_the_table_says_where_each_body_is() -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no driver's calls")
     found = kernels(renewed, (100, 528), (100, 528), (100, 528))
     (launch,), _ = found.launches({}, 264)
     arguments = [[10 * n + i for i in range(7)] for n in range(3)]
@@ -94,6 +95,36 @@ def test_launches_of_many_blocks_do_not_overlap() -> None:
     assert "mg_begin" in found.text("v4")
     assert "mg_begin" not in found.text("v4_alone")
     assert "mg_kernel_v4_alone(" in found.text("v4_alone")
+
+
+def test_short_rows_have_a_few_lanes_each() -> None:
+    for columns, lanes in ((32, 4), (36, 8), (64, 8)):
+        (launch,), _ = kernels(mg.softmax, (60_001, columns)).launches({}, 264)
+        beside = 256 // lanes
+        assert launch.kernel.endswith("_n4")
+        assert launch.block == (lanes, 1, beside)
+        assert launch.grid == (-(-60_001 // beside), 1, 1)
+        few_rows = kernels(mg.softmax, (1000, columns))  # more threads a row are faster there
+        assert few_rows.launches({}, 264)[0][0].block == (32, 1, 8)
+    wide = kernels(mg.softmax, (60_001, 68))
+    assert wide.launches({}, 264)[0][0].kernel.endswith("_k4")
+    summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, 64))
+    assert not summed.narrows  # what is folded across rows wants whole warps
+
+
+def test_a_last_block_ends_sums_of_few_blocks_only() -> None:
+    found = kernels(lambda v: mg.sum(mg.exp(v)), (1 << 22,))
+    launches, _ = found.launches({}, 264)
+    assert [launch.kernel.rpartition("_")[2] for launch in launches] == ["v4"]
+
+    def loss(x: Any, labels: Any) -> list[Any]:
+        value = mg.cross_entropy(x, labels)
+        return [value, mg.grad(value, x)]
+
+    rows = kernels(loss, (5000, 8192), (5000,), dtypes=("float32", "int32"))
+    launches, _ = rows.launches({}, rows.lines_for({}, 264))
+    assert len(launches) == 2
+    assert launches[1].block == (32, 32, 1)
 
 
 def test_rows_that_are_kept_have_a_block_each() -> None:

@@ -362,3 +362,37 @@ def test_every_word_of_a_record_has_its_rule() -> None:
     known = {*WORDS, *PLACES, *BODIES}
     records = [record for record in TABLE.values() if isinstance(record, Op)]
     assert {r.sharding for r in records if isinstance(r.sharding, str)} - {""} <= known
+
+
+SHOWN = """
+%7 = sum(%6, axes=(0,)) : float64[]
+%8 = extent(dim=batch) : int64[]
+%9 = allreduce(%8, op='sum', group=(), size=2) : int64[]
+%10 = cast(%9, dtype=float64) : float64[]
+%11 = divide(%7, %10) : float64[]
+"""
+JOINED = """
+%23 = allreduce_many(%11, %22, op='sum', group=(), size=2) : (float64[], float64[3])
+%24 = item(%23, index=0) : float64[]
+%25 = item(%23, index=1) : float64[3]
+%26 = marker(%25, role='gradient') : float64[3]  # gradient(w)
+"""
+
+
+def test_the_graph_shows_what_travels() -> None:
+    """A mean divides its own sum by all rows; loss and gradient are one message."""
+
+    def job() -> str:
+        x, w = mg.input("x", ("batch", 3)), mg.var("w", init=np.ones(3))
+        loss = mg.mean((x @ w) ** 2)
+        f = mg.function(
+            [x], loss, updates={w: w - mg.grad(loss, w)}, device="cpu", distribute=DataParallel()
+        )
+        record = next(r for r in f.compile({"batch": 4}).report if r.name == "distribute")
+        return mg.text.dump(record.graphs[1], data=False)
+
+    first, second = mg.distributed.threads(2, job)
+    assert first == second  # the same graph on all ranks
+    assert SHOWN in first
+    assert JOINED in first
+    assert first.count("allreduce") == 2

@@ -63,8 +63,12 @@ def test_fit_of_given_batches_is_that_of_one_process(
     x, y = data
     given = mg.batches(x, y.astype(np.int32), size=10, seed=5)
     one = _trained(given, None, None, epochs=1)
-    mine = lambda: mg.batches(x, y.astype(np.int32), size=10, seed=5)  # noqa: E731
-    for other in mg.distributed.threads(2, lambda: _trained(mine(), None, DataParallel(), epochs=1)):
+
+    def job() -> tuple[Any, Any]:
+        mine = mg.batches(x, y.astype(np.int32), size=10, seed=5)
+        return _trained(mine, None, DataParallel(), epochs=1)
+
+    for other in mg.distributed.threads(2, job):
         _assert_same_run(one, other)
 
 

@@ -409,3 +409,13 @@ def test_a_batch_that_does_not_fit_takes_its_epoch_back():
     for nothing in ([], None):
         with pytest.raises(mg.DataError, match="there are no (batches|examples)"):
             ours.fit(nothing)
+
+
+def test_what_cannot_be_trained_is_told_before_the_data_are_looked_at():
+    x = mg.var("x", shape=("batch", 4))
+    two = mg.Model(x, [nn.Dense(3)(x), x], loss="cross_entropy")
+    for action in (two.fit, two.evaluate):
+        with pytest.raises(mg.ConfigError, match="the model has 2 outputs"):
+            action(X, Y)
+    with pytest.raises(mg.ConfigError, match="the model has no loss"):
+        small(loss=None).fit(X, Y)

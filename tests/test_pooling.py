@@ -228,3 +228,31 @@ def test_kernels_are_compiled() -> None:
     kernels = {step.kernel for step in function.plan.steps}
     assert "pooling" in kernels
     assert "array" not in kernels
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [(2, 2), (7, 6), (14, 15), (28, 28), (33, 17)])
+def test_windows_of_two_that_tile_an_image(
+    dtype: str, size: tuple[int, int], rng: np.random.Generator
+) -> None:
+    """The kernel without a list of taps: ties, NaN of either sign, infinities, rows left over."""
+    x = mg.var("x", shape=(2, 3, *size), dtype=dtype)
+    pooled = mg.max_pool2d(x, 2)
+    g = mg.var("g", shape=pooled.shape, dtype=dtype)
+    f = mg.function([x, g], [pooled, mg.grad(mg.sum(pooled * g), x)])
+    value = rng.integers(-3, 3, (2, 3, *size)).astype(dtype)
+    value[value == 0] = -0.0
+    for special in (np.nan, -np.nan, -np.inf):
+        value[rng.random(value.shape) < 0.1] = special
+    rows, columns = size[0] // 2, size[1] // 2
+    cotangent = rng.standard_normal((2, 3, rows, columns)).astype(dtype)
+    windows = value[:, :, : 2 * rows, : 2 * columns].reshape(2, 3, rows, 2, columns, 2)
+    taps = windows.transpose(0, 1, 2, 4, 3, 5).reshape(2, 3, rows, columns, 4)
+    spread = np.where(np.arange(4) == taps.argmax(axis=-1)[..., None], cotangent[..., None], 0)
+    wanted = np.zeros_like(value)
+    wanted[:, :, : 2 * rows, : 2 * columns] = (
+        spread.reshape(2, 3, rows, columns, 2, 2).transpose(0, 1, 2, 4, 3, 5)
+    ).reshape(2, 3, 2 * rows, 2 * columns)
+    found, gradient = f(value, cotangent)
+    np.testing.assert_array_equal(found, taps.max(axis=-1))
+    np.testing.assert_array_equal(gradient, wanted)

@@ -17,6 +17,7 @@ from ..ops.collective import allreduce, broadcast, permute
 from ..ops.collective_messages import barrier, index, recv, send
 from ..ops.collective_rows import allgather, alltoall, reduce_scatter
 from .hybrid import Hybrid
+from .pipeline import PipelineParallel
 from .strategies import DataParallel
 from .tensor import TensorParallel
 
@@ -33,6 +34,7 @@ __all__ = [
     "Links",
     "Machine",
     "Mesh",
+    "PipelineParallel",
     "TensorParallel",
     "allgather",
     "allreduce",

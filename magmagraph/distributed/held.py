@@ -8,6 +8,7 @@ again at the next step.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,71 +17,54 @@ from ..communicator import Communicator
 from ..ops.leaf import Variable, variable_of
 from ..state import State
 
-__all__ = ["part_of"]
+__all__ = ["announcing", "owned", "part_of"]
 
 
-class _Gathered:
-    """The value of a whole variable, as the ranks' parts have it."""
+class _Fetched:
+    """The value of a whole variable, where ranks hold it: ``fetch(array)``, which all call."""
 
-    def __init__(self, part: PartState) -> None:
-        self._part = part
-
-    def fetch(self, array: np.ndarray) -> None:
-        """Write the parts into an array, one beside the other; all ranks of the group call it."""
-        part = self._part
-        rows = part.group.allgather(np.ascontiguousarray(part.data))
-        np.concatenate(list(rows), axis=part.axis, out=array)
+    def __init__(self, fetch: Callable[[np.ndarray], None]) -> None:
+        self.fetch = fetch
 
 
-class _Cut:
-    """The value of a part, as the whole variable has it."""
-
-    def __init__(self, part: PartState) -> None:
-        self._part = part
-
-    def fetch(self, array: np.ndarray) -> None:
-        """Write the rank's own rows into an array."""
-        part = self._part
-        array[...] = part.slice_of(part.whole.data)
-        part.seen = part.whole.version
-
-
-class PartState(State):
-    """What one rank holds of a variable: equal pieces along an axis, in the ranks' order.
+class _Own(State):
+    """What this rank holds of a variable.
 
     Attributes
     ----------
     whole
         The state that it is a part of.
-    axis
-        That is cut.
-    group
-        The ranks that hold the parts.
     seen
         The version of the whole that the part has.
     """
 
-    __slots__ = ("_changes", "_newest", "axis", "group", "seen", "whole")
+    __slots__ = ("_changes", "_newest", "seen", "whole")
 
-    def __init__(self, whole: State, axis: int, group: Communicator, name: str) -> None:
-        self.whole, self.axis, self.group = whole, axis, group
+    def __init__(self, whole: State, name: str) -> None:
+        self.whole = whole
         self._newest: Any = None
         self._changes = 0
         self.seen = whole.version
-        super().__init__(self.slice_of(whole.data), name)
+        super().__init__(self.of(whole.data), name)
         # The constructor's own assignments are no changes of the value.
         self._changes, self.seen, whole.newest = 0, whole.version, None
 
-    def slice_of(self, value: np.ndarray) -> np.ndarray:
-        """Return this rank's rows of a whole value."""
-        count = value.shape[self.axis] // self.group.size
-        place = slice(self.group.rank * count, (self.group.rank + 1) * count)
-        return value[(slice(None),) * self.axis + (place,)]
+    def of(self, value: np.ndarray) -> np.ndarray:
+        """Return what the rank holds of a whole value."""
+        return value
+
+    def gather(self, array: np.ndarray) -> None:
+        """Write the whole value, of which the ranks hold parts; all ranks of the group call it."""
+        raise NotImplementedError
+
+    def _cut(self, array: np.ndarray) -> None:
+        array[...] = self.of(self.whole.data)
+        self.seen = self.whole.version
 
     @property
     def newest(self) -> Any:
         """What has a newer value than the host's buffer: a device, or the whole variable."""
-        return _Cut(self) if self.whole.version != self.seen else self._newest
+        return _Fetched(self._cut) if self.whole.version != self.seen else self._newest
 
     @newest.setter
     def newest(self, value: Any) -> None:
@@ -98,20 +82,99 @@ class PartState(State):
         # The parts are newer than the whole, also where it has copies on devices.
         whole.version += 1
         self.seen = whole.version
-        whole.newest = _Gathered(self)
+        whole.newest = _Fetched(self.gather)
 
 
-_Parts = weakref.WeakValueDictionary[tuple[int, tuple[str, ...]], Variable]
-_parts: weakref.WeakKeyDictionary[State, _Parts] = weakref.WeakKeyDictionary()
+class _Part(_Own):
+    """One of equal pieces along an axis, in the ranks' order."""
+
+    __slots__ = ("axis", "group")
+
+    def __init__(self, whole: State, axis: int, group: Communicator, name: str) -> None:
+        self.axis, self.group = axis, group
+        super().__init__(whole, name)
+
+    def of(self, value: np.ndarray) -> np.ndarray:
+        """Return this rank's rows."""
+        count = value.shape[self.axis] // self.group.size
+        place = slice(self.group.rank * count, (self.group.rank + 1) * count)
+        return value[(slice(None),) * self.axis + (place,)]
+
+    def gather(self, array: np.ndarray) -> None:
+        """Put the parts one beside the other."""
+        rows = self.group.allgather(np.ascontiguousarray(self.data))
+        np.concatenate(list(rows), axis=self.axis, out=array)
+
+
+class _Owned(_Own):
+    """The value itself, which this rank alone renews."""
+
+    __slots__ = ("group",)
+
+    def __init__(self, whole: State, group: Communicator, name: str) -> None:
+        self.group = group
+        super().__init__(whole, name)
+
+    def gather(self, array: np.ndarray) -> None:
+        """Send the value to the others."""
+        array[...] = self.group.broadcast(self.data, self.group.rank)
+
+
+class _Announcing(State):
+    """A counter of steps; with each, what other ranks renew is out of date here."""
+
+    __slots__ = ("_count", "elsewhere", "group")
+
+    def __init__(self, group: Communicator, name: str) -> None:
+        self.elsewhere: dict[State, int] = {}
+        self.group = group
+        self._count = 0
+        super().__init__(np.zeros((), np.int64), name)
+
+    @property
+    def version(self) -> int:
+        """Counts the steps."""
+        return self._count
+
+    @version.setter
+    def version(self, value: int) -> None:
+        self._count = value
+        for whole, owner in self.elsewhere.items():
+            whole.version += 1
+            whole.newest = _Fetched(lambda array, owner=owner: self._receive(array, owner))
+
+    def _receive(self, array: np.ndarray, owner: int) -> None:
+        array[...] = self.group.broadcast(array, owner)
+
+
+_Known = weakref.WeakValueDictionary[Any, Variable]
+_known: weakref.WeakKeyDictionary[State, _Known] = weakref.WeakKeyDictionary()
+
+
+def _once(whole: Variable, key: Any, make: Callable[[str], State]) -> Variable:
+    """Return the variable that is known by a key, made where there is none yet."""
+    known = _known.setdefault(whole.state, weakref.WeakValueDictionary())
+    found = known.get(key)
+    if found is None:
+        name = f"{whole.name or 'variable'} (part)"
+        found = variable_of(make(name), name)
+        known[key] = found
+    return found
 
 
 def part_of(whole: Variable, axis: int, group: Communicator) -> Variable:
     """Return the variable that holds this rank's part of another one; the same for each caller."""
-    known = _parts.setdefault(whole.state, weakref.WeakValueDictionary())
     key = (axis, tuple(group.mesh.axes))
-    found = known.get(key)
-    if found is None:
-        name = f"{whole.name or 'variable'} (part)"
-        found = variable_of(PartState(whole.state, axis, group, name), name)
-        known[key] = found
-    return found
+    return _once(whole, key, lambda name: _Part(whole.state, axis, group, name))
+
+
+def owned(whole: Variable, group: Communicator) -> Variable:
+    """Return the variable that holds another one's value on the only rank that renews it."""
+    key = tuple(group.mesh.axes)
+    return _once(whole, key, lambda name: _Owned(whole.state, group, name))
+
+
+def announcing(group: Communicator) -> tuple[Variable, _Announcing]:
+    """Return a counter of steps, and where to note what other ranks renew in them."""
+    state = _Announcing(group, "steps of the pipeline")
+    return variable_of(state, state.name), state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import ConfigError, message
 from ..graph import Node
 from .strategies import Facts, Strategy
@@ -58,7 +60,15 @@ class Hybrid(Strategy):
 
     def facts(self) -> Facts | None:
         """Return what the pass is told of the rows."""
-        return next((f for given in self.strategies if (f := given.facts()) is not None), None)
+        found = [facts for given in self.strategies if (facts := given.facts()) is not None]
+        if not found:
+            return None
+        pipelines = [facts.pipeline for facts in found if facts.pipeline is not None]
+        return replace(found[-1], pipeline=pipelines[0] if pipelines else None)
+
+    def shard(self) -> tuple[int, int]:
+        """Return which part of each batch this rank takes, and of how many."""
+        return self.strategies[-1].shard()
 
     def prepared(
         self, outputs: list[Node], updates: list[Pair]

@@ -18,10 +18,8 @@ from ..errors import ConfigError, message
 from ..graph import Node, topological
 from ..op import Kind, describe
 from ..ops.arrange import reshape
-from ..ops.collective_messages import INDEX
-from ..ops.collective_rows import ALLGATHER, REDUCE_SCATTER
+from ..ops.collective_rows import ALLGATHER, RANK_ROW, REDUCE_SCATTER
 from ..ops.control import GRADIENT, MARKER, SCATTERED
-from ..ops.gathering import take
 from ..ops.leaf import Variable, variable
 from ..ops.slicing import PLACE, cut
 from ..rebuild import rebuild
@@ -60,7 +58,7 @@ class Parts:
 
     def own(self, value: Node) -> Node:
         """Return this rank's part of a value that all ranks have."""
-        return take(self._rows(value), INDEX(group=self.group, size=self.size), axis=0)
+        return RANK_ROW(self._rows(value), shift=0, group=self.group, size=self.size)
 
     def gradient(self, gradient: Node) -> Node:
         """Return this rank's part of a gradient, of a sum that is not taken yet where it can be."""

@@ -40,6 +40,8 @@ class Facts:
     axes
         The groups that it travels along, each with its number of ranks: `group`; for a torus its
         two axes.
+    pipeline
+        The stages of a pipeline, see `pipeline.Pipe`; None without one.
     """
 
     dim: str
@@ -49,6 +51,7 @@ class Facts:
     bucket_bytes: int = BUCKET_BYTES
     algorithm: str = "allreduce"
     axes: tuple[tuple[tuple[str, ...], int], ...] = ()
+    pipeline: Any = None
 
 
 class Strategy:
@@ -123,9 +126,9 @@ class DataParallel(Strategy):
         would: two small messages forward and two backward for each layer. False takes them from a
         rank's own rows, and the running statistics are the mean of the ranks'.
     shard_optimizer : bool
-        Whether ranks share what `Optimizer.step` remembers of each variable: each has one part, renews
-        its part of the variable, and the parts are gathered (ZeRO, stage 1). For rules that work
-        element by element. `Optimizer.state_dict` gives the whole on all ranks, which all call it.
+        Whether ranks share what `Optimizer.step` remembers of each variable: each has one part,
+        renews its part of the variable, and the parts are gathered (ZeRO, stage 1). For rules that
+        work element by element. `Optimizer.state_dict` gives the whole, and is called by all ranks.
     staleness : int
         With "async": how many steps a rank may be ahead of rank 0's answers to its changes.
 
@@ -324,18 +327,18 @@ def checked(given: Any) -> Strategy | None:
     )
 
 
-def held_apart(graph: Graph) -> set[Node]:
-    """Return the variables that hold on each rank its part of a sum."""
-    return {node.inputs[0] for node in graph.nodes if node.attrs.get("role") == HELD}
+def held_apart(graph: Graph) -> set[Any]:
+    """Return the states of variables that hold on each rank its part of a sum."""
+    marked = [node.inputs[0] for node in graph.nodes if node.attrs.get("role") == HELD]
+    return {node.attrs["state"] for node in marked if "state" in node.attrs}
 
 
 def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
     """Set variables to what they hold on rank 0 of a strategy's group; all its ranks call it."""
-    group = current().group(facts.group)
-    if group.size == 1:
+    if facts.size == 1:
         return
-    apart = held_apart(graph)
-    kept = {node.attrs["state"] for node in (*apart, *own)}
+    group = current().group(facts.group)
+    kept = held_apart(graph) | {node.attrs["state"] for node in own}
     for variable in graph.variables:
         state = variable.attrs.get("state")
         if state is None or state in kept:

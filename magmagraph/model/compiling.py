@@ -63,17 +63,24 @@ class Compiling:
         with streams_from(self.seed):
             return replay.training_form(self.outputs, self.inputs)
 
-    def _loss(self, outputs: Sequence[Node], labels: Labels) -> Node:
+    def _check_loss(self) -> None:
+        """Raise where there is nothing to be trained or judged by, before data are looked at."""
         if self.loss is None:
             raise ConfigError(
                 message("the model has no loss", need="one, to train and to evaluate by",
                         mend="loss='cross_entropy', or 'mse'")
             )
-        if len(outputs) != 1:
+        if len(self.outputs) != 1:
             raise ConfigError(
-                message(f"the model has {len(outputs)} outputs", need="one, to be trained by fit",
-                        mend="optimizer.step on a loss of your own")
+                message(
+                    f"the model has {len(self.outputs)} outputs",
+                    need="one, to be trained by fit",
+                    mend="optimizer.step on a loss of your own",
+                )
             )
+
+    def _loss(self, outputs: Sequence[Node], labels: Labels) -> Node:
+        self._check_loss()
         value = loss_function(self.loss, self._activation())(outputs[0], labels.node)
         if not isinstance(value, Node):
             raise ConfigError(

@@ -306,6 +306,7 @@ class Model(Compiling, Copying, Saving):
 
     def _checked(self, x: Any, y: Any) -> tuple[list[np.ndarray], np.ndarray, Labels]:
         self._ready(x)
+        self._check_loss()
         xs = conform_inputs(x, self.inputs, self.limits)
         given = as_array(y)
         check_rows(xs, given if given.ndim else None)

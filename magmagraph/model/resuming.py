@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..distributed.strategies import held_apart
 from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
 from ..ops.leaf import Variable
 from . import files
@@ -60,7 +61,13 @@ class Resumable:
         """Return what a step renews beside weights and optimizer: random counters, loss scales."""
         others = {weight.variable for weight in self.model.weights().values()}
         others.update(self.model.optimizer.state.values())
-        return [held for held in self.function.updated if held not in others]
+        # What compression left over is each rank's own, and small: a run that resumes begins anew.
+        apart = held_apart(self.function.source_graph)
+        return [
+            held
+            for held in self.function.updated
+            if held not in others and held.state not in apart
+        ]
 
     def _architecture(self) -> dict[str, Any] | None:
         try:

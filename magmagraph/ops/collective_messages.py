@@ -56,7 +56,7 @@ def _tag(tag: Any) -> int:
 def _send(
     xp: Any, x: Any, *, to: int, tag: int, group: tuple[str, ...], size: int, passes: bool, uid: int
 ) -> Any:
-    current().group(group).send(np.ascontiguousarray(x) if xp is np else x, to, tag)
+    current().group(group).send(np.asarray(x, order="C") if xp is np else x, to, tag)
     return _passed(xp, x, passes)
 
 

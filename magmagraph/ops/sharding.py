@@ -15,7 +15,8 @@ raises `NotSharded` where neither is so. Words:
 - ``"sum"``, ``"max"``, ``"min"``: a reduction whose parts are joined by that collective;
 - ``"positions"``, ``"counted"``: values that depend on an element's position alone;
 - the others name how axes move: ``"reshape"``, ``"transpose"``, ``"broadcast"``, ``"window"``,
-  ``"gather"``, ``"scatter"``, ``"mapped"``, ``"loop"``, ``"branch"``, ``"subgraph"``.
+  ``"gather"``, ``"scatter"``, ``"mapped"``; or what is done with bodies: ``"turns"`` (a loop),
+  ``"choice"``, ``"written out"``.
 
 Where the field is empty, kind and `batching` tell: what is mapped over an axis position by position
 can be cut along it.

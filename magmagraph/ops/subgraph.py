@@ -86,7 +86,7 @@ SUBGRAPH = Op(
     evaluate=_evaluate,
     gradient=_gradient,
     batching=_batching,
-    sharding="subgraph",
+    sharding="written out",
     onnx=onnx_rules.rewritten(inlined),
 )
 

@@ -16,6 +16,8 @@ Before and after::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from ..errors import ShardingError, message
 from ..graph import Graph, Node, Trace
@@ -24,6 +26,7 @@ from ..ops.elementwise import divide
 from .distribute_bodies import as_sum
 from .distribute_buckets import exchanged
 from .distribute_layouts import Sharded, Way
+from .distribute_pipeline import MICRO, cut
 from .distribute_walk import Walk, counts
 from .pipeline import Options
 
@@ -45,6 +48,22 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
                 mend="DataParallel(dim=...), or mg.input(..., shape=('batch', ...))",
             )
         )
+    changed = graph
+    if facts.size > 1 or facts.pipeline is None:
+        changed = _walked(graph, facts, sharded, trace, options)
+    if facts.pipeline is not None:
+        micro = replace(
+            facts, group=MICRO, size=facts.pipeline.micro_batches, synchronized=True, axes=()
+        )
+        changed = _walked(changed, micro, sharded, trace, options)
+        changed = cut(changed, facts.pipeline, facts.dim)
+    return exchanged(changed, facts, trace, options)
+
+
+def _walked(
+    graph: Graph, facts: Any, sharded: Sharded, trace: Trace, options: Options
+) -> Graph:
+    """Return the graph of one of the parts that rows are cut into."""
     walk = Walk(facts, sharded, counts(graph.nodes, graph.roots))
     walk.run(graph.nodes)
     outputs = [walk.complete(node) for node in graph.outputs]
@@ -65,12 +84,11 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
         if value in made:
             trace.replace(node, made[value], "distribute", "all-reduce")
             options.record.hit("all-reduce")
-    changed = graph.replace(
+    return graph.replace(
         outputs=members[:count],
         effects=members[count:last],
         updates=_pairs(graph, members[last:]),
     )
-    return exchanged(changed, facts, trace, options)
 
 
 def _pairs(graph: Graph, values: Sequence[Node]) -> list[tuple[Node, Node]]:

@@ -13,6 +13,7 @@ all ranks get the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..graph import Node
 from ..ops.arrange import reshape
@@ -108,7 +109,7 @@ def _torus(flat: Node, axes: Sequence[Axis]) -> Node:
 def _server(flat: Node, axes: Sequence[Axis]) -> Node:
     """All ranks send to rank 0, which sums and answers."""
     ((group, count),) = axes
-    shared = {"root": 0, "group": group, "size": count}
+    shared: dict[str, Any] = {"root": 0, "group": group, "size": count}
     return BROADCAST(REDUCE(flat, **shared), **shared)
 
 

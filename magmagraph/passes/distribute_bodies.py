@@ -174,7 +174,7 @@ def _subgraph(walk: Walk, node: Node) -> Made:
 
 
 BODIES: dict[str, Callable[[Walk, Node], Made]] = {
-    "loop": _loop,
-    "branch": _branch,
-    "subgraph": _subgraph,
+    "turns": _loop,
+    "choice": _branch,
+    "written out": _subgraph,
 }

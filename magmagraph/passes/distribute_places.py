@@ -118,7 +118,7 @@ def _combined(node: Node, known: Sequence[Rows | None]) -> Rows | None:
     if node.op is ADD:
         if None in known:
             return None
-        return tuple(map(sum, zip(*known, strict=True)))  # type: ignore[return-value, arg-type]
+        return tuple(map(sum, zip(*known, strict=True)))  # type: ignore[return-value]
     if node.op is MULTIPLY:
         for one, other in (known, reversed(known)):
             if one is not None and other is not None and other[0] == 0 and other[1] == other[2]:

@@ -20,7 +20,16 @@ from ..ops.collective import ALLREDUCE
 from ..ops.collective_messages import INDEX
 from ..ops.collective_rows import ALLGATHER
 from ..ops.comparison import less, minimum, where
-from ..ops.control import APART, GRADIENT, HELD, ITEM, OWN_STATISTICS, SCATTERED, SENT
+from ..ops.control import (
+    APART,
+    GRADIENT,
+    HELD,
+    ITEM,
+    MARKER,
+    OWN_STATISTICS,
+    SCATTERED,
+    SENT,
+)
 from ..ops.elementwise import add, floor_divide, multiply
 from ..ops.index import IOTA
 from ..ops.leaf import constant, extent
@@ -90,7 +99,7 @@ class Walk:
         """Return how many rows the ranks before this one have."""
         if self._offset is None:
             facts = self.facts
-            shared = {"group": facts.group, "size": facts.size}
+            shared: dict[str, Any] = {"group": facts.group, "size": facts.size}
             sizes = ALLGATHER(extent(self.sharded.dim), **shared)
             places = IOTA(shape=(facts.size,), axis=0, dtype=INT64)
             before = where(less(places, INDEX(**shared)), sizes, constant(0, dtype=INT64))
@@ -184,32 +193,36 @@ class Walk:
             made = value[index] if isinstance(value, tuple) else again(node, (value,))
             self.given(node, made, layout[index] if isinstance(layout, tuple) else layout)
             return
-        layouts = [self.layout[operand] for operand in node.inputs]
-        ways = {layout.way for layout in layouts}
-        if self._is_marked_own(node):
-            self.given(node, again(node, (self.value[node.inputs[0]],)), OWN)
-        elif node.attrs.get("role") == HELD and node.inputs[0].op.kind is Kind.LEAF:
-            self.given(node, again(node, (self.value[node.inputs[0]],)), SUM)
-        elif node.attrs.get("role") == SCATTERED:
-            from .distribute_bodies import as_sum
-
-            self.given(node, again(node, (as_sum(self, node.inputs[0]),)), SUM)
-        elif node.attrs.get("role") in (GRADIENT, SENT) and ways == {Way.SUM}:
-            # Here, so that all that reads a gradient reads one all-reduce.
-            self.given(node, again(node, (self.complete(node.inputs[0]),)), WHOLE)
-        elif ways == {Way.WHOLE} and not self.sharded.in_node(node):
+        ways = {self.layout[operand].way for operand in node.inputs}
+        if node.op is MARKER and self._marked(node):
+            return
+        if ways == {Way.WHOLE} and not self.sharded.in_node(node):
             self._whole(node)
         elif Way.OWN in ways and Way.PARTS not in ways:
             operands = tuple(map(self.alone, node.inputs))
-            layout: Any = OWN
-            if isinstance(node.type, tuple):
-                layout = (OWN,) * len(node.type)
-            self.value[node], self.layout[node] = again(node, operands), layout
+            own = (OWN,) * len(node.type) if isinstance(node.type, tuple) else OWN
+            self.value[node], self.layout[node] = again(node, operands), own
         else:
             self._sharded(node)
 
-    def _is_marked_own(self, node: Node) -> bool:
-        return not self.facts.synchronized and node.attrs.get("role") == OWN_STATISTICS
+    def _marked(self, node: Node) -> bool:
+        """Do what a marker says of its operand; return whether it says anything."""
+        from .distribute_bodies import as_sum
+
+        (operand,) = node.inputs
+        role = node.attrs["role"]
+        if role == OWN_STATISTICS and not self.facts.synchronized:
+            self.given(node, again(node, (self.value[operand],)), OWN)
+        elif role == HELD and operand.op.kind is Kind.LEAF:
+            self.given(node, again(node, (self.value[operand],)), SUM)
+        elif role == SCATTERED:
+            self.given(node, again(node, (as_sum(self, operand),)), SUM)
+        elif role in (GRADIENT, SENT) and self.layout[operand].way is Way.SUM:
+            # Here, so that all that reads a gradient reads one all-reduce.
+            self.given(node, again(node, (self.complete(operand),)), WHOLE)
+        else:
+            return False
+        return True
 
     def _whole(self, node: Node) -> None:
         operands = tuple(self.value[operand] for operand in node.inputs)

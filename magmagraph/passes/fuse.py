@@ -19,6 +19,7 @@ After: one ``fused`` node whose body holds the last two.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ..graph import Graph, Node, Trace
@@ -52,6 +53,8 @@ class _Fusion(Clusters):
     def __init__(self, graph: Graph, options: Options) -> None:
         super().__init__(graph, options)
         self.bodies: dict[Cluster, Made] = {}
+        acting = graph.effects
+        self.follows = {late: (early,) for early, late in itertools.pairwise(acting)}
 
     def _scalar_cluster(self) -> Cluster | None:
         """Return the cluster of free scalars that a product, an output or an update needs."""
@@ -165,8 +168,7 @@ class _Fusion(Clusters):
                     done.add(id(unit))
                     del path[id(unit)]
                 elif id(unit) in path:
-                    under_way = list(path.values())
-                    return under_way[under_way.index(unit) :]
+                    return list(path.values())[list(path).index(id(unit)) :]
                 elif id(unit) not in done:
                     path[id(unit)] = unit
                     stack.append((unit, True))
@@ -174,9 +176,10 @@ class _Fusion(Clusters):
         return []
 
     def _awaited(self, unit: Cluster | Node) -> list[Cluster | Node]:
-        """Return the clusters and steps that one reads."""
+        """Return the clusters and steps that one reads, or follows in the order of effects."""
         if not isinstance(unit, Cluster):
-            return [self._unit(node) for node in unit.inputs]
+            before = self.follows.get(unit, ())
+            return [self._unit(node) for node in (*unit.inputs, *before)]
         inside = {*unit.nodes, *unit.again}
         bases = dict.fromkeys(self._base(i) for node in inside for i in node.inputs)
         return [

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from ..graph import Graph, Trace
 from . import (
+    alone,
     cancel,
     centered,
     inline,
@@ -45,6 +46,7 @@ from .rewrite import rewrite, rules_by_operation
 RULES = rules_by_operation(
     [
         *inline.RULES,
+        *alone.RULES,
         *simplify_algebra.RULES,
         *simplify_layout.RULES,
         *pieces.RULES,

@@ -46,3 +46,27 @@ def test_the_first_of_equal_columns_is_found(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(place, data.argmax(0))
         np.testing.assert_array_equal(columns, data.sum(0, dtype="f8").astype("f4"))
         assert total == np.float32(data.sum(dtype="f8"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("shape", [(40_003, 64), (9_001, 264), (1_100, 2_048), (2, 20_000, 64)])
+def test_rows_that_share_operands(
+    shape: tuple[int, ...], dtype: str, rng: np.random.Generator
+) -> None:
+    """Threads that take neighbours down many rows, also where a result replaces what they read."""
+    data = rng.standard_normal(shape).astype(canonical(dtype))
+    held = mg.var("held", init=data, dtype=dtype)
+    scale, offset = (mg.var(name, shape=shape[-1:]) for name in ("scale", "offset"))
+    x = mg.var("x", shape=shape, dtype=dtype)
+    made = mg.cast(held, "float32") * scale + offset + mg.cast(x, "float32")
+    f = mg.function(
+        [x, scale, offset], mg.relu(made), updates={held: mg.cast(made, dtype)}, device="cuda"
+    )
+    factors = [rng.standard_normal(shape[-1]).astype("f4") / 2 for _ in range(2)]
+    exact = data.astype("f8")
+    for _ in range(3):  # step by step, captured, replayed
+        found = f(data, *factors).get()
+        exact = exact * factors[0] + factors[1] + data.astype("f8")
+        numerics = "half" if dtype == "bfloat16" else "reassoc"
+        assert_agrees(found, np.maximum(exact, 0), numerics, magnitude(exact))
+        exact = np.array(held.value, "f8")  # what is stored was rounded

@@ -15,7 +15,7 @@ from magmagraph.communicator import Mesh, current, using
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CommunicationError
 
-DTYPES = ("float64", "float32", "float16", "bfloat16", "int32", "int64", "complex64")
+DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "complex64")
 JOIN = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 LARGE = 300_007  # elements: through shared memory, and no multiple of the ranks
 

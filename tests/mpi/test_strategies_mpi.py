@@ -127,3 +127,68 @@ def test_fit(on_ranks: Any) -> None:
     for found, weights in on_ranks(4, fitted, 43, timeout=60):
         np.testing.assert_allclose(found, losses, rtol=10 * rtol)
         np.testing.assert_allclose(weights, total, rtol=10 * rtol)
+
+
+def raced(bound: int) -> tuple[list[float], dict[int, int], float]:
+    """Train asynchronously; return the weights, how stale changes were, and the last loss."""
+    import magmagraph as mg
+
+    rank, size = mg.distributed.rank(), mg.distributed.size()
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(64, 4)).astype(np.float32)
+    y = (x @ rng.normal(size=4)).astype(np.float32)
+    inputs, outputs = mg.input("x", ("batch", 4)), mg.input("y", ("batch",))
+    w = mg.var("w", init=np.zeros(4, np.float32))
+    loss = mg.mean((inputs @ w - outputs) ** 2)
+    strategy = mg.distributed.DataParallel(algorithm="async", staleness=bound)
+    step = mg.optimizer.SGD(0.05).step(
+        loss, [w], [inputs, outputs], [loss], device="cpu", distribute=strategy
+    )
+    own = slice(rank * 64 // size, (rank + 1) * 64 // size)
+    for _ in range(120 + 3 * rank):  # ranks need not take as many steps
+        (last,) = step(x[own], y[own])
+    strategy.finish()
+    return w.value.tolist(), strategy.staleness, float(last)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_asynchronous_ranks(on_ranks: Any, ranks: int) -> None:
+    bound = 3
+    found = on_ranks(ranks, raced, bound, timeout=60)
+    for weights, staleness, last in found:
+        assert weights == found[0][0]
+        assert last < 1e-3  # the rows have one best line, whose loss is 0
+        assert staleness == found[0][1]
+        assert sum(staleness.values()) == sum(120 + 3 * rank for rank in range(ranks))
+        assert max(staleness) <= (ranks - 1) * 2 * (bound + 1)
+
+
+def shared(dtype: str) -> float:
+    """Train with an optimizer's state in parts; return the largest difference to one process."""
+    import magmagraph as mg
+
+    rng = np.random.default_rng(5)
+    x, y = rng.normal(size=(ROWS, 5)), rng.integers(0, 3, ROWS).astype(np.int32)
+    mg.config.float_dtype = dtype
+    try:
+        ends = []
+        for strategy in (None, mg.distributed.DataParallel(shard_optimizer=True)):
+            inputs, loss, weights = _program("dense")
+            step = mg.optimizer.Adam(0.01).step(
+                loss, weights, inputs, [loss], device="cpu", distribute=strategy
+            )
+            cuts = _cuts(mg.distributed.size(), 0)
+            begin, end = cuts[mg.distributed.rank() :][:2] if strategy else (0, ROWS)
+            for _ in range(STEPS):
+                step(x[begin:end], y[begin:end])
+            ends.append([held.value for held in weights])
+        return max(float(np.abs(a - b).max()) for a, b in zip(*ends, strict=True))
+    finally:
+        mg.config.float_dtype = "float32"
+
+
+def test_an_optimizers_state_in_parts(on_ranks: Any) -> None:
+    from magmagraph.dtypes import tolerance
+
+    _, atol = tolerance(np.dtype(np.float64), "reassoc")
+    assert max(on_ranks(4, shared, "float64", timeout=60)) <= atol

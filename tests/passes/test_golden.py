@@ -31,6 +31,7 @@ SHOWN = {  # module -> the pass that runs its example
     "simplify": "simplify",
     "constants": "simplify",
     "stable": "simplify",
+    "alone": "simplify",
     "cancel": "simplify",
     "contract": "contract",
     "precision": "precision",

@@ -62,7 +62,8 @@ def world() -> Communicator:
     if wanted == "mpi" or (wanted == "auto" and ranks_started() > 1):
         from .mpi import mpi_world
 
-        return mpi_world(os.environ.get("MAGMAGRAPH_OVERLAP", "0") == "1")
+        chosen = os.environ.get("MAGMAGRAPH_OVERLAP", "").lower()
+        return mpi_world(chosen not in ("", "0", "false", "no", "off"))
     from .solo import Solo
 
     return Solo()

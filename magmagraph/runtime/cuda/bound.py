@@ -354,10 +354,10 @@ class CudaBound:
             self.run(feeds)
             for state, value in kept:
                 state.write(value)
-            self.enter()
-            for position, value in enumerate(feeds):
-                self._feed(position, value)
             with self.device.lock, self.device:
+                self.enter()
+                for position, value in enumerate(feeds):
+                    self._feed(position, value)
                 for part in (*self._before, *self._after):
                     part.time(taken)
                 self.stream.synchronize()

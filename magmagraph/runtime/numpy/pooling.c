@@ -269,7 +269,24 @@ static void taps_line(const shape* p, int64_t outer, int64_t line, int64_t c0, i
     }
 }
 
-static inline REAL larger(REAL w, REAL v) { return (v > w) | (v != v) ? v : w; }
+/* Floats in the order of integers, NaN above all: choices between integers are no branches, which
+   would be taken or not by chance. */
+typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (int32_t)0, (int64_t)0)) whole;
+#define TOP ((whole)(sizeof(REAL) == 4 ? INT32_MAX : INT64_MAX))
+
+typedef union {
+    REAL value;
+    whole key;
+} ordered;
+
+static inline whole key_of(REAL value)
+{
+    ordered x = { value };
+    whole nan = -(whole)(value != value), below = x.key >> (8 * sizeof(whole) - 1);
+    return ((x.key ^ (below & TOP)) & ~nan) | (nan & TOP);
+}
+
+static inline whole greater(whole a, whole b) { return a > b ? a : b; }
 
 static void max_quads(const shape* p, int64_t outer, int64_t o1)
 {
@@ -277,13 +294,16 @@ static void max_quads(const shape* p, int64_t outer, int64_t o1)
     const REAL* restrict lower = upper + p->in[2];
     REAL* restrict out = (REAL*)p->out + outer * outputs(p) + o1 * p->o[2];
 #pragma omp simd
-    for (int64_t o = 0; o < p->o[2]; o++)
-        out[o] = larger(
-            larger(upper[2 * o], upper[2 * o + 1]), larger(lower[2 * o], lower[2 * o + 1]));
+    for (int64_t o = 0; o < p->o[2]; o++) {
+        whole first = greater(key_of(upper[2 * o]), key_of(upper[2 * o + 1]));
+        whole second = greater(key_of(lower[2 * o]), key_of(lower[2 * o + 1]));
+        ordered most = { .key = greater(first, second) };
+        most.key ^= (most.key >> (8 * sizeof(whole) - 1)) & TOP;
+        out[o] = most.value;
+    }
 }
 
-static inline int better(REAL v, REAL w) { return (v > w) | ((v != v) & (w == w)); }
-
+/* Adding 0 makes one zero of the two, which are equal. */
 static void taps_quads(const shape* p, int64_t outer, int64_t o1)
 {
     const REAL* restrict upper = (const REAL*)p->a + outer * inputs(p) + 2 * o1 * p->in[2];
@@ -291,11 +311,18 @@ static void taps_quads(const shape* p, int64_t outer, int64_t o1)
     int32_t* restrict out = (int32_t*)p->out + outer * outputs(p) + o1 * p->o[2];
 #pragma omp simd
     for (int64_t o = 0; o < p->o[2]; o++) {
-        REAL a = upper[2 * o], b = upper[2 * o + 1], c = lower[2 * o], d = lower[2 * o + 1];
-        int right = better(b, a), below = better(d, c);
-        REAL first = right ? b : a, second = below ? d : c;
-        out[o] = better(second, first) ? 2 + below : right;
+        whole a = key_of(upper[2 * o] + 0), b = key_of(upper[2 * o + 1] + 0);
+        whole c = key_of(lower[2 * o] + 0), d = key_of(lower[2 * o + 1] + 0);
+        int32_t right = b > a, under = 2 + (d > c), below = greater(c, d) > greater(a, b);
+        out[o] = right + below * (under - right);
     }
+}
+
+static inline REAL kept_if(int condition, REAL value)
+{
+    ordered x = { value };
+    x.key &= -(whole)condition;
+    return x.value;
 }
 
 static void spread_quads(const shape* p, int64_t outer, int64_t o1)
@@ -306,10 +333,11 @@ static void spread_quads(const shape* p, int64_t outer, int64_t o1)
     REAL* restrict lower = upper + p->in[2];
 #pragma omp simd
     for (int64_t o = 0; o < p->o[2]; o++) {
-        upper[2 * o] = position[o] == 0 ? g[o] : (REAL)0;
-        upper[2 * o + 1] = position[o] == 1 ? g[o] : (REAL)0;
-        lower[2 * o] = position[o] == 2 ? g[o] : (REAL)0;
-        lower[2 * o + 1] = position[o] == 3 ? g[o] : (REAL)0;
+        int32_t at = position[o];
+        upper[2 * o] = kept_if(at == 0, g[o]);
+        upper[2 * o + 1] = kept_if(at == 1, g[o]);
+        lower[2 * o] = kept_if(at == 2, g[o]);
+        lower[2 * o + 1] = kept_if(at == 3, g[o]);
     }
 }
 

@@ -1,0 +1,217 @@
+"""Layers spread over ranks, batches cut into micro-batches: the numbers of one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from spread import OPTIMIZERS, close, layers, network, trained
+
+import magmagraph as mg
+from magmagraph.distributed import (
+    DataParallel,
+    Hybrid,
+    Mesh,
+    PipelineParallel,
+    TensorParallel,
+    threads,
+)
+from magmagraph.errors import ConfigError, ShardingError
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ranks", "micro_batches", "name"),
+    [
+        ("gpipe", 2, 3, "adam"),
+        ("1f1b", 2, 4, "sgd"),
+        ("1f1b", 3, 2, "clipped"),  # fewer micro-batches than stages; a norm over all stages
+        ("gpipe", 3, 1, "clipped"),
+    ],
+)
+def test_stages_compute_what_one_process_does(rng, schedule, ranks, micro_batches, name):
+    values = layers(rng, [6, 8, 12, 4])
+    # The last micro-batch has another size than the others; then some have no row at all.
+    batches = [(rng.standard_normal((n, 6)), rng.standard_normal((n, 4))) for n in (8, 7, 1)]
+    wanted = trained(values, batches, OPTIMIZERS[name])
+    found = threads(
+        ranks,
+        lambda: trained(
+            values, batches, OPTIMIZERS[name], lambda: PipelineParallel(micro_batches, schedule)
+        ),
+    )
+    for losses, weights, _ in found:
+        close(losses, wanted[0])
+        for got, want in zip(weights, wanted[1], strict=True):
+            close(got, want)
+
+
+def messages(step: Any) -> list[str]:
+    """Return what a rank says and hears, in the order of its plan."""
+    found = []
+    for planned in step.plan.steps:
+        attrs = planned.node.attrs
+        if "to" in attrs:
+            found.append(f">{attrs['to']}")
+        elif "source" in attrs:
+            found.append(f"<{attrs['source']}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "last"),
+    [
+        ("gpipe", "> > > > < < < <", "< > < > < > < >"),
+        ("1f1b", "> > < > < > < <", "< > < > < > < >"),
+    ],
+)
+def test_messages_come_in_the_order_of_the_schedule(rng, schedule, first, last):
+    values = layers(rng, [6, 8, 4])
+
+    def job() -> tuple[list[str], list[str]]:
+        step, _ = network(
+            values, lambda: mg.optimizer.SGD(0.1), PipelineParallel(4, schedule, dim="batch")
+        )
+        step(np.ones((8, 6)), np.ones((8, 4)))
+        return messages(step), [str(node.name) for node in step.graph.variables]
+
+    (early, held), (late, others) = threads(2, job)
+    assert " ".join(told[0] for told in early) == first
+    assert [told[0] for told in late] == last.split()
+    assert set(early) == {">1", "<1"}
+    # Each rank's plan has the weights of its stage, and no others.
+    assert {"W0 (part)", "b0 (part)"} <= set(held)
+    assert {"W1 (part)", "b1 (part)"} <= set(others)
+    assert not any(name.startswith(("W1", "b1")) for name in held)
+
+
+def test_rows_and_layers_are_cut_together(rng):
+    values = layers(rng, [6, 8, 4])
+    batches = [(rng.standard_normal((n, 6)), rng.standard_normal((n, 4))) for n in (8, 7)]
+    wanted = trained(values, batches, OPTIMIZERS["clipped"])
+    found = threads(
+        4,
+        lambda: trained(
+            values,
+            batches,
+            OPTIMIZERS["clipped"],
+            lambda: Hybrid(PipelineParallel(2), DataParallel()),
+        ),
+        mesh=Mesh(data=2, stage=2),
+    )
+    for losses, weights, _ in found:
+        close(losses, wanted[0])
+        for got, want in zip(weights, wanted[1], strict=True):
+            close(got, want)
+
+
+def test_a_network_is_trained_evaluated_and_written_to(rng):
+    x = rng.standard_normal((24, 6)).astype(np.float32)
+    y = (x[:, 0] > x[:, 1]).astype(np.int64)
+
+    def job(strategy: Any) -> list[Any]:
+        net = mg.NeuralNetwork(
+            [mg.nn.Input((6,)), mg.nn.Dense(16, activation="relu"), mg.nn.BatchNorm(),
+             mg.nn.Dense(2)],
+            loss="cross_entropy", optimizer=mg.optimizer.Adam(0.02), seed=0,
+        )  # fmt: skip
+        history = net.fit(
+            x, y, batch_size=8, epochs=1, validation_data=(x, y), progress=False,
+            distribute=strategy,
+        )  # fmt: skip
+        found = [history["loss"], history["val_loss"], net.predict(x)]
+        weights = net.tensors()
+        net.set_tensors({name: 0.5 * value for name, value in weights.items()}, "half")
+        again = net.fit(x, y, batch_size=8, epochs=1, progress=False, distribute=strategy)
+        return [*found, again["loss"]]
+
+    wanted = job(None)
+    for found in threads(2, lambda: job(PipelineParallel(2))):
+        for got, want in zip(found, wanted, strict=True):
+            close(np.asarray(got, np.float32), np.asarray(want, np.float32))
+
+
+def test_stages_can_be_split_by_hand(rng):
+    values = layers(rng, [6, 8, 12, 4])
+
+    def job() -> set[str]:
+        step, _ = network(
+            values, lambda: mg.optimizer.SGD(0.1), PipelineParallel(2, first=["W1"])
+        )
+        step(np.ones((4, 6)), np.ones((4, 4)))
+        return {str(node.name)[:2] for node in step.graph.variables if node.ndim}
+
+    assert threads(2, job) == [{"W0", "b0"}, {"W1", "b1", "W2", "b2"}]
+
+
+def refused(values: Any, make: Any, **options: Any) -> None:
+    def job() -> None:
+        step, _ = network(values, lambda: mg.optimizer.SGD(0.1), make())
+        step(np.ones((4, 6)), np.ones((4, 4)))
+
+    threads(3, job, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: PipelineParallel(0), "micro_batches=0\n  needed: a number above 0"),
+        (lambda: PipelineParallel(2, "other"), "schedule='other'\n  needed: one of gpipe, 1f1b"),
+        (lambda: PipelineParallel(2, stages=2), "stages=2, and there are 3 ranks along"),
+        (lambda: PipelineParallel(2, first=["W1"]), "names 1 variables"),
+        (lambda: PipelineParallel(2, first="W1"), "first='W1'\n  needed: a list of names"),
+        (lambda: PipelineParallel(2, dim="3"), "dim='3'\n  needed: the name of a dimension"),
+    ],
+)
+def test_wrong_options_are_refused(rng, make, said):
+    with pytest.raises(ConfigError, match=said):
+        refused(layers(rng, [6, 8, 4]), make)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: PipelineParallel(2), "2 layers with weights cannot be 3 stages of a pipeline"),
+        (
+            lambda: PipelineParallel(2, first=["W1", "W0"]),
+            "a stage is to begin with 'W0'\n  needed: in this order, of W0, W1",
+        ),
+        (lambda: PipelineParallel(2, dim="rows"), "no input has the dimension 'rows'"),
+    ],
+)
+def test_programs_that_are_no_pipeline_are_refused(rng, make, said):
+    with pytest.raises(ShardingError, match=said):
+        refused(layers(rng, [6, 8, 4]), make)
+
+
+def test_a_pipeline_needs_the_loss_among_its_outputs():
+    def job() -> None:
+        x, w = mg.input("x", shape=("batch", 3)), mg.var("w", init=np.ones((3, 8), np.float32))
+        v = mg.var("v", init=np.ones((8, 2), np.float32))
+        step = mg.optimizer.SGD(0.1).step(
+            mg.sum(x @ w @ v), [w, v], inputs=[x], distribute=PipelineParallel(2)
+        )
+        step(np.ones((2, 3), np.float32))
+
+    with pytest.raises(ShardingError, match=r"(?s)no output .*mend: outputs=\[loss\]"):
+        threads(2, job)
+
+
+def test_matrices_and_layers_are_cut_together(rng):
+    values = layers(rng, [6, 8, 8, 4])
+    batches = [(rng.standard_normal((6, 6)), rng.standard_normal((6, 4))) for _ in range(2)]
+    wanted = trained(values, batches, OPTIMIZERS["adam"])
+    found = threads(
+        4,
+        lambda: trained(
+            values,
+            batches,
+            OPTIMIZERS["adam"],
+            lambda: Hybrid(TensorParallel(least=1), PipelineParallel(2)),
+        ),
+        mesh=Mesh(stage=2, tensor=2),
+    )
+    for losses, weights, _ in found:
+        close(losses, wanted[0])
+        for got, want in zip(weights, wanted[1], strict=True):
+            close(got, want)

@@ -18,6 +18,8 @@ import common
 HERE = Path(__file__).parent
 # Peers that are never the best of a file and slow to start are left out there.
 QUICK = ("--peers", "magmagraph", "magmagraph, out=", "jax", "torch", "numpy", "copy")
+# Ours on one core: `cpu_plots.py` tells what the second brings.
+ALONE = ("--threads", "1", "--peers", "magmagraph", "--rounds", "3")
 PLAN: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cpu_mlp", 150, ("--rounds", "7")),
     ("cpu_rows", 90, ("--rounds", "7", *QUICK)),
@@ -34,6 +36,7 @@ PLAN: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("cpu_first_call", 70, ("--rounds", "1", "--peers", "magmagraph", "jax")),
     ("cpu_epochs", 80, ("--peers", "magmagraph", "jax", "torch")),
     ("cpu_lstm", 30, ("--rounds", "5")),
+    *((name, 12, ALONE) for name in ("cpu_mlp", "cpu_rows", "cpu_arrays", "cpu_training")),
 )
 """File, share of the budget, arguments."""
 

@@ -86,8 +86,28 @@ def ratios(figure: Any, kept: dict[str, Any]) -> None:
     axes.grid(True, axis="x", alpha=0.3)
 
 
+def scaling(kept: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return what one core takes, what all take, and how many times faster they are."""
+    rows = []
+    for name in kept:
+        alone = name.removesuffix("_1")
+        if alone == name or alone not in kept:
+            continue
+        times = {
+            row["case"]["name"]: row["times"]["magmagraph"].get("median")
+            for row in kept[alone]["results"]
+        }
+        for row in kept[name]["results"]:
+            case, one = row["case"]["name"], row["times"]["magmagraph"].get("median")
+            every = times.get(case)
+            if one and every:
+                label = f"{alone.removeprefix('cpu_')}: {case}"
+                rows.append((label, f"{1e3 * one:.3g}", f"{1e3 * every:.3g}", f"{one / every:.2f}"))
+    return rows
+
+
 def main() -> None:
-    """Draw both."""
+    """Draw both, and print how far a second core helps."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -106,6 +126,9 @@ def main() -> None:
         path = common.RESULTS / f"{name}.svg"
         figure.savefig(path, metadata={"Date": None})
         print(path)
+    rows = scaling(kept)
+    if rows:
+        common.table(rows, ("magmagraph, ms a call", "one core", "all cores", "times faster"))
 
 
 if __name__ == "__main__":

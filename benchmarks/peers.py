@@ -233,9 +233,16 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
 
 
 def _measured(
-    benchmark: Benchmark, cases: Sequence[Case], libraries: list[_Library], budget: float
+    benchmark: Benchmark,
+    cases: Sequence[Case],
+    libraries: list[_Library],
+    budget: float,
+    keep: Callable[[list[dict[str, Any]], list[str]], None],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Measure cases while there is time; return what was measured, and the names of the rest."""
+    """Measure cases while there is time; return what was measured, and the names of the rest.
+
+    `keep` is told after every case, so that nothing is lost where the process is ended.
+    """
     began, longest = time.perf_counter(), 0.0
     measured: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -245,6 +252,7 @@ def _measured(
             left_out.append(case["name"])
             continue
         measured.append(measure(benchmark, case, libraries))
+        keep(measured, [other["name"] for other in cases[len(measured) :]])
         longest = max(longest, time.perf_counter() - start)
     return measured, left_out
 
@@ -350,12 +358,20 @@ def main(benchmark: Benchmark) -> None:
     cases = [case for case in benchmark.cases if asked.only in case["name"]]
     wanted = asked.peers or list(benchmark.contenders)
     threads = ["--threads", str(asked.threads)] if asked.threads else []
+    name = benchmark.name + (f"_{asked.threads}" if asked.threads else "")
+
+    def keep(measured: list[dict[str, Any]], left_out: list[str]) -> None:
+        if not asked.dry:
+            common.write(
+                name, measured, claim=benchmark.claim, cleared=cleared, left_out=left_out
+            )
+
     with tempfile.TemporaryFile() as log:
         libraries = [
             _Library(name, threads, log) for name in benchmark.contenders if name in wanted
         ]
         try:
-            measured, left_out = _measured(benchmark, cases, libraries, asked.budget)
+            measured, left_out = _measured(benchmark, cases, libraries, asked.budget, keep)
         finally:
             for library in libraries:
                 library.end()
@@ -364,9 +380,7 @@ def main(benchmark: Benchmark) -> None:
         print(f"left out, since {asked.budget:.0f} s were over: {', '.join(left_out)}")
     if asked.dry:
         return
-    name = benchmark.name + (f"_{asked.threads}" if asked.threads else "")
-    print(common.write(
-        name, measured, claim=benchmark.claim, cleared=cleared, left_out=left_out
-    ))
+    keep(measured, left_out)
+    print(common.RESULTS / f"{name}.json")
     if not asked.threads:
         print(picture(benchmark, measured) or "no picture: matplotlib is not installed")

@@ -20,8 +20,8 @@ from .communicator import MAKERS, Communicator, current, using
 from .config import config
 from .defaults import default_updates as carried_updates
 from .distributed import THREADS, strategies
+from .distributed.matching import agree, is_communal, with_open_shapes
 from .distributed.matching import check as check_matching
-from .distributed.matching import is_communal
 from .epochs import repeated, run_batches, stack
 from .errors import ConfigError, MagmagraphError, NonFiniteError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
@@ -141,6 +141,7 @@ class Function:
     def _start(self) -> None:
         shared = self._settings.get("distribute") is not None or is_communal(self.source_graph)
         self._communicator: Communicator | None = current() if shared else None
+        self._open: tuple[Node, ...] = ()  # collectives whose extents a call tells
         self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
         self._signature = Signature(self._inputs)
         self._wanted = [
@@ -180,7 +181,10 @@ class Function:
                     # Plans are equal where nothing that they are made from differs.
                     about = f"making the plan of {self.name or 'a function'}"
                     sizes, overlap = world.from_first((sizes, overlap), about)
-                    choose = partial(_chosen_by_first, world, choose)
+                facts = self._facts()
+                alike = strategies.alike(facts, world)
+                if alike is not None and alike.size > 1:
+                    choose = partial(_chosen_by_first, alike, choose)
                 options = pipeline.Options.make(
                     hints=sizes,
                     threads=threads(self.device),
@@ -192,7 +196,7 @@ class Function:
                     compile_budget=settings["compile_budget"],
                     choose=choose,
                     overlap=overlap,
-                    distribute=self._facts(),
+                    distribute=facts,
                     **settings["options"],
                 )
                 plan, self._report = pipeline.run(
@@ -204,6 +208,7 @@ class Function:
                 )
                 if world is not None:
                     check_matching(plan, world, self.name)
+                    self._open = with_open_shapes(plan) if alike is world and world.size > 1 else ()
                 now = time.perf_counter()
                 left = settings["compile_budget"] - (now - began)
                 began = now
@@ -392,6 +397,8 @@ class Function:
             if self._communicator is None:
                 return bound.run(feeds, out)
             with using(self._communicator):
+                if self._open:
+                    agree(self._open, bound.plan.sizes or {}, self._communicator)
                 return bound.run(feeds, out)
         except MagmagraphError as error:
             if error.node is not None:

@@ -250,6 +250,39 @@ def test_wrong_use_is_named(make: Any, text: str) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({}, 1),
+        ({"PMI_SIZE": "4"}, 4),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "SLURM_NTASKS": "8"}, 2),
+        ({"SLURM_STEP_NUM_TASKS": "3"}, 3),
+        ({"PMI_SIZE": "many"}, 1),
+    ],
+)
+def test_what_a_launcher_says_of_the_number_of_ranks(
+    variables: dict[str, str], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from magmagraph.runtime.comm import ranks_started
+
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ranks_started() == count
+
+
+def test_the_communicator_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from magmagraph.runtime.comm import world
+
+    monkeypatch.setenv("PMI_SIZE", "4")
+    monkeypatch.setenv("MAGMAGRAPH_COMMUNICATOR", "solo")
+    assert world().kind == "solo"
+    monkeypatch.setenv("MAGMAGRAPH_COMMUNICATOR", "telepathy")
+    with pytest.raises(mg.ConfigError, match="MAGMAGRAPH_COMMUNICATOR is 'telepathy'"):
+        world()
+
+
 # ---- Messages
 
 
@@ -336,6 +369,23 @@ def test_a_mismatch_is_named_before_any_step_runs() -> None:
 
     ranks.threads(2, job)
     assert not seen
+
+
+def test_extents_that_differ_are_named_at_the_call() -> None:
+    """Formulas are equal on all ranks; what they come to is known at a call only."""
+
+    def job() -> None:
+        x = mg.input("x", ("batch", 2))
+        f = mg.function([x], ranks.allgather(x), device="cpu")
+        assert f(np.ones((3, 2))).shape == (6, 2)
+        with pytest.raises(CommunicationError) as raised:
+            f(np.ones((3 + ranks.rank(), 2)))
+        assert str(raised.value).startswith(
+            "allgather is given extents (3, 2) on rank 0 and (4, 2) on rank 1; nothing has run"
+        )
+        assert f(np.ones((5, 2))).shape == (10, 2)
+
+    ranks.threads(2, job)
 
 
 def test_a_message_without_a_receiver_is_named() -> None:

@@ -103,7 +103,6 @@ NETWORKS: dict[str, tuple[Callable[[], list[Any]], tuple[int, ...], Any]] = {
         (3, 8, 8), None,
     ),
     "lstm": (lambda: [nn.LSTM(6), nn.Dense(3)], (5, 4), None),
-    "gru": (lambda: [nn.GRU(6), nn.Dense(3)], (5, 4), None),
     "attention": (
         lambda: [nn.MultiHeadAttention(2), nn.LayerNorm(), nn.Flatten(), nn.Dense(3)],
         (5, 4), None,
@@ -341,7 +340,7 @@ def test_buckets_bound_messages_and_the_report_lists_them(rng: np.random.Generat
         notes = next(r.notes for r in ranks[0].function.report if r.name == "distribute")
         counts[limit] = len(notes)
         assert all(note.startswith(f"message {i}: sum of") for i, note in enumerate(notes, 1))
-        assert "over 2 ranks, the first made at" in notes[-1]
+        assert "over 2 ranks by all-reduce, the first made at" in notes[-1]
     # Beside the number of rows: loss, 24, 144, 48 and 192 bytes of gradients, from the last layer.
     assert counts == {0: 6, 200: 4}
 

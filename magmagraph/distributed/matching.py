@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .. import dims
 from ..communicator import Communicator
 from ..errors import CommunicationError, GraphError, message
 from ..graph import Graph, Node
 from ..op import Kind
 from ..plan import Plan
 
-__all__ = ["Entry", "check", "entries", "is_communal", "play"]
+__all__ = ["Entry", "agree", "check", "entries", "is_communal", "play", "with_open_shapes"]
 
 
 class Entry(NamedTuple):
@@ -186,6 +187,53 @@ def check(plan: Plan, world: Communicator, name: str | None = None) -> None:
                 "receiver for each message",
             )
         )
+
+
+def with_open_shapes(plan: Plan) -> tuple[Node, ...]:
+    """Return the collectives of a plan whose operands' extents are known at a call only."""
+    return tuple(
+        step.node
+        for step in plan.steps
+        if step.kernel != "wait"
+        and step.node.op.kind is Kind.COLLECTIVE
+        and any(not isinstance(e, int) for operand in step.node.inputs for e in operand.shape)
+    )
+
+
+def agree(nodes: Sequence[Node], sizes: Mapping[str, int], world: Communicator) -> None:
+    """Raise, on every rank, unless all ranks bind the operands of collectives to equal extents.
+
+    Parameters
+    ----------
+    nodes
+        The same on all ranks.
+    sizes
+        Of the named dimensions on this rank.
+
+    Raises
+    ------
+    CommunicationError
+        The extents differ, which MPI and NCCL would not notice.
+    """
+    mine = [
+        [tuple(dims.evaluate(e, sizes) for e in operand.shape) for operand in node.inputs]
+        for node in nodes
+    ]
+    told = world.exchange(mine, "the comparison of the extents that are sent")
+    for place, node in enumerate(nodes):
+        for rank in range(world.size):
+            for other in world.mesh.members(rank, node.attrs["group"]):
+                if told[rank][place] == told[other][place]:
+                    continue
+                first, second = (", ".join(map(str, told[r][place])) for r in (rank, other))
+                raise CommunicationError(
+                    message(
+                        f"{node.op.name} is given extents {first} on rank {rank} and {second} on "
+                        f"rank {other}; nothing has run",
+                        need="equal extents on all ranks of the group",
+                        where=str(node.line) if node.line else None,
+                    )
+                )
 
 
 def _function(name: str | None) -> str:

@@ -41,7 +41,7 @@ class Parts:
         self.size = size
         self.shapes: dict[str, tuple[int, ...]] = {}  # of what is in parts, by name
         self.held: set[Node] = set()  # the variables that hold a part
-        self._gradient: Node | None = None  # the part that was made last
+        self._gradients: set[Node] = set()  # the parts that were made
 
     def length(self, shape: tuple[int, ...]) -> int:
         """Return the number of elements of a part."""
@@ -63,11 +63,12 @@ class Parts:
     def gradient(self, gradient: Node) -> Node:
         """Return this rank's part of a gradient, of a sum that is not taken yet where it can be."""
         if gradient.op is not MARKER or gradient.attrs["role"] != GRADIENT:
-            self._gradient = self.own(gradient)  # clipped, say: all of it is there
+            made = self.own(gradient)  # clipped, say: all of it is there
         else:
             rows = self._rows(MARKER(gradient.inputs[0], role=SCATTERED))
-            self._gradient = REDUCE_SCATTER(rows, op="sum", group=self.group, size=self.size)
-        return self._gradient
+            made = REDUCE_SCATTER(rows, op="sum", group=self.group, size=self.size)
+        self._gradients.add(made)
+        return made
 
     def whole(self, part: Node, like: Node) -> Node:
         """Return the value that all ranks' parts make."""
@@ -91,7 +92,7 @@ class Parts:
         stand_in = variable(target.name or "variable", shape, np.zeros(shape, target.dtype))
         made = update(stand_in)
         own = self.own(target)
-        begun = {stand_in, self._gradient, *self.held}
+        begun: set[Node] = {stand_in, *self._gradients, *self.held}
 
         def settled(node: Node) -> Node:
             self._check(node, begun)

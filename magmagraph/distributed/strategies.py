@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ..communicator import Group, current
+from ..communicator import Communicator, Group, current
 from ..dtypes import canonical
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
@@ -345,3 +345,12 @@ def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
             continue
         first = group.broadcast(state.data, 0)
         state.write(first)
+
+
+def alike(facts: Facts | None, world: Communicator | None) -> Communicator | None:
+    """Return the ranks whose plans are equal: all, or those of one stage; None for one alone."""
+    if facts is None or facts.pipeline is None or world is None:
+        return world
+    staged = facts.pipeline.group or tuple(world.mesh.axes)
+    others = tuple(name for name in world.mesh.axes if name not in staged)
+    return world.group(others) if others else None

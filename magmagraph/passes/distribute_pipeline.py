@@ -126,9 +126,9 @@ class _Cut:
         number = {node: i for i, node in enumerate(self.graph.nodes)}
         late: set[Node] = set()  # what needs several micro-batches
         for node in self.graph.nodes:
-            if any(o in late or self.has_rows[o] for o in node.inputs):
-                if not self.has_rows[node]:
-                    late.add(node)
+            staged = self.stages.of[node] is not None and not self.has_rows[node]
+            if staged and any(o in late or self.has_rows[o] for o in node.inputs):
+                late.add(node)
 
         def key(copy: Copy) -> tuple[float, int, int]:
             node, m = copy
@@ -232,7 +232,7 @@ class _Cut:
         )
 
     def _is_here(self, node: Node) -> bool:
-        stage = self.stages.of[node]
+        stage = self.stages.place(node)
         return stage == self.mine or (stage is None and self.mine == 0)
 
     @property
@@ -253,7 +253,7 @@ class _Cut:
         return SEND(value, to=told.to, tag=told.tag, passes=False, uid=-1 - place, **self._shared)
 
     def _output(self, node: Node) -> Node:
-        stage = self.stages.of[node]
+        stage = self.stages.place(node)
         if stage is None or stage == self.mine:
             value = self._whole(node)
         else:

@@ -16,6 +16,7 @@ from typing import Protocol
 from ..dtypes import is_inexact
 from ..errors import ShardingError, message
 from ..graph import Graph, Node
+from ..op import Kind
 from ..ops.control import GRADIENT, ITEM
 from ..types import Type
 from .distribute_layouts import Sharded
@@ -60,6 +61,14 @@ class Stages:
     turned: set[Node] = field(default_factory=set)
     homes: dict[Node, int] = field(default_factory=dict)
 
+    def place(self, node: Node) -> int | None:
+        """Return the stage that a result is best taken from; None where any rank has it."""
+        found = self.of[node]
+        while found is None and _is_view(node):
+            (node,) = node.inputs
+            found = self.of[node]
+        return found
+
 
 def assigned(graph: Graph, pipeline: Pipeline, sharded: Sharded) -> Stages:
     """Return the stages of a graph.
@@ -78,7 +87,7 @@ def assigned(graph: Graph, pipeline: Pipeline, sharded: Sharded) -> Stages:
         fresh = {
             held: stage
             for held, value in graph.updates
-            if held not in homes and (stage := stages.of[value]) is not None
+            if held not in homes and (stage := stages.place(value)) is not None
         }
         if not fresh:
             return stages
@@ -219,7 +228,10 @@ def _walked(
         if not node.inputs:
             of[node] = homes.get(node)
             continue
-        known = [(o, s) for o in node.inputs if (s := of[o]) is not None]
+        if _is_view(node) and node not in forward and node.inputs[0] not in turned:
+            of[node] = None  # who needs it has the value itself, or is sent that
+            continue
+        known = [(o, s) for o in node.inputs if (s := stages.place(o)) is not None]
         if node not in forward and any(o in turned or s == last for o, s in known):
             turned.add(node)
         if any(operand in updating for operand in node.inputs):
@@ -229,7 +241,7 @@ def _walked(
         if not known:
             of[node] = None
         elif node.op is ITEM or _is_gradient(node):
-            of[node] = wanted.get(node, of[node.inputs[0]])
+            of[node] = wanted.get(node, stages.place(node.inputs[0]))
         elif node in updating:
             largest = max(_size(operand) for operand, _ in known)
             of[node] = max(stage for operand, stage in known if _size(operand) == largest)
@@ -239,6 +251,10 @@ def _walked(
         else:
             of[node] = max(stage for _, stage in known)
     return stages
+
+
+def _is_view(node: Node) -> bool:
+    return node.op.kind is Kind.LAYOUT and len(node.inputs) == 1
 
 
 def _has_rows(node: Node, sharded: Sharded) -> bool:

@@ -91,6 +91,8 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "product", call(lambda a, b: a @ b, (36, 70), (70, 50))
     yield "row sum", call(lambda a: mg.sum(a, axis=1), (300, 70))
     yield "column sum", call(lambda a: mg.sum(a, axis=0), (300, 70))
+    yield "short rows", call(mg.softmax, (4500, 64))
+    yield "many blocks", call(lambda a: mg.exp(a) * 2.0, (4400, 512))
     yield "pooling", call(pooled, (2, 3, 8, 8))
     yield "convolution", call(
         lambda x, w: mg.conv2d(x, w, padding=1), (2, 3, 8, 8), (4, 3, 3, 3)

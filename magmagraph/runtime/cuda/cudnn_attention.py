@@ -17,6 +17,7 @@ from .memory import PlanMemory
 __all__ = ["chosen"]
 
 MOST_WORKSPACE = 1 << 32
+WIDTHS = 8
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -53,6 +54,8 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
     if not cudnn.available() or not all(math.prod(shape) for shape in shapes):
         return None
     q, k, v = shapes[:3]
+    if q[-1] % WIDTHS or v[-1] % WIDTHS:
+        return None  # it takes whole vectors of 16 bytes only
     batch = math.prod(q[:-4])
     heads, rows = q[-4] * q[-3], q[-2]
     attributes = Attention(

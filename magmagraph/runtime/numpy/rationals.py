@@ -46,8 +46,7 @@ static inline float mg_expf(float x)
     low.u = (half << 23) + 0x3f800000u;
     high.u = ((t.u - half) << 23) + 0x3f800000u;
     const float q = {q};
-    const float power = fmaf(fmaf(q, r, 1.0f), r, 1.0f) * low.f * high.f;
-    return x != x ? x : power;
+    return fmaf(fmaf(q, r, 1.0f), r, 1.0f) * low.f * (x != x ? x : high.f);
 }
 #define expf mg_expf
 #endif

@@ -158,9 +158,9 @@ def written(results: dict[str, Any], cleared: list[str]) -> None:
         {**before, **results},
         claim="Searches over processes and ranks find the serial best point sooner.",
         cleared=cleared,
-        notes="Loads are the system's averages of a minute after each search: where they are "
-        "above the number of cores, other programs took part of these, and speed-ups of the "
-        "cases that compute are lower bounds.",
+        notes="Loads are the system's averages of a minute after each search. Where they are above "
+        "the number of cores, other programs ran: more processes then get a larger share of the "
+        "machine, and speed-ups of the cases that compute say little.",
     )
     print(f"wrote {path}", flush=True)
 

@@ -61,7 +61,7 @@ def messages(step: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("schedule", "first", "last"),
     [
-        ("gpipe", "> > > > < < < <", "< > < > < > < >"),
+        ("gpipe", "> > > > < < < <", "< < < < > > > >"),
         ("1f1b", "> > < > < > < <", "< > < > < > < >"),
     ],
 )

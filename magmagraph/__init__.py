@@ -662,7 +662,7 @@ from .vmap import (
 )
 
 if TYPE_CHECKING:
-    from . import callbacks, data, metrics, nn, tune
+    from . import callbacks, data, metrics, nn, tune, workflow
     from .archive import load
     from .data import batches
     from .model import Model, NeuralNetwork
@@ -683,6 +683,7 @@ _LATER = {
     "metrics": "metrics",
     "nn": "nn",
     "tune": "tune",
+    "workflow": "workflow",
 }
 
 
@@ -1260,6 +1261,7 @@ __all__ = [
     "vstack",
     "where",
     "while_loop",
+    "workflow",
     "zeros",
     "zeros_like",
     "zeta",

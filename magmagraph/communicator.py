@@ -206,6 +206,24 @@ class Communicator(abc.ABC):
             self._groups[names] = found
         return found
 
+    def subset(self, members: Sequence[int]) -> Communicator:
+        """Return the communicator of some ranks, in their order; they alone call it.
+
+        Raises
+        ------
+        GraphError
+            A rank is named twice or does not exist, or this one is not among them.
+        """
+        chosen = tuple(members)
+        if len(set(chosen)) < len(chosen) or not {self.rank} <= set(chosen) <= {*range(self.size)}:
+            raise GraphError(
+                message(
+                    f"rank {self.rank} of {self.size} asks for the communicator of {chosen}",
+                    need="different ranks, this one among them",
+                )
+            )
+        return self._subset(chosen)
+
     @abc.abstractmethod
     def _subset(self, members: tuple[int, ...]) -> Communicator:
         """Return the communicator of some ranks, this one among them; they alone call it."""

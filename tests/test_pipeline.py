@@ -215,3 +215,34 @@ def test_matrices_and_layers_are_cut_together(rng):
         close(losses, wanted[0])
         for got, want in zip(weights, wanted[1], strict=True):
             close(got, want)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: TensorParallel(least=1), lambda: PipelineParallel(2)], ids=["tensor", "stage"]
+)
+def test_a_run_that_is_cut_goes_on_as_if_it_were_not(rng, tmp_path, make):
+    """Checkpoints hold whole variables: also a single process goes on from them."""
+    x = rng.standard_normal((24, 6)).astype(np.float32)
+    y = (x[:, 0] > x[:, 1]).astype(np.int64)
+
+    def job(epochs: int, path: Any, strategy: Any) -> tuple[list[float], Any]:
+        net = mg.NeuralNetwork(
+            [mg.nn.Input((6,)), mg.nn.Dense(16, activation="relu"), mg.nn.Dense(2)],
+            loss="cross_entropy", optimizer=mg.optimizer.Adam(0.02), seed=0,
+        )  # fmt: skip
+        history = net.fit(
+            x, y, batch_size=8, epochs=epochs, progress=False, distribute=strategy, resume=path,
+            callbacks=[mg.callbacks.Checkpoint(path)],
+        )  # fmt: skip
+        return list(history["loss"]), net.tensors()
+
+    whole = threads(2, lambda: job(3, tmp_path / "whole", make()))[1]
+    threads(2, lambda: job(2, tmp_path / "cut", make()))
+    (tmp_path / "alone").write_bytes((tmp_path / "cut").read_bytes())
+    again = threads(2, lambda: job(3, tmp_path / "cut", make()))[1]
+    alone = job(3, tmp_path / "alone", None)
+    assert again[0] == whole[0]
+    close(np.float32(alone[0]), np.float32(whole[0]))
+    for name, value in whole[1].items():
+        np.testing.assert_array_equal(again[1][name], value)
+        close(alone[1][name], value)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from .._version import __version__
 from ..errors import MagmagraphError
-from . import bench, demo, explain, info, profile, run, search, show, tune
+from . import bench, demo, explain, info, profile, run, search, show, tune, workflow
 
 _COMMANDS = {
     "info": info,
@@ -26,6 +26,7 @@ _COMMANDS = {
     "tune": tune,
     "search": search,
     "run": run,
+    "workflow": workflow,
     "bench": bench,
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ class _Announcing(State):
         self._count = value
         for whole, owner in self.elsewhere.items():
             whole.version += 1
-            whole.newest = _Fetched(lambda array, owner=owner: self._receive(array, owner))
+            whole.newest = _Fetched(partial(self._receive, owner=owner))
 
     def _receive(self, array: np.ndarray, owner: int) -> None:
         array[...] = self.group.broadcast(array, owner)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import dims
-from ..communicator import Communicator
+from ..communicator import REDUCTIONS, Communicator
 from ..dtypes import is_bool
 from ..graph import Node, topological
 from ..op import Kind
@@ -219,13 +219,10 @@ class _Walk:
             return None
         if callable(word):
             return self._by_record
-        if word in ("transpose", "broadcast", "reshape"):
-            return {
-                "transpose": self._transpose,
-                "broadcast": self._broadcast,
-                "reshape": self._reshape,
-            }[word]
-        if word in ("sum", "max", "min"):
+        for shaped in (self._transpose, self._broadcast, self._reshape):
+            if word == shaped.__name__[1:]:
+                return shaped
+        if word in REDUCTIONS:
             return self._reduction
         if node.op.kind is Kind.ELEMENTWISE or word in (*_APART, "select"):
             return self._elementwise
@@ -276,7 +273,6 @@ class _Walk:
         return False
 
     def _by_record(self, node: Node, layouts: list[Layout]) -> tuple[Node, Layout]:
-        operands = [self.whole(o) if self._layout[o] == SUM else None for o in node.inputs]
         axes = [layout if isinstance(layout, int) else None for layout in layouts]
         if all(axis is None for axis in axes):
             return self._all_whole(node)
@@ -284,16 +280,16 @@ class _Walk:
         if found is None:
             # One operand has its part of an axis, and the other has all of it.
             axes, found = self._completed(node, axes)
-        for i, (operand, axis) in enumerate(zip(node.inputs, axes, strict=True)):
-            if operands[i] is None or axis is not None:
-                operands[i] = self._value[operand] if axis is None else self.part(operand, axis)
-        made = node.op(*operands, name=node.name, **node.attrs)
-        return made, found
+        operands = [
+            self.whole(operand) if axis is None else self.part(operand, axis)
+            for operand, axis in zip(node.inputs, axes, strict=True)
+        ]
+        return node.op(*operands, name=node.name, **node.attrs), found
 
     def _asked(self, node: Node, axes: Sequence[int | None]) -> Layout:
         assert callable(node.op.sharding)
         try:
-            return node.op.sharding(node, axes)  # type: ignore[no-any-return]
+            return node.op.sharding(node, axes)
         except NotSharded:
             return None
 

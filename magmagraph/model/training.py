@@ -249,9 +249,15 @@ class Training(Resumable):
             self._each("end")
         return self.history
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether this is the first of the ranks that train together, or the only one."""
+        ranks = self.function.communicator
+        return ranks is None or ranks.rank == 0
+
     def _each(self, event: str) -> None:
         for callback in self.callbacks:
-            if self.shard[0] == 0 or not callback.first_rank_only:
+            if self._is_first or not callback.first_rank_only:
                 getattr(callback, event)(self)
 
     _cut = False  # whether a callback stopped the run within an epoch

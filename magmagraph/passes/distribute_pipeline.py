@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .. import dims
+from ..communicator import REDUCTIONS
 from ..dims import Dim
 from ..graph import Graph, Node
 from ..op import Kind, Op
@@ -32,15 +33,15 @@ from ..ops.elementwise import ADD
 from ..ops.joining import broadcast_to, concatenate, stack
 from ..ops.leaf import constant, extent
 from ..ops.sharding import NotSharded
-from ..rebuild import again
 from ..types import Extent
 from .distribute_layouts import Sharded, refusal
 from .distribute_stages import Pipeline, Stages, assigned, clock
+from .distribute_walk import again
 
 __all__ = ["MICRO", "cut"]
 
 MICRO = ("micro-batch",)
-_JOINS: dict[str, Op] = {"sum": ADD, "max": MAXIMUM, "min": MINIMUM}
+_JOINS: dict[str, Op] = dict(zip(REDUCTIONS, (ADD, MAXIMUM, MINIMUM), strict=True))
 
 Copy = tuple[Node, int | None]  # a node, and the micro-batch that it is made for
 

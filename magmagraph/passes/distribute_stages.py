@@ -198,7 +198,7 @@ def _even(sizes: Sequence[int], count: int) -> list[int]:
     Examples
     --------
     >>> _even([4, 4, 1, 1, 6], 3)
-    [0, 2, 4]
+    [0, 1, 4]
     """
     total = list(itertools.accumulate(sizes, initial=0))
     best: dict[tuple[int, int], tuple[int, list[int]]] = {(0, 0): (0, [])}

@@ -1,0 +1,83 @@
+"""Run a workflow file on the ranks of the job, or check one.
+
+A workflow is a TOML file of modules, Python functions and programs, with what they need and what
+they wait for: ``mpiexec -n 5 magmagraph workflow run FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from . import tables
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
+    run = parts.add_parser("run", help="run it; the status is 1 if a module fails")
+    run.add_argument("file", metavar="FILE.toml")
+    run.add_argument("--csv", metavar="PATH", help="write what ran as a table")
+    run.add_argument("--json", metavar="PATH", help="write what ran as JSON")
+    run.add_argument("-o", "--output", metavar="PATH.svg", help="draw what ran where and when")
+    check = parts.add_parser("check", help="check the file and show its modules")
+    check.add_argument("file", metavar="FILE.toml")
+    check.add_argument("-n", "--ranks", type=int, metavar="N", help="also whether N ranks do")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Run or check the file."""
+    return _check(chosen) if chosen.part == "check" else _run(chosen)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from ..communicator import current
+    from ..workflow import WorkflowError
+    from ..workflow import run as run_workflow
+
+    error = None
+    try:
+        result = run_workflow(Path(chosen.file))
+    except WorkflowError as failed:
+        if failed.result is None:
+            raise
+        error, result = failed, failed.result
+    if current().rank:
+        return 0  # rank 0 speaks for all
+    for path, write in (
+        (chosen.csv, result.to_csv),
+        (chosen.json, result.to_json),
+        (chosen.output, result.timeline),
+    ):
+        if path:
+            write(path)
+    print(result.summary())
+    tables.show(result.rows(), left=(0, 3, 4, 7))
+    if error is not None:
+        raise error
+    return 0 if result.ok else 1
+
+
+def _check(chosen: argparse.Namespace) -> int:
+    from ..workflow import read
+
+    workflow = read(Path(chosen.file))
+    if chosen.ranks:
+        workflow.place(chosen.ranks)
+    rows = [("module", "what", "after", "processes", "copies", "iterations")]
+    rows += [
+        (
+            module.name,
+            module.function or " ".join(module.command),
+            ", ".join(module.after),
+            str(module.processes),
+            str(module.copies),
+            str(module.iterations),
+        )
+        for module in workflow.modules.values()
+    ]
+    tables.show(rows, left=(0, 1, 2))
+    least = workflow.least_ranks()
+    ranks = "1 rank" if least == 1 else f"{least} ranks"
+    print(f"{workflow.source} is in order; it needs {ranks} at least")
+    return 0

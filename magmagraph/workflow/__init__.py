@@ -1,0 +1,30 @@
+"""Workflows: modules of one job, by a file: `mg.workflow`.
+
+===========  =====================================================================
+`run`        run the workflow of a file on the ranks of the job
+`read`       read a file and check it
+===========  =====================================================================
+
+Functions that are modules are called with a `Context`; `run` returns a `Result` of `ModuleRun`.
+"""
+
+from .context import Context, Store, WorkflowStopped, WorkflowTimeout
+from .engine import run
+from .file import Module, Workflow, read
+from .program import ProgramError
+from .result import ModuleRun, Result, WorkflowError
+
+__all__ = [
+    "Context",
+    "Module",
+    "ModuleRun",
+    "ProgramError",
+    "Result",
+    "Store",
+    "Workflow",
+    "WorkflowError",
+    "WorkflowStopped",
+    "WorkflowTimeout",
+    "read",
+    "run",
+]

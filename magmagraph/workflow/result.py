@@ -1,0 +1,164 @@
+"""What became of a workflow: a record of each module's run, tables and a picture."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.files import replace_file
+from ..errors import MagmagraphError
+from ..inspect.profile import table
+
+__all__ = ["ModuleRun", "Result", "WorkflowError"]
+
+_COLUMNS = ("module", "copy", "iteration", "ranks", "status", "start", "end", "cause")
+_WIDE = 60  # characters of a cause in a table
+
+
+@dataclass(frozen=True)
+class ModuleRun:
+    """One iteration of one copy of a module.
+
+    Attributes
+    ----------
+    module, copy, iteration
+        What ran.
+    ranks
+        Where; empty if it did not start.
+    status
+        "done", "failed", "stopped" (since another one failed), or "skipped".
+    start, end
+        Seconds since the start of the workflow.
+    cause
+        Why it was not done.
+    output
+        The file of what a program printed.
+    """
+
+    module: str
+    copy: int
+    iteration: int
+    ranks: tuple[int, ...]
+    status: str
+    start: float
+    end: float
+    cause: str = ""
+    output: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
+
+
+class Result:
+    """The records of a workflow, by their start.
+
+    Attributes
+    ----------
+    name : str
+        Of the workflow.
+    runs : list of ModuleRun
+        All iterations that ran, and copies that were skipped.
+    ranks : int
+        Of the job.
+    """
+
+    def __init__(self, name: str, runs: Sequence[ModuleRun], ranks: int) -> None:
+        self.name, self.ranks = name, ranks
+        self.runs = sorted(runs, key=lambda run: (run.start, run.ranks, run.module, run.copy))
+
+    @property
+    def ok(self) -> bool:
+        """Whether all was done."""
+        return all(run.status == "done" for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """When the last module ended."""
+        return max((run.end for run in self.runs), default=0.0)
+
+    def summary(self) -> str:
+        """Return what happened, in a line."""
+        counts = Counter(run.status for run in self.runs)
+        told = ", ".join(f"{count} {status}" for status, count in counts.items())
+        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        return f"{self.name}: {told}, {self.seconds:.2f} s on {ranks}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a head, and a row for each run."""
+        rows: list[tuple[str, ...]] = [_COLUMNS]
+        for run in self.runs:
+            cause = run.cause.partition("\n")[0]
+            rows.append(
+                (
+                    run.module,
+                    str(run.copy),
+                    str(run.iteration),
+                    " ".join(map(str, run.ranks)),
+                    run.status,
+                    f"{run.start:.3f}",
+                    f"{run.end:.3f}",
+                    cause if len(cause) <= _WIDE else cause[: _WIDE - 1] + "…",
+                )
+            )
+        return rows
+
+    def table(self) -> str:
+        """Return the runs as text."""
+        return table(self.rows(), left=(0, 3, 4, 7))
+
+    def to_csv(self, path: Any) -> None:
+        """Write the runs as comma-separated values; `path` is whole or not there."""
+        with (
+            replace_file(Path(path)) as partial,
+            partial.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*_COLUMNS, "output"])
+            for run in self.runs:
+                row = {**asdict(run), "ranks": " ".join(map(str, run.ranks))}
+                writer.writerow([row[name] for name in (*_COLUMNS, "output")])
+
+    def to_json(self, path: Any) -> None:
+        """Write the runs as JSON; `path` is whole or not there."""
+        held = {
+            "name": self.name,
+            "ranks": self.ranks,
+            "seconds": self.seconds,
+            "runs": [asdict(run) for run in self.runs],
+        }
+        with replace_file(Path(path)) as partial:
+            partial.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+
+    def timeline(self, path: Any) -> None:
+        """Draw which rank ran what when, as SVG; `path` is whole or not there."""
+        from .timeline import draw
+
+        with replace_file(Path(path)) as partial:
+            partial.write_text(draw(self), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return f"{self.summary()}\n{self.table()}"
+
+    def __repr__(self) -> str:
+        return f"<result of workflow {self.name}, {len(self.runs)} runs>"
+
+
+class WorkflowError(MagmagraphError, RuntimeError):
+    """A module failed, and the workflow ended with it.
+
+    Attributes
+    ----------
+    result : Result
+        What ran until then.
+    """
+
+    def __init__(self, text: str, result: Result | None = None) -> None:
+        super().__init__(text)
+        self.result = result

@@ -1,0 +1,180 @@
+"""Modules for tests of workflows: at the top level of a file, where other processes find them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import magmagraph as mg
+
+
+def nothing(context: Any) -> None:
+    """End at once."""
+
+
+def note(context: Any) -> None:
+    """Put what the context says of itself under a key of its own."""
+    key = f"{context.module}/{context.copy}/{context.iteration}/{context.rank}"
+    context.store.put(key, (context.copies, context.iterations, context.size, context.ranks))
+
+
+def rest(context: Any) -> None:
+    """Take some time."""
+    time.sleep(context.arguments["seconds"])
+
+
+def mean(context: Any) -> None:
+    """Put the mean over the ranks of the group of twice their numbers, by a graph."""
+    x = mg.var("x", shape=(2,))
+    average = mg.function([x], mg.distributed.allreduce(x, "mean"))
+    value = average(np.full(2, 2.0 * context.rank, np.float32))
+    if context.rank == 0:
+        context.store.put("mean", float(value[0]))
+
+
+def put(context: Any) -> None:
+    """Put the arguments."""
+    for key, value in context.arguments.items():
+        context.store.put(key, value)
+
+
+def many(context: Any) -> None:
+    """Put many values, each twice."""
+    for number in range(context.arguments["count"]):
+        context.store.put(f"{context.copy}/{number}", "old")
+        context.store.put(f"{context.copy}/{number}", np.full(number, context.copy))
+
+
+def check_many(context: Any) -> None:
+    """Find the latest of the many values."""
+    for copy in range(context.arguments["copies"]):
+        for number in range(context.arguments["count"]):
+            value = context.store.get(f"{copy}/{number}", timeout=20)
+            np.testing.assert_array_equal(value, np.full(number, copy))
+
+
+def get(context: Any) -> None:
+    """Wait for a key, and put what it holds under another one."""
+    value = context.store.get(context.arguments["key"], context.arguments.get("timeout"))
+    context.store.put(f"{context.module} got", value)
+
+
+def write(context: Any) -> None:
+    """Write values of keys into a file."""
+    keys = context.arguments["keys"]
+    lines = [f"{key} = {context.store.get(key)}" for key in keys]
+    (context.output / f"{context.module}.out").write_text("\n".join(lines))
+
+
+def late_put(context: Any) -> None:
+    """Put a key some time later."""
+    time.sleep(0.1)
+    context.store.put("late", context.module)
+
+
+def count_up(context: Any) -> None:
+    """Add one to what the last iteration has put."""
+    value = context.store.get("count") if context.iteration else 0
+    assert value == context.iteration
+    context.store.put("count", value + 1)
+
+
+def talk(context: Any) -> None:
+    """Send numbers to another module, and take its answers."""
+    for number in range(context.arguments["count"]):
+        context.store.put("last", number)
+        context.send("answer", number)
+    for number in range(context.arguments["count"]):
+        assert context.receive("answer", timeout=20) == number * number
+
+
+def answer(context: Any) -> None:
+    """Send squares back, in order; what was put before a message is there with it."""
+    for number in range(context.arguments["count"]):
+        assert context.receive("talk") == number
+        assert context.store.get("last") >= number
+        context.send("talk", number * number)
+
+
+def early(context: Any) -> None:
+    """Send to a module that has not started."""
+    for number in range(3):
+        context.send("late", number)
+
+
+def late(context: Any) -> None:
+    """Take what was sent before the start, in every iteration one."""
+    assert context.receive("early") == context.iteration
+
+
+def receive(context: Any) -> None:
+    """Wait for a message."""
+    context.receive(context.arguments["of"], context.arguments.get("timeout"))
+
+
+def gather(context: Any) -> None:
+    """Take a message of each copy, and one of a certain copy first."""
+    count = context.arguments["copies"]
+    assert context.receive("scatter", copy=count - 1) == count - 1
+    assert {context.receive("scatter") for _ in range(count - 1)} == set(range(count - 1))
+
+
+def scatter(context: Any) -> None:
+    """Send the number of the copy."""
+    context.send("gather", context.copy)
+
+
+def meet(context: Any) -> None:
+    """Copies that wait for each other: they have to run at the same time."""
+    context.store.put(f"here {context.copy}", True)
+    for other in range(context.copies):
+        context.store.get(f"here {other}")
+
+
+def fail(context: Any) -> None:
+    """Raise in one iteration of one copy, on one rank."""
+    given = {"copy": 0, "iteration": 0, "rank": 0, **context.arguments}
+    if all(getattr(context, name) == given[name] for name in ("copy", "iteration", "rank")):
+        raise ValueError("no such data")
+
+
+def leave(context: Any) -> None:
+    """Leave Python."""
+    sys.exit(3)
+
+
+def forever(context: Any) -> None:
+    """Compute until the workflow ends, looking at the context now and then."""
+    while True:
+        time.sleep(0.01)
+        context.store.put("alive", context.copy)
+
+
+def wait_together(context: Any) -> None:
+    """Fail on one rank while the others wait for it in a collective."""
+    if context.rank == 1:
+        raise ValueError("one of two")
+    context.communicator.barrier()
+
+
+def misuse(context: Any) -> None:
+    """Call the context with what does not fit, and put what it says."""
+    said = []
+    for call in (
+        lambda: context.send("nobody", 1),
+        lambda: context.send("program", 1),
+        lambda: context.send("misuse", 1, copy=2),
+        lambda: context.send("misuse", 1, rank=1),
+        lambda: context.receive("misuse", copy=-1),
+        lambda: context.receive("misuse", timeout=0),
+        lambda: context.store.put(3, 1),
+        lambda: context.store.get("x", timeout="soon"),
+    ):
+        try:
+            call()
+        except mg.errors.GraphError as error:
+            said.append(str(error))
+    (context.output / "said").write_text("\n".join(said))

@@ -18,7 +18,7 @@ from ..communicator import Communicator
 from ..ops.leaf import Variable, variable_of
 from ..state import State
 
-__all__ = ["announcing", "owned", "part_of"]
+__all__ = ["announcing", "owned", "part_of", "whole_of"]
 
 
 class _Fetched:
@@ -179,3 +179,11 @@ def announcing(group: Communicator) -> tuple[Variable, _Announcing]:
     """Return a counter of steps, and where to note what other ranks renew in them."""
     state = _Announcing(group, "steps of the pipeline")
     return variable_of(state, state.name), state
+
+
+def whole_of(held: Variable) -> Variable | None:
+    """Return the variable that one is a part of, or itself; None for the ranks' own counters."""
+    state = held.state
+    if isinstance(state, _Own):
+        return None if state.whole.node is None else state.whole.node()
+    return None if isinstance(state, _Announcing) else held

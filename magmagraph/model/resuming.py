@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..distributed.held import whole_of
 from ..distributed.strategies import held_apart
 from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
 from ..ops.leaf import Variable
@@ -63,10 +64,11 @@ class Resumable:
         others.update(self.model.optimizer.state.values())
         # What compression left over is each rank's own, and small: a run that resumes begins anew.
         apart = held_apart(self.function.source_graph)
+        renewed = (whole_of(held) for held in self.function.updated)
         return [
             held
-            for held in self.function.updated
-            if held not in others and held.state not in apart
+            for held in renewed
+            if held is not None and held not in others and held.state not in apart
         ]
 
     def _architecture(self) -> dict[str, Any] | None:

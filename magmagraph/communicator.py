@@ -84,7 +84,8 @@ class Mesh:
         GraphError
             There is no such axis, or one is named twice.
         """
-        names = (axes,) if isinstance(axes, str) else tuple(axes)
+        several = isinstance(axes, Sequence) and not isinstance(axes, str)
+        names = tuple(axes) if several else (axes,)
         for name in names:
             if name not in self.axes or names.count(name) > 1:
                 raise GraphError(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["affinity", "allowed_cores", "quota", "widest_affinity"]
+__all__ = ["REPLACE_THREADS", "affinity", "allowed_cores", "quota", "widest_affinity"]
+
+REPLACE_THREADS: list[Callable[[int | None], int | None]] = []
+"""Sets the threads of kernels and BLAS, returns what was set before: put here by `function`."""
 
 
 def affinity(process: int) -> frozenset[int]:

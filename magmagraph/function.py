@@ -18,10 +18,12 @@ from .arguments import check_inputs, check_leaves, check_updates, random_step, r
 from .collection import collection_paused
 from .communicator import MAKERS, Communicator, current, using
 from .config import config
+from .cores import REPLACE_THREADS
 from .defaults import default_updates as carried_updates
 from .distributed import THREADS, strategies
 from .distributed.matching import agree, is_communal, with_open_shapes
 from .distributed.matching import check as check_matching
+from .distributed.sources import are_equal
 from .epochs import repeated, run_batches, stack
 from .errors import ConfigError, MagmagraphError, NonFiniteError, message
 from .feeds import Signature, bind_sizes, check_targets, conform
@@ -177,13 +179,15 @@ class Function:
                 sizes = dict(hints or {})
                 overlap = world is not None and (self.device != "cpu" or world.overlaps)
                 choose: pipeline.Choose = partial(_choose, device=self.device)
+                equal = True
                 if world is not None and world.size > 1:
                     # Plans are equal where nothing that they are made from differs.
                     about = f"making the plan of {self.name or 'a function'}"
                     sizes, overlap = world.from_first((sizes, overlap), about)
+                    equal = are_equal(self.source_graph, self._group(), world, self.name)
                 facts = self._facts()
                 alike = strategies.alike(facts, world)
-                if alike is not None and alike.size > 1:
+                if alike is not None and alike.size > 1 and equal:
                     choose = partial(_chosen_by_first, alike, choose)
                 options = pipeline.Options.make(
                     hints=sizes,
@@ -217,6 +221,12 @@ class Function:
                     (time.perf_counter() - began) * 1e3, self._compiled.describe()
                 )
         return self
+
+    def _group(self) -> Any:
+        """Return the axes of the mesh over which a strategy cuts the graph; None without one."""
+        strategy = self._settings.get("distribute")
+        facts = None if strategy is None else strategy.facts()
+        return None if facts is None else facts.group
 
     def _facts(self) -> Any:
         """Return what the pass `distribute` is told, once all ranks have rank 0's variables."""
@@ -837,8 +847,16 @@ def _threads(*given: Any, **options: Any) -> list[Any]:
     return run_threads(*given, **options)
 
 
+def _replace_threads(count: int | None) -> int | None:
+    """Set the threads of kernels and BLAS, and return what was set before."""
+    from .runtime.numpy.threads import replace_threads
+
+    return replace_threads(count)
+
+
 MAKERS.append(_world)
 THREADS.append(_threads)
+REPLACE_THREADS.append(_replace_threads)
 COMPILE.append(_compile_body)
 FUNCTION_OF.append(_function_of)
 

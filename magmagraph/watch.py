@@ -22,6 +22,7 @@ __all__ = ["attend", "install", "state", "waiting", "where"]
 
 BEAT = 0.5  # seconds between two signs of life
 TIMEOUT = 300.0  # seconds that a rank waits in one call, unless said
+HEARD = 0.5  # seconds that a launcher has to pass on what a rank said last
 HUNG = 124  # status of a job that waited too long, as of timeout(1)
 
 
@@ -219,6 +220,7 @@ def _end_with_job(rank: int, size: int, abort: Callable[[int], object]) -> None:
         if os.getpid() == owner:
             at = line_of(trace)
             _say(f"rank {rank} of {size} failed with {kind.__name__} at {at}: the job ends")
+            time.sleep(HEARD)
             abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
     def leave(status: Any = None, /) -> NoReturn:
@@ -229,6 +231,7 @@ def _end_with_job(rank: int, size: int, abort: Callable[[int], object]) -> None:
         if status is None or status == 0 or os.getpid() != owner:
             return
         _say(f"rank {rank} of {size} left with status {status!r}: the job ends")
+        time.sleep(HEARD)
         abort(status & 0xFF or 1 if isinstance(status, int) else 1)
 
     sys.excepthook = failed
@@ -247,6 +250,7 @@ def _limit_waiting(rank: int, size: int, limit: float) -> None:
                     f"rank {rank} of {size} has waited {limit:g} s in {now['waiting']}, "
                     f"at {now['where']}: the job ends (MAGMAGRAPH_TIMEOUT sets the time)"
                 )
+                time.sleep(HEARD)
                 # MPI itself may be locked by the call that waits. A process that leaves without a
                 # word to MPI ends the job as well.
                 os._exit(HUNG)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import magmagraph as mg
+from magmagraph.runtime.numpy.threads import get_threads
 
 
 def nothing(context: Any) -> None:
@@ -33,6 +34,11 @@ def mean(context: Any) -> None:
     value = average(np.full(2, 2.0 * context.rank, np.float32))
     if context.rank == 0:
         context.store.put("mean", float(value[0]))
+
+
+def threads(context: Any) -> None:
+    """Put the number of threads that kernels use."""
+    context.store.put(context.module, get_threads())
 
 
 def put(context: Any) -> None:
@@ -120,6 +126,16 @@ def gather(context: Any) -> None:
     count = context.arguments["copies"]
     assert context.receive("scatter", copy=count - 1) == count - 1
     assert {context.receive("scatter") for _ in range(count - 1)} == set(range(count - 1))
+
+
+def ring(context: Any) -> None:
+    """Send around a ring of copies; what was put before a message is seen after it."""
+    before, after = (context.copy - 1) % context.copies, (context.copy + 1) % context.copies
+    for step in range(context.arguments["steps"]):
+        context.store.put(f"now {context.copy}", step)
+        context.send("ring", step, copy=after)
+        assert context.receive("ring", copy=before) == step
+        assert context.store.get(f"now {before}") >= step
 
 
 def scatter(context: Any) -> None:

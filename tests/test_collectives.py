@@ -398,6 +398,71 @@ def test_a_message_without_a_receiver_is_named() -> None:
     ranks.threads(2, job)
 
 
+@pytest.mark.parametrize(
+    ("formula", "difference"),
+    [
+        (
+            lambda x, w: mg.sum(x @ w, axis=0) if ranks.rank() else mg.max(x @ w, axis=0),
+            "node 3: max(%2): float32[2], at ",
+        ),
+        (lambda x, w: mg.sum(x @ w, axis=(0,) if ranks.rank() else (0, 1)), "sum(%2): float32[]"),
+        (
+            lambda x, w: mg.sum(x @ w) * 2.0 if ranks.rank() else mg.sum(x @ w),
+            "rank 0, node 4: outputs and updates: %3\n  rank 1, node 4: ",
+        ),
+    ],
+    ids=["operations", "types", "lengths"],
+)
+def test_graphs_that_differ_under_a_strategy_are_named(formula: Any, difference: str) -> None:
+    """Before anything is broadcast or chosen together, which would answer another question."""
+
+    def job() -> None:
+        x = mg.input("x", ("batch", 5))
+        w = mg.variable("w", init=np.ones((5, 2), np.float32))
+        f = mg.function([x], formula(x, w), distribute=ranks.DataParallel(), device="cpu")
+        with pytest.raises(CommunicationError) as raised:
+            f(np.ones((4, 5), np.float32))
+        text = str(raised.value)
+        assert "differ, and `distribute=` cuts one graph; nothing has run\n  rank 0, " in text
+        assert difference in text
+
+    ranks.threads(2, job)
+
+
+def test_a_group_that_is_no_name_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"group=5 names 5\n  needed: axes of the mesh: data"):
+        Mesh(data=2).group(5)  # type: ignore[arg-type]
+
+
+def test_variables_of_other_shapes_are_named_and_keep_their_values() -> None:
+    def job() -> None:
+        x = mg.input("x", ("batch", 5))
+        values = np.full((5, 2 + ranks.rank()), ranks.rank(), np.float32)
+        w = mg.variable("w", init=values)
+        f = mg.function([x], mg.sum(x @ w), distribute=ranks.DataParallel(), device="cpu")
+        with pytest.raises(CommunicationError, match=r"variable: float32\[5, 3\], at "):
+            f(np.ones((4, 5), np.float32))
+        np.testing.assert_array_equal(w.value, values)
+
+    ranks.threads(2, job)
+
+
+def test_ranks_with_roles_choose_for_themselves() -> None:
+    """Rank 0 has forms of a product to choose between while it makes its plan, rank 1 has none."""
+
+    def job() -> None:
+        x = mg.input("x", (5,) if ranks.rank() else ("rows", 5))
+        w = mg.variable("w", init=np.ones((5, 5), np.float32))
+        if ranks.rank():
+            f = mg.function([x], ranks.recv(x, 0), device="cpu")
+            np.testing.assert_array_equal(f(np.zeros(5, np.float32)), np.full(5, 20.0))
+        else:
+            total = ranks.send(mg.sum(x @ w, axis=0), 1)
+            mg.function([x], total, device="cpu")(np.ones((4, 5), np.float32))
+
+    ranks.threads(2, job)
+
+
 def test_two_that_wait_for_each_other_are_named() -> None:
     def job() -> None:
         x = mg.input("x", (3,))

@@ -94,8 +94,10 @@ def test_threads_of_a_rank_are_its_share_of_the_cores(mpiexec, monkeypatch):
     assert launch(variables, ranks=1, threads=5, **asked) == [("5", "5", "5", "red")]
 
 
-def fails_on_one(kind: str) -> None:
+def fails_on_one(kind: str, folder: Path) -> None:
+    there = folder / "there"
     if own_rank() == 1:
+        there.touch()
         if kind == "raise":
             raise ValueError("a mistake\nof two lines")
         if kind == "exit":
@@ -110,6 +112,8 @@ def fails_on_one(kind: str) -> None:
             watch._tell({"size": 1})
         if kind == "late":
             time.sleep(60)
+    while not there.exists():  # on a busy machine it may still be on its way
+        time.sleep(0.01)
     with watch.waiting("a sum over ranks"):
         time.sleep(60)
 
@@ -139,10 +143,10 @@ def fails_on_one(kind: str) -> None:
         ),
     ],
 )
-def test_a_failure_names_rank_and_cause(mpiexec, kind, status, cause, said):
+def test_a_failure_names_rank_and_cause(mpiexec, kind, status, cause, said, tmp_path):
     with pytest.raises(JobError) as caught:
         launch(
-            fails_on_one, kind, ranks=2, mpiexec=mpiexec, stopped=0.5,
+            fails_on_one, kind, tmp_path, ranks=2, mpiexec=mpiexec, stopped=0.5,
             timeout=1.0 if kind == "late" else 50.0,
         )  # fmt: skip
     assert str(caught.value).startswith(said)

@@ -112,7 +112,7 @@ def test_a_network_is_trained_evaluated_and_written_to(rng):
     def job(strategy: Any) -> list[Any]:
         net = mg.NeuralNetwork(
             [mg.nn.Input((6,)), mg.nn.Dense(16, activation="relu"), mg.nn.BatchNorm(),
-             mg.nn.Dense(2)],
+             mg.nn.Dropout(0.25), mg.nn.Dense(2)],
             loss="cross_entropy", optimizer=mg.optimizer.Adam(0.02), seed=0,
         )  # fmt: skip
         history = net.fit(
@@ -182,6 +182,19 @@ def test_wrong_options_are_refused(rng, make, said):
 def test_programs_that_are_no_pipeline_are_refused(rng, make, said):
     with pytest.raises(ShardingError, match=said):
         refused(layers(rng, [6, 8, 4]), make)
+
+
+def test_a_loop_over_time_is_refused_with_its_line(rng):
+    x = rng.standard_normal((4, 5, 3)).astype(np.float32)
+
+    def job() -> None:
+        net = mg.NeuralNetwork(
+            [mg.nn.Input((5, 3)), mg.nn.LSTM(4), mg.nn.Dense(2)], loss="cross_entropy"
+        )
+        net.fit(x, np.arange(4) % 2, epochs=1, progress=False, distribute=PipelineParallel(2))
+
+    with pytest.raises(ShardingError, match=r"(?s)by loop, made at .* sums over rows, in each mic"):
+        threads(2, job)
 
 
 def test_a_pipeline_needs_the_loss_among_its_outputs():

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from needs import missing_gpu
 
 import magmagraph as mg
-from conftest import missing_gpu
 from magmagraph.storage import DeviceStorage, HostStorage, UnifiedStorage
 
 INDICES = [

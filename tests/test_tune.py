@@ -238,6 +238,15 @@ def test_failed_trials_are_kept_with_their_cause():
     assert third.startswith("the goal is nan (of value=nan, time=")
     assert found.best.params == {"x": 0}
     assert found.count("failed") == 3
+    assert found.summary().splitlines()[1] == "trial 1 failed: ValueError: no such x"
+
+
+def test_the_cause_of_a_failure_is_what_was_raised_and_not_its_mend():
+    found = mg.tune.search(lambda trial: mg.matmul(mg.ones((2, 3)), mg.ones((2, 3))), {"x": [0]})
+    failed = found.trials[0]
+    assert failed.error.rstrip().splitlines()[-1].startswith("  ")  # a mend, a need or a line
+    assert failed.cause.startswith("magmagraph.errors.ShapeError: matmul")
+    assert found.summary().endswith(f"trial 0 failed: {failed.cause}")
 
 
 @pytest.mark.parametrize("returned", [None, "a", [1.0], {"loss": "a"}, {3: 1.0}, np.zeros(2), 1j])
@@ -380,6 +389,7 @@ def test_results_are_tables_and_files(tmp_path):
     found = mg.tune.search(searched.troubled, {"x": [6, 1, 0]}, "grid")
     assert re.fullmatch(
         r"3 trials \(2 done, 1 failed\), the least value is best\n"
+        r"trial 1 failed: ValueError: no such x\n"
         r"trial  x  value  seconds  state\n"
         r"    2  0      0     0\.00   done\n"
         r"    0  6      6     0\.00   done",
@@ -554,12 +564,13 @@ def test_the_command_shows_a_journal(tmp_path, capsys):
     words = ["search", str(journal), "-n", "2", "-o", str(page), "--csv", str(table)]
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == found.summary()
-    assert lines[1] == "1 without an end, running or cut off: 40"
-    assert [line.split()[0] for line in lines[2:5]] == [
+    assert lines[:2] == found.summary().splitlines()
+    assert lines[1] == "trial 17 failed: ValueError: no memory for <64> units"
+    assert lines[2] == "1 without an end, running or cut off: 40"
+    assert [line.split()[0] for line in lines[3:6]] == [
         "trial", *(str(trial.number) for trial in found.ranked()[:2])
     ]  # fmt: skip
-    assert lines[5].startswith(f"{page}: ")
+    assert lines[6].startswith(f"{page}: ")
     assert journal.read_bytes() == before
     read, _ = mg.tune.read(journal)
     found.report(tmp_path / "own.html")

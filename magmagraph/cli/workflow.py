@@ -17,6 +17,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
     run = parts.add_parser("run", help="run it; the status is 1 if a module fails")
     run.add_argument("file", metavar="FILE.toml")
+    run.add_argument("--folder", metavar="PATH", help="of what modules write")
     run.add_argument("--csv", metavar="PATH", help="write what ran as a table")
     run.add_argument("--json", metavar="PATH", help="write what ran as JSON")
     run.add_argument("-o", "--output", metavar="PATH.svg", help="draw what ran where and when")
@@ -37,7 +38,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     error = None
     try:
-        result = run_workflow(Path(chosen.file))
+        result = run_workflow(Path(chosen.file), chosen.folder)
     except WorkflowError as failed:
         if failed.result is None:
             raise

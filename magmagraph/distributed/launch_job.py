@@ -230,7 +230,7 @@ class Job:
         elif "failed" in told:
             rank.told = report.exception(number, told)
         elif "stack" in told:
-            rank.stack = told["stack"]
+            rank.stack, rank.state["where"] = told["stack"], told["where"]
         elif told.get("size", len(self.ranks)) != len(self.ranks) and rank.told is None:
             rank.told = _other_library(number, told["size"], self.settings)
         if rank.told is not None or (rank.gone and not rank.done):
@@ -360,7 +360,8 @@ class Job:
         if rank.stack is None:
             return failure
         title = f"Stack of rank {failure.ranks[0]} (most recent call last):"
-        return replace(failure, trace=f"{title}\n{rank.stack}")
+        where = rank.state["where"] or failure.where
+        return replace(failure, where=where, trace=f"{title}\n{rank.stack}")
 
     def _others(self, failure: Failure) -> list[str]:
         """Return a line about each other rank that has something to say."""

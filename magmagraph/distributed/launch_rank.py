@@ -107,7 +107,7 @@ def _listen(line: Line, ended: threading.Event) -> None:
         if "stack" in told:
             frame = sys._current_frames().get(threading.main_thread().ident or 0)
             stack = "".join(_own_part(traceback.format_stack(frame)))
-            line.send({"stack": stack})
+            line.send({"stack": stack, "where": watch.where()})
 
 
 def _own_part(lines: list[str]) -> list[str]:

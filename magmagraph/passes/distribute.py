@@ -21,6 +21,7 @@ from typing import Any
 
 from ..errors import ShardingError, message
 from ..graph import Graph, Node, Trace
+from ..ops.collective_messages import SEND
 from ..ops.control import HELD, ITEM
 from ..ops.elementwise import divide
 from .distribute_bodies import as_sum
@@ -57,6 +58,8 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
         )
         changed = _walked(changed, micro, sharded, trace, options)
         changed = cut(changed, facts.pipeline, facts.dim)
+        sent = sum(node.op is SEND for node in changed.effects)
+        options.record.hit("message to another stage", sent)
     return exchanged(changed, facts, trace, options)
 
 

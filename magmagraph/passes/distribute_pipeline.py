@@ -95,7 +95,7 @@ class _Cut:
         self.received: dict[Copy, Node] = {}
 
     def _is_micro(self, node: Node) -> bool:
-        return node.op.kind is Kind.COLLECTIVE and node.attrs.get("group") == MICRO
+        return bool(node.attrs.get("group") == MICRO)
 
     def _is_varying(self, node: Node) -> bool:
         if self._is_micro(node):
@@ -291,8 +291,8 @@ class _Cut:
         operands = tuple(self._get(one) for one in self._read(copy))
         if m is None:
             return again(node, operands)
-        attrs = {name: self._attribute(value, m) for name, value in node.attrs.items()}
         try:
+            attrs = {name: self._attribute(value, m) for name, value in node.attrs.items()}
             return node.op(*operands, name=node.name, **attrs)
         except NotSharded as error:
             raise refusal(self.sharded.name, node, error.reason, error.mend) from None
@@ -332,7 +332,7 @@ class _Cut:
         if isinstance(value, tuple):
             return tuple(self._attribute(member, m) for member in value)
         if isinstance(value, Graph) and self.sharded.mentioned(value):
-            raise NotSharded("its body works on all rows together")
+            raise NotSharded("its body mentions the rows, which are cut into micro-batches")
         return value
 
 

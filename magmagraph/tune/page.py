@@ -45,7 +45,7 @@ def page(found: SearchResult, title: str) -> str:
         parts.append("<h2>Failures</h2>")
         parts += [
             f"<details><summary>trial {trial.number}: "
-            f"{escape(trial.error.strip().rpartition(chr(10))[2])}</summary>"
+            f"{escape(trial.cause)}</summary>"
             f"<pre>{escape(trial.error)}</pre></details>"
             for trial in failed[:_MOST_ROWS]
         ]

@@ -111,6 +111,9 @@ class SearchResult:
             f"{len(self.trials)} trials ({', '.join(parts)}), "
             f"the {'largest' if self.goal.maximize else 'least'} {self.goal.name} is best"
         ]
+        failed = next((trial for trial in self.trials if trial.error), None)
+        if failed is not None:
+            lines.append(f"trial {failed.number} failed: {failed.cause}")
         if self.interrupted:
             again = ", ".join(map(str, self.interrupted))
             lines.append(f"left running by an earlier process, and run again: {again}")
@@ -120,7 +123,7 @@ class SearchResult:
         """Write all trials to a file of comma-separated values, by number.
 
         The columns are the trial's number, its state, the parameters, the goal, all values that
-        were returned, the seconds, how often it was started, and the last line of an error.
+        were returned, the seconds, how often it was started, and the cause of a failure.
 
         Parameters
         ----------
@@ -137,7 +140,6 @@ class SearchResult:
                 ["trial", "state", *self.space, "goal", *values, "seconds", "attempts", "error"]
             )
             for trial in self.trials:
-                last = trial.error.strip().rpartition("\n")[2]
                 writer.writerow(
                     [
                         trial.number,
@@ -147,7 +149,7 @@ class SearchResult:
                         *(trial.values.get(name, "") for name in values),
                         trial.seconds,
                         trial.attempts,
-                        last,
+                        trial.cause,
                     ]
                 )
 

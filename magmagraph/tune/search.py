@@ -258,7 +258,7 @@ def _print(goal: Goal, found: TrialResult) -> None:
     )
     told = found.state if found.goal is None else f"{goal.name} {found.goal:.6g}"
     if found.state == "failed":
-        told = f"failed: {found.error.strip().rpartition(chr(10))[2]}"
+        told = f"failed: {found.cause}"
     elif found.state == "stopped":
         told += " (stopped)"
     print(f"trial {found.number}: {point}: {told}, {found.seconds:.2f} s", flush=True)

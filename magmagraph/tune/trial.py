@@ -122,6 +122,13 @@ class TrialResult:
     codes: list[Code] = field(default_factory=list, repr=False)
     notes: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def cause(self) -> str:
+        """The line of the error that says what was raised; empty without an error."""
+        # Behind it stand, indented, what is needed and the mend; before it, where it was.
+        lines = [line for line in self.error.splitlines() if line and not line[0].isspace()]
+        return lines[-1] if lines else ""
+
 
 class Trial(Mapping[str, Any]):
     """One evaluation of the objective: a mapping of its parameters, and the way to report.

@@ -10,7 +10,8 @@ Functions that are modules are called with a `Context`; `run` returns a `Result`
 
 from .context import Context, Store, WorkflowStopped, WorkflowTimeout
 from .engine import run
-from .file import Module, Workflow, read
+from .file import read
+from .modules import Module, Workflow
 from .program import ProgramError
 from .result import ModuleRun, Result, WorkflowError
 

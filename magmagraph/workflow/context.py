@@ -12,8 +12,8 @@ from typing import Any
 
 from ..communicator import Communicator
 from ..errors import CommunicationError, GraphError, MagmagraphError, message
-from .file import Module, Workflow
 from .line import ANSWER, MAIL, REQUEST, Address, Counts, Letter, Line, Pause
+from .modules import Module, Workflow
 
 __all__ = ["Client", "Context", "Store", "WorkflowStopped", "WorkflowTimeout"]
 
@@ -236,7 +236,7 @@ def server_of(key: str, servers: tuple[int, ...]) -> int:
     Examples
     --------
     >>> [server_of(key, (4, 5)) for key in ("weights", "loss", "step")]
-    [5, 4, 4]
+    [4, 5, 4]
     """
     from zlib import crc32  # `hash` of a text differs between processes
 

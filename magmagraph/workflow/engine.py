@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import platform
 import secrets
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..communicator import Communicator, current
 from ..errors import CommunicationError, ConfigError, MagmagraphError
 from .context import Client
-from .file import Workflow, parse, text_of
+from .file import parse, text_of
 from .line import JOB, Line, Pause
+from .modules import Workflow
 from .result import Result, WorkflowError
 from .service import Metadata, Server
 from .worker import Worker
@@ -21,13 +25,15 @@ from .worker import Worker
 __all__ = ["run"]
 
 
-def run(path: str | os.PathLike[str]) -> Result:
+def run(path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None) -> Result:
     r"""Run the workflow of a file; called by all ranks of the job.
 
     Parameters
     ----------
     path
         Of the TOML file; that of rank 0 counts.
+    output
+        The folder of what modules write, in the place of the file's.
 
     Returns
     -------
@@ -50,7 +56,7 @@ def run(path: str | os.PathLike[str]) -> Result:
     --------
     >>> import magmagraph as mg, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "flow.toml")
-    >>> _ = path.write_text('[modules.greet]\\ncommand = ["{python}", "-c", "print(1)"]\n')
+    >>> _ = path.write_text('[modules.greet]\ncommand = ["{python}", "-c", "print(1)"]\n')
     >>> found = mg.workflow.run(path)
     >>> [(run.module, run.status) for run in found.runs]
     [('greet', 'done')]
@@ -58,10 +64,10 @@ def run(path: str | os.PathLike[str]) -> Result:
     '1\n'
     """
     communicator = current()
-    workflow, place, number = _agreed(path, communicator)
+    workflow, place, number = _agreed(path, output, communicator)
     workers, servers, metadata = place
     line = Line(communicator, number)
-    zero = time.monotonic()
+    zero = _zero(communicator)
 
     def clock() -> float:
         return time.monotonic() - zero
@@ -88,22 +94,27 @@ def run(path: str | os.PathLike[str]) -> Result:
 
 
 def _agreed(
-    path: str | os.PathLike[str], communicator: Communicator
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None,
+    communicator: Communicator,
 ) -> tuple[Workflow, tuple[tuple[int, ...], tuple[int, ...], int], str]:
     """Return the workflow of rank 0, once all ranks have found it right."""
     given: Any = None
     if communicator.rank == 0:
         try:
-            given = (text_of(path), str(path), secrets.token_hex(8))
+            folder = None if output is None else Path(output).resolve()
+            given = (text_of(path), str(path), folder, secrets.token_hex(8))
         except ConfigError as error:
             given = error
     given = communicator.from_first(given, "the workflow file")
     if isinstance(given, ConfigError):
         raise given
-    text, name, number = given
+    text, name, folder, number = given
     workflow = place = wrong = None
     try:
         workflow = parse(text, name)
+        if folder is not None:
+            workflow = replace(workflow, output=folder)
         place = workflow.place(communicator.size)
         workflow.check()
     except MagmagraphError as error:
@@ -115,6 +126,12 @@ def _agreed(
     assert workflow is not None
     assert place is not None
     return workflow, place, number
+
+
+def _zero(communicator: Communicator) -> float:
+    """Return the start of the workflow on this rank's clock, which is that of its host."""
+    told = communicator.exchange((platform.node(), time.monotonic()), "the start of a workflow")
+    return max(float(now) for node, now in told if node == platform.node())
 
 
 def _direct(service: Metadata) -> tuple[Any, ...]:

@@ -74,7 +74,9 @@ def run_program(
     if status:
         told = f"status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
         last = output.read_bytes()[-_LAST:].decode(errors="replace").strip()
-        raise ProgramError(f"{words[0]} ended with {told}" + (f":\n{last}" if last else ""))
+        raise ProgramError(
+            f"{Path(words[0]).name} ended with {told}" + (f":\n{last}" if last else "")
+        )
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float, look: Callable[[], None]) -> None:

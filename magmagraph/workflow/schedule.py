@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .file import Module, Workflow, order
+from .modules import Module, Workflow, order
 
 __all__ = ["Run", "Schedule"]
 

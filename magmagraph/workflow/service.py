@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .file import Workflow
 from .line import ANSWER, JOB, MAIL, REQUEST, Address, Counts, Letter, Line
+from .modules import Workflow
 from .result import ModuleRun
 from .schedule import Run, Schedule
 

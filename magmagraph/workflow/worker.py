@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..communicator import Communicator, using
+from ..cores import REPLACE_THREADS
 from ..watch import of_user
 from .context import Client, Context, WorkflowStopped
-from .file import Module, Workflow
 from .line import JOB, REQUEST, Letter, Line, Pause
+from .modules import Module, Workflow
 from .program import ProgramError, run_program
 from .result import ModuleRun
 from .schedule import titled
@@ -138,7 +140,7 @@ class Worker:
         return "done", ""
 
     def _function(self, module: Module, context: Context) -> None:
-        with using(context.communicator):
+        with using(context.communicator), _threads(module.threads, context.communicator.kind):
             module.resolve()(context)
 
     def _program(self, module: Module, copy: int, iteration: int, output: str) -> None:
@@ -160,6 +162,19 @@ class Worker:
 
     def _tell(self, *told: Any) -> None:
         self.line.post(self.client.metadata, REQUEST, *told)
+
+
+@contextlib.contextmanager
+def _threads(count: int, kind: str) -> Iterator[None]:
+    """Use so many threads meanwhile; ranks that share a process leave them as they are."""
+    if not count or kind == "threads":
+        yield
+        return
+    before = REPLACE_THREADS[0](count)
+    try:
+        yield
+    finally:
+        REPLACE_THREADS[0](before)
 
 
 def _told(error: BaseException) -> str:

@@ -219,7 +219,8 @@ def test_the_world_is_found_and_mpi_comes_late(mpiexec: Callable[..., Any]) -> N
         assert "mpi4py" not in sys.modules
         world = mg.distributed.init()
         assert "mpi4py" in sys.modules
-        print(world.kind, mg.distributed.rank(), "of", mg.distributed.size())
+        # In one piece: the pieces of two ranks may come mixed.
+        sys.stdout.write(f"{world.kind} {mg.distributed.rank()} of {mg.distributed.size()}\\n")
         """,
     )
     assert done.status == 0, done.stderr

@@ -67,7 +67,9 @@ def test_a_process_that_leaves_is_told(on_ranks):
 
 
 def test_a_script_gives_status_and_output(mpiexec):
-    done = mpiexec(2, "import sys; print('here'); sys.exit(int(sys.argv[1]))", "4")
+    # Written in one piece: the pieces of two ranks may come mixed.
+    text = r"import sys; sys.stdout.write('here\n'); sys.exit(int(sys.argv[1]))"
+    done = mpiexec(2, text, "4")
     assert (done.status, done.stdout, done.left) == (4, "here\nhere\n", [])
 
 

@@ -17,7 +17,7 @@ from ...cores import widest_affinity as _widest_affinity
 from ...errors import ConfigError, message
 from .blas import find_blas
 
-__all__ = ["available_threads", "get_threads", "set_threads"]
+__all__ = ["available_threads", "get_threads", "replace_threads", "set_threads"]
 
 # Launchers: MPICH and its kin, Open MPI, MVAPICH, torchrun, Slurm.
 _LOCAL_RANKS = (
@@ -124,6 +124,13 @@ def set_threads(count: int | None) -> None:
     _first_count.cache_clear()
     _chosen = None if count is None else int(count)
     apply()
+
+
+def replace_threads(count: int | None) -> int | None:
+    """Set the number of threads, and return what was set before: a number, or None."""
+    before = _chosen
+    set_threads(count)
+    return before
 
 
 def apply() -> None:

@@ -144,7 +144,8 @@ def test_asynchronous_training_reaches_the_same_weights(
         np.testing.assert_allclose(weights, wanted, atol=1e3 * tolerance(FLOAT64, "half")[1])
         assert staleness == found[0][1]
         assert sum(staleness.values()) == sum(made for _, _, made in found)
-        assert 0 <= min(staleness) <= max(staleness) <= (ranks - 1) * 2 * (bound + 1)
+        most = (ranks - 2) * (4 * bound + 1) + 3 * bound + 1
+        assert 0 <= min(staleness) <= max(staleness) <= most
 
 
 def test_a_network_is_fitted_asynchronously(rng: np.random.Generator) -> None:

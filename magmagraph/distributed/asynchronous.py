@@ -6,8 +6,11 @@ until the answer comes the rank goes on with its own (J. Dean and others, "Large
 deep networks", NIPS 2012). How many changes of other ranks came between the weights that a step
 began with and its own change is its staleness, which is counted. It is bounded: a rank waits that
 is more than a bound of steps ahead of the answers, or of the slowest rank (Q. Ho and others, "More
-effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013), so that
-each other rank makes at most twice the bound and two changes in between.
+effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013). So a change
+with number c began with an answer to one of the last ``bound + 1`` changes of its rank, given when
+the slowest rank was at most `bound` changes behind that; and no other rank has made more than
+``c + 2 bound`` changes (rank 0 no more than ``c + bound``) by the time it arrives. In between
+each rank makes ``4 bound + 1`` changes at most, rank 0 ``3 bound + 1``.
 
 Messages are polled for, in no order that a graph could tell: this mode is outside of the guarantee
 that programs do not wait for each other forever. It ends by `Exchange.finish`, which all ranks

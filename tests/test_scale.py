@@ -27,7 +27,7 @@ from magmagraph.text import dump
 from magmagraph.text_load import load as load_text
 
 GROWTH = 4
-SMALL = 1_000
+SMALL = 2_000  # so many that the parts of graphs which make one kernel fill their bounds
 LARGE = 100_000
 
 

@@ -192,6 +192,11 @@ class DataParallel(Strategy):
             )
         if isinstance(staleness, bool) or not isinstance(staleness, int) or staleness < 0:
             raise ConfigError(message(f"staleness={staleness!r}", need="a number of steps"))
+        for name, value in (
+            ("sync_batch_norm", sync_batch_norm), ("shard_optimizer", shard_optimizer)
+        ):  # fmt: skip
+            if not isinstance(value, bool):
+                raise ConfigError(message(f"{name}={value!r}", need="True or False"))
         if algorithm == "async" and compression is not None:
             raise ConfigError(
                 message(
@@ -209,7 +214,7 @@ class DataParallel(Strategy):
                     mend="algorithm='allreduce', compression=None",
                 )
             )
-        self.shard_optimizer = bool(shard_optimizer)
+        self.shard_optimizer = shard_optimizer
         self._parts: list[Parts] = []
         self.asynchronous = algorithm == "async"
         self.bound = staleness
@@ -219,7 +224,7 @@ class DataParallel(Strategy):
         self.algorithm = algorithm
         self.group = group
         self.bucket_bytes = bucket_bytes
-        self.sync_batch_norm = bool(sync_batch_norm)
+        self.sync_batch_norm = sync_batch_norm
 
     def facts(self) -> Facts:
         """Return what the pass is told, for the ranks that there are."""

@@ -46,7 +46,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
             message(
                 f"no input has the dimension {facts.dim!r}, which is to be sharded",
                 need=f"an axis of that name; the inputs' extents are {known}",
-                mend="DataParallel(dim=...), or mg.input(..., shape=('batch', ...))",
+                mend=f"DataParallel(dim=...), or mg.input(..., shape=({facts.dim!r}, ...))",
             )
         )
     changed = graph

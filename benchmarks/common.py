@@ -52,6 +52,11 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def today() -> str:
+    """Return the date, as results give it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+
+
 def machine() -> dict[str, Any]:
     """Return what the numbers depend on: processor, cores, system, versions, date."""
     versions = {}
@@ -66,7 +71,7 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "versions": versions,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "date": today(),
     }
 
 

@@ -334,6 +334,19 @@ def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None
     return path
 
 
+def merged(
+    cases: Sequence[Mapping[str, Any]], measured: Sequence[dict[str, Any]], known: Any
+) -> list[dict[str, Any]]:
+    """Return what was measured now, and of other cases what a file knows, each with its date."""
+    found: dict[str, dict[str, Any]] = {}
+    if known is not None:
+        for entry in known["results"]:
+            found[entry["case"]["name"]] = {"date": known["machine"]["date"], **entry}
+    for entry in measured:
+        found[entry["case"]["name"]] = {**entry, "date": common.today()}
+    return [found[case["name"]] for case in cases if case["name"] in found]
+
+
 def main(benchmark: Benchmark) -> None:
     """Run the benchmark as its file's command line asks: all of it, or a library's process."""
     cleared = common.clean_environment()
@@ -360,10 +373,14 @@ def main(benchmark: Benchmark) -> None:
     threads = ["--threads", str(asked.threads)] if asked.threads else []
     name = benchmark.name + (f"_{asked.threads}" if asked.threads else "")
 
+    path = common.RESULTS / f"{name}.json"
+    known = json.loads(path.read_text()) if path.exists() else None
+
     def keep(measured: list[dict[str, Any]], left_out: list[str]) -> None:
         if not asked.dry:
             common.write(
-                name, measured, claim=benchmark.claim, cleared=cleared, left_out=left_out
+                name, merged(benchmark.cases, measured, known), claim=benchmark.claim,
+                cleared=cleared, left_out=left_out,
             )
 
     with tempfile.TemporaryFile() as log:
@@ -383,4 +400,5 @@ def main(benchmark: Benchmark) -> None:
     keep(measured, left_out)
     print(common.RESULTS / f"{name}.json")
     if not asked.threads:
-        print(picture(benchmark, measured) or "no picture: matplotlib is not installed")
+        drawn = merged(benchmark.cases, measured, known)
+        print(picture(benchmark, drawn) or "no picture: matplotlib is not installed")

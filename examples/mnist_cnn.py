@@ -2,7 +2,7 @@
 
     python examples/mnist_cnn.py --epochs 8
 
-99.35 % of the test images are right after 8 epochs (99.01 % after 2).
+99.38 % of the test images are right after 8 epochs (99.03 % after 2).
 """
 
 import argparse

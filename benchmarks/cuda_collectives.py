@@ -18,8 +18,8 @@ import common
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.ops.collective import ALLREDUCE_MANY
-from magmagraph.ops.control import ITEM
+from magmagraph.ops.collective.whole import ALLREDUCE_MANY
+from magmagraph.ops.control.identities import ITEM
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 26)  # elements of float32
 REPEATED = 20  # collectives in one captured graph

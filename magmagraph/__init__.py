@@ -152,186 +152,30 @@ from .operation_check import (
     check_operation,
 )
 from .ops import register as _register
-from .ops.activation import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hardtanh,
-    leaky_relu,
-    log1mexp,
-    log_sigmoid,
-    mish,
-    prelu,
-    relu,
-    selu,
-    sigmoid,
-    silu,
-    softplus,
-    softsign,
-    squareplus,
-    tanhshrink,
+from .ops.control.differentiation import (
+    checkpoint,
+    checkpoint_name,
+    custom_gradient,
 )
-from .ops.arrange import (
-    expand_dims,
-    moveaxis,
-    ravel,
-    reshape,
-    squeeze,
-    swapaxes,
-    transpose,
-)
-from .ops.assembly import (
-    array_split,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block,
-    broadcast_arrays,
-    column_stack,
-    dsplit,
-    dstack,
-    hsplit,
-    hstack,
-    unstack,
-    vsplit,
-    vstack,
-)
-from .ops.attention import (
-    scaled_dot_product_attention,
-)
-from .ops.bits import (
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    left_shift,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    right_shift,
-)
-from .ops.calculus import (
-    cross,
-    diff,
-    ediff1d,
-    gradient,
-    trapezoid,
-    unwrap,
-)
-from .ops.closeness import (
-    allclose,
-    array_equal,
-    array_equiv,
-    isclose,
-    ix_,
-    polyval,
-    ravel_multi_index,
-    unravel_index,
-    vander,
-)
-from .ops.comparison import (
-    clip,
-    equal,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    maximum,
-    minimum,
-    not_equal,
-    where,
-)
-from .ops.complex_numbers import (
-    angle,
-    complex,
-    conj,
-    imag,
-    iscomplex,
-    isreal,
-    real,
-)
-from .ops.contraction import (
-    dot,
-    inner,
-    matmul,
-    outer,
-    tensordot,
-    vdot,
-)
-from .ops.control import (
+from .ops.control.identities import (
     stop_gradient,
 )
 from .ops.convert import (
     cast,
 )
-from .ops.convolution_functions import (
+from .ops.convolution.functions import (
     conv,
     conv1d,
     conv2d,
     conv3d,
 )
-from .ops.convolution_transpose import (
+from .ops.convolution.transpose import (
     conv1d_transpose,
     conv2d_transpose,
     conv3d_transpose,
     conv_transpose,
 )
-from .ops.creation import (
-    eye,
-    full,
-    full_like,
-    geomspace,
-    identity,
-    indices,
-    linspace,
-    logspace,
-    meshgrid,
-    ones,
-    ones_like,
-    tri,
-    zeros,
-    zeros_like,
-)
-from .ops.ctc import (
-    ctc_loss,
-)
-from .ops.cumulative import (
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-)
-from .ops.diagonal import (
-    diag,
-    diag_indices,
-    diagflat,
-    diagonal,
-    fill_diagonal,
-    trace,
-    tril,
-    tril_indices,
-    triu,
-    triu_indices,
-)
-from .ops.differentiation import (
-    checkpoint,
-    checkpoint_name,
-    custom_gradient,
-)
-from .ops.editing import (
-    append,
-    delete,
-    insert,
-)
-from .ops.einsum import (
-    einsum,
-)
-from .ops.elementwise import (
+from .ops.elementwise.arithmetic import (
     absolute,
     add,
     divide,
@@ -345,53 +189,58 @@ from .ops.elementwise import (
     square,
     subtract,
 )
-from .ops.embedding import (
-    embedding,
+from .ops.elementwise.bits import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    left_shift,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    right_shift,
 )
-from .ops.exponents import (
+from .ops.elementwise.closeness import (
+    allclose,
+    array_equal,
+    array_equiv,
+    isclose,
+    ix_,
+    polyval,
+    ravel_multi_index,
+    unravel_index,
+    vander,
+)
+from .ops.elementwise.comparison import (
+    clip,
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    maximum,
+    minimum,
+    not_equal,
+    where,
+)
+from .ops.elementwise.complex_numbers import (
+    angle,
+    complex,
+    conj,
+    imag,
+    iscomplex,
+    isreal,
+    real,
+)
+from .ops.elementwise.exponents import (
     float_power,
     frexp,
     ldexp,
     logaddexp,
     logaddexp2,
 )
-from .ops.gathering import (
-    take,
-    take_along_axis,
-)
-from .ops.histogram import (
-    bincount,
-    histogram,
-    histogram2d,
-    histogram_bin_edges,
-    interp,
-)
-from .ops.index import (
-    arange,
-    one_hot,
-)
-from .ops.joining import (
-    broadcast_to,
-    concatenate,
-    stack,
-)
-from .ops.leaf import (
-    Variable,
-    constant,
-    extent,
-    input,
-    variable,
-)
-from .ops.linalg_products import (
-    kron,
-    matrix_transpose,
-    vecdot,
-)
-from .ops.masks import (
-    causal_mask,
-    padding_mask,
-)
-from .ops.math import (
+from .ops.elementwise.math import (
     arccos,
     arccosh,
     arcsin,
@@ -417,20 +266,7 @@ from .ops.math import (
     tan,
     tanh,
 )
-from .ops.nan_statistics import (
-    nanargmax,
-    nanargmin,
-    nancumprod,
-    nancumsum,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from .ops.numbers import (
+from .ops.elementwise.numbers import (
     copysign,
     deg2rad,
     divmod,
@@ -450,73 +286,7 @@ from .ops.numbers import (
     signbit,
     sinc,
 )
-from .ops.others import (
-    product_of_others,
-)
-from .ops.patches import (
-    fold,
-    unfold,
-)
-from .ops.pieces import (
-    flip,
-    pad,
-    split,
-)
-from .ops.piecewise import (
-    hard_sigmoid,
-    hard_silu,
-    hardshrink,
-    relu6,
-    softshrink,
-    sparse_plus,
-    sparse_sigmoid,
-    threshold,
-)
-from .ops.pooling import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
-from .ops.pooling_grid import (
-    adaptive_avg_pool,
-    adaptive_max_pool,
-    global_avg_pool,
-    global_max_pool,
-)
-from .ops.positions import (
-    apply_rotary,
-    positional_encoding,
-)
-from .ops.quantiles import (
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-    quantile,
-)
-from .ops.recurrence import (
-    linear_recurrence,
-)
-from .ops.reduction import (
-    all,
-    any,
-    argmax,
-    argmin,
-    max,
-    min,
-    prod,
-    sum,
-)
-from .ops.resize import (
-    pixel_shuffle,
-    pixel_unshuffle,
-    resize,
-)
-from .ops.rounding import (
+from .ops.elementwise.rounding import (
     ceil,
     floor,
     isfinite,
@@ -526,7 +296,15 @@ from .ops.rounding import (
     round,
     trunc,
 )
-from .ops.selecting import (
+from .ops.indexing.gathering import (
+    take,
+    take_along_axis,
+)
+from .ops.indexing.iota import (
+    arange,
+    one_hot,
+)
+from .ops.indexing.selecting import (
     argwhere,
     boolean_index,
     choose,
@@ -537,7 +315,7 @@ from .ops.selecting import (
     nonzero,
     select,
 )
-from .ops.sets import (
+from .ops.indexing.sets import (
     intersect1d,
     setdiff1d,
     setxor1d,
@@ -548,14 +326,7 @@ from .ops.sets import (
     unique_inverse,
     unique_values,
 )
-from .ops.signal import (
-    convolve,
-    correlate,
-)
-from .ops.slicing import (
-    index,
-)
-from .ops.sorting import (
+from .ops.indexing.sorting import (
     argsort,
     digitize,
     lexsort,
@@ -563,23 +334,148 @@ from .ops.sorting import (
     sort,
     top_k,
 )
-from .ops.special import (
-    digamma,
-    erf,
-    erfc,
-    erfinv,
-    lgamma,
-    polygamma,
-    rbf,
-    zeta,
+from .ops.indexing.updates import (
+    index_update,
+    put_along_axis,
 )
-from .ops.spread import (
+from .ops.leaf import (
+    Variable,
+    constant,
+    extent,
+    input,
+    variable,
+)
+from .ops.linalg.products import (
+    kron,
+    matrix_transpose,
+    vecdot,
+)
+from .ops.networks.activation import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hardtanh,
+    leaky_relu,
+    log1mexp,
+    log_sigmoid,
+    mish,
+    prelu,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    softsign,
+    squareplus,
+    tanhshrink,
+)
+from .ops.networks.attention import (
+    scaled_dot_product_attention,
+)
+from .ops.networks.ctc import (
+    ctc_loss,
+)
+from .ops.networks.embedding import (
+    embedding,
+)
+from .ops.networks.masks import (
+    causal_mask,
+    padding_mask,
+)
+from .ops.networks.piecewise import (
+    hard_sigmoid,
+    hard_silu,
+    hardshrink,
+    relu6,
+    softshrink,
+    sparse_plus,
+    sparse_sigmoid,
+    threshold,
+)
+from .ops.networks.positions import (
+    apply_rotary,
+    positional_encoding,
+)
+from .ops.products.contraction import (
+    dot,
+    inner,
+    matmul,
+    outer,
+    tensordot,
+    vdot,
+)
+from .ops.products.einsum import (
+    einsum,
+)
+from .ops.reduction.calculus import (
+    cross,
+    diff,
+    ediff1d,
+    gradient,
+    trapezoid,
+    unwrap,
+)
+from .ops.reduction.cumulative import (
+    cumlogsumexp,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+)
+from .ops.reduction.histogram import (
+    bincount,
+    histogram,
+    histogram2d,
+    histogram_bin_edges,
+    interp,
+)
+from .ops.reduction.nan_statistics import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from .ops.reduction.others import (
+    product_of_others,
+)
+from .ops.reduction.primitives import (
+    all,
+    any,
+    argmax,
+    argmin,
+    max,
+    min,
+    prod,
+    sum,
+)
+from .ops.reduction.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
+from .ops.reduction.recurrence import (
+    linear_recurrence,
+)
+from .ops.reduction.spread import (
     average,
     corrcoef,
     cov,
     ptp,
 )
-from .ops.statistics import (
+from .ops.reduction.statistics import (
     count_nonzero,
     logsumexp,
     mean,
@@ -587,7 +483,78 @@ from .ops.statistics import (
     std,
     variance,
 )
-from .ops.tiling import (
+from .ops.shape.arrange import (
+    expand_dims,
+    moveaxis,
+    ravel,
+    reshape,
+    squeeze,
+    swapaxes,
+    transpose,
+)
+from .ops.shape.assembly import (
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block,
+    broadcast_arrays,
+    column_stack,
+    dsplit,
+    dstack,
+    hsplit,
+    hstack,
+    unstack,
+    vsplit,
+    vstack,
+)
+from .ops.shape.creation import (
+    eye,
+    full,
+    full_like,
+    geomspace,
+    identity,
+    indices,
+    linspace,
+    logspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tri,
+    zeros,
+    zeros_like,
+)
+from .ops.shape.diagonal import (
+    diag,
+    diag_indices,
+    diagflat,
+    diagonal,
+    fill_diagonal,
+    trace,
+    tril,
+    tril_indices,
+    triu,
+    triu_indices,
+)
+from .ops.shape.editing import (
+    append,
+    delete,
+    insert,
+)
+from .ops.shape.joining import (
+    broadcast_to,
+    concatenate,
+    stack,
+)
+from .ops.shape.pieces import (
+    flip,
+    pad,
+    split,
+)
+from .ops.shape.slicing import (
+    index,
+)
+from .ops.shape.tiling import (
     fliplr,
     flipud,
     repeat,
@@ -596,16 +563,49 @@ from .ops.tiling import (
     sliding_window_view,
     tile,
 )
-from .ops.updates import (
-    index_update,
-    put_along_axis,
+from .ops.signal.convolve import (
+    convolve,
+    correlate,
 )
-from .ops.windows import (
+from .ops.signal.windows import (
     bartlett,
     blackman,
     hamming,
     hanning,
     kaiser,
+)
+from .ops.spatial.patches import (
+    fold,
+    unfold,
+)
+from .ops.spatial.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from .ops.spatial.pooling_grid import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    global_avg_pool,
+    global_max_pool,
+)
+from .ops.spatial.resize import (
+    pixel_shuffle,
+    pixel_unshuffle,
+    resize,
+)
+from .ops.special.primitives import (
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    lgamma,
+    polygamma,
+    rbf,
+    zeta,
 )
 from .scanning import (
     scan,

@@ -13,9 +13,9 @@ from .errors import DeviceError, GraphError, UpdateError, message
 from .graph import Node, topological
 from .op import Kind, describe
 from .ops.convert import as_node
-from .ops.joining import BROADCAST_TO
 from .ops.leaf import Variable, variable
-from .ops.random import RANDOM_STEP
+from .ops.random.basic import RANDOM_STEP
+from .ops.shape.joining import BROADCAST_TO
 from .types import Shape
 
 

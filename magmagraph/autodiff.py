@@ -3,8 +3,8 @@
 A gradient is an ordinary graph. The sweep walks the nodes between the targets and the loss once,
 from the loss downwards, asks each operation's gradient rule for one cotangent per operand, and
 adds up what reaches a node from its readers. Nothing runs, and nothing recurses. Where a node has a
-stable form (`ops.stable_forms`), the sweep goes on through that: the gradient is then finite where
-the written expression's own would not be, and so are the gradients of the gradient.
+stable form (`ops.rules.stable_forms`), the sweep goes on through that: the gradient is then finite
+where the written expression's own would not be, and so are the gradients of the gradient.
 
 Notation: the cotangent of a node ``v`` is the derivative of the loss with respect to ``v``; it has
 the shape and dtype of ``v``. Inside the sweep that of a complex ``v`` is the ``c`` for which a
@@ -25,13 +25,13 @@ from .errors import GradientError, ShapeError, message
 from .graph import Node, topological
 from .nesting import leaves, like
 from .op import Parts, Refusal, describe
-from .ops.complex_numbers import conj, real
-from .ops.control import MARKER
+from .ops.control.identities import MARKER
 from .ops.convert import as_node, cast
-from .ops.elementwise import add
-from .ops.layout import broadcast_to
+from .ops.elementwise.arithmetic import add
+from .ops.elementwise.complex_numbers import conj, real
 from .ops.leaf import constant
-from .ops.reduction import sum_to
+from .ops.reduction.primitives import sum_to
+from .ops.shape.layout import broadcast_to
 from .rebuild import observes, rebuild, unobserved
 from .route import Route
 

@@ -13,7 +13,7 @@ from .graph import Node
 from .nesting import leaves, like
 from .node import nodes_made
 from .op import describe
-from .ops.branch import branch
+from .ops.control.branch import branch
 from .ops.convert import as_node, cast
 from .ops.leaf import input
 

@@ -16,11 +16,11 @@ from .errors import DTypeError, GradientError, GraphError, ShapeError, message
 from .graph import Node
 from .interning import attribute_key
 from .op import OWN, Call, Kind, Op
-from .ops.batching import WORDS
+from .ops.control.mapped import results_of
 from .ops.convert import as_node, promoted
-from .ops.family import broadcast
-from .ops.joining import broadcast_to
-from .ops.mapped import results_of
+from .ops.elementwise.family import broadcast
+from .ops.rules.batching import WORDS
+from .ops.shape.joining import broadcast_to
 from .types import Type, TypeLike
 
 __all__ = ["Operation"]

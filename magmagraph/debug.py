@@ -16,9 +16,9 @@ import numpy as np
 from .errors import GraphError, message
 from .graph import Node
 from .op import caller_line
+from .ops.control.observing import ASSERT, TAP, Callback, fresh
 from .ops.convert import as_node
-from .ops.observing import ASSERT, TAP, Callback, fresh
-from .ops.rounding import isfinite
+from .ops.elementwise.rounding import isfinite
 
 if TYPE_CHECKING:
     from .inspect.blame import NonFinite

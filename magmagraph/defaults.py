@@ -8,9 +8,9 @@ from typing import Any
 from .arguments import check_updates
 from .errors import UpdateError, message
 from .graph import Node, topological
+from .ops.control.stateful import STATEFUL
 from .ops.convert import as_node
 from .ops.leaf import Variable
-from .ops.stateful import STATEFUL
 
 __all__ = ["default_updates", "stateful"]
 

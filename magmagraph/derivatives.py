@@ -20,12 +20,12 @@ from .errors import GradientError, message
 from .graph import Node, topological
 from .nesting import leaves, like
 from .op import describe
-from .ops.comparison import equal
+from .ops.control.loop_gradient import forward_mode
 from .ops.convert import cast
-from .ops.index import IOTA
-from .ops.layout import moveaxis, reshape
+from .ops.elementwise.comparison import equal
+from .ops.indexing.iota import IOTA
 from .ops.leaf import input
-from .ops.loop_gradient import forward_mode
+from .ops.shape.layout import moveaxis, reshape
 from .rebuild import rebuild
 from .vmap_rewrite import batch, in_front
 

@@ -6,7 +6,7 @@ Every transform has gradients of every order, which are transforms again.
 
 from __future__ import annotations
 
-from .ops.fourier import (
+from .ops.signal.fourier import (
     fft,
     fft2,
     fftn,
@@ -22,7 +22,7 @@ from .ops.fourier import (
     rfft2,
     rfftn,
 )
-from .ops.fourier_helpers import fftfreq, fftshift, ifftshift, rfftfreq
+from .ops.signal.fourier_helpers import fftfreq, fftshift, ifftshift, rfftfreq
 
 __all__ = [
     "fft",

@@ -30,10 +30,10 @@ from .feeds import Signature, bind_sizes, check_targets, conform
 from .graph import Graph, Node, Trace, freeze
 from .interpret import COMPILE, FUNCTION_OF, Settings, body_function, body_settings
 from .loss_scale import LossScale, counters, found_in
-from .ops.control import ALWAYS, MARKER
+from .ops.control.identities import ALWAYS, MARKER
 from .ops.convert import as_node
 from .ops.leaf import Variable, input
-from .ops.random import RANDOM_STEP
+from .ops.random.basic import RANDOM_STEP
 from .rebuild import rebuild
 from .structure import Structure
 

@@ -15,8 +15,8 @@ from .graph import Graph, Node, freeze, topological
 from .interpret import evaluate
 from .nesting import leaves
 from .op import Kind
-from .ops.complex_numbers import conj
 from .ops.convert import as_node
+from .ops.elementwise.complex_numbers import conj
 from .ops.leaf import constant, input
 from .rebuild import rebuild
 

@@ -11,10 +11,10 @@ from .errors import DTypeError, GraphError, ShapeError, message
 from .graph import Node
 from .nesting import leaves, like
 from .op import describe
+from .ops.control.iteration import iterate
 from .ops.convert import as_node
-from .ops.iteration import iterate
-from .ops.layout import reshape
 from .ops.leaf import input
+from .ops.shape.layout import reshape
 
 __all__ = ["FixedPoint", "fixed_point", "root"]
 
@@ -206,7 +206,7 @@ def root(
         slope = reshape(jacobian(residual, point, unused="zeros"), start.shape)
         step = reshape(residual, start.shape) / slope
     else:
-        from .ops.linalg_solve import solve
+        from .ops.linalg.solve import solve
 
         matrix = reshape(jacobian(residual, point, unused="zeros"), (count, count))
         step = reshape(solve(matrix, reshape(residual, (count, 1))), start.shape)

@@ -16,46 +16,42 @@ A matrix that is singular, or not positive definite, or whose iteration does not
 
 from __future__ import annotations
 
-from .ops.contraction import (
-    matmul,
-    tensordot,
-)
-from .ops.linalg_determinant import (
+from .ops.linalg.determinant import (
     SlogdetResult,
     det,
     slogdet,
 )
-from .ops.linalg_eig import (
+from .ops.linalg.eig import (
     EigResult,
     eig,
     eigvals,
 )
-from .ops.linalg_factor import (
+from .ops.linalg.factor import (
     LUFactors,
     LUResult,
     cholesky,
     lu,
     lu_factor,
 )
-from .ops.linalg_functions import (
+from .ops.linalg.functions import (
     expm,
     matrix_power,
     solve_sylvester,
     sqrtm,
 )
-from .ops.linalg_least import (
+from .ops.linalg.least import (
     LstsqResult,
     lstsq,
     pinv,
 )
-from .ops.linalg_norms import (
+from .ops.linalg.norms import (
     cond,
     matrix_norm,
     matrix_rank,
     norm,
     vector_norm,
 )
-from .ops.linalg_products import (
+from .ops.linalg.products import (
     cross,
     diagonal,
     matrix_transpose,
@@ -66,39 +62,43 @@ from .ops.linalg_products import (
     trace,
     vecdot,
 )
-from .ops.linalg_qr import (
+from .ops.linalg.qr import (
     QRResult,
     qr,
 )
-from .ops.linalg_refined import (
+from .ops.linalg.refined import (
     RefinedSolution,
     refined_solve,
 )
-from .ops.linalg_refined_eigh import (
+from .ops.linalg.refined_eigh import (
     RefinedEigh,
     refined_eigh,
 )
-from .ops.linalg_refined_lstsq import (
+from .ops.linalg.refined_lstsq import (
     refined_lstsq,
 )
-from .ops.linalg_solve import (
+from .ops.linalg.solve import (
     cho_solve,
     inv,
     lu_solve,
     solve,
 )
-from .ops.linalg_spectral import (
+from .ops.linalg.spectral import (
     EighResult,
     eigh,
     eigvalsh,
 )
-from .ops.linalg_svd import (
+from .ops.linalg.svd import (
     SVDResult,
     svd,
     svdvals,
 )
-from .ops.linalg_triangular import (
+from .ops.linalg.triangular import (
     triangular_solve,
+)
+from .ops.products.contraction import (
+    matmul,
+    tensordot,
 )
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from .graph import Node, topological
-from .ops.control import MARKER, SCALE, SKIPPED, STATE, STEPS, is_scaling_state
+from .ops.control.identities import MARKER, SCALE, SKIPPED, STATE, STEPS, is_scaling_state
 from .ops.leaf import Variable, variable
 
 __all__ = ["LossScale", "counters", "found_in"]

@@ -241,7 +241,8 @@ class Op:
         ``algorithms(node)``: values of the attribute ``algorithm`` to choose from by trial, where
         the node leaves the choice open; empty where it does not.
     facts
-        ``facts(node, known)``: what holds of the matrices that it makes, see `ops.matrix_facts`.
+        ``facts(node, known)``: what holds of the matrices that it makes, see
+        `ops.rules.matrix_facts`.
     factored
         ``factored(node, lu, pivots, transposed)``: the same value, from the LU factors of its first
         operand (of whose transpose, where `transposed`).
@@ -259,14 +260,14 @@ class Op:
         - ``rule(node, operands, batched) -> Node | tuple of Node``: the operands stand in the
           places of ``node.inputs``, with the axis in front of theirs where ``batched[i]``; so
           has the result (a tuple has a node for each result of an operation with several).
-          `ops.batching` helps to write it;
+          `ops.rules.batching` helps to write it;
         - empty: it runs once for each position in a loop. Right, and slow.
     onnx
-        The ONNX operator of the same operands and meaning, or a rule; see `ops.onnx_rules`. Empty
-        where it has no form there.
+        The ONNX operator of the same operands and meaning, or a rule; see `ops.rules.onnx_forms`.
+        Empty where it has no form there.
     sharding
         What it makes of operands of which each rank has its own rows: a word or a rule, see
-        `ops.sharding`. Where it is empty, kind and `batching` tell.
+        `ops.rules.sharding`. Where it is empty, kind and `batching` tell.
     jvp, capturable
         Rules for forward mode, CUDA capture.
     doc

@@ -16,9 +16,9 @@ from .function import Function
 from .gradient_check import check_gradients
 from .graph import Node, freeze, topological
 from .interpret import evaluate
-from .ops.elementwise import add, multiply
+from .ops.elementwise.arithmetic import add, multiply
 from .ops.leaf import input
-from .ops.reduction import sum
+from .ops.reduction.primitives import sum
 from .vmap import vmap
 
 __all__ = ["check_operation"]

@@ -16,9 +16,9 @@ no number is biased by a limit on rounds.
 
 from __future__ import annotations
 
-from .ops.random import bernoulli, normal, permutation, randint, uniform
-from .ops.random_bits import Key, fold_in, key, seed, split
-from .ops.random_choice import (
+from .ops.random.basic import bernoulli, normal, permutation, randint, uniform
+from .ops.random.bits import Key, fold_in, key, seed, split
+from .ops.random.choice import (
     ball,
     categorical,
     choice,
@@ -28,9 +28,9 @@ from .ops.random_choice import (
     rademacher,
     sphere,
 )
-from .ops.random_count import binomial, geometric, multinomial, negative_binomial, poisson
-from .ops.random_gamma import beta, chisquare, f, gamma, loggamma, student_t
-from .ops.random_quantile import (
+from .ops.random.count import binomial, geometric, multinomial, negative_binomial, poisson
+from .ops.random.gamma import beta, chisquare, f, gamma, loggamma, student_t
+from .ops.random.quantile import (
     cauchy,
     exponential,
     gumbel,
@@ -45,7 +45,7 @@ from .ops.random_quantile import (
     wald,
     weibull,
 )
-from .ops.random_rejection import logseries, vonmises, zipf
+from .ops.random.rejection import logseries, vonmises, zipf
 
 shuffle = permutation
 

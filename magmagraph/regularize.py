@@ -13,8 +13,8 @@ from typing import Any
 from .errors import ConfigError, message
 from .graph import Node
 from .ops.convert import as_node
-from .ops.elementwise import absolute, add, multiply
-from .ops.reduction import sum
+from .ops.elementwise.arithmetic import absolute, add, multiply
+from .ops.reduction.primitives import sum
 
 __all__ = ["Penalty", "l1", "l2"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from .graph import Node, topological
 from .op import Parts
-from .ops.stable_forms import Form, stable_form
+from .ops.rules.stable_forms import Form, stable_form
 
 _MOST_INSIDE = 256  # nodes that one form replaces; none comes near
 

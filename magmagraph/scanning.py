@@ -13,13 +13,13 @@ from .errors import DTypeError, GraphError, ShapeError, message
 from .graph import Graph, Node, topological
 from .nesting import leaves, like
 from .op import Effect, describe
+from .ops.control.loop import LOOP_STEP, loop
 from .ops.convert import as_node
-from .ops.drawing import drawing
-from .ops.index import IOTA
-from .ops.joining import concatenate
+from .ops.indexing.iota import IOTA
 from .ops.leaf import constant, input
-from .ops.loop import LOOP_STEP, loop
-from .ops.random_bits import RANDOM_STEP
+from .ops.random.bits import RANDOM_STEP
+from .ops.random.drawing import drawing
+from .ops.shape.joining import concatenate
 from .rebuild import rebuild
 from .types import Extent
 
@@ -407,7 +407,7 @@ def _in_pieces(
         return loop(carried, rows, first, part, reverse=reverse, save=kept)
 
     def outer(first: dict[Node, Node], part: dict[Node, Node]) -> tuple[list[Node], list[Node]]:
-        from .ops.arrange import reshape
+        from .ops.shape.arrange import reshape
 
         cut = {
             leaf: reshape(stack, (pieces, every, *stack.shape[1:])) for leaf, stack in part.items()

@@ -18,11 +18,11 @@ from .config import config
 from .errors import ConfigError, message
 from .graph import Node, freeze
 from .interpret import evaluate
-from .ops.comparison import less, maximum, minimum, where
 from .ops.convert import as_node, cast
-from .ops.elementwise import add, divide, floor_divide, multiply, power, subtract
+from .ops.elementwise.arithmetic import add, divide, floor_divide, multiply, power, subtract
+from .ops.elementwise.comparison import less, maximum, minimum, where
+from .ops.elementwise.math import cos
 from .ops.leaf import constant as _constant
-from .ops.math import cos
 from .plateau import Plateau
 
 __all__ = [

@@ -17,12 +17,10 @@ are a table, not a function of a node.
 from __future__ import annotations
 
 from .functional import log_softmax, softmax
-from .ops.math import cbrt, exp2, expm1, log1p
-from .ops.rounding import rint as round
-from .ops.special import digamma, erf, erfc, erfinv, polygamma, zeta
-from .ops.special import digamma as psi
-from .ops.special import lgamma as gammaln
-from .ops.special_bessel import (
+from .ops.elementwise.math import cbrt, exp2, expm1, log1p
+from .ops.elementwise.rounding import rint as round
+from .ops.reduction.statistics import logsumexp
+from .ops.special.bessel import (
     i0,
     i0e,
     i1,
@@ -42,8 +40,8 @@ from .ops.special_bessel import (
     y1,
     yv,
 )
-from .ops.special_elliptic import ellipe, ellipk, ellipkm1
-from .ops.special_entropy import (
+from .ops.special.elliptic import ellipe, ellipk, ellipkm1
+from .ops.special.entropy import (
     boxcox,
     boxcox1p,
     cosm1,
@@ -62,7 +60,7 @@ from .ops.special_entropy import (
     xlog1py,
     xlogy,
 )
-from .ops.special_gamma import (
+from .ops.special.gamma import (
     beta,
     betaln,
     binom,
@@ -76,7 +74,7 @@ from .ops.special_gamma import (
     poch,
     rgamma,
 )
-from .ops.special_incomplete import (
+from .ops.special.incomplete import (
     betainc,
     betaincc,
     betainccinv,
@@ -96,7 +94,7 @@ from .ops.special_incomplete import (
     stdtr,
     stdtrit,
 )
-from .ops.special_integral import (
+from .ops.special.integral import (
     exp1,
     expi,
     expn,
@@ -109,7 +107,7 @@ from .ops.special_integral import (
     sici,
     spence,
 )
-from .ops.special_normal import (
+from .ops.special.normal import (
     dawsn,
     erfcinv,
     erfcx,
@@ -119,7 +117,7 @@ from .ops.special_normal import (
     ndtri_exp,
     owens_t,
 )
-from .ops.special_polynomial import (
+from .ops.special.polynomial import (
     eval_chebyt,
     eval_chebyu,
     eval_gegenbauer,
@@ -129,7 +127,9 @@ from .ops.special_polynomial import (
     eval_laguerre,
     eval_legendre,
 )
-from .ops.statistics import logsumexp
+from .ops.special.primitives import digamma, erf, erfc, erfinv, polygamma, zeta
+from .ops.special.primitives import digamma as psi
+from .ops.special.primitives import lgamma as gammaln
 
 __all__ = [
     "beta",

@@ -16,13 +16,13 @@ from .dtypes import canonical, finfo, iinfo, is_bool, is_complex, is_float, is_i
 from .dtypes import promote as _promote
 from .errors import DTypeError, ShapeError, message
 from .graph import Node
-from .ops.arrange import reshape, transpose
-from .ops.bits import bitwise_not, left_shift, right_shift
 from .ops.convert import as_node, cast
-from .ops.creation import zeros, zeros_like
-from .ops.joining import concatenate, stack
+from .ops.elementwise.bits import bitwise_not, left_shift, right_shift
+from .ops.elementwise.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
 from .ops.leaf import holds_node
-from .ops.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
+from .ops.shape.arrange import reshape, transpose
+from .ops.shape.creation import zeros, zeros_like
+from .ops.shape.joining import concatenate, stack
 
 __all__ = [
     "acos",

@@ -9,10 +9,10 @@ from .errors import DTypeError, GraphError, message
 from .graph import Node, topological
 from .nesting import leaves, like
 from .op import describe
+from .ops.control.differentiation import custom_gradient
+from .ops.control.subgraph import subgraph
 from .ops.convert import as_node, cast
-from .ops.differentiation import custom_gradient
 from .ops.leaf import input
-from .ops.subgraph import subgraph
 from .rebuild import rebuild
 
 __all__ = ["op_from_graph"]

@@ -12,7 +12,7 @@ from .graph import Graph, Node, topological
 from .nesting import leaves, like
 from .op import Kind, describe
 from .ops.convert import as_node, cast
-from .ops.joining import broadcast_to
+from .ops.shape.joining import broadcast_to
 from .rebuild import rebuild
 
 __all__ = ["substitute"]

@@ -10,10 +10,10 @@ from .errors import DTypeError, GraphError, ShapeError, message
 from .graph import Node
 from .nesting import leaves, like
 from .op import describe
-from .ops.arrange import moveaxis
 from .ops.convert import as_node, cast
-from .ops.drawing import drawing
 from .ops.leaf import input
+from .ops.random.drawing import drawing
+from .ops.shape.arrange import moveaxis
 from .types import Extent
 from .vmap_rewrite import batch, in_front
 

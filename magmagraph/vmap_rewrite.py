@@ -9,9 +9,9 @@ from .collection import collection_paused
 from .errors import GraphError, message
 from .graph import Node, topological
 from .op import describe
-from .ops.batching import drawn, draws, repeated, rule_of
-from .ops.control import ITEM
-from .ops.mapped import mapped_node
+from .ops.control.identities import ITEM
+from .ops.control.mapped import mapped_node
+from .ops.rules.batching import drawn, draws, repeated, rule_of
 from .rebuild import again
 from .types import Extent, Type
 

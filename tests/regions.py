@@ -15,7 +15,7 @@ from magmagraph.dtypes import canonical, is_float, tolerance
 from magmagraph.graph import Graph, Node, freeze
 from magmagraph.interpret import evaluate
 from magmagraph.ops.leaf import parameter
-from magmagraph.ops.random import RANDOM_BITS
+from magmagraph.ops.random.basic import RANDOM_BITS
 from magmagraph.region import Region, analyze
 from magmagraph.runtime.numpy import tiled
 from magmagraph.runtime.numpy.fused import Kernels

@@ -13,7 +13,7 @@ from table import assert_agrees, magnitude
 import magmagraph as mg
 from magmagraph.errors import ShapeError
 from magmagraph.op import Kind
-from magmagraph.ops.attention import ROWS, ROWS_GRADIENT
+from magmagraph.ops.networks.attention import ROWS, ROWS_GRADIENT
 
 ALGORITHMS = ("full", "rows")
 

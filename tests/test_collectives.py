@@ -14,8 +14,8 @@ from magmagraph.communicator import Mesh, current
 from magmagraph.distributed.matching import Entry, play
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CommunicationError, GraphError
-from magmagraph.ops.collective import ALLREDUCE_MANY
-from magmagraph.ops.control import ITEM
+from magmagraph.ops.collective.whole import ALLREDUCE_MANY
+from magmagraph.ops.control.identities import ITEM
 from magmagraph.text import dump
 from magmagraph.text_load import load
 

@@ -12,7 +12,7 @@ import magmagraph as mg
 from magmagraph.dims import Constraint, Dim
 from magmagraph.errors import DTypeError, ShapeError
 from magmagraph.graph import topological
-from magmagraph.ops.contraction import MATMUL
+from magmagraph.ops.products.contraction import MATMUL
 
 N, M = Dim("n"), Dim("m")
 

@@ -15,8 +15,8 @@ import magmagraph as mg
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import DTypeError, FeedError, ShapeError
 from magmagraph.graph import Graph, Trace, freeze
-from magmagraph.ops import convolution_winograd as winograd
-from magmagraph.ops.convolution_costs import LANES, default_algorithm, scratch
+from magmagraph.ops.convolution import winograd
+from magmagraph.ops.convolution.costs import LANES, default_algorithm, scratch
 from magmagraph.passes import pipeline
 from magmagraph.runtime.numpy.convolution import convolution_step
 from magmagraph.runtime.numpy.support import Program, address_of

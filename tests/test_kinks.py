@@ -10,7 +10,7 @@ import pytest
 from interpreted import value, values
 
 import magmagraph as mg
-from magmagraph.ops.reduction import sum_to
+from magmagraph.ops.reduction.primitives import sum_to
 
 INF, NAN = np.inf, np.nan
 

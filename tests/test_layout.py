@@ -14,8 +14,8 @@ from magmagraph.dims import Constraint, Dim
 from magmagraph.errors import DTypeError, ShapeError
 from magmagraph.graph import Node, freeze
 from magmagraph.interpret import solve_sizes
-from magmagraph.ops.layout import PLACE, RESHAPE, SLICE, TRANSPOSE
-from magmagraph.ops.slicing import cut
+from magmagraph.ops.shape.layout import PLACE, RESHAPE, SLICE, TRANSPOSE
+from magmagraph.ops.shape.slicing import cut
 
 N = Dim("n")
 

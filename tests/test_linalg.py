@@ -14,7 +14,7 @@ from interpreted import assert_close, value, values
 import magmagraph as mg
 from magmagraph.errors import DTypeError, GradientError, LinAlgError, ShapeError
 from magmagraph.graph import topological
-from magmagraph.ops.contraction import MATMUL
+from magmagraph.ops.products.contraction import MATMUL
 
 Rng = np.random.Generator
 

@@ -11,7 +11,7 @@ from table import assert_agrees
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical
-from magmagraph.ops.rounded import tf32
+from magmagraph.ops.products.rounded import tf32
 from magmagraph.runtime.numpy.mixed_products import mixed_gemm_step
 from magmagraph.runtime.numpy.support import Program, address_of
 

@@ -16,7 +16,7 @@ nn = mg.nn
 
 def model(seed: int = 0, **options) -> mg.Model:
     """Return one with two inputs, a shared layer, states, a variable, constants and slices."""
-    with mg.ops.random_bits.streams_from(seed):
+    with mg.ops.random.bits.streams_from(seed):
         x, z = mg.input("x", ("batch", 7, 4)), mg.input("z", ("batch", 3))
         rows, last = nn.GRU(5, return_sequences=True, return_state=True)(x)
         shared = nn.Dense(5, "tanh", regularizer=mg.regularize.l2(0.1))

@@ -17,7 +17,7 @@ from magmagraph.dtypes import tolerance
 from magmagraph.errors import GraphError, MagmagraphError
 from magmagraph.op import Op
 from magmagraph.ops import TABLE
-from magmagraph.ops.observing import muted
+from magmagraph.ops.control.observing import muted
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed (pip install magmagraph[onnx])")
 

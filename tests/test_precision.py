@@ -14,7 +14,7 @@ from table import assert_agrees
 import magmagraph as mg
 from magmagraph.dtypes import canonical
 from magmagraph.errors import PassError
-from magmagraph.ops.rounded import tf32
+from magmagraph.ops.products.rounded import tf32
 
 LOWER = ("tf32", "bfloat16", "float16")
 HALVES = ("bfloat16", "float16")

@@ -18,8 +18,8 @@ import magmagraph as mg
 from magmagraph.errors import DTypeError, ShapeError
 from magmagraph.graph import Node, freeze, topological
 from magmagraph.interpret import evaluate
-from magmagraph.ops.philox import bits, philox, stream_key
-from magmagraph.ops.random import RANDOM_BITS, RANDOM_STEP
+from magmagraph.ops.random.basic import RANDOM_BITS, RANDOM_STEP
+from magmagraph.ops.random.philox import bits, philox, stream_key
 from magmagraph.runtime.numpy import philox as in_c
 
 # D. E. Shaw Research's Random123 publishes these: counter, key, result.

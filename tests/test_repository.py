@@ -50,7 +50,7 @@ SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function.py", "magmagraph
 ONLY_IN = {
     "cupy": {"magmagraph/runtime/cuda"},
     # Array expressions that NumPy has in SciPy only: the record's `xp` says which of the two.
-    "cupyx": {"magmagraph/runtime/cuda", "magmagraph/ops/family.py"},
+    "cupyx": {"magmagraph/runtime/cuda", "magmagraph/ops/elementwise/family.py"},
     "nvmath": {"magmagraph/runtime/cuda"},
     "h5py": {"magmagraph/data/hdf5.py"},
     "PIL": {"magmagraph/data/images.py"},

@@ -10,10 +10,10 @@ import pytest
 import magmagraph as mg
 from magmagraph.errors import PassError
 from magmagraph.graph import Graph, Node, Trace, freeze
-from magmagraph.ops.arrange import RESHAPE
-from magmagraph.ops.elementwise import ADD, MULTIPLY, NEGATIVE
+from magmagraph.ops.elementwise.arithmetic import ADD, MULTIPLY, NEGATIVE
+from magmagraph.ops.elementwise.math import EXP, SIN
 from magmagraph.ops.leaf import constant
-from magmagraph.ops.math import EXP, SIN
+from magmagraph.ops.shape.arrange import RESHAPE
 from magmagraph.passes import pipeline, rewrite
 from magmagraph.passes.pattern import P, attribute, constants, uniform, wildcards
 from magmagraph.passes.pipeline import Options, Pass

@@ -9,7 +9,7 @@ from interpreted import assert_close, values
 
 import magmagraph as mg
 from magmagraph.graph import freeze, topological
-from magmagraph.ops.loop import LOOP
+from magmagraph.ops.control.loop import LOOP
 from magmagraph.passes import pipeline
 from magmagraph.text import dump
 from magmagraph.text_load import load

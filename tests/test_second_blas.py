@@ -64,7 +64,7 @@ def test_small_steps_run_on_one(
     order: int, threads: int, library: second_blas.Blas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int | None] = []
-    from magmagraph.ops.linalg_factor import LU
+    from magmagraph.ops.linalg.factor import LU
 
     x = mg.input("x", ("n", "n"), "float64")
     f = mg.function([x], mg.linalg.lu_factor(x).pivots)

@@ -17,7 +17,7 @@ from magmagraph.errors import DTypeError, GradientError, ShapeError
 from magmagraph.graph import Node
 from magmagraph.op import Op
 from magmagraph.ops import TABLE
-from magmagraph.ops.special_implicit import gamma_slope, log_gamma_slope
+from magmagraph.ops.special.implicit import gamma_slope, log_gamma_slope
 
 s = mg.special
 FLOAT64 = np.dtype(np.float64)

@@ -22,8 +22,8 @@ import magmagraph as mg
 from magmagraph.graph import topological
 from magmagraph.op import Kind, Op
 from magmagraph.ops import TABLE
-from magmagraph.ops.batching import WORDS, rule_of
-from magmagraph.ops.mapped import MAPPED
+from magmagraph.ops.control.mapped import MAPPED
+from magmagraph.ops.rules.batching import WORDS, rule_of
 
 SAMPLES = list(samples())
 COUNT = 3

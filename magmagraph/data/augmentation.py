@@ -15,17 +15,17 @@ from ..dtypes import is_float
 from ..errors import DataError, ShapeError, message
 from ..graph import Node
 from ..op import describe
-from ..ops.arrange import reshape
-from ..ops.comparison import where
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, divide, subtract
-from ..ops.gathering import take_along_axis
-from ..ops.index import IOTA
-from ..ops.joining import broadcast_to
+from ..ops.elementwise.arithmetic import add, divide, subtract
+from ..ops.elementwise.comparison import where
+from ..ops.indexing.gathering import take_along_axis
+from ..ops.indexing.iota import IOTA
 from ..ops.leaf import constant
-from ..ops.pieces import flip, pad
-from ..ops.random import bernoulli, randint
-from ..ops.random_bits import Key, keys_for
+from ..ops.random.basic import bernoulli, randint
+from ..ops.random.bits import Key, keys_for
+from ..ops.shape.arrange import reshape
+from ..ops.shape.joining import broadcast_to
+from ..ops.shape.pieces import flip, pad
 
 __all__ = ["normalize", "random_crop", "random_flip"]
 

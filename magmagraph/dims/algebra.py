@@ -292,9 +292,10 @@ def _node(name: str, left: Any, right: Any) -> Extent:
     """Apply an operation of nodes where the result is no extent; typed as the exact cases are."""
     made: Extent = NotImplemented  # to a node, say, which knows what to do with extents
     if all(isinstance(v, (Dim, int, float, np.ndarray, np.generic)) for v in (left, right)):
-        from ..ops import elementwise  # the types of nodes are written in terms of this module
+        # Here: the types of nodes are written in terms of this module.
+        from ..ops.elementwise import arithmetic
 
-        made = getattr(elementwise, name)(left, right)
+        made = getattr(arithmetic, name)(left, right)
     return made
 
 

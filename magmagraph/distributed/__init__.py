@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..communicator import Communicator, Group, Mesh, current, settle, using
 from ..errors import GraphError, message
-from ..ops.collective import allreduce, broadcast, permute
-from ..ops.collective_messages import barrier, index, recv, send
-from ..ops.collective_rows import allgather, alltoall, reduce_scatter
+from ..ops.collective.messages import barrier, index, recv, send
+from ..ops.collective.rows import allgather, alltoall, reduce_scatter
+from ..ops.collective.whole import allreduce, broadcast, permute
 from .hybrid import Hybrid
 from .pipeline import PipelineParallel
 from .strategies import DataParallel

@@ -29,7 +29,7 @@ import numpy as np
 from ..communicator import Communicator
 from ..graph import Node, topological
 from ..op import Effect
-from ..ops.control import GRADIENT
+from ..ops.control.identities import GRADIENT
 
 __all__ = ["Exchange", "weights_of"]
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..graph import Node, topological
-from ..ops.control import APART, GRADIENT, HELD, MARKER, SENT
+from ..ops.control.identities import APART, GRADIENT, HELD, MARKER, SENT
 from ..ops.convert import cast
-from ..ops.elementwise import add, subtract
+from ..ops.elementwise.arithmetic import add, subtract
 from ..ops.leaf import variable
 from ..rebuild import rebuild
 

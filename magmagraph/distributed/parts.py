@@ -17,11 +17,11 @@ from ..communicator import current
 from ..errors import ConfigError, message
 from ..graph import Node, topological
 from ..op import Kind, describe
-from ..ops.arrange import reshape
-from ..ops.collective_rows import ALLGATHER, RANK_ROW, REDUCE_SCATTER
-from ..ops.control import GRADIENT, MARKER, SCATTERED
+from ..ops.collective.rows import ALLGATHER, RANK_ROW, REDUCE_SCATTER
+from ..ops.control.identities import GRADIENT, MARKER, SCATTERED
 from ..ops.leaf import Variable, variable
-from ..ops.slicing import PLACE, cut
+from ..ops.shape.arrange import reshape
+from ..ops.shape.slicing import PLACE, cut
 from ..rebuild import rebuild
 
 __all__ = ["Parts"]

@@ -11,7 +11,7 @@ import numpy as np
 from ..communicator import Communicator, Group, current
 from ..errors import ConfigError, message
 from ..graph import Node
-from ..ops.elementwise import add
+from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable, constant
 from .held import announcing, owned
 from .strategies import Facts, Strategy

@@ -10,7 +10,7 @@ from ..communicator import Communicator, Group, current
 from ..dtypes import canonical
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
-from ..ops.control import HELD
+from ..ops.control.identities import HELD
 from .asynchronous import Exchange, weights_of
 from .compression import compressed
 from .parts import Parts

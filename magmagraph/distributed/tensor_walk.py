@@ -1,8 +1,8 @@
 """A program made again on what one rank has, where weights are spread over the ranks.
 
 A node's value is whole on every rank (None), cut along an axis (its number), or the sum of what the
-ranks have (`SUM`). What an operation's record says of sharding decides (`ops.sharding`); where it
-says nothing, the parts are gathered.
+ranks have (`SUM`). What an operation's record says of sharding decides (`ops.rules.sharding`);
+where it says nothing, the parts are gathered.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..communicator import REDUCTIONS, Communicator
 from ..dtypes import is_bool
 from ..graph import Node, topological
 from ..op import Kind
-from ..ops.arrange import reshape
-from ..ops.collective import ALLREDUCE
-from ..ops.collective_messages import INDEX
-from ..ops.collective_rows import allgather
+from ..ops.collective.messages import INDEX
+from ..ops.collective.rows import allgather
+from ..ops.collective.whole import ALLREDUCE
 from ..ops.convert import cast
-from ..ops.gathering import take
-from ..ops.joining import broadcast_to
+from ..ops.indexing.gathering import take
 from ..ops.leaf import Variable
-from ..ops.sharding import SUM, NotSharded
+from ..ops.rules.sharding import SUM, NotSharded
+from ..ops.shape.arrange import reshape
+from ..ops.shape.joining import broadcast_to
 from ..rebuild import again
 from ..types import Extent
 from .held import part_of

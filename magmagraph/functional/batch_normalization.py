@@ -9,12 +9,12 @@ import numpy as np
 from ..errors import ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.arrange import reshape
-from ..ops.axes import CUBE, MATRIX
-from ..ops.control import MARKER, OWN_STATISTICS
+from ..ops.control.identities import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, multiply, subtract
-from ..ops.statistics import variance
+from ..ops.elementwise.arithmetic import add, multiply, subtract
+from ..ops.reduction.statistics import variance
+from ..ops.shape.arrange import reshape
+from ..ops.shape.axes import CUBE, MATRIX
 from .normalization import normalized, scaled, statistics
 from .operands import along, like, wide
 

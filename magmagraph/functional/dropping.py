@@ -8,12 +8,12 @@ from typing import Any
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.axes import CUBE, MATRIX
-from ..ops.comparison import where
-from ..ops.elementwise import add, divide, multiply, subtract
-from ..ops.family import floating
-from ..ops.math import rsqrt
-from ..ops.random import bernoulli
+from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
+from ..ops.elementwise.comparison import where
+from ..ops.elementwise.family import floating
+from ..ops.elementwise.math import rsqrt
+from ..ops.random.basic import bernoulli
+from ..ops.shape.axes import CUBE, MATRIX
 from ..types import Extent
 
 __all__ = ["alpha_dropout", "dropout", "spatial_dropout"]

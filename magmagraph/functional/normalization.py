@@ -13,14 +13,14 @@ import numpy as np
 from ..errors import ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.arrange import reshape
-from ..ops.axes import CUBE, MATRIX, axes_of
-from ..ops.comparison import maximum
-from ..ops.elementwise import add, divide, multiply, power, subtract
-from ..ops.math import rsqrt
-from ..ops.pieces import pad
-from ..ops.slicing import cut
-from ..ops.statistics import mean, norm
+from ..ops.elementwise.arithmetic import add, divide, multiply, power, subtract
+from ..ops.elementwise.comparison import maximum
+from ..ops.elementwise.math import rsqrt
+from ..ops.reduction.statistics import mean, norm
+from ..ops.shape.arrange import reshape
+from ..ops.shape.axes import CUBE, MATRIX, axes_of
+from ..ops.shape.pieces import pad
+from ..ops.shape.slicing import cut
 from .operands import Axes, along, like, wide
 
 __all__ = [

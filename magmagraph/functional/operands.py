@@ -8,9 +8,9 @@ from typing import Any
 from ..graph import Node
 from ..losses.common import wide_node
 from ..op import Call
-from ..ops.arrange import reshape
 from ..ops.convert import as_node, cast
-from ..ops.family import floating
+from ..ops.elementwise.family import floating
+from ..ops.shape.arrange import reshape
 from ..types import Extent
 
 Axes = int | Sequence[int]

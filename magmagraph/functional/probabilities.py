@@ -15,16 +15,16 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from ..losses import shifted
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.axes import CUBE, MATRIX, axes_of
-from ..ops.control import stop_gradient
+from ..ops.control.identities import stop_gradient
 from ..ops.convert import cast
-from ..ops.elementwise import add, divide, negative, subtract
-from ..ops.index import is_class
+from ..ops.elementwise.arithmetic import add, divide, negative, subtract
+from ..ops.elementwise.math import exp, log
+from ..ops.indexing.iota import is_class
 from ..ops.leaf import extent
-from ..ops.math import exp, log
-from ..ops.random import uniform
-from ..ops.reduction import argmax, sum
-from ..ops.statistics import logsumexp
+from ..ops.random.basic import uniform
+from ..ops.reduction.primitives import argmax, sum
+from ..ops.reduction.statistics import logsumexp
+from ..ops.shape.axes import CUBE, MATRIX, axes_of
 from .operands import Axes, like, wide
 
 __all__ = ["gumbel_softmax", "log_softmax", "logmeanexp", "softmax", "softmin"]

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import MagmagraphError
 from ..graph import Graph, Node
 from ..op import Kind, Line, describe
-from ..ops.observing import range_of
+from ..ops.control.observing import range_of
 from .difference import is_finite, widest
 from .running import Feeds, bind, run_once
 from .values import latest

@@ -19,8 +19,8 @@ from ..dtypes import Numerics, is_inexact, tolerance
 from ..graph import Graph, Node, Trace, topological
 from ..interpret import evaluate
 from ..op import describe
-from ..ops.control import is_scaling_state
-from ..ops.observing import muted
+from ..ops.control.identities import is_scaling_state
+from ..ops.control.observing import muted
 from ..plan import Plan
 from .difference import difference, is_finite, widest
 from .fate import OPERANDS

@@ -152,7 +152,7 @@ def _write(onnx: Any, model: Any, path: Path, large: bool) -> None:
 
 
 class _Model:
-    """One model in the making: what `ops.onnx_rules.Target` describes."""
+    """One model in the making: what `ops.rules.onnx_forms.Target` describes."""
 
     def __init__(self, onnx: Any, inputs: Sequence[Node], nodes: Sequence[Node]) -> None:
         self.onnx = onnx

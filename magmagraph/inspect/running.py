@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import NonFiniteError
 from ..feeds import bind_sizes, conform
-from ..ops.observing import muted
+from ..ops.control.observing import muted
 
 
 @dataclass(frozen=True)

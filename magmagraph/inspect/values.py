@@ -11,7 +11,7 @@ from ..errors import GraphError, message
 from ..graph import Graph, Node
 from ..interpret import evaluate
 from ..op import Effect, describe
-from ..ops.observing import muted
+from ..ops.control.observing import muted
 from .fate import moves, source_nodes
 from .running import Feeds, bind
 

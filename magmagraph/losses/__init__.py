@@ -1,7 +1,7 @@
 """Losses: of classes, of numbers, and of comparisons.
 
 None has a record of its own kind: what they compile to is one kernel each way, found by fusion.
-The loss of alignments, which has, is in `ops.ctc`.
+The loss of alignments, which has, is in `ops.networks.ctc`.
 """
 
 from . import binary, classification, comparing, distributions, margins, regression

@@ -9,11 +9,11 @@ import numpy as np
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import Sample
-from ..ops.activation import sigmoid, softplus
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, multiply, negative, power, subtract
-from ..ops.family import floating
-from ..ops.math import log
+from ..ops.elementwise.arithmetic import add, multiply, negative, power, subtract
+from ..ops.elementwise.family import floating
+from ..ops.elementwise.math import log
+from ..ops.networks.activation import sigmoid, softplus
 from .common import check_last_axis, loss_record, reduced, settled, weighted, wide_node
 
 __all__ = ["binary_cross_entropy", "focal_loss"]

@@ -14,17 +14,17 @@ from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.arrange import reshape
-from ..ops.comparison import not_equal, where
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, divide, multiply, negative, subtract
-from ..ops.family import floating
-from ..ops.folding import restored
-from ..ops.index import is_class
+from ..ops.elementwise.arithmetic import add, divide, multiply, negative, subtract
+from ..ops.elementwise.comparison import not_equal, where
+from ..ops.elementwise.family import floating
+from ..ops.elementwise.math import exp, log
+from ..ops.indexing.iota import is_class
 from ..ops.leaf import extent
-from ..ops.math import exp, log
-from ..ops.reduction import sum
-from ..ops.statistics import mean
+from ..ops.reduction.folding import restored
+from ..ops.reduction.primitives import sum
+from ..ops.reduction.statistics import mean
+from ..ops.shape.arrange import reshape
 from ..types import Extent
 from .common import reduced, settled, shifted, wide_node
 

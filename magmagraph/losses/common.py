@@ -10,11 +10,11 @@ import numpy as np
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import BadSample, Composite, Kind, Sample
-from ..ops.control import stop_gradient
+from ..ops.control.identities import stop_gradient
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import divide, multiply, subtract
-from ..ops.reduction import max, sum
-from ..ops.statistics import mean
+from ..ops.elementwise.arithmetic import divide, multiply, subtract
+from ..ops.reduction.primitives import max, sum
+from ..ops.reduction.statistics import mean
 
 REDUCTIONS = ("mean", "sum", "none")
 

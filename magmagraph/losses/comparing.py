@@ -9,16 +9,16 @@ import numpy as np
 from ..errors import ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.activation import relu
-from ..ops.arrange import transpose
-from ..ops.comparison import greater, maximum, minimum, where
-from ..ops.contraction import matmul
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, divide, multiply, subtract
-from ..ops.family import floating_pair
-from ..ops.index import arange
-from ..ops.reduction import sum
-from ..ops.statistics import norm
+from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
+from ..ops.elementwise.comparison import greater, maximum, minimum, where
+from ..ops.elementwise.family import floating_pair
+from ..ops.indexing.iota import arange
+from ..ops.networks.activation import relu
+from ..ops.products.contraction import matmul
+from ..ops.reduction.primitives import sum
+from ..ops.reduction.statistics import norm
+from ..ops.shape.arrange import transpose
 from .classification import cross_entropy
 from .common import (
     check_reduction,

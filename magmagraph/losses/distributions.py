@@ -8,11 +8,11 @@ import numpy as np
 
 from ..graph import Node
 from ..op import Call, Sample
-from ..ops.comparison import greater, where
-from ..ops.elementwise import add, divide, multiply, subtract
-from ..ops.family import floating_pair
-from ..ops.math import exp, log
-from ..ops.reduction import sum
+from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
+from ..ops.elementwise.comparison import greater, where
+from ..ops.elementwise.family import floating_pair
+from ..ops.elementwise.math import exp, log
+from ..ops.reduction.primitives import sum
 from .common import check_last_axis, loss_record, reduced, settled, wide_node
 
 __all__ = ["dice_loss", "kl_divergence"]

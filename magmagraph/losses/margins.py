@@ -10,16 +10,16 @@ from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample
-from ..ops.activation import relu
-from ..ops.arrange import reshape
-from ..ops.comparison import where
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, multiply, square, subtract
-from ..ops.family import floating, floating_pair
-from ..ops.folding import restored
-from ..ops.index import is_class
-from ..ops.reduction import sum
-from ..ops.statistics import mean
+from ..ops.elementwise.arithmetic import add, multiply, square, subtract
+from ..ops.elementwise.comparison import where
+from ..ops.elementwise.family import floating, floating_pair
+from ..ops.indexing.iota import is_class
+from ..ops.networks.activation import relu
+from ..ops.reduction.folding import restored
+from ..ops.reduction.primitives import sum
+from ..ops.reduction.statistics import mean
+from ..ops.shape.arrange import reshape
 from ..types import Extent
 from .common import (
     check_last_axis,

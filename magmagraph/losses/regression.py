@@ -10,12 +10,12 @@ import numpy as np
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import Sample
-from ..ops.activation import softplus
-from ..ops.comparison import less, less_equal, maximum, where
-from ..ops.elementwise import absolute, add, divide, multiply, square, subtract
-from ..ops.family import floating_pair
-from ..ops.math import exp, log, log1p, sinh
-from ..ops.special import lgamma
+from ..ops.elementwise.arithmetic import absolute, add, divide, multiply, square, subtract
+from ..ops.elementwise.comparison import less, less_equal, maximum, where
+from ..ops.elementwise.family import floating_pair
+from ..ops.elementwise.math import exp, log, log1p, sinh
+from ..ops.networks.activation import softplus
+from ..ops.special.primitives import lgamma
 from .common import check_last_axis, loss_record, reduced, settled, weighted, wide_node
 
 __all__ = ["gaussian_nll", "huber", "log_cosh", "mae", "mse", "poisson_nll", "smooth_l1"]

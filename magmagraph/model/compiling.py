@@ -11,9 +11,9 @@ from ..errors import ConfigError, message
 from ..function import Function, function
 from ..graph import Node
 from ..ops.convert import cast
-from ..ops.elementwise import add
+from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable
-from ..ops.random_bits import streams_from
+from ..ops.random.bits import streams_from
 from ..optimizer import Optimizer
 from . import replay
 from .losses import Labels, loss_function

@@ -13,7 +13,7 @@ from ..nn.basic import Embedding
 from ..nn.layer import Layer
 from ..op import Kind
 from ..ops.convert import CAST
-from ..ops.gathering import TAKE
+from ..ops.indexing.gathering import TAKE
 
 __all__ = ["Limits", "check_ids", "limits_of"]
 

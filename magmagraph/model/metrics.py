@@ -14,15 +14,15 @@ import numpy as np
 from ..errors import ConfigError, DataError, message
 from ..graph import Node
 from ..losses.common import check_last_axis
-from ..ops.arrange import reshape, swapaxes
-from ..ops.comparison import equal, greater
-from ..ops.contraction import matmul
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import absolute, multiply, subtract
-from ..ops.index import one_hot
-from ..ops.joining import stack
-from ..ops.reduction import argmax, sum
-from ..ops.statistics import mean
+from ..ops.elementwise.arithmetic import absolute, multiply, subtract
+from ..ops.elementwise.comparison import equal, greater
+from ..ops.indexing.iota import one_hot
+from ..ops.products.contraction import matmul
+from ..ops.reduction.primitives import argmax, sum
+from ..ops.reduction.statistics import mean
+from ..ops.shape.arrange import reshape, swapaxes
+from ..ops.shape.joining import stack
 from .data import as_array, on_host
 
 __all__ = [

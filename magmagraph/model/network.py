@@ -9,7 +9,7 @@ from ..errors import ConfigError, DataError, GraphError, message
 from ..graph import Node
 from ..nn import Input
 from ..nn.layer import Layer, name_layers
-from ..ops.random_bits import streams_from
+from ..ops.random.bits import streams_from
 from .architecture import describe_layer
 from .data import as_array, given_inputs
 from .model import Model

@@ -10,8 +10,8 @@ from ..errors import ConfigError, message
 from ..graph import Node
 from ..op import Composite, Kind, Op
 from ..ops import TABLE
-from ..ops.elementwise import multiply, negative
-from ..ops.math import exp
+from ..ops.elementwise.arithmetic import multiply, negative
+from ..ops.elementwise.math import exp
 
 __all__ = ["activation", "activation_name", "linear", "rbf"]
 

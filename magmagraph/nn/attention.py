@@ -6,9 +6,9 @@ from typing import Any
 
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..ops.arrange import reshape, swapaxes
-from ..ops.attention import scaled_dot_product_attention
-from ..ops.elementwise import add
+from ..ops.elementwise.arithmetic import add
+from ..ops.networks.attention import scaled_dot_product_attention
+from ..ops.shape.arrange import reshape, swapaxes
 from .basic import Dense
 from .layer import Layer, count, features
 

@@ -12,12 +12,12 @@ from ..dtypes import is_integer
 from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..functional.dropping import dropout, spatial_dropout
 from ..graph import Node
-from ..ops.arrange import reshape
-from ..ops.contraction import matmul
 from ..ops.convert import as_node
-from ..ops.elementwise import add
-from ..ops.embedding import embedding
+from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import input
+from ..ops.networks.embedding import embedding
+from ..ops.products.contraction import matmul
+from ..ops.shape.arrange import reshape
 from .activations import activation
 from .layer import Layer, count, features, float_node
 

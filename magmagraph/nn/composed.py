@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import ConfigError, ShapeError, message
 from ..graph import Node
-from ..ops.elementwise import add
-from ..ops.joining import concatenate
+from ..ops.elementwise.arithmetic import add
+from ..ops.shape.joining import concatenate
 from .activations import activation as function_of
 from .layer import Layer
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..errors import ConfigError, ShapeError, message
 from ..graph import Node
-from ..ops.convolution_functions import conv2d
-from ..ops.pooling import avg_pool2d, max_pool2d
-from ..ops.statistics import mean
+from ..ops.convolution.functions import conv2d
+from ..ops.reduction.statistics import mean
+from ..ops.spatial.pooling import avg_pool2d, max_pool2d
 from .activations import activation as function_of
 from .initializers import initializer
 from .layer import Layer, count

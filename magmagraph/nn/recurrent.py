@@ -16,18 +16,18 @@ from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..functional.dropping import dropout
 from ..graph import Node
 from ..op import describe
-from ..ops.activation import sigmoid
-from ..ops.arrange import moveaxis, reshape
-from ..ops.comparison import less, where
-from ..ops.contraction import matmul
 from ..ops.convert import cast
-from ..ops.creation import ones, zeros
-from ..ops.elementwise import add, multiply, subtract
-from ..ops.index import IOTA
-from ..ops.joining import concatenate
+from ..ops.elementwise.arithmetic import add, multiply, subtract
+from ..ops.elementwise.comparison import less, where
+from ..ops.elementwise.math import tanh
+from ..ops.indexing.iota import IOTA
 from ..ops.leaf import Variable, constant
-from ..ops.math import tanh
-from ..ops.pieces import split
+from ..ops.networks.activation import sigmoid
+from ..ops.products.contraction import matmul
+from ..ops.shape.arrange import moveaxis, reshape
+from ..ops.shape.creation import ones, zeros
+from ..ops.shape.joining import concatenate
+from ..ops.shape.pieces import split
 from ..scanning import scan
 from .activations import activation as function_of
 from .initializers import initializer

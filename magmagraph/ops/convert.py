@@ -22,8 +22,8 @@ from ..errors import DTypeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ..types import Type
-from . import onnx_rules
 from .leaf import constant
+from .rules import onnx_forms
 
 _SCALARS = (bool, int, float, complex)
 
@@ -43,7 +43,7 @@ def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
     if not (is_inexact(source.dtype) and is_inexact(node.dtype)):
         return (None,)
     if is_complex(node.dtype) and not is_complex(source.dtype):
-        from .complex_numbers import real
+        from .elementwise.complex_numbers import real
 
         cotangent = real(cotangent)
     return (cast(cotangent, source.dtype),)
@@ -102,7 +102,7 @@ CAST = Op(
         )
     ],
     reference=lambda x, dtype: np.asarray(x).astype(dtype),
-    onnx=onnx_rules.cast,
+    onnx=onnx_forms.cast,
 )
 
 

@@ -17,7 +17,7 @@ from ..graph import Key, Node
 from ..op import Call, Effect, Kind, Op, caller_line
 from ..state import State
 from ..types import Extent, Shape, Type
-from . import onnx_rules
+from .rules import onnx_forms
 
 ShapeLike = Extent | str | None | Sequence[Extent | str | None]
 Initializer = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -83,7 +83,7 @@ EXTENT = Op(
     rule=lambda call, *, dim: Type(np.dtype(np.int64), ()),
     evaluate=lambda xp, *, dim: xp.asarray(dim, dtype=np.int64),
     no_gradient="integer valued",
-    onnx=onnx_rules.extent,
+    onnx=onnx_forms.extent,
 )
 
 

@@ -13,12 +13,14 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..graph import Node
-from . import bits, comparison, complex_numbers, elementwise, reduction, rounding, statistics
 from .convert import cast
-from .folding import Axis
+from .elementwise import arithmetic, bits, comparison, complex_numbers, rounding
+from .reduction import primitives as reduction
+from .reduction import statistics
+from .reduction.folding import Axis
 
 if TYPE_CHECKING:
-    from .places import Places
+    from .indexing.places import Places
 
 
 class Operators:
@@ -48,72 +50,72 @@ class Operators:
     # Arithmetic.
 
     def __add__(self, other: Any) -> Node:
-        return elementwise.add(self, other)
+        return arithmetic.add(self, other)
 
     def __radd__(self, other: Any) -> Node:
-        return elementwise.add(other, self)
+        return arithmetic.add(other, self)
 
     def __sub__(self, other: Any) -> Node:
-        return elementwise.subtract(self, other)
+        return arithmetic.subtract(self, other)
 
     def __rsub__(self, other: Any) -> Node:
-        return elementwise.subtract(other, self)
+        return arithmetic.subtract(other, self)
 
     def __mul__(self, other: Any) -> Node:
-        return elementwise.multiply(self, other)
+        return arithmetic.multiply(self, other)
 
     def __rmul__(self, other: Any) -> Node:
-        return elementwise.multiply(other, self)
+        return arithmetic.multiply(other, self)
 
     def __truediv__(self, other: Any) -> Node:
-        return elementwise.divide(self, other)
+        return arithmetic.divide(self, other)
 
     def __rtruediv__(self, other: Any) -> Node:
-        return elementwise.divide(other, self)
+        return arithmetic.divide(other, self)
 
     def __floordiv__(self, other: Any) -> Node:
-        return elementwise.floor_divide(self, other)
+        return arithmetic.floor_divide(self, other)
 
     def __rfloordiv__(self, other: Any) -> Node:
-        return elementwise.floor_divide(other, self)
+        return arithmetic.floor_divide(other, self)
 
     def __mod__(self, other: Any) -> Node:
-        return elementwise.remainder(self, other)
+        return arithmetic.remainder(self, other)
 
     def __rmod__(self, other: Any) -> Node:
-        return elementwise.remainder(other, self)
+        return arithmetic.remainder(other, self)
 
     def __divmod__(self, other: Any) -> tuple[Node, Node]:
-        return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
+        return arithmetic.floor_divide(self, other), arithmetic.remainder(self, other)
 
     def __rdivmod__(self, other: Any) -> tuple[Node, Node]:
-        return elementwise.floor_divide(other, self), elementwise.remainder(other, self)
+        return arithmetic.floor_divide(other, self), arithmetic.remainder(other, self)
 
     def __pow__(self, other: Any) -> Node:
-        return elementwise.power(self, other)
+        return arithmetic.power(self, other)
 
     def __rpow__(self, other: Any) -> Node:
-        return elementwise.power(other, self)
+        return arithmetic.power(other, self)
 
     def __neg__(self) -> Node:
-        return elementwise.negative(self)
+        return arithmetic.negative(self)
 
     def __pos__(self) -> Node:
         return _node(self)
 
     def __abs__(self) -> Node:
-        return elementwise.absolute(self)
+        return arithmetic.absolute(self)
 
     def __round__(self, decimals: int = 0) -> Node:
         return rounding.round(self, decimals)
 
     def __matmul__(self, other: Any) -> Node:
-        from .contraction import matmul
+        from .products.contraction import matmul
 
         return matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Node:
-        from .contraction import matmul
+        from .products.contraction import matmul
 
         return matmul(other, self)
 
@@ -199,7 +201,7 @@ class Operators:
     # Elements.
 
     def __getitem__(self, key: Any) -> Node:
-        from .layout import index
+        from .shape.layout import index
 
         return index(_node(self), key)
 
@@ -210,7 +212,7 @@ class Operators:
         Beside ``set`` there are ``add``, ``subtract``, ``multiply``, ``divide``, ``min``, ``max``,
         and ``get``.
         """
-        from .places import Places
+        from .indexing.places import Places
 
         return Places(_node(self))
 
@@ -290,14 +292,14 @@ class Operators:
     @property
     def mT(self) -> Node:
         """The last two axes exchanged; see `mg.matrix_transpose`."""
-        from .linalg_products import matrix_transpose
+        from .linalg.products import matrix_transpose
 
         return matrix_transpose(self)
 
     @property
     def T(self) -> Node:
         """The node with its axes in reverse order."""
-        from .layout import transpose
+        from .shape.layout import transpose
 
         return transpose(self)
 
@@ -359,13 +361,13 @@ class Operators:
 
     def reshape(self, *shape: Any) -> Node:
         """Give the elements another shape; see `mg.reshape`."""
-        from .layout import reshape
+        from .shape.layout import reshape
 
         return reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Node:
         """Reorder the axes, or reverse them; see `mg.transpose`."""
-        from .layout import transpose
+        from .shape.layout import transpose
 
         if not axes or axes == (None,):
             return transpose(self)
@@ -373,19 +375,19 @@ class Operators:
 
     def swapaxes(self, first: int, second: int) -> Node:
         """Exchange two axes; see `mg.swapaxes`."""
-        from .layout import swapaxes
+        from .shape.layout import swapaxes
 
         return swapaxes(self, first, second)
 
     def squeeze(self, axis: Axis = None) -> Node:
         """Drop axes of extent 1; see `mg.squeeze`."""
-        from .layout import squeeze
+        from .shape.layout import squeeze
 
         return squeeze(self, axis)
 
     def ravel(self) -> Node:
         """Put all elements on one axis; see `mg.ravel`."""
-        from .layout import ravel
+        from .shape.layout import ravel
 
         return ravel(self)
 
@@ -395,7 +397,7 @@ class Operators:
 
     def dot(self, other: Any) -> Node:
         """Multiply as `mg.dot` does."""
-        from .contraction import dot
+        from .products.contraction import dot
 
         return dot(self, other)
 

@@ -6,9 +6,9 @@ import math
 
 from ..graph import Node
 from ..ops.convert import cast
-from ..ops.elementwise import add, divide, multiply, negative, square, subtract
+from ..ops.elementwise.arithmetic import add, divide, multiply, negative, square, subtract
+from ..ops.elementwise.math import expm1, sqrt
 from ..ops.leaf import Variable
-from ..ops.math import expm1, sqrt
 from .base import Optimizer
 from .descent import decayed, is_off
 from .rate import RateLike

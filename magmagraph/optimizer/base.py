@@ -13,9 +13,9 @@ from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
 from ..graph import Node
-from ..ops.comparison import equal, where
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add, multiply
+from ..ops.elementwise.arithmetic import add, multiply
+from ..ops.elementwise.comparison import equal, where
 from ..ops.leaf import Variable
 from .clip import clip_by_norm, clip_by_value
 from .groups import Group, entries, targets

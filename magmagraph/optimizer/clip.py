@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..graph import Node
-from ..ops.comparison import clip, maximum
 from ..ops.convert import cast
-from ..ops.elementwise import add, divide, multiply, square
-from ..ops.math import sqrt
-from ..ops.reduction import sum
+from ..ops.elementwise.arithmetic import add, divide, multiply, square
+from ..ops.elementwise.comparison import clip, maximum
+from ..ops.elementwise.math import sqrt
+from ..ops.reduction.primitives import sum
 
 __all__ = ["clip_by_norm", "clip_by_value", "global_norm"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph import Node
-from ..ops.elementwise import add, multiply, subtract
+from ..ops.elementwise.arithmetic import add, multiply, subtract
 from ..ops.leaf import Variable
 from .base import Optimizer
 from .rate import RateLike

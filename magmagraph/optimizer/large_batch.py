@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..graph import Node
-from ..ops.comparison import greater, minimum, where
 from ..ops.convert import as_node
-from ..ops.elementwise import add, divide, multiply, subtract
+from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
+from ..ops.elementwise.comparison import greater, minimum, where
 from ..ops.leaf import Variable
 from .adaptive import adam_direction
 from .base import Optimizer

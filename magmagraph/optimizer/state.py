@@ -10,7 +10,7 @@ import numpy as np
 
 from ..graph import Node
 from ..ops.convert import as_node, cast
-from ..ops.elementwise import add
+from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable
 
 MakeVariable = Callable[[str, Any], Variable]

@@ -45,8 +45,8 @@ from ..dtypes import is_float
 from ..graph import Graph, Node, Trace
 from ..op import Kind
 from ..ops.convert import cast
-from ..ops.gathering import SCATTER_ADD
-from ..ops.lowered import GEMM, gemm, scatter_rows
+from ..ops.indexing.gathering import SCATTER_ADD
+from ..ops.products.lowered import GEMM, gemm, scatter_rows
 from .linear import Term, combination, one, read_counts, substituted, times
 from .pattern import uniform
 from .pipeline import Options

@@ -17,9 +17,9 @@ So a program for many ranks costs nothing on one, and groups along an axis of ex
 from __future__ import annotations
 
 from ..graph import Node
-from ..ops.arrange import reshape
-from ..ops.collective import ALLREDUCE, BROADCAST, PERMUTE
-from ..ops.collective_rows import ALLGATHER, ALLTOALL, RANK_ROW, RANK_ROWS, REDUCE_SCATTER
+from ..ops.collective.rows import ALLGATHER, ALLTOALL, RANK_ROW, RANK_ROWS, REDUCE_SCATTER
+from ..ops.collective.whole import ALLREDUCE, BROADCAST, PERMUTE
+from ..ops.shape.arrange import reshape
 from .rewrite import Match, Rule
 
 _MOVING = (

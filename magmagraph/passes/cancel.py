@@ -33,12 +33,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..graph import Node
-from ..ops.arrange import reshape
-from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
-from ..ops.math import EXP, LOG
-from ..ops.reduction import SUM
-from ..ops.slicing import PLACE, SLICE
-from ..ops.stable_forms import is_shifted
+from ..ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.elementwise.math import EXP, LOG
+from ..ops.reduction.primitives import SUM
+from ..ops.rules.stable_forms import is_shifted
+from ..ops.shape.arrange import reshape
+from ..ops.shape.slicing import PLACE, SLICE
 from .build import spread
 from .products import DEEPEST_SUM, MOST_FACTORS, Product, has_telling_divisor, sum_below
 from .rewrite import Match, Rule

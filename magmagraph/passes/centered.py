@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from .. import dims
 from ..dtypes import is_float
 from ..graph import Node
-from ..ops.arrange import RESHAPE
-from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, negative
-from ..ops.joining import BROADCAST_TO
+from ..ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT, negative
 from ..ops.leaf import constant
-from ..ops.reduction import SUM
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.arrange import RESHAPE
+from ..ops.shape.joining import BROADCAST_TO
 from .build import spread
 from .pattern import uniform
 from .rewrite import Match, Rule

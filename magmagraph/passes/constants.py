@@ -30,7 +30,7 @@ from ..errors import MagmagraphError
 from ..graph import Node
 from ..interpret import apply
 from ..op import Effect, Kind, Op
-from ..ops.elementwise import MULTIPLY
+from ..ops.elementwise.arithmetic import MULTIPLY
 from ..ops.leaf import CONSTANT
 from ..types import Extent, Type
 from .rewrite import Match, Rule

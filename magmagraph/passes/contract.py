@@ -37,11 +37,11 @@ import numpy as np
 from ..dtypes import is_inexact
 from ..graph import Graph, Node, Trace
 from ..op import Kind
-from ..ops.contraction import MATMUL
-from ..ops.elementwise import MULTIPLY
-from ..ops.layout import BROADCAST_TO, TRANSPOSE, reshape
-from ..ops.lowered import GEMM, SYRK, gemm
-from ..ops.reduction import SUM
+from ..ops.elementwise.arithmetic import MULTIPLY
+from ..ops.products.contraction import MATMUL
+from ..ops.products.lowered import GEMM, SYRK, gemm
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.layout import BROADCAST_TO, TRANSPOSE, reshape
 from ..types import Shape
 from . import loops
 from .buffers import hinted

@@ -21,9 +21,9 @@ from typing import Any
 
 from ..errors import ShardingError, message
 from ..graph import Graph, Node, Trace
-from ..ops.collective_messages import SEND
-from ..ops.control import HELD, ITEM
-from ..ops.elementwise import divide
+from ..ops.collective.messages import SEND
+from ..ops.control.identities import HELD, ITEM
+from ..ops.elementwise.arithmetic import divide
 from .distribute_bodies import as_sum
 from .distribute_buckets import exchanged
 from .distribute_layouts import Sharded, Way

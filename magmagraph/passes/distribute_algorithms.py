@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..graph import Node
-from ..ops.arrange import reshape
-from ..ops.collective import ALLREDUCE, BROADCAST, PERMUTE, REDUCE
-from ..ops.collective_rows import RANK_ROW, RANK_ROWS
-from ..ops.elementwise import add
-from ..ops.joining import concatenate
-from ..ops.slicing import PLACE, cut
+from ..ops.collective.rows import RANK_ROW, RANK_ROWS
+from ..ops.collective.whole import ALLREDUCE, BROADCAST, PERMUTE, REDUCE
+from ..ops.elementwise.arithmetic import add
+from ..ops.shape.arrange import reshape
+from ..ops.shape.joining import concatenate
+from ..ops.shape.slicing import PLACE, cut
 
 __all__ = ["ALGORITHMS", "Axis", "summed"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..graph import Graph, Node
-from ..ops.branch import branch
-from ..ops.comparison import equal, where
+from ..ops.control.branch import branch
+from ..ops.control.loop import extent_of, loop
+from ..ops.elementwise.comparison import equal, where
 from ..ops.leaf import constant, input
-from ..ops.loop import extent_of, loop
-from ..ops.sharding import NotSharded
+from ..ops.rules.sharding import NotSharded
 from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
 from .distribute_rules import is_zero
 from .distribute_walk import Walk, counts

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from ..dtypes import is_inexact
 from ..graph import Graph, Node, Trace
 from ..op import Kind
-from ..ops.collective import ALLREDUCE, ALLREDUCE_MANY
-from ..ops.control import ITEM
+from ..ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY
+from ..ops.control.identities import ITEM
 from .distribute_algorithms import summed
 from .distribute_walk import Facts
 from .pipeline import Options

@@ -25,14 +25,14 @@ from ..communicator import REDUCTIONS
 from ..dims import Dim
 from ..graph import Graph, Node
 from ..op import Kind, Op
-from ..ops.collective import ALLREDUCE, BROADCAST
-from ..ops.collective_messages import INDEX, RECV, SEND
-from ..ops.collective_rows import ALLGATHER
-from ..ops.comparison import MAXIMUM, MINIMUM
-from ..ops.elementwise import ADD
-from ..ops.joining import broadcast_to, concatenate, stack
+from ..ops.collective.messages import INDEX, RECV, SEND
+from ..ops.collective.rows import ALLGATHER
+from ..ops.collective.whole import ALLREDUCE, BROADCAST
+from ..ops.elementwise.arithmetic import ADD
+from ..ops.elementwise.comparison import MAXIMUM, MINIMUM
 from ..ops.leaf import constant, extent
-from ..ops.sharding import NotSharded
+from ..ops.rules.sharding import NotSharded
+from ..ops.shape.joining import broadcast_to, concatenate, stack
 from ..types import Extent
 from .distribute_layouts import Sharded, refusal
 from .distribute_stages import Pipeline, Stages, assigned, clock

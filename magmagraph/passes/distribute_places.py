@@ -16,12 +16,12 @@ import numpy as np
 from .. import dims
 from ..graph import Node
 from ..op import Kind
-from ..ops.comparison import MAXIMUM, MINIMUM
+from ..ops.control.loop import LOOP_STEP
 from ..ops.convert import CAST, cast
-from ..ops.elementwise import ADD, MULTIPLY, REMAINDER, add, multiply, subtract
+from ..ops.elementwise.arithmetic import ADD, MULTIPLY, REMAINDER, add, multiply, subtract
+from ..ops.elementwise.comparison import MAXIMUM, MINIMUM
 from ..ops.leaf import constant
-from ..ops.loop import LOOP_STEP
-from ..ops.sharding import NotSharded
+from ..ops.rules.sharding import NotSharded
 from ..types import Extent
 from .distribute_layouts import SUM, Way, parts
 from .distribute_walk import Walk, again

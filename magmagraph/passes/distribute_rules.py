@@ -11,13 +11,13 @@ from .. import dims
 from ..dtypes import is_bool, is_inexact
 from ..graph import Node
 from ..op import Effect, Kind
-from ..ops.collective_rows import ALLGATHER, REDUCE_SCATTER
+from ..ops.collective.rows import ALLGATHER, REDUCE_SCATTER
 from ..ops.convert import cast
-from ..ops.elementwise import add, multiply
-from ..ops.gathering import take_along_axis
+from ..ops.elementwise.arithmetic import add, multiply
+from ..ops.indexing.gathering import take_along_axis
 from ..ops.leaf import constant, input
-from ..ops.sharding import SUM as SUMMED
-from ..ops.sharding import NotSharded
+from ..ops.rules.sharding import SUM as SUMMED
+from ..ops.rules.sharding import NotSharded
 from ..types import Extent
 from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
 from .distribute_walk import Walk, again
@@ -231,7 +231,7 @@ def _number(walk: Walk, value: Extent) -> Node:
 
 
 def _reshaped(node: Node, shape: Sequence[Extent]) -> Node:
-    from ..ops.arrange import reshape
+    from ..ops.shape.arrange import reshape
 
     return reshape(node, tuple(shape))
 

@@ -17,7 +17,7 @@ from ..dtypes import is_inexact
 from ..errors import ShardingError, message
 from ..graph import Graph, Node
 from ..op import Kind
-from ..ops.control import GRADIENT, ITEM
+from ..ops.control.identities import GRADIENT, ITEM
 from ..types import Type
 from .distribute_layouts import Sharded
 

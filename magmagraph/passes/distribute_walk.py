@@ -16,11 +16,10 @@ from ..dims import Dim
 from ..dims.atoms import Floor, terms_of
 from ..graph import Node
 from ..op import Kind
-from ..ops.collective import ALLREDUCE
-from ..ops.collective_messages import INDEX
-from ..ops.collective_rows import ALLGATHER
-from ..ops.comparison import less, minimum, where
-from ..ops.control import (
+from ..ops.collective.messages import INDEX
+from ..ops.collective.rows import ALLGATHER
+from ..ops.collective.whole import ALLREDUCE
+from ..ops.control.identities import (
     APART,
     GRADIENT,
     HELD,
@@ -30,11 +29,12 @@ from ..ops.control import (
     SCATTERED,
     SENT,
 )
-from ..ops.elementwise import add, floor_divide, multiply
-from ..ops.index import IOTA
+from ..ops.elementwise.arithmetic import add, floor_divide, multiply
+from ..ops.elementwise.comparison import less, minimum, where
+from ..ops.indexing.iota import IOTA
 from ..ops.leaf import constant, extent
-from ..ops.reduction import SUM as SUM_OVER_AXES
-from ..ops.sharding import NotSharded
+from ..ops.reduction.primitives import SUM as SUM_OVER_AXES
+from ..ops.rules.sharding import NotSharded
 from ..types import Extent
 from .distribute_layouts import OWN, SUM, WHOLE, Layout, Sharded, Way, parts, refusal
 

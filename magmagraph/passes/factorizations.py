@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..graph import Graph, Node, Trace
-from ..ops.control import ITEM
-from ..ops.linalg_factor import LU
+from ..ops.control.identities import ITEM
+from ..ops.linalg.factor import LU
 from .buffers import hinted
 from .linear import exchanged
 from .pipeline import Options

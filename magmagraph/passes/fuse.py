@@ -23,8 +23,8 @@ import itertools
 from collections.abc import Sequence
 
 from ..graph import Graph, Node, Trace
-from ..ops.control import ITEM
-from ..ops.fused import FUSED, FUSED_MANY
+from ..ops.control.fused import FUSED, FUSED_MANY
+from ..ops.control.identities import ITEM
 from ..region import Region, analyze
 from .clusters import PATH_BUDGET, Cluster, Clusters, Made
 from .pipeline import Options

@@ -6,8 +6,8 @@ It comes with `simplify`, so that every other rule sees what is inside.
 from __future__ import annotations
 
 from ..graph import Node
-from ..ops.control import ITEM
-from ..ops.subgraph import SUBGRAPH, inlined
+from ..ops.control.identities import ITEM
+from ..ops.control.subgraph import SUBGRAPH, inlined
 from .rewrite import Match, Rule
 
 

@@ -34,9 +34,9 @@ from collections.abc import Sequence
 
 from ..graph import Graph, Node, Trace
 from ..op import Kind
-from ..ops.arrange import RESHAPE, TRANSPOSE
-from ..ops.convolution_costs import direction_of
-from ..ops.joining import BROADCAST_TO
+from ..ops.convolution.costs import direction_of
+from ..ops.shape.arrange import RESHAPE, TRANSPOSE
+from ..ops.shape.joining import BROADCAST_TO
 from ..types import Shape
 from .linear import exchanged
 from .pipeline import Options

@@ -15,13 +15,13 @@ from typing import Any
 
 from ..graph import Graph, Node, Trace, topological
 from ..op import Effect, Kind
-from ..ops.control import ITEM
-from ..ops.elementwise import ADD
-from ..ops.layout import TRANSPOSE
-from ..ops.loop import LOOP, extent_of
-from ..ops.loop_parts import Parts, for_all_rows
-from ..ops.mapped import results_of
-from ..ops.reduction import SUM
+from ..ops.control.identities import ITEM
+from ..ops.control.loop import LOOP, extent_of
+from ..ops.control.loop_parts import Parts, for_all_rows
+from ..ops.control.mapped import results_of
+from ..ops.elementwise.arithmetic import ADD
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.layout import TRANSPOSE
 from ..types import Extent, Type
 from .buffers import hinted
 from .pipeline import Options

@@ -19,14 +19,14 @@ import numpy as np
 
 from ..dtypes import is_float
 from ..graph import Graph, Node, Trace
-from ..ops.bits import logical_and
-from ..ops.comparison import maximum, minimum, where
-from ..ops.control import ALWAYS, MARKER, SCALE, SKIPPED, STEPS, is_scaling_state
+from ..ops.control.identities import ALWAYS, MARKER, SCALE, SKIPPED, STEPS, is_scaling_state
 from ..ops.convert import cast
-from ..ops.elementwise import add, multiply
+from ..ops.elementwise.arithmetic import add, multiply
+from ..ops.elementwise.bits import logical_and
+from ..ops.elementwise.comparison import maximum, minimum, where
+from ..ops.elementwise.rounding import isfinite
 from ..ops.leaf import constant
-from ..ops.reduction import all as all_of
-from ..ops.rounding import isfinite
+from ..ops.reduction.primitives import all as all_of
 from .pattern import uniform
 from .pipeline import Options
 from .report import label

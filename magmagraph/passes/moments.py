@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from ..dtypes import is_float
 from ..graph import Graph, Node, Trace
-from ..ops.comparison import MAXIMUM
 from ..ops.convert import CAST
-from ..ops.elementwise import MULTIPLY, SUBTRACT
-from ..ops.reduction import SUM
+from ..ops.elementwise.arithmetic import MULTIPLY, SUBTRACT
+from ..ops.elementwise.comparison import MAXIMUM
+from ..ops.reduction.primitives import SUM
 from .build import like
 from .centered import mean_of
 from .pipeline import Options

@@ -6,9 +6,9 @@ It is what the gradient of `split` makes, of every slice a piece among zeros.
 from __future__ import annotations
 
 from ..graph import Node
-from ..ops.elementwise import ADD
-from ..ops.joining import CONCATENATE
-from ..ops.slicing import PLACE
+from ..ops.elementwise.arithmetic import ADD
+from ..ops.shape.joining import CONCATENATE
+from ..ops.shape.slicing import PLACE
 from ..types import Extent
 from .rewrite import Match, Rule
 

@@ -10,15 +10,15 @@ from weakref import WeakKeyDictionary
 
 from ..graph import Node
 from ..op import Kind
-from ..ops.activation import SIGMOID
-from ..ops.arrange import RESHAPE, reshape
-from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
-from ..ops.joining import BROADCAST_TO
+from ..ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.elementwise.math import EXP, HYPOT
 from ..ops.leaf import CONSTANT
-from ..ops.math import EXP, HYPOT
-from ..ops.reduction import SUM
-from ..ops.slicing import PLACE
-from ..ops.stable_forms import is_shifted
+from ..ops.networks.activation import SIGMOID
+from ..ops.reduction.primitives import SUM
+from ..ops.rules.stable_forms import is_shifted
+from ..ops.shape.arrange import RESHAPE, reshape
+from ..ops.shape.joining import BROADCAST_TO
+from ..ops.shape.slicing import PLACE
 from .build import like
 from .pattern import uniform
 from .rewrite import Match

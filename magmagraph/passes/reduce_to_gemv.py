@@ -27,8 +27,8 @@ from ..dtypes import is_float
 from ..graph import Graph, Node, Trace, freeze
 from ..op import Kind
 from ..ops.leaf import parameter
-from ..ops.lowered import gemv_sum
-from ..ops.reduction import SUM
+from ..ops.products.lowered import gemv_sum
+from ..ops.reduction.primitives import SUM
 from .buffers import hinted
 from .linear import Term, combination, exchanged, one, read_counts
 from .pattern import uniform

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..graph import Node
 from ..op import Op
-from ..ops.arrange import RESHAPE, TRANSPOSE, reshape, transpose
-from ..ops.joining import BROADCAST_TO
-from ..ops.reduction import SUM
-from ..ops.slicing import SLICE
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
+from ..ops.shape.joining import BROADCAST_TO
+from ..ops.shape.slicing import SLICE
 from ..types import Shape
 from .simplify_layout import is_one, moved
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..graph import Node
-from ..ops.activation import SIGMOID, SOFTPLUS
-from ..ops.arrange import RESHAPE, TRANSPOSE
-from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT
-from ..ops.joining import BROADCAST_TO
+from ..ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, SUBTRACT
+from ..ops.elementwise.math import EXP, EXP2
 from ..ops.leaf import CONSTANT
-from ..ops.math import EXP, EXP2
-from ..ops.reduction import MAX, MIN, PROD, SUM
-from ..ops.slicing import SLICE
+from ..ops.networks.activation import SIGMOID, SOFTPLUS
+from ..ops.reduction.primitives import MAX, MIN, PROD, SUM
+from ..ops.shape.arrange import RESHAPE, TRANSPOSE
+from ..ops.shape.joining import BROADCAST_TO
+from ..ops.shape.slicing import SLICE
 from .pattern import uniform
 
 DEEPEST = 12  # operations looked through

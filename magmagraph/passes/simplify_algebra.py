@@ -9,13 +9,10 @@ import numpy as np
 
 from ..dtypes import is_bool, is_float, is_integer
 from ..graph import Node
-from ..ops.arrange import reshape
-from ..ops.bits import BITWISE_AND, BITWISE_NOT, BITWISE_OR
-from ..ops.comparison import WHERE
-from ..ops.control import MARKER, STOP_GRADIENT
+from ..ops.control.differentiation import CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT
+from ..ops.control.identities import MARKER, STOP_GRADIENT
 from ..ops.convert import CAST, cast
-from ..ops.differentiation import CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT
-from ..ops.elementwise import (
+from ..ops.elementwise.arithmetic import (
     ABSOLUTE,
     ADD,
     DIVIDE,
@@ -26,9 +23,12 @@ from ..ops.elementwise import (
     negative,
     subtract,
 )
+from ..ops.elementwise.bits import BITWISE_AND, BITWISE_NOT, BITWISE_OR
+from ..ops.elementwise.comparison import WHERE
+from ..ops.elementwise.math import sqrt
 from ..ops.leaf import CONSTANT
-from ..ops.math import sqrt
-from ..ops.reduction import SUM
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.arrange import reshape
 from .build import like, spread
 from .constants import constant_of
 from .pattern import P, constants, uniform, wildcards

@@ -6,13 +6,13 @@ from ..dims import Dim
 from ..dtypes import is_complex
 from ..graph import Node
 from ..op import Kind
-from ..ops.arrange import RESHAPE, TRANSPOSE, reshape, transpose
 from ..ops.convert import cast
-from ..ops.elementwise import MULTIPLY
-from ..ops.joining import BROADCAST_TO, CONCATENATE
+from ..ops.elementwise.arithmetic import MULTIPLY
 from ..ops.leaf import CONSTANT, constant, extent
-from ..ops.reduction import SUM
-from ..ops.slicing import PLACE, SLICE
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.arrange import RESHAPE, TRANSPOSE, reshape, transpose
+from ..ops.shape.joining import BROADCAST_TO, CONCATENATE
+from ..ops.shape.slicing import PLACE, SLICE
 from ..types import Extent, Shape
 from .build import spread
 from .constants import constant_of

@@ -15,24 +15,24 @@ import numpy as np
 from ..dims import Dim
 from ..graph import Node
 from ..op import Kind
-from ..ops.arrange import RESHAPE, expand_dims, reshape, swapaxes
-from ..ops.comparison import WHERE, less, where
-from ..ops.contraction import MATMUL
-from ..ops.control import ITEM
-from ..ops.elementwise import ABSOLUTE, MULTIPLY, absolute, multiply, sign
-from ..ops.gathering import TAKE
-from ..ops.index import IOTA
-from ..ops.joining import BROADCAST_TO
-from ..ops.linalg_determinant import DET, SLOGDET
-from ..ops.linalg_factor import CHOLESKY
-from ..ops.linalg_parts import diagonal_of, identity
-from ..ops.linalg_qr import QR
-from ..ops.linalg_solve import INV, SOLVE
-from ..ops.linalg_triangular import TRIANGULAR_SOLVE
-from ..ops.math import log
-from ..ops.matrix_facts import Facts
-from ..ops.reduction import SUM, prod, sum
-from ..ops.slicing import SLICE
+from ..ops.control.identities import ITEM
+from ..ops.elementwise.arithmetic import ABSOLUTE, MULTIPLY, absolute, multiply, sign
+from ..ops.elementwise.comparison import WHERE, less, where
+from ..ops.elementwise.math import log
+from ..ops.indexing.gathering import TAKE
+from ..ops.indexing.iota import IOTA
+from ..ops.linalg.determinant import DET, SLOGDET
+from ..ops.linalg.factor import CHOLESKY
+from ..ops.linalg.parts import diagonal_of, identity
+from ..ops.linalg.qr import QR
+from ..ops.linalg.solve import INV, SOLVE
+from ..ops.linalg.triangular import TRIANGULAR_SOLVE
+from ..ops.products.contraction import MATMUL
+from ..ops.reduction.primitives import SUM, prod, sum
+from ..ops.rules.matrix_facts import Facts
+from ..ops.shape.arrange import RESHAPE, expand_dims, reshape, swapaxes
+from ..ops.shape.joining import BROADCAST_TO
+from ..ops.shape.slicing import SLICE
 from .buffers import hinted
 from .build import like, spread
 from .pattern import P, wildcards

@@ -19,7 +19,7 @@ The values are equal in exact arithmetic. Where the first form overflows or unde
 that is not finite, the second gives the continuous limit; where that replaces a NaN or an infinity
 by a finite value at a point (0 in ``x log(x)``), the report lists a repair. Moves between the parts
 (reshape, transpose, slices) are put behind them first. Gradients are taken of stable forms to begin
-with (`ops.stable_forms`, whose recognition some rules share); what their products still need
+with (`ops.rules.stable_forms`, whose recognition some rules share); what their products still need
 is in `cancel`.
 """
 
@@ -28,15 +28,15 @@ from __future__ import annotations
 from ..dtypes import is_float
 from ..graph import Node
 from ..op import Kind
-from ..ops.activation import SIGMOID, SOFTPLUS
-from ..ops.arrange import reshape
-from ..ops.comparison import equal, where
 from ..ops.convert import CAST
-from ..ops.elementwise import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.elementwise.comparison import equal, where
+from ..ops.elementwise.math import EXP, EXPM1, HYPOT, LOG, LOG1P, SQRT
 from ..ops.leaf import CONSTANT
-from ..ops.math import EXP, EXPM1, HYPOT, LOG, LOG1P, SQRT
-from ..ops.reduction import SUM
-from ..ops.stable_forms import is_shifted, length, log_of_exponentials, log_of_rest, shifted
+from ..ops.networks.activation import SIGMOID, SOFTPLUS
+from ..ops.reduction.primitives import SUM
+from ..ops.rules.stable_forms import is_shifted, length, log_of_exponentials, log_of_rest, shifted
+from ..ops.shape.arrange import reshape
 from .pattern import P, wildcards
 from .rewrite import Match, Rule
 from .shapes import (

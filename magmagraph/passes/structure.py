@@ -15,20 +15,20 @@ import numpy as np
 
 from ..dtypes import is_complex
 from ..graph import Node
-from ..ops.arrange import RESHAPE, TRANSPOSE
-from ..ops.bits import BITWISE_AND, BITWISE_NOT, LOGICAL_AND, LOGICAL_NOT
-from ..ops.comparison import EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, WHERE
-from ..ops.complex_numbers import CONJ
-from ..ops.contraction import MATMUL
-from ..ops.control import ITEM
+from ..ops.control.identities import ITEM
 from ..ops.convert import CAST
-from ..ops.elementwise import ADD, MULTIPLY, NEGATIVE, SUBTRACT
-from ..ops.gathering import TAKE
-from ..ops.index import IOTA
-from ..ops.joining import BROADCAST_TO
+from ..ops.elementwise.arithmetic import ADD, MULTIPLY, NEGATIVE, SUBTRACT
+from ..ops.elementwise.bits import BITWISE_AND, BITWISE_NOT, LOGICAL_AND, LOGICAL_NOT
+from ..ops.elementwise.comparison import EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, WHERE
+from ..ops.elementwise.complex_numbers import CONJ
+from ..ops.indexing.gathering import TAKE
+from ..ops.indexing.iota import IOTA
 from ..ops.leaf import CONSTANT, EXTENT
-from ..ops.matrix_facts import Facts
-from ..ops.slicing import SLICE
+from ..ops.products.contraction import MATMUL
+from ..ops.rules.matrix_facts import Facts
+from ..ops.shape.arrange import RESHAPE, TRANSPOSE
+from ..ops.shape.joining import BROADCAST_TO
+from ..ops.shape.slicing import SLICE
 from ..types import Extent
 from .pattern import uniform
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from ..dtypes import is_float
 from ..graph import Node
-from ..ops.arrange import reshape
-from ..ops.elementwise import MULTIPLY
-from ..ops.joining import BROADCAST_TO
-from ..ops.reduction import SUM
+from ..ops.elementwise.arithmetic import MULTIPLY
+from ..ops.reduction.primitives import SUM
+from ..ops.shape.arrange import reshape
+from ..ops.shape.joining import BROADCAST_TO
 from .build import spread
 from .products import has_telling_divisor
 from .rewrite import Match, Rule

@@ -10,8 +10,8 @@ import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.op import Kind
-from magmagraph.ops.collective import ALLREDUCE_MANY
-from magmagraph.ops.control import ITEM
+from magmagraph.ops.collective.whole import ALLREDUCE_MANY
+from magmagraph.ops.control.identities import ITEM
 from magmagraph.runtime.cuda.collectives import CollectiveCall
 from magmagraph.runtime.cuda.segments import Interpreted, Segment
 

@@ -16,7 +16,7 @@ def _program(layers: str) -> tuple[list[Any], Any, list[Any]]:
     import magmagraph as mg
 
     nn = mg.nn
-    with mg.ops.random_bits.streams_from(0):
+    with mg.ops.random.bits.streams_from(0):
         shape = {"dense": (5,), "convolution": (2, 6, 6), "recurrent": (4, 5)}[layers]
         body = {
             "dense": [nn.Dense(7, "tanh"), nn.Dropout(0.2)],

@@ -17,7 +17,7 @@ from magmagraph.dtypes import canonical
 from magmagraph.graph import Graph, Trace, freeze
 from magmagraph.interpret import evaluate
 from magmagraph.op import Kind
-from magmagraph.ops.arrange import TRANSPOSE
+from magmagraph.ops.shape.arrange import TRANSPOSE
 from magmagraph.passes import pipeline
 from magmagraph.passes.specialize import specialize
 from magmagraph.plan import Plan

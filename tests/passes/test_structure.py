@@ -12,8 +12,8 @@ import magmagraph as mg
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.graph import Graph, Node, Trace, freeze
 from magmagraph.interpret import evaluate
-from magmagraph.ops.linalg_parts import diagonal_matrix, diagonal_of, lower_part, upper_part
-from magmagraph.ops.matrix_facts import Facts
+from magmagraph.ops.linalg.parts import diagonal_matrix, diagonal_of, lower_part, upper_part
+from magmagraph.ops.rules.matrix_facts import Facts
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT, Options
 from magmagraph.passes.structure import band_of, facts

@@ -38,7 +38,7 @@ def _fan_out(shape: tuple[int, ...], dtype: object) -> object:
 
     K. He et al., "Delving deep into rectifiers", 2015, equation 14.
     """
-    from ...ops.random_bits import next_stream
+    from ...ops.random.bits import next_stream
 
     outs, ins, *window = shape
     turned = he_normal(seed=next_stream())((ins, outs, *window), dtype)  # type: ignore[arg-type]

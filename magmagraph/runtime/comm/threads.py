@@ -19,7 +19,7 @@ import numpy as np
 
 from ...communicator import Communicator, Mesh, Pending, colored, using
 from ...errors import CommunicationError, message
-from ...ops.random_bits import streams_from
+from ...ops.random.bits import streams_from
 from .reducing import reduced
 from .worker import Worker
 

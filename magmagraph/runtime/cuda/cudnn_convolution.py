@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ... import dims
 from ...graph import Node
-from ...ops.convolution import puts_outs_first
-from ...ops.convolution_costs import direction_of
+from ...ops.convolution.costs import direction_of
+from ...ops.convolution.primitives import puts_outs_first
 from ...plan import Place, Step
 from ..numpy.cells import shape_of
 from . import cudnn

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...graph import Node
 from ...op import Kind
-from ...ops.philox import stream_key
+from ...ops.random.philox import stream_key
 from ...region import Fold, Output, Region
 from ...region_access import is_unit
 from ...region_parts import indexed

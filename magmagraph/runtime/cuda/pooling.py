@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...ops.pooling_records import gathered, reads_windows
+from ...ops.spatial.pooling_records import gathered, reads_windows
 from ...plan import Step
 from ..numpy.cells import shape_of
 from .calls import driver

@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...graph import Node
 from ...interpret import bind_attributes
-from ...ops.philox import stream_key
+from ...ops.random.philox import stream_key
 from ...region import Region
 from ...region_access import contiguous_strides
 from ...region_axes import concrete

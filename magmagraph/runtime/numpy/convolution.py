@@ -12,8 +12,8 @@ import numpy as np
 
 from ...graph import Node
 from ...interpret import bind_attributes
-from ...ops.convolution_costs import Extents, algorithm_of, direction_of
-from ...ops.convolution_expressions import TILES
+from ...ops.convolution.costs import Extents, algorithm_of, direction_of
+from ...ops.convolution.expressions import TILES
 from .convolution_code import block_source, vector_source, winograd_source
 from .products import product_library
 from .support import function_address, load_kernels

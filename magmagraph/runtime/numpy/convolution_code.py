@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ops.convolution_winograd import matrices
+from ...ops.convolution.winograd import matrices
 
 __all__ = ["block_source", "vector_source", "winograd_source"]
 

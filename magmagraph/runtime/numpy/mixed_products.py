@@ -55,8 +55,8 @@ def mixed_gemm_step(
         As for `products.batched_gemm_step`, everything packed. The scalars are float32.
     scratch : int
         Address of memory for float32 copies of what is converted: A and B unless they are float32
-        and not rounded, and the result unless it is float32. `ops.rounded.conversion_bytes` counts
-        them.
+        and not rounded, and the result unless it is float32.
+        `ops.products.rounded.conversion_bytes` counts them.
     tf32 : bool
         Round float32 factors to 11 digits.
     shared_a, shared_b, shared_c : bool

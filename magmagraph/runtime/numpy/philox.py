@@ -1,4 +1,4 @@
-"""Philox4x32-10 in C: the same bits as `magmagraph.ops.philox`, element by element.
+"""Philox4x32-10 in C: the same bits as `magmagraph.ops.random.philox`, element by element.
 
 `SOURCE` holds static functions that a kernel may use in any order of elements:
 
@@ -7,15 +7,15 @@
 - ``mg_random32_row(out, k0, k1, step, first, count)`` and ``mg_random64_row``: a run of elements,
   with each block computed once (a quarter, or half, of the work).
 
-The key words come from `magmagraph.ops.philox.stream_key`; a kernel takes them as arguments, so
-that streams share one kernel.
+The key words come from `magmagraph.ops.random.philox.stream_key`; a kernel takes them as arguments,
+so that streams share one kernel.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, UINT64
+from ...ops.random.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, UINT64
 
 _ROUND = """
     {

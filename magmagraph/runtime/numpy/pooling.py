@@ -13,7 +13,7 @@ import numpy as np
 
 from ...graph import Node
 from ...interpret import bind_attributes
-from ...ops.pooling_records import kernel_name, reads_windows, spatial_of
+from ...ops.spatial.pooling_records import kernel_name, reads_windows, spatial_of
 from .support import function_address, load_kernels
 
 __all__ = ["pooling_library", "pooling_step"]

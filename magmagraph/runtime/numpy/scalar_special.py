@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from ...ops.special_implicit import COUNT, PLACES, SERIES_BELOW, TERMS, WEIGHTS
+from ...ops.special.implicit import COUNT, PLACES, SERIES_BELOW, TERMS, WEIGHTS
 
 __all__ = ["DOUBLE", "SINGLE"]
 
@@ -190,7 +190,7 @@ double mg_log_add_exp_f64(double a, double b)
     const double top = a > b ? a : b, other = a > b ? b : a;
     return other == -INFINITY ? top : top + log1p(exp(other - top));
 }""",
-    # As the array expression in `magmagraph.ops.random_quantile` says.
+    # As the array expression in `magmagraph.ops.random.quantile` says.
     "truncated_normal": """
 double mg_truncated_normal_f64(double low, double high, double log_rank, double log_rest)
 {
@@ -273,7 +273,7 @@ double mg_exprel_f64(double n, double x)
     }
     return x > 0 ? sum : sum * exp(x);
 }""",
-    # As `magmagraph.ops.special_implicit` says.
+    # As `magmagraph.ops.special.implicit` says.
     "log_gamma_slope": f"""
 double mg_log_gamma_slope_f64(double a, double y)
 {{

@@ -1,0 +1,343 @@
+"""Messages between two ranks, meeting of all, and a rank's own place.
+
+`send` and `barrier` act on the world in the order in which they were written, as taps do: they pass
+their operand on. What is received is told apart by who sent it and its tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...communicator import RING_TAG, current
+from ...errors import GraphError, message
+from ...graph import Node
+from ...op import INEXACT, Call, Effect, Kind, Op, Sample
+from ...types import Type
+from ..control.observing import fresh
+from ..convert import as_node
+from ..rules.batching import all_batched
+from .whole import Group, grouped, whole
+
+__all__ = ["barrier", "index", "recv", "send"]
+
+BACKWARD = RING_TAG // 2  # added to the tag of a message, for that of its cotangent
+
+
+def _passing(call: Call, x: Type, *, passes: bool, **attrs: Any) -> Type:
+    return x if passes else Type(np.dtype(np.uint8), (0,))
+
+
+def _passed(xp: Any, x: Any, passes: bool) -> Any:
+    return x if passes else xp.empty(0, np.uint8)
+
+
+def _peer(name: str, rank: Any, size: int) -> int:
+    number = whole(name, rank)
+    if not 0 <= number < size:
+        raise GraphError(
+            message(f"{name}={number} of {size} ranks", need=f"a rank from 0 to {size - 1}")
+        )
+    return number
+
+
+def _tag(tag: Any) -> int:
+    number = whole("tag", tag)
+    if not 0 <= number < BACKWARD:
+        raise GraphError(message(f"tag={number}", need=f"a number from 0 to {BACKWARD - 1}"))
+    return number
+
+
+# ---- Sending
+
+
+def _send(
+    xp: Any, x: Any, *, to: int, tag: int, group: tuple[str, ...], size: int, passes: bool, uid: int
+) -> Any:
+    current().group(group).send(np.asarray(x, order="C") if xp is np else x, to, tag)
+    return _passed(xp, x, passes)
+
+
+def _send_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    from ..elementwise.arithmetic import add
+
+    attrs = node.attrs
+    arriving = RECV(
+        node.inputs[0],  # the answer is not waited for before this is there to be sent
+        source=attrs["to"],
+        tag=attrs["tag"] + BACKWARD,
+        group=attrs["group"],
+        size=attrs["size"],
+    )
+    return (add(cotangent, arriving),)
+
+
+def send(x: Any, to: int, tag: int = 0, group: Group = ()) -> Node:
+    """Return a value, and send it to a rank whenever a function computes it.
+
+    Graphs of ranks that send and receive differ: the ranks have roles. Before a first run each
+    message is paired with its receiver.
+
+    Parameters
+    ----------
+    x
+        Node or array of any shape and dtype.
+    to
+        The rank, counted within the group, that receives it.
+    tag
+        A number that tells messages between two ranks apart.
+    group
+        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+
+    Returns
+    -------
+    Node
+        The value itself: use it in the place of `x`. What a function does not depend on, it does
+        not send. The gradient is the cotangent, and what the receiver's `recv` sends back.
+
+    Raises
+    ------
+    GraphError, DTypeError
+        If there is no such rank or tag, or the mesh has no such axis.
+
+    See Also
+    --------
+    recv : the other side.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     x = mg.input("x", shape=(2,))
+    ...     if mg.distributed.rank() == 0:
+    ...         y = mg.distributed.send(x * 2.0, to=1)
+    ...     else:
+    ...         y = mg.distributed.recv(x, source=0)
+    ...     return mg.function([x], y)([1.0, 2.0])
+    >>> mg.distributed.threads(2, job)
+    [array([2., 4.], dtype=float32), array([2., 4.], dtype=float32)]
+    """
+    axes, size = grouped(group)
+    to, tag = _peer("to", to, size), _tag(tag)
+    return SEND(as_node(x), to=to, tag=tag, group=axes, size=size, passes=True, uid=fresh())
+
+
+SEND = Op(
+    name="send",
+    kind=Kind.COLLECTIVE,
+    effect=Effect.ORDERED,
+    doc="The operand, which is sent to another rank when it is computed.",
+    rule=_passing,
+    evaluate=_send,
+    gradient=_send_gradient,
+    batching=lambda node, operands, batched: node.op(*operands, **node.attrs),
+    kernel="collective",
+    dtypes=INEXACT,
+    capturable=False,
+)
+
+
+# ---- Receiving
+
+
+def _recv(
+    xp: Any, x: Any, *, source: int, tag: int, group: tuple[str, ...], size: int
+) -> Any:
+    return current().group(group).recv(xp.empty_like(x), source, tag)
+
+
+def _recv_into(
+    xp: Any, target: Any, x: Any, *, source: int, tag: int, group: tuple[str, ...], size: int
+) -> None:
+    current().group(group).recv(target, source, tag)
+
+
+def _recv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    from ..elementwise.comparison import where
+    from ..leaf import constant
+    from ..shape.creation import zeros_like
+
+    attrs = node.attrs
+    sent = SEND(
+        cotangent,
+        to=attrs["source"],
+        tag=attrs["tag"] + BACKWARD,
+        group=attrs["group"],
+        size=attrs["size"],
+        passes=True,
+        uid=fresh(),
+    )
+    # Zero, and yet the cotangent is sent by whoever computes it.
+    return (where(constant(False), sent, zeros_like(cotangent)),)
+
+
+def recv(x: Any, source: int, tag: int = 0, group: Group = ()) -> Node:
+    """Return the value that a rank sends.
+
+    Parameters
+    ----------
+    x
+        Node or array whose shape and dtype the message has. Its values are not read, but the
+        message is not waited for before they are there: for the answer to something that this rank
+        sends, that is what to give.
+    source
+        The rank, counted within the group, that sends it.
+    tag
+        As it was sent with. Two with equal arguments are one node, and one message.
+    group
+        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`. The gradient by `x` is zero, and whoever computes it sends
+        the cotangent back to the sender.
+
+    Raises
+    ------
+    GraphError, DTypeError
+        If there is no such rank or tag, or the mesh has no such axis.
+
+    See Also
+    --------
+    send : the other side, with an example.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.distributed.recv(mg.input("x", shape=(2,)), source=0)
+    <recv float32[2]>
+    """
+    axes, size = grouped(group)
+    source, tag = _peer("source", source, size), _tag(tag)
+    return RECV(as_node(x), source=source, tag=tag, group=axes, size=size)
+
+
+RECV = Op(
+    name="recv",
+    kind=Kind.COLLECTIVE,
+    doc="The value that another rank sends.",
+    rule=lambda call, x, **attrs: x,
+    evaluate=_recv,
+    into=_recv_into,
+    gradient=_recv_gradient,
+    batching=lambda node, operands, batched: node.op(*operands, **node.attrs),
+    kernel="collective",
+    dtypes=INEXACT,
+    capturable=False,
+)
+
+
+# ---- Meeting
+
+
+def _barrier(
+    xp: Any, x: Any, *, group: tuple[str, ...], size: int, passes: bool, uid: int
+) -> Any:
+    current().group(group).barrier()
+    return _passed(xp, x, passes)
+
+
+def barrier(x: Any, group: Group = ()) -> Node:
+    """Return a value; a call that computes it waits until all ranks have come as far.
+
+    Parameters
+    ----------
+    x
+        Node or array of any shape and dtype.
+    group
+        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+
+    Returns
+    -------
+    Node
+        The value itself: use it in the place of `x`.
+
+    Raises
+    ------
+    GraphError
+        If the mesh has no such axis.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x")
+    >>> mg.function([x], mg.distributed.barrier(x) + 1.0)(2.0)
+    array(3., dtype=float32)
+    """
+    axes, size = grouped(group)
+    return BARRIER(as_node(x), group=axes, size=size, passes=True, uid=fresh())
+
+
+def _map_barrier(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    return node.op(*all_batched(operands, batched), **node.attrs)
+
+
+BARRIER = Op(
+    name="barrier",
+    kind=Kind.COLLECTIVE,
+    effect=Effect.ORDERED,
+    doc="The operand; all ranks wait for each other when it is computed.",
+    rule=_passing,
+    evaluate=_barrier,
+    gradient=lambda node, cotangent: (cotangent,),
+    batching=_map_barrier,
+    kernel="collective",
+    dtypes=INEXACT,
+    capturable=False,
+)
+
+
+# ---- A rank's own place
+
+
+def index(group: Group = ()) -> Node:
+    """Return this rank's number, among all or in a group of the mesh, as a value of the graph.
+
+    The graphs of all ranks stay equal: the number is filled in when a plan is bound.
+
+    Parameters
+    ----------
+    group
+        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+
+    Returns
+    -------
+    Node
+        An int64 scalar, from 0 to ``mg.distributed.size(group) - 1``.
+
+    Raises
+    ------
+    GraphError
+        If the mesh has no such axis.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     return int(mg.function([], mg.distributed.index() * 10)())
+    >>> mg.distributed.threads(3, job)
+    [0, 10, 20]
+    """
+    axes, size = grouped(group)
+    return INDEX(group=axes, size=size)
+
+
+INDEX = Op(
+    name="distributed_index",
+    namespace="distributed",
+    kind=Kind.LEAF,
+    doc="This rank's number.",
+    rule=lambda call, *, group, size: Type(np.dtype(np.int64), ()),
+    evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),
+    no_gradient="integer valued",
+    function=index,
+    samples=lambda: [Sample(())],
+    bad_samples=lambda: [],
+    reference=lambda group=(): np.int64(0),
+    numerics="exact",
+)
+
+RECORDS = (SEND, RECV, BARRIER, INDEX)

@@ -1,0 +1,1 @@
+"""Graphs inside of operations (loops, branches, regions), and identities with a meaning."""

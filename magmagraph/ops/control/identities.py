@@ -1,0 +1,107 @@
+"""Identities with a meaning: projections of several results, gradient stops, markers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...graph import Node
+from ...op import INEXACT, Call, Kind, Op, Sample
+from ...types import Type
+from ..convert import as_node
+from ..rules import onnx_forms
+
+
+def _item_type(call: Call, x: tuple[Type, ...], *, index: int) -> Type:
+    return x[index]
+
+
+def _identity_type(call: Call, x: Type, **attrs: Any) -> Type:
+    return x
+
+
+def _identity(xp: Any, x: Any, **attrs: Any) -> Any:
+    return x
+
+
+ITEM = Op(
+    name="item",
+    kind=Kind.CONTROL,
+    doc="One of the results of an operation that has several.",
+    rule=_item_type,
+    evaluate=lambda xp, x, *, index: x[index],
+    gradient=lambda node, cotangent: (cotangent,),  # the sweep puts it among its siblings,
+    onnx=onnx_forms.item,
+)
+
+
+def stop_gradient(x: Any) -> Node:
+    """Return `x`, taken as a constant by gradients.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> s = mg.var("s", init=3.0)
+    >>> mg.grad(s * mg.stop_gradient(s), s).eval()
+    array(3., dtype=float32)
+    """
+    return STOP_GRADIENT(as_node(x))
+
+
+STOP_GRADIENT = Op(
+    name="stop_gradient",
+    dtypes=INEXACT,
+    kind=Kind.CONTROL,
+    doc="The operand, taken as a constant by gradients.",
+    rule=_identity_type,
+    evaluate=_identity,
+    alias=True,
+    no_gradient="taken as a constant by definition",
+    batching="identity",
+    function=stop_gradient,
+    samples=lambda: [
+        Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")
+    ],
+    reference=lambda x: x,
+    onnx=onnx_forms.first,
+)
+
+# Roles of markers: what a gradient is taken of, the gradient of a target, and what a batch's
+# statistics are made of, whose cotangents are marked likewise. Of sums over ranks: one that is read
+# in parts, one that is taken here, and a variable that holds each rank's part (and what renews it).
+SEED, GRADIENT, OWN_STATISTICS = "seed", "gradient", "own statistics"
+# Or one that is summed and scattered.
+APART, SENT, HELD, SCATTERED = "apart", "sent", "held apart", "scattered"
+
+
+def _marker_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    if node.attrs["role"] == OWN_STATISTICS:
+        return (MARKER(cotangent, role=OWN_STATISTICS),)
+    return (cotangent,)
+
+
+MARKER = Op(
+    name="marker",
+    kind=Kind.CONTROL,
+    doc="An identity that gradients leave: role 'seed' at the loss, 'gradient' at a target.",
+    rule=_identity_type,
+    evaluate=_identity,
+    alias=True,
+    gradient=_marker_gradient,
+    batching="identity",
+    onnx=onnx_forms.first,
+)
+
+# Roles of markers around updates: the state of loss scaling, which the precision pass renews, and
+# updates that land at every call.
+SCALE, STEPS, SKIPPED = STATE = ("loss scale", "finite steps", "skipped steps")
+ALWAYS = "always"
+
+
+def is_scaling_state(value: Node) -> bool:
+    """Return whether an update's value stands for state of loss scaling."""
+    return value.op is MARKER and value.attrs["role"] in STATE
+
+
+RECORDS = (ITEM, STOP_GRADIENT, MARKER)

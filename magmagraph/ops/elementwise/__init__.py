@@ -1,0 +1,1 @@
+"""Arithmetic and what else is computed element by element."""

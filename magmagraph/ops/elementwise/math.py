@@ -1,0 +1,437 @@
+"""Exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import is_complex
+from ...graph import Node
+from ...op import INEXACT, Composite, Kind, Op, Sample
+from ...op import REAL as FLOATS
+from ..rules import onnx_forms
+from .arithmetic import divide
+from .family import (
+    POSITIVE,
+    REAL,
+    UNIT,
+    Gradient,
+    Unary,
+    binary,
+    broadcast_floats,
+    floating_pair,
+    inexact,
+    numpy_named,
+    unary,
+)
+
+LN2 = float(np.log(2.0))
+LN10 = float(np.log(10.0))
+_ABOVE_ONE = POSITIVE + 1.0
+
+
+def _function(
+    name: str,
+    summary: str,
+    argument: str,
+    result: str,
+    gradient: Gradient,
+    *,
+    domain: np.ndarray = REAL,
+    notes: str = "",
+    libm: str | None = None,
+    reference: Any = None,
+    dtypes: tuple[str, ...] = INEXACT,
+    precision: str = "",
+    onnx: Any = "",
+) -> tuple[Unary, Op]:
+    """Make a function that NumPy and the C library both have."""
+    return unary(
+        name,
+        summary,
+        f"""
+        >>> mg.{name}({argument}).eval().round(4)
+        array({result}, dtype=float32)
+        """,
+        module=__name__,
+        evaluate=numpy_named(name),
+        scalar=f"${libm or name}(a)",
+        gradient=gradient,
+        notes=notes,
+        samples=lambda: [Sample((domain,))],
+        reference=reference,
+        dtypes=dtypes,
+        precision=precision,
+        onnx=onnx,
+    )
+
+
+# Exponentials and logarithms: they magnify or bury the errors of what they are taken of.
+
+exp, EXP = _function(
+    "exp",
+    "Raise e to each element.",
+    "[0.0, 1.0]",
+    "[1.    , 2.7183]",
+    lambda node, cotangent: (cotangent * node,),
+    precision="keep",
+    onnx="Exp",
+)
+
+expm1, EXPM1 = _function(
+    "expm1",
+    "Compute exp(x) - 1, exact also near zero.",
+    "[0.0, 1.0]",
+    "[0.    , 1.7183]",
+    lambda node, cotangent: (cotangent * exp(node.inputs[0]),),
+    precision="keep",
+    onnx=onnx_forms.rewritten(lambda node: _expm1_written(node.inputs[0])),
+)
+
+exp2, EXP2 = _function(
+    "exp2",
+    "Raise 2 to each element.",
+    "[0.0, 3.0]",
+    "[1., 8.]",
+    lambda node, cotangent: (cotangent * (node * LN2),),
+    dtypes=FLOATS,
+    precision="keep",
+    onnx=onnx_forms.rewritten(lambda node: exp(node.inputs[0] * LN2)),
+)
+
+log, LOG = _function(
+    "log",
+    "Take the natural logarithm.",
+    "[1.0, 10.0]",
+    "[0.    , 2.3026]",
+    lambda node, cotangent: (cotangent / node.inputs[0],),
+    domain=POSITIVE,
+    notes="NaN below zero (but for complex numbers), -inf at zero.",
+    precision="keep",
+    onnx="Log",
+)
+
+def _expm1_written(x: Node) -> Node:
+    """Write exp(x) - 1 without it, exact near zero too: as 2 sinh(x / 2) exp(x / 2)."""
+    return sinh(x * 0.5) * exp(x * 0.5) * 2.0
+
+
+def _log1p_written(x: Node) -> Node:
+    """Write log(1 + x) without it, exact near zero too."""
+    from .arithmetic import absolute
+    from .comparison import less, where
+
+    return where(less(absolute(x), 0.5), arctanh(x / (x + 2.0)) * 2.0, log(x + 1.0))
+
+
+log1p, LOG1P = _function(
+    "log1p",
+    "Compute log(1 + x), exact also near zero.",
+    "[0.0, 1.0]",
+    "[0.    , 0.6931]",
+    lambda node, cotangent: (cotangent / (node.inputs[0] + 1.0),),
+    domain=POSITIVE - 0.9,
+    precision="keep",
+    onnx=onnx_forms.rewritten(lambda node: _log1p_written(node.inputs[0])),
+)
+
+log2, LOG2 = _function(
+    "log2",
+    "Take the logarithm to base 2.",
+    "[1.0, 8.0]",
+    "[0., 3.]",
+    lambda node, cotangent: (cotangent / (node.inputs[0] * LN2),),
+    domain=POSITIVE,
+    precision="keep",
+    onnx=onnx_forms.rewritten(lambda node: log(node.inputs[0]) / LN2),
+)
+
+log10, LOG10 = _function(
+    "log10",
+    "Take the logarithm to base 10.",
+    "[1.0, 1000.0]",
+    "[0., 3.]",
+    lambda node, cotangent: (cotangent / (node.inputs[0] * LN10),),
+    domain=POSITIVE,
+    precision="keep",
+    onnx=onnx_forms.rewritten(lambda node: log(node.inputs[0]) / LN10),
+)
+
+
+# Roots.
+
+sqrt, SQRT = _function(
+    "sqrt",
+    "Take the square root.",
+    "[4.0, 2.0]",
+    "[2.    , 1.4142]",
+    lambda node, cotangent: (cotangent * 0.5 / node,),
+    domain=POSITIVE,
+    notes="NaN below zero (but for complex numbers). The gradient at 0 is infinite.",
+    onnx="Sqrt",
+)
+
+cbrt, CBRT = _function(
+    "cbrt",
+    "Take the cube root.",
+    "[8.0, -27.0]",
+    "[ 2., -3.]",
+    lambda node, cotangent: (cotangent / (node * node * 3.0),),
+    notes="The gradient at 0 is infinite.",
+    dtypes=FLOATS,
+)
+
+
+def rsqrt(x: Any) -> Node:
+    """Divide 1 by the square root of each element.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.rsqrt([4.0, 0.25]).eval()
+    array([0.5, 2. ], dtype=float32)
+    """
+    return divide(1.0, sqrt(inexact(x)))
+
+
+RSQRT = Composite(
+    name="rsqrt",
+    dtypes=INEXACT,
+    kind=Kind.ELEMENTWISE,
+    function=rsqrt,
+    doc="Divide 1 by the square root of each element.",
+    samples=lambda: [Sample((POSITIVE,))],
+    reference=lambda x: 1.0 / np.sqrt(x),
+)
+
+
+def _hypot_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
+    from .comparison import equal, where
+
+    share = cotangent / where(equal(node, 0), 1, node)
+    return share * node.inputs[0], share * node.inputs[1]
+
+
+hypot, HYPOT = binary(
+    "hypot",
+    "Compute sqrt(x**2 + y**2) without overflow in between.",
+    """
+    >>> mg.hypot([3.0, 3e30], [4.0, 4e30]).eval()
+    array([5.e+00, 5.e+30], dtype=float32)
+    """,
+    module=__name__,
+    notes="The gradient at (0, 0) is 0.",
+    evaluate=numpy_named("hypot"),
+    scalar="$hypot(a, b)",
+    gradient=_hypot_gradient,
+    rule=broadcast_floats,
+    operands=floating_pair,
+    commutative=True,
+)
+
+
+# Trigonometric functions and their inverses, in radians.
+
+sin, SIN = _function(
+    "sin",
+    "Take the sine of an angle in radians.",
+    "[0.0, 1.0]",
+    "[0.    , 0.8415]",
+    lambda node, cotangent: (cotangent * _cosine(node.inputs[0]),),
+    onnx="Sin",
+)
+
+
+def _cosine(x: Node) -> Node:
+    return cos(x)  # which is made after its own derivative
+
+
+cos, COS = _function(
+    "cos",
+    "Take the cosine of an angle in radians.",
+    "[0.0, 1.0]",
+    "[1.    , 0.5403]",
+    lambda node, cotangent: (-(cotangent * sin(node.inputs[0])),),
+    onnx="Cos",
+)
+
+tan, TAN = _function(
+    "tan",
+    "Take the tangent of an angle in radians.",
+    "[0.0, 1.0]",
+    "[0.    , 1.5574]",
+    lambda node, cotangent: (cotangent * (node * node + 1.0),),
+    onnx="Tan",
+)
+
+arcsin, ARCSIN = _function(
+    "arcsin",
+    "Find the angle in [-pi/2, pi/2] with this sine.",
+    "[0.0, 1.0]",
+    "[0.    , 1.5708]",
+    lambda node, cotangent: (cotangent / sqrt(_one_minus_square(node.inputs[0])),),
+    domain=UNIT,
+    libm="asin",
+    onnx="Asin",
+)
+
+arccos, ARCCOS = _function(
+    "arccos",
+    "Find the angle in [0, pi] with this cosine.",
+    "[0.0, 1.0]",
+    "[1.5708, 0.    ]",
+    lambda node, cotangent: (-(cotangent / sqrt(_one_minus_square(node.inputs[0]))),),
+    domain=UNIT,
+    libm="acos",
+    onnx="Acos",
+)
+
+arctan, ARCTAN = _function(
+    "arctan",
+    "Find the angle in (-pi/2, pi/2) with this tangent.",
+    "[0.0, 1.0]",
+    "[0.    , 0.7854]",
+    lambda node, cotangent: (cotangent / (node.inputs[0] * node.inputs[0] + 1.0),),
+    libm="atan",
+    onnx="Atan",
+)
+
+
+def _one_minus_square(x: Node) -> Node:
+    """Return 1 - x², as a product so that nothing cancels near 1 and -1."""
+    return (1.0 - x) * (1.0 + x)
+
+
+def _arctan2_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
+    y, x = node.inputs
+    share = cotangent / (x * x + y * y)
+    return share * x, -(share * y)
+
+
+arctan2, ARCTAN2 = binary(
+    "arctan2",
+    "Find the angle in [-pi, pi] of the point with ordinate x and abscissa y.",
+    """
+    >>> mg.arctan2([1.0, 0.0], [1.0, -1.0]).eval().round(4)
+    array([0.7854, 3.1416], dtype=float32)
+    """,
+    module=__name__,
+    notes="As in NumPy the first operand is the ordinate.",
+    evaluate=numpy_named("arctan2"),
+    scalar="$atan2(a, b)",
+    gradient=_arctan2_gradient,
+    rule=broadcast_floats,
+    operands=floating_pair,
+)
+
+
+# Hyperbolic functions and their inverses.
+
+sinh, SINH = _function(
+    "sinh",
+    "Take the hyperbolic sine.",
+    "[0.0, 1.0]",
+    "[0.    , 1.1752]",
+    lambda node, cotangent: (cotangent * _hyperbolic_cosine(node.inputs[0]),),
+    onnx="Sinh",
+)
+
+
+def _hyperbolic_cosine(x: Node) -> Node:
+    return cosh(x)
+
+
+cosh, COSH = _function(
+    "cosh",
+    "Take the hyperbolic cosine.",
+    "[0.0, 1.0]",
+    "[1.    , 1.5431]",
+    lambda node, cotangent: (cotangent * sinh(node.inputs[0]),),
+    onnx="Cosh",
+)
+
+tanh, TANH = _function(
+    "tanh",
+    "Take the hyperbolic tangent.",
+    "[0.0, 1.0]",
+    "[0.    , 0.7616]",
+    lambda node, cotangent: (cotangent * (1.0 - node * node),),
+    onnx="Tanh",
+)
+
+arcsinh, ARCSINH = _function(
+    "arcsinh",
+    "Invert the hyperbolic sine.",
+    "[0.0, 1.0]",
+    "[0.    , 0.8814]",
+    lambda node, cotangent: (cotangent / sqrt(node.inputs[0] * node.inputs[0] + 1.0),),
+    libm="asinh",
+    onnx="Asinh",
+)
+
+def _arccosh_slope(x: Node) -> Node:
+    """Return sqrt(x - 1) sqrt(x + 1): of complex numbers not the root of the product."""
+    if is_complex(x.dtype):
+        return sqrt(x - 1.0) * sqrt(x + 1.0)
+    return sqrt((x - 1.0) * (x + 1.0))
+
+
+arccosh, ARCCOSH = _function(
+    "arccosh",
+    "Invert the hyperbolic cosine, for values from 1.",
+    "[1.0, 2.0]",
+    "[0.   , 1.317]",
+    lambda node, cotangent: (cotangent / _arccosh_slope(node.inputs[0]),),
+    domain=_ABOVE_ONE,
+    libm="acosh",
+    onnx="Acosh",
+)
+
+arctanh, ARCTANH = _function(
+    "arctanh",
+    "Invert the hyperbolic tangent, for values between -1 and 1.",
+    "[0.0, 0.5]",
+    "[0.    , 0.5493]",
+    lambda node, cotangent: (cotangent / _one_minus_square(node.inputs[0]),),
+    domain=UNIT,
+    libm="atanh",
+    onnx="Atanh",
+)
+
+RECORDS: tuple[Op | Composite, ...] = (
+    EXP,
+    EXPM1,
+    EXP2,
+    LOG,
+    LOG1P,
+    LOG2,
+    LOG10,
+    SQRT,
+    CBRT,
+    RSQRT,
+    HYPOT,
+    SIN,
+    COS,
+    TAN,
+    ARCSIN,
+    ARCCOS,
+    ARCTAN,
+    ARCTAN2,
+    SINH,
+    COSH,
+    TANH,
+    ARCSINH,
+    ARCCOSH,
+    ARCTANH,
+)

@@ -1,0 +1,215 @@
+"""Positions as values: iota, ranges of integers, one-hot rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...config import config
+from ...dims import Dim
+from ...dtypes import canonical, is_integer
+from ...errors import DTypeError, ShapeError, message
+from ...graph import Node
+from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...types import Extent, Shape, Type
+from ..convert import as_node, cast
+from ..elementwise.arithmetic import add, multiply
+from ..elementwise.comparison import equal
+from ..rules import onnx_forms
+from ..shape.arrange import expand_dims
+
+__all__ = ["arange", "one_hot"]
+
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+
+
+# Iota.
+
+
+def _iota_type(call: Call, *, shape: Shape, axis: int, dtype: np.dtype) -> Type:
+    call.axis(axis, len(shape))
+    return Type(dtype, shape)
+
+
+def _iota(xp: Any, *, shape: tuple[int, ...], axis: int, dtype: np.dtype) -> Any:
+    line = [1] * len(shape)
+    line[axis] = shape[axis]
+    return xp.broadcast_to(xp.arange(shape[axis]).astype(dtype).reshape(line), shape)
+
+
+IOTA = Op(
+    name="iota",
+    kind=Kind.INDEX,
+    doc="Each element's position along an axis: a generator, which reads nothing.",
+    rule=_iota_type,
+    evaluate=_iota,
+    scalar="(T)a",  # of a node without operands, a is the position along attrs["axis"]
+    no_gradient="a function of positions alone",
+    sharding="positions",
+    numerics="exact",
+    onnx=onnx_forms.positions,
+)
+
+
+def arange(
+    start: Extent | str, stop: Extent | str | None = None, step: int = 1, dtype: Any = None
+) -> Node:
+    """Return evenly spaced integers (as any dtype), half open.
+
+    Parameters
+    ----------
+    start, stop
+        From `start` up to but without `stop`; with one argument from 0 up to it. Ints, names of
+        dimensions, Dims.
+    step
+        Their distance; a negative one counts down.
+    dtype
+        int32 unless said (int64 where a bound does not fit it).
+
+    Returns
+    -------
+    Node
+        Of one axis.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.arange(4).eval()
+    array([0, 1, 2, 3], dtype=int32)
+    >>> mg.arange("batch", dtype="float32").shape
+    (batch,)
+    """
+    low, high = (0, start) if stop is None else (start, stop)
+    low, high = (_bound(low), _bound(high))
+    if not isinstance(step, (int, np.integer)) or not step:
+        raise ShapeError(message(f"arange: step={step!r}", need="an int other than 0"))
+    span = high - low if step > 0 else low - high
+    count = dims.maximum(dims.ceil_div(span, abs(int(step))), 0)
+    if dtype is not None:
+        wanted = canonical(dtype)
+    else:
+        large = [b for b in (low, high) if isinstance(b, int) and abs(b) > np.iinfo(INT32).max]
+        wanted = INT64 if large else INT32
+    positions = IOTA(shape=(count,), axis=0, dtype=wanted)
+    if step != 1:
+        positions = multiply(positions, as_node(int(step), wanted))
+    if isinstance(low, int) and low == 0:
+        return positions
+    return add(positions, cast(as_node(low), wanted))
+
+
+def _bound(value: Any) -> Extent:
+    if isinstance(value, (str, Dim)):
+        return dims.parse_shape((value,))[0]
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise DTypeError(
+        message(
+            f"arange: a bound is {type(value).__name__}",
+            need="ints, names or Dims",
+            mend="mg.arange(n, dtype='float32') * step + start for spaced floats",
+        )
+    )
+
+
+# One-hot.
+
+
+def is_class(indices: Node, classes: Extent, axis: int) -> Node:
+    """Return, along a new axis, whether each index is that position: bool, made without memory."""
+    place = Call(ONE_HOT, (indices,)).axis(axis, indices.ndim + 1)
+    small = indices.dtype.itemsize < 4 or indices.dtype == INT32
+    wide = cast(indices, INT32 if small else INT64)
+    line: list[Extent] = [1] * (indices.ndim + 1)
+    line[place] = classes
+    return equal(expand_dims(wide, place), IOTA(shape=tuple(line), axis=place, dtype=wide.dtype))
+
+
+def one_hot(indices: Any, classes: Extent | str, axis: int = -1, dtype: Any = None) -> Node:
+    """Turn integers into rows that are 1 at that position and 0 elsewhere.
+
+    Parameters
+    ----------
+    indices
+        Integers of any shape; one outside of ``[0, classes)`` gives a row of zeros.
+    classes
+        Extent of the new axis.
+    axis
+        Where the new axis stands in the result.
+    dtype
+        Of the result; `mg.config.float_dtype` unless said.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    DTypeError
+        If the indices are not integers.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.one_hot(mg.constant([2, 0]), 3).eval()
+    array([[0., 0., 1.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    node = as_node(indices)
+    if not is_integer(node.dtype):
+        raise Call(ONE_HOT, (node,)).dtype_error(
+            f"indices of dtype {node.dtype.name}",
+            need="an integer dtype",
+            mend="mg.cast(indices, 'int32')",
+        )
+    extent = dims.parse_shape((classes,))[0]
+    return cast(is_class(node, extent, axis), config.float_dtype if dtype is None else dtype)
+
+
+def _arange_reference(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    first, last = (0, start) if stop is None else (start, stop)
+    return np.arange(first, last, step).astype(dtype or np.int32)
+
+
+ARANGE = Composite(
+    name="arange",
+    kind=Kind.INDEX,
+    function=arange,
+    doc="Evenly spaced integers.",
+    samples=lambda: [
+        Sample((), {"start": 5}),
+        Sample((), {"start": 7, "stop": -2, "step": -3, "dtype": "float64"}),
+    ],
+    bad_samples=lambda: [
+        BadSample((), ShapeError, "arange: step=0", {"start": 5, "step": 0}),
+        BadSample((), DTypeError, "arange: a bound is float", {"start": 0.5}),
+    ],
+    reference=_arange_reference,
+    numerics="exact",
+    no_gradient="a function of positions alone",
+)
+ONE_HOT = Composite(
+    name="one_hot",
+    kind=Kind.INDEX,
+    function=one_hot,
+    doc="Rows that are 1 at a given position and 0 elsewhere.",
+    samples=lambda: [
+        Sample((np.array([2, 0, 1]),), {"classes": 3}),
+        Sample((np.array([[2, 7], [1, 1]]),), {"classes": 3, "axis": 0}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (np.array([0.5]),), DTypeError, "one_hot: indices of dtype float64", {"classes": 3}
+        )
+    ],
+    reference=lambda indices, classes, axis=-1: np.moveaxis(
+        (np.asarray(indices)[..., None] == np.arange(classes)).astype(float), -1, axis
+    ),
+    numerics="exact",
+    no_gradient="the indices are integers",
+)
+
+RECORDS = (IOTA, ARANGE, ONE_HOT)

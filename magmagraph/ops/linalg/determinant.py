@@ -1,0 +1,284 @@
+"""Determinants, and the matrix of cofactors that their gradients are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import dims
+from ...dtypes import finfo, is_complex, real_dtype
+from ...graph import Node
+from ...op import LAPACK, Call, Kind, Op, Sample
+from ...types import Extent, Type
+from ..control.identities import ITEM
+from ..elementwise.arithmetic import add, multiply, subtract
+from ..elementwise.complex_numbers import conj, imag
+from ..products.contraction import matmul
+from ..reduction.others import PRODUCT_OF_OTHERS
+from ..shape.arrange import expand_dims, reshape
+from ..shape.joining import broadcast_to
+from .lowered import factored_det, factored_slogdet
+from .parts import (
+    EMPTY,
+    ITERATION,
+    ONE,
+    SQUARE,
+    SQUARES,
+    STRIDED,
+    bad_squares,
+    checked,
+    diagonal_matrix,
+    diagonal_of,
+    hermitian,
+    identity,
+    is_empty,
+    numbers,
+    squares,
+    transposed,
+    zeros_like,
+)
+from .solve import INV
+from .svd import SVD
+
+__all__ = ["det", "slogdet"]
+
+
+def _det_type(call: Call, a: Type) -> Type:
+    batch, _ = squares(call, a)
+    return Type(a.dtype, batch)
+
+
+def _lu_work(a: Type) -> Extent:
+    order = a.shape[-1]
+    return dims.size(a.shape[:-2]) * dims.floor_div(2 * order * order * order, 3)
+
+
+def _det_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    a = node.inputs[0]
+    return (multiply(expand_dims(cotangent, (-1, -2)), transposed(ADJUGATE(a))),)
+
+
+def det(a: Any) -> Node:
+    """Compute the determinants of square matrices.
+
+    Parameters
+    ----------
+    a
+        Node or array of shape ``(..., n, n)``, float or complex.
+
+    Returns
+    -------
+    Node
+        Of shape ``(...)``. The determinant of a matrix without elements is 1.
+
+    Raises
+    ------
+    ShapeError
+        If the matrices are not square.
+
+    Notes
+    -----
+    The gradient is the matrix of cofactors. It is finite and right for singular matrices too, as
+    is the second derivative: both are made of products of singular values, without a quotient.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.det([[2.0, 1.0], [0.0, 3.0]]).eval()
+    array(6., dtype=float32)
+    """
+    return DET(numbers(a))
+
+
+# A singular matrix, and one of rank n - 2, whose cofactors are all zero.
+SINGULAR_MATRIX = np.array([[1.0, 2.0, -0.5], [0.4, 0.8, -0.2], [-0.3, 0.7, 1.1]])
+RANK_ONE = np.outer([1.0, -0.5, 0.8], [0.6, 1.2, -0.9])
+
+DET = Op(
+    name="det",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    doc="The determinants of square matrices.",
+    rule=_det_type,
+    factored=factored_det,
+    evaluate=lambda xp, a: xp.linalg.det(a),
+    gradient=_det_gradient,
+    function=det,
+    samples=lambda: [
+        Sample((SQUARE,)),
+        Sample((SQUARES,)),
+        Sample((STRIDED,)),
+        Sample((SINGULAR_MATRIX,)),
+        Sample((RANK_ONE,)),
+        Sample((np.stack([2.0 * np.eye(3), SQUARE]),)),
+        Sample((ONE,)),
+        Sample((EMPTY,)),
+        Sample((SQUARES[:0],)),
+    ],
+    bad_samples=bad_squares("det"),
+    reference=np.linalg.det,
+    numerics="reassoc",
+    flops=_lu_work,
+    precision="keep",
+    onnx="Det",
+)
+
+
+# Signs and logarithms.
+
+
+class SlogdetResult(NamedTuple):
+    """What `slogdet` returns: the determinant is ``sign * exp(logabsdet)``."""
+
+    sign: Node
+    logabsdet: Node
+
+
+def _slogdet_type(call: Call, a: Type) -> tuple[Type, Type]:
+    batch, _ = squares(call, a)
+    return Type(a.dtype, batch), Type(real_dtype(a.dtype), batch)
+
+
+def _slogdet_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node | None]:
+    # d log(det A) = tr(A^-1 dA): its real part changes the logarithm, its imaginary part t turns
+    # the sign by i t sign.
+    a = node.inputs[0]
+    by_sign, by_logarithm = cotangents
+    factor = by_logarithm
+    if by_sign is not None and is_complex(a.dtype):
+        turn = imag(multiply(by_sign, ITEM(node, index=0)))
+        # Re(c i t s) = -t Im(c s), and t = Im(z) = Re(-i z).
+        turned = multiply(turn, 1j)
+        factor = turned if factor is None else add(factor, turned)
+    if factor is None:
+        return (None,)  # the sign of a real determinant is constant where it has a derivative
+    if is_empty(a.shape):
+        return (zeros_like(a),)
+    return (multiply(expand_dims(factor, (-1, -2)), transposed(INV(a))),)
+
+
+def slogdet(a: Any) -> SlogdetResult:
+    """Compute the signs and the logarithms of the absolute values of determinants.
+
+    Parameters
+    ----------
+    a
+        Node or array of shape ``(..., n, n)``, float or complex.
+
+    Returns
+    -------
+    SlogdetResult
+        ``sign`` (of a singular matrix 0) and ``logabsdet`` (-inf), each of shape ``(...)``.
+
+    Raises
+    ------
+    ShapeError
+        If the matrices are not square.
+    LinAlgError
+        At run time, from the gradient, if a matrix is singular: it is infinite there.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> sign, logarithm = mg.linalg.slogdet([[0.0, 1.0], [1.0, 0.0]])
+    >>> sign.eval(), logarithm.eval()
+    (array(-1., dtype=float32), array(0., dtype=float32))
+    """
+    node = SLOGDET(numbers(a))
+    return SlogdetResult(ITEM(node, index=0), ITEM(node, index=1))
+
+
+SLOGDET = Op(
+    name="slogdet",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    doc="Signs of determinants, and logarithms of their absolute values.",
+    rule=_slogdet_type,
+    factored=factored_slogdet,
+    evaluate=lambda xp, a: tuple(xp.linalg.slogdet(a)),
+    gradient=_slogdet_gradient,
+    function=slogdet,
+    samples=lambda: [
+        Sample((SQUARE,)),
+        Sample((SQUARES,)),
+        Sample((STRIDED,)),
+        Sample((np.stack([np.zeros((2, 2)), np.eye(2)]),), gradient=(), reason="it is singular"),
+        Sample((ONE,)),
+        Sample((EMPTY,)),
+    ],
+    bad_samples=bad_squares("slogdet"),
+    reference=lambda a: tuple(np.linalg.slogdet(a)),
+    numerics="reassoc",
+    flops=_lu_work,
+    precision="keep",
+)
+
+
+# Cofactors.
+
+
+def _adjugate_type(call: Call, a: Type) -> Type:
+    batch, order = squares(call, a)
+    return Type(a.dtype, (*batch, order, order))
+
+
+def _adjugate(xp: Any, a: Any) -> Any:
+    """Return ``det(A) A^-1`` where that keeps most digits, else products of singular values."""
+    if not a.size:
+        return a
+    sign, logarithm = xp.linalg.slogdet(a)
+    singular = (sign == 0)[..., None, None]
+    inverse = xp.linalg.inv(xp.where(singular, xp.eye(a.shape[-1], dtype=a.dtype), a))
+    size = xp.abs(a).sum(-2).max(-1) * xp.abs(inverse).sum(-2).max(-1)
+    result = (sign * xp.exp(logarithm))[..., None, None] * inverse
+    # The inverse has lost a quarter of the digits at this condition.
+    careful = singular[..., 0, 0] | ~(size < float(finfo(a.dtype).eps) ** -0.25)
+    if careful.any():
+        left, values, right = checked("det", *ITERATION, xp.linalg.svd, a[careful])
+        others = PRODUCT_OF_OTHERS.evaluate(xp, values, axes=(values.ndim - 1,))
+        phase = xp.linalg.det(left) * xp.linalg.det(right)
+        middle = (phase[:, None] * others)[:, None, :] * xp.swapaxes(right.conj(), -1, -2)
+        result[careful] = middle @ xp.swapaxes(left.conj(), -1, -2)
+    return result
+
+
+@hermitian
+def _adjugate_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    # With A = U S V^H the adjugate is d V adj(S) U^H, d = det(U) det(V^H) being of absolute value
+    # 1. In the basis of the singular vectors a change F of S changes the diagonal of adj(S) by
+    # Q diag(F) and the rest by -Q * F, where Q_ij is the product of all values but i and j.
+    a = node.inputs[0]
+    if is_empty(a.shape):
+        return (zeros_like(a),)
+    parts = SVD(a, full_matrices=False)
+    left, values, right = (ITEM(parts, index=i) for i in range(3))
+    phase = conj(multiply(DET(left), DET(right)))
+    order = a.shape[-1]
+    repeated = broadcast_to(expand_dims(values, -2), (*a.shape[:-2], order, order))
+    choice = broadcast_to(identity(order, values.dtype), repeated.shape)
+    without_two = PRODUCT_OF_OTHERS(repeated, choice, axes=(repeated.ndim - 1,))
+    turned = matmul(matmul(right, cotangent), left)
+    by_values = reshape(matmul(without_two, expand_dims(diagonal_of(turned), -1)), values.shape)
+    inner = subtract(diagonal_matrix(by_values), multiply(without_two, turned))
+    found = matmul(matmul(left, inner), right)
+    return (multiply(expand_dims(phase, (-1, -2)), found),)
+
+
+ADJUGATE = Op(
+    name="adjugate",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="The transposed cofactors of square matrices: det(A) A^-1, singular matrices included.",
+    rule=_adjugate_type,
+    evaluate=_adjugate,
+    gradient=_adjugate_gradient,
+    numerics="reassoc",
+    flops=lambda a: 4 * a.size * a.shape[-1],
+    precision="keep",
+)
+
+RECORDS = (DET, SLOGDET, ADJUGATE)

@@ -1,0 +1,190 @@
+"""What passes make of systems, inverses and determinants whose matrix is factored already.
+
+Each takes what `lu_factor` gives, ``P A = L U`` packed, and the exchanges of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...graph import Node
+from ...op import LAPACK, Call, Kind, Op
+from ...types import Extent, Type
+from .parts import SINGULAR, failed, shared_batch
+
+_MADE_BY_PASSES = "made by passes, after gradients are taken"
+
+
+def _lapack(name: str, *arrays: Any) -> Any:
+    from scipy.linalg import get_lapack_funcs
+
+    return get_lapack_funcs((name,), arrays)[0]
+
+
+def _check_regular(name: str, packed: Any) -> None:
+    """Raise where a pivot is zero, with the place of the matrix in its batch."""
+    zero = (np.diagonal(packed, axis1=-2, axis2=-1) == 0).any(axis=-1)
+    if zero.any():
+        index = tuple(int(i) for i in np.argwhere(zero)[0])
+        raise failed(name, *SINGULAR, packed, index)
+
+
+def _solve_type(call: Call, packed: Type, pivots: Type, b: Type, *, transposed: bool) -> Type:
+    batch = shared_batch(call, packed.shape[:-2], b.shape[:-2])
+    return Type(packed.dtype, (*batch, *b.shape[-2:]))
+
+
+def _solve(xp: Any, packed: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
+    _check_regular("solve", packed)
+    batch = np.broadcast_shapes(packed.shape[:-2], b.shape[:-2])
+    result = xp.empty((*batch, *b.shape[-2:]), packed.dtype)
+    if not result.size:
+        return result
+    solve = _solver(xp, packed, b)
+    factors = xp.broadcast_to(packed, (*batch, *packed.shape[-2:]))
+    exchanges = xp.broadcast_to(pivots, (*batch, pivots.shape[-1]))
+    sides = xp.broadcast_to(b, result.shape)
+    for place in np.ndindex(batch):
+        result[place] = solve(factors[place], exchanges[place], sides[place], int(transposed))
+    return result
+
+
+def _solver(xp: Any, packed: Any, b: Any) -> Callable[..., Any]:
+    """Return what solves one system with its factors."""
+    if xp is not np:
+        return lambda factors, exchanges, side, trans: xp.linalg.lu_solve(
+            (xp.ascontiguousarray(factors), xp.ascontiguousarray(exchanges)),
+            side, trans, check_finite=False,
+        )
+    solve = _lapack("getrs", packed, b)
+    return lambda factors, exchanges, side, trans: solve(factors, exchanges, side, trans=trans)[0]
+
+
+def _solve_flops(packed: Type, pivots: Type, b: Type, **attrs: Any) -> Extent:
+    batch = dims.size(dims.broadcast([packed.shape[:-2], b.shape[:-2]], []))
+    return 2 * batch * packed.shape[-1] * packed.shape[-1] * b.shape[-1]
+
+
+FACTORED_SOLVE = Op(
+    name="factored_solve",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="Solutions of A x = b, or of its transpose, with the factors of A.",
+    rule=_solve_type,
+    evaluate=_solve,
+    no_gradient=_MADE_BY_PASSES,
+    numerics="reassoc",
+    flops=_solve_flops,
+    precision="keep",
+)
+
+
+def _inv(xp: Any, packed: Any, pivots: Any) -> Any:
+    _check_regular("inv", packed)
+    result = xp.empty(packed.shape, packed.dtype)
+    if not result.size:
+        return result
+    if xp is not np:
+        solve, unit = _solver(xp, packed, packed), xp.eye(packed.shape[-1], dtype=packed.dtype)
+        for place in np.ndindex(packed.shape[:-2]):
+            result[place] = solve(packed[place], pivots[place], unit, 0)
+        return result
+    invert, length = _lapack("getri", packed), _lapack("getri_lwork", packed)
+    work = max(1, int(length(packed.shape[-1])[0].real))
+    for place in np.ndindex(packed.shape[:-2]):
+        result[place] = invert(packed[place], pivots[place], lwork=work)[0]
+    return result
+
+
+FACTORED_INV = Op(
+    name="factored_inv",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="The inverse of A with its factors.",
+    rule=lambda call, packed, pivots: packed,
+    evaluate=_inv,
+    no_gradient=_MADE_BY_PASSES,
+    numerics="reassoc",
+    flops=lambda packed, pivots: dims.floor_div(4 * packed.size * packed.shape[-1], 3),
+    precision="keep",
+)
+
+
+def _parity(pivots: Any) -> Any:
+    """Return 1 or -1 for an even or an odd number of exchanged rows."""
+    exchanged = (pivots != np.arange(pivots.shape[-1])).sum(axis=-1)
+    return 1 - 2 * (exchanged % 2)
+
+
+def _slogdet_type(call: Call, packed: Type, pivots: Type) -> tuple[Type, Type]:
+    real = np.dtype(packed.dtype.type(0).real.dtype)
+    return Type(packed.dtype, packed.shape[:-2]), Type(real, packed.shape[:-2])
+
+
+def _slogdet(xp: Any, packed: Any, pivots: Any) -> tuple[Any, Any]:
+    diagonal = np.diagonal(packed, axis1=-2, axis2=-1)
+    size = np.abs(diagonal)
+    phases = np.where(size == 0, 0, diagonal / np.where(size == 0, 1, size))
+    return phases.prod(axis=-1) * _parity(pivots), np.log(size).sum(axis=-1)
+
+
+FACTORED_SLOGDET = Op(
+    name="factored_slogdet",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="The sign of a determinant and the logarithm of its size, with the factors of A.",
+    rule=_slogdet_type,
+    evaluate=_slogdet,
+    no_gradient=_MADE_BY_PASSES,
+    numerics="reassoc",
+    flops=lambda packed, pivots: packed.shape[-1] * dims.size(packed.shape[:-2]) * 2,
+    precision="keep",
+)
+
+FACTORED_DET = Op(
+    name="factored_det",
+    kind=Kind.LINALG,
+    dtypes=LAPACK,
+    doc="The determinant of A with its factors.",
+    rule=lambda call, packed, pivots: Type(packed.dtype, packed.shape[:-2]),
+    evaluate=lambda xp, packed, pivots: (
+        np.diagonal(packed, axis1=-2, axis2=-1).prod(axis=-1) * _parity(pivots)
+    ),
+    no_gradient=_MADE_BY_PASSES,
+    numerics="reassoc",
+    flops=lambda packed, pivots: packed.shape[-1] * dims.size(packed.shape[:-2]),
+    precision="keep",
+)
+
+
+# How the records that can use factors use them: `Op.factored`.
+
+
+def factored_solve(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:
+    """Return a solution by factors."""
+    return FACTORED_SOLVE(packed, pivots, node.inputs[1], transposed=transposed)
+
+
+def factored_inv(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:
+    """Return an inverse by factors: that of a transpose is the transposed one."""
+    from ..shape.arrange import swapaxes
+
+    made = FACTORED_INV(packed, pivots)
+    return swapaxes(made, -1, -2) if transposed else made
+
+
+def factored_det(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:
+    """Return a determinant by factors: a transpose has the same."""
+    return FACTORED_DET(packed, pivots)
+
+
+def factored_slogdet(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:
+    """Return a determinant's sign and logarithm by factors."""
+    return FACTORED_SLOGDET(packed, pivots)
+
+
+RECORDS = (FACTORED_SOLVE, FACTORED_INV, FACTORED_SLOGDET, FACTORED_DET)

@@ -1,0 +1,689 @@
+"""Products of several matrices, of vectors, of tensors; diagonals and traces of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...errors import ShapeError
+from ...graph import Node
+from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample
+from ...types import Extent, Shape
+from ..convert import as_node, promoted
+from ..elementwise.arithmetic import add, multiply, subtract
+from ..elementwise.complex_numbers import conj
+from ..elementwise.family import pair
+from ..indexing.gathering import TAKE
+from ..indexing.iota import IOTA
+from ..leaf import extent as extent_scalar
+from ..products.contraction import matmul
+from ..reduction.primitives import sum
+from ..shape.arrange import expand_dims, moveaxis, reshape, swapaxes
+from ..shape.axes import CUBE, MATRIX
+from ..shape.joining import stack
+from ..shape.slicing import cut
+from .parts import (
+    COLUMNS,
+    SQUARE,
+    SQUARES,
+    TALL,
+    VECTOR,
+    WIDE_,
+    matrices,
+)
+from .solve import inv, solve
+
+__all__ = [
+    "cross",
+    "diagonal",
+    "kron",
+    "matrix_transpose",
+    "multi_dot",
+    "outer",
+    "tensorinv",
+    "tensorsolve",
+    "trace",
+    "vecdot",
+]
+
+# What a named extent counts as where the order of products is chosen, unless it is told.
+_TYPICAL = 64
+
+
+# Chains of matrices.
+
+
+def _estimate(extent: Extent, sizes: dict[str, int]) -> int:
+    """Return an extent as a number: what is not known counts as typical."""
+    if type(extent) is int:
+        return extent
+    known = {name: sizes.get(name, _TYPICAL) for name in dims.names(extent)}
+    return int(dims.evaluate(extent, known))
+
+
+def _chain_order(sizes: Sequence[int]) -> list[list[int]]:
+    """Return where to split each range of a chain, for the fewest multiplications.
+
+    Factor i has ``sizes[i]`` rows and ``sizes[i + 1]`` columns (Cormen et al., "Introduction to
+    Algorithms", on the chain of matrices). Of splits that cost as much the first is taken.
+    """
+    count = len(sizes) - 1
+    cost = [[0] * count for _ in range(count)]
+    split = [[0] * count for _ in range(count)]
+    for span in range(1, count):
+        for first in range(count - span):
+            last = first + span
+            choices = [
+                (
+                    cost[first][k]
+                    + cost[k + 1][last]
+                    + sizes[first] * sizes[k + 1] * sizes[last + 1],
+                    k,
+                )
+                for k in range(first, last)
+            ]
+            cost[first][last], split[first][last] = min(choices)
+    return split
+
+
+def multi_dot(arrays: Sequence[Any], *, sizes: dict[str, int] | None = None) -> Node:
+    """Multiply several matrices, in the order that takes the fewest multiplications.
+
+    Parameters
+    ----------
+    arrays
+        At least two nodes or arrays. All are matrices, but the first and the last may be vectors:
+        a row and a column.
+    sizes
+        Sizes of named dimensions to choose the order by, 64 for those not mentioned. They change
+        the cost, never the result.
+
+    Returns
+    -------
+    Node
+        Of the shape of ``arrays[0] @ arrays[1] @ ...``, and the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        If there are fewer than two operands, one of them is no matrix, or the extents do not fit.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> A, B = mg.input("A", (1000, 2)), mg.input("B", (2, 1000))
+    >>> mg.linalg.multi_dot([A, B, A]).inputs[0] is A
+    True
+    """
+    nodes = promoted(*arrays)
+    call = Call(MULTI_DOT, nodes)
+    if len(nodes) < 2:
+        raise call.shape_error(f"{len(nodes)} operands", need="at least 2")
+    for i, node in enumerate(nodes):
+        inner = 0 < i < len(nodes) - 1
+        if node.ndim != 2 and (inner or node.ndim != 1):
+            raise call.shape_error(
+                f"operand {i} of {node.ndim} axes",
+                need="matrices; the first and the last may be vectors",
+                mend="mg.matmul for batches of matrices",
+            )
+    given = dict(sizes or {})
+    chain = [_estimate(node.shape[0], given) for node in nodes]
+    chain.append(_estimate(nodes[-1].shape[-1], given))
+    if nodes[0].ndim == 1:
+        chain[0] = 1
+    if nodes[-1].ndim == 1:
+        chain[-1] = 1
+    split = _chain_order(chain)
+
+    def product(first: int, last: int) -> Node:
+        if first == last:
+            return nodes[first]
+        k = split[first][last]
+        return matmul(product(first, k), product(k + 1, last))
+
+    return product(0, len(nodes) - 1)
+
+
+# Vectors.
+
+
+def vecdot(x1: Any, x2: Any, axis: int = -1) -> Node:
+    """Multiply vectors along an axis of two arrays and add up.
+
+    Parameters
+    ----------
+    x1, x2
+        Nodes or arrays; the other axes broadcast. Of a complex `x1` the conjugate is taken.
+    axis
+        The axis of both along which their vectors stand, which must be as long in both.
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape without that axis, and the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        If the extents differ or do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.vecdot([[1.0, 2.0], [3.0, 4.0]], [10.0, 1.0]).eval()
+    array([12., 34.], dtype=float32)
+    """
+    left, right = pair(x1, x2)
+    call = Call(VECDOT, (left, right))
+    first, second = (call.axis(axis, node.ndim) for node in (left, right))
+    call.unify(left.shape[first], right.shape[second], "the extents along the axis")
+    product = multiply(conj(moveaxis(left, first, -1)), moveaxis(right, second, -1))
+    return sum(product, axis=-1, dtype=product.dtype)
+
+
+def outer(x1: Any, x2: Any) -> Node:
+    """Multiply each element of one vector with each of another.
+
+    Parameters
+    ----------
+    x1, x2
+        Nodes or arrays of one axis (`mg.outer` takes any and ravels them).
+
+    Returns
+    -------
+    Node
+        Of shape ``(m, n)``, and the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        If an operand has another number of axes.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.outer([1.0, 2.0], [1.0, 10.0]).eval()
+    array([[ 1., 10.],
+           [ 2., 20.]], dtype=float32)
+    """
+    left, right = pair(x1, x2)
+    if left.ndim != 1 or right.ndim != 1:
+        raise Call(OUTER, (left, right)).shape_error(
+            f"operands of {left.ndim} and {right.ndim} axes",
+            need="vectors",
+            mend="mg.outer, which ravels them",
+        )
+    return multiply(expand_dims(left, 1), expand_dims(right, 0))
+
+
+def cross(x1: Any, x2: Any, axis: int = -1) -> Node:
+    """Compute the cross products of vectors of three elements.
+
+    Parameters
+    ----------
+    x1, x2
+        Nodes or arrays with extent 3 along an axis; the other axes broadcast.
+    axis
+        That axis, of both.
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        If an extent along the axis is not 3, or others do not broadcast.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).eval()
+    array([0., 0., 1.], dtype=float32)
+    """
+    left, right = pair(x1, x2)
+    call = Call(CROSS, (left, right))
+    parts = []
+    for node in (left, right):
+        own = call.axis(axis, node.ndim)
+        if dims.unify(node.shape[own], 3, []) is None:
+            raise call.shape_error(
+                f"extent {node.shape[own]} along axis {axis}", need="vectors of 3 elements"
+            )
+        last = moveaxis(node, own, -1)
+        parts.append([reshape(cut(last, last.ndim - 1, i, 1), last.shape[:-1]) for i in range(3)])
+    (a, b, c), (d, e, f) = parts
+    found = stack(
+        [
+            subtract(multiply(b, f), multiply(c, e)),
+            subtract(multiply(c, d), multiply(a, f)),
+            subtract(multiply(a, e), multiply(b, d)),
+        ],
+        axis=-1,
+    )
+    return moveaxis(found, -1, axis)
+
+
+# Matrices and tensors.
+
+
+def matrix_transpose(x: Any) -> Node:
+    """Exchange the last two axes.
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(..., m, n)``, of any dtype.
+
+    Returns
+    -------
+    Node
+        Of shape ``(..., n, m)``; not conjugated.
+
+    Raises
+    ------
+    ShapeError
+        If `x` has fewer than two axes.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.matrix_transpose(mg.input("x", ("batch", 2, 3))).shape
+    (batch, 3, 2)
+    """
+    node = as_node(x)
+    matrices(Call(MATRIX_TRANSPOSE, (node,)), node.type)
+    return swapaxes(node, -1, -2)
+
+
+def diagonal(x: Any, *, offset: int = 0) -> Node:
+    """Take the diagonals of matrices.
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(..., m, n)``, of any dtype.
+    offset
+        How far above the main diagonal; a negative one below.
+
+    Returns
+    -------
+    Node
+        Of shape ``(..., k)``: ``k = min(m, n)`` for the main diagonal.
+
+    Raises
+    ------
+    ShapeError
+        If `x` has fewer than two axes.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.diagonal([[1.0, 2.0], [3.0, 4.0]]).eval()
+    array([1., 4.], dtype=float32)
+    """
+    node = as_node(x)
+    return _diagonal(Call(DIAGONAL, (node,)), node, offset)
+
+
+def _diagonal(call: Call, node: Node, offset: int) -> Node:
+    batch, rows, columns = matrices(call, node.type)
+    down, across = (0, offset) if offset > 0 else (-offset, 0)
+    count = dims.maximum(dims.minimum(rows - down, columns - across), 0)
+    flat = reshape(node, (*batch, rows * columns))
+    start = down * columns + across
+    if isinstance(columns, int):
+        if type(count) is int and count == 0:
+            start = 0  # there is no such diagonal, nor an element that it would start at
+        return cut(flat, flat.ndim - 1, start, count, columns + 1)
+    steps = IOTA(shape=(count,), axis=0, dtype=np.dtype(np.int64))
+    places = add(multiply(steps, extent_scalar(columns + 1)), extent_scalar(start))
+    return TAKE(flat, places, axis=flat.ndim - 1, mode="clip")
+
+
+def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Node:
+    """Add up the diagonals of matrices.
+
+    Parameters
+    ----------
+    x
+        Node or array of shape ``(..., m, n)``.
+    offset
+        How far above the main diagonal; a negative one below.
+    dtype
+        Of the sum; that of `mg.sum` unless said.
+
+    Returns
+    -------
+    Node
+        Of shape ``(...)``.
+
+    Raises
+    ------
+    ShapeError
+        If `x` has fewer than two axes.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.trace([[1.0, 2.0], [3.0, 4.0]]).eval()
+    array(5., dtype=float32)
+    """
+    node = as_node(x)
+    return sum(_diagonal(Call(TRACE, (node,)), node, offset), axis=-1, dtype=dtype)
+
+
+def kron(a: Any, b: Any) -> Node:
+    """Compute the Kronecker product: each element of `a` times the whole of `b`.
+
+    Parameters
+    ----------
+    a, b
+        Nodes or arrays; the one with fewer axes gets axes of extent 1 in front.
+
+    Returns
+    -------
+    Node
+        With extents ``a.shape[i] * b.shape[i]``, and the promoted dtype.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.kron([1.0, 10.0], [1.0, 2.0, 3.0]).eval()
+    array([ 1.,  2.,  3., 10., 20., 30.], dtype=float32)
+    """
+    left, right = pair(a, b)
+    ndim = left.ndim if left.ndim > right.ndim else right.ndim
+    ours: Shape = (*(1 for _ in range(ndim - left.ndim)), *left.shape)
+    theirs: Shape = (*(1 for _ in range(ndim - right.ndim)), *right.shape)
+    product = multiply(
+        reshape(left, [e for extent in ours for e in (extent, 1)]),
+        reshape(right, [e for extent in theirs for e in (1, extent)]),
+    )
+    return reshape(product, tuple(x * y for x, y in zip(ours, theirs, strict=True)))
+
+
+def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
+    """Solve ``tensordot(a, x, x.ndim) = b`` for a tensor x.
+
+    Parameters
+    ----------
+    a
+        Node or array of shape ``b.shape + x.shape``, the product of whose extents is that of `b`
+        squared.
+    b
+        Node or array.
+    axes
+        Axes of `a` that are moved to the end first.
+
+    Returns
+    -------
+    Node
+        Of the shape of the last axes of `a`.
+
+    Raises
+    ------
+    ShapeError
+        If `a` does not have as many elements for x as for `b`.
+    LinAlgError
+        At run time, if `a` is singular.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> a, b = mg.input("a", (6, 2, 3)), mg.input("b", (6,))
+    >>> mg.linalg.tensorsolve(a, b).shape
+    (2, 3)
+    """
+    left, right = pair(a, b)
+    if axes is not None:
+        moved = [axis % left.ndim for axis in axes]
+        left = moveaxis(left, moved, range(left.ndim - len(moved), left.ndim))
+    shape = left.shape[right.ndim :]
+    order = dims.size(shape)
+    total = right.size
+    if dims.unify(order, total, []) is None:
+        raise Call(TENSORSOLVE, (left, right)).shape_error(
+            f"{total} equations for {order} unknowns", need="as many of both"
+        )
+    found = solve(reshape(left, (total, order)), reshape(right, (total,)))
+    return reshape(found, shape)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Node:
+    """Invert a tensor as the linear map that `tensordot` makes of it.
+
+    Parameters
+    ----------
+    a
+        Node or array, its first `ind` axes with as many elements as the others.
+    ind
+        How many axes of `a` belong to the result of the map.
+
+    Returns
+    -------
+    Node
+        Of shape ``a.shape[ind:] + a.shape[:ind]``.
+
+    Raises
+    ------
+    ShapeError
+        If both parts do not have as many elements, or `ind` is not positive.
+    LinAlgError
+        At run time, if `a` is singular.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.tensorinv(mg.input("a", (4, 6, 8, 3))).shape
+    (8, 3, 4, 6)
+    """
+    node = as_node(a)
+    call = Call(TENSORINV, (node,))
+    if not isinstance(ind, (int, np.integer)) or ind <= 0:
+        raise call.shape_error(f"ind={ind!r}", need="a positive int")
+    first, second = node.shape[:ind], node.shape[ind:]
+    rows, columns = dims.size(first), dims.size(second)
+    if dims.unify(rows, columns, []) is None:
+        raise call.shape_error(
+            f"{rows} elements in the first {ind} axes and {columns} in the others",
+            need="as many in both",
+        )
+    return reshape(inv(reshape(node, (rows, columns))), (*second, *first))
+
+
+_TENSOR = np.eye(6).reshape(6, 2, 3) + 0.1 * np.cos(np.arange(36.0)).reshape(6, 2, 3)
+
+MULTI_DOT = Composite(
+    name="multi_dot",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=INEXACT,
+    function=multi_dot,
+    doc="Products of several matrices, in the cheapest order.",
+    samples=lambda: [
+        Sample(([TALL, SQUARE, COLUMNS],)),
+        Sample(([VECTOR, WIDE_, TALL, VECTOR],)),
+        Sample(([WIDE_, TALL],)),
+    ],
+    bad_samples=lambda: [
+        BadSample(([TALL],), ShapeError, "multi_dot: 1 operands"),
+        BadSample(([TALL, VECTOR, TALL],), ShapeError, "multi_dot: operand 1 of 1 axes"),
+        BadSample(([TALL, TALL],), ShapeError, "matmul: inner extents 3 and 4 differ"),
+    ],
+    reference=np.linalg.multi_dot,
+    numerics="reassoc",
+)
+VECDOT = Composite(
+    name="vecdot",
+    kind=Kind.LINALG,
+    dtypes=INEXACT,
+    function=vecdot,
+    doc="Products of vectors along an axis.",
+    samples=lambda: [
+        Sample((CUBE, CUBE[0])),
+        Sample((CUBE, CUBE[::-1]), {"axis": 1}),
+        Sample((np.zeros((2, 0)), np.zeros((2, 0)))),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (VECTOR, MATRIX[0, :2]),
+            ShapeError,
+            "vecdot: the extents along the axis differ: 3 and 2",
+        )
+    ],
+    reference=lambda x1, x2, axis=-1: (
+        np.moveaxis(x1, axis, -1).conj() * np.moveaxis(x2, axis, -1)
+    ).sum(axis=-1),
+    numerics="reassoc",
+)
+OUTER = Composite(
+    name="linalg_outer",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=INEXACT,
+    function=outer,
+    doc="Each element of one vector times each of another.",
+    samples=lambda: [Sample((VECTOR, TALL[0]))],
+    bad_samples=lambda: [
+        BadSample((VECTOR, TALL), ShapeError, "linalg_outer: operands of 1 and 2 axes")
+    ],
+    reference=np.linalg.outer,
+    numerics="exact",
+)
+CROSS = Composite(
+    name="linalg_cross",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=INEXACT,
+    function=cross,
+    doc="Cross products of vectors of three elements.",
+    samples=lambda: [
+        Sample((SQUARE, VECTOR)),
+        Sample((CUBE, CUBE[:1]), {"axis": 1}),
+    ],
+    bad_samples=lambda: [
+        BadSample((VECTOR, COLUMNS), ShapeError, "linalg_cross: extent 2 along axis -1"),
+    ],
+    reference=lambda x1, x2, axis=-1: np.linalg.cross(x1, x2, axis=axis),
+    numerics="reassoc",
+)
+MATRIX_TRANSPOSE = Composite(
+    name="matrix_transpose",
+    kind=Kind.LAYOUT,
+    dtypes=INEXACT,
+    function=matrix_transpose,
+    doc="The last two axes exchanged.",
+    samples=lambda: [Sample((CUBE,)), Sample((np.arange(6).reshape(2, 3),))],
+    bad_samples=lambda: [
+        BadSample((VECTOR,), ShapeError, "matrix_transpose: an operand of 1 axis")
+    ],
+    reference=np.matrix_transpose,
+    numerics="exact",
+)
+DIAGONAL = Composite(
+    name="linalg_diagonal",
+    kind=Kind.LAYOUT,
+    namespace="linalg",
+    dtypes=INEXACT,
+    function=diagonal,
+    doc="The diagonals of matrices.",
+    samples=lambda: [
+        Sample((SQUARES,)),
+        Sample((CUBE,), {"offset": 1}),
+        Sample((TALL,), {"offset": -2}),
+        Sample((TALL,), {"offset": 5}),
+        Sample((np.arange(6).reshape(2, 3),)),
+    ],
+    bad_samples=lambda: [BadSample((VECTOR,), ShapeError, "linalg_diagonal: an operand of 1 axis")],
+    reference=lambda x, offset=0: np.linalg.diagonal(x, offset=offset),
+    numerics="exact",
+)
+TRACE = Composite(
+    name="linalg_trace",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=INEXACT,
+    function=trace,
+    doc="The sums of the diagonals of matrices.",
+    samples=lambda: [
+        Sample((SQUARES,)),
+        Sample((CUBE,), {"offset": 1}),
+        Sample((np.zeros((2, 0, 0)),)),
+    ],
+    bad_samples=lambda: [BadSample((VECTOR,), ShapeError, "linalg_trace: an operand of 1 axis")],
+    reference=lambda x, offset=0: np.linalg.trace(x, offset=offset),
+    numerics="reassoc",
+)
+KRON = Composite(
+    name="kron",
+    kind=Kind.LINALG,
+    dtypes=INEXACT,
+    function=kron,
+    doc="Kronecker products.",
+    samples=lambda: [
+        Sample((SQUARE, COLUMNS)),
+        Sample((VECTOR, TALL)),
+        Sample((CUBE, VECTOR)),
+        Sample((np.float64(2.0), VECTOR)),
+        Sample((np.arange(3), np.arange(2))),
+    ],
+    reference=np.kron,
+    numerics="exact",
+)
+TENSORSOLVE = Composite(
+    name="tensorsolve",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    function=tensorsolve,
+    doc="Solutions of tensor equations.",
+    samples=lambda: [
+        Sample((_TENSOR, np.linspace(-1.0, 1.5, 6))),
+        Sample(
+            (np.moveaxis(_TENSOR, 1, 0), np.linspace(-1.0, 1.5, 6)), {"axes": (0, 2)}
+        ),
+    ],
+    bad_samples=lambda: [
+        BadSample((_TENSOR, VECTOR), ShapeError, "tensorsolve: 3 equations for 6 unknowns")
+    ],
+    reference=np.linalg.tensorsolve,
+    numerics="reassoc",
+)
+TENSORINV = Composite(
+    name="tensorinv",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    function=tensorinv,
+    doc="Inverses of tensors as linear maps.",
+    samples=lambda: [Sample((_TENSOR,), {"ind": 1})],
+    bad_samples=lambda: [
+        BadSample(
+            (_TENSOR,),
+            ShapeError,
+            "tensorinv: 12 elements in the first 2 axes and 3 in the others",
+        ),
+        BadSample((_TENSOR,), ShapeError, "tensorinv: ind=0", {"ind": 0}),
+    ],
+    reference=np.linalg.tensorinv,
+    numerics="reassoc",
+)
+
+RECORDS = (
+    MULTI_DOT,
+    VECDOT,
+    OUTER,
+    CROSS,
+    MATRIX_TRANSPOSE,
+    DIAGONAL,
+    TRACE,
+    KRON,
+    TENSORSOLVE,
+    TENSORINV,
+)

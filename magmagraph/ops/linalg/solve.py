@@ -1,0 +1,393 @@
+"""Systems of linear equations, and inverses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...errors import ShapeError
+from ...graph import Node
+from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Sample
+from ...types import Extent, Type
+from ..convert import as_node
+from ..elementwise.arithmetic import negative
+from ..indexing.sorting import argsort
+from ..products.contraction import matmul
+from ..rules.batching import map_systems
+from ..rules.matrix_facts import Facts
+from ..rules.sharding import shard_systems
+from ..shape.joining import broadcast_to
+from .factor import PERMUTATION
+from .lowered import factored_inv, factored_solve
+from .parts import (
+    COLUMNS,
+    DEFINITES,
+    EMPTY,
+    ONE,
+    POSITIVE_DEFINITE,
+    SINGULAR,
+    SQUARE,
+    SQUARES,
+    STRIDED,
+    TALL,
+    VECTOR,
+    bad_squares,
+    checked,
+    numbers,
+    rows_at,
+    squares,
+    transposed,
+)
+from .triangular import (
+    _CODES,
+    as_system,
+    bad_systems,
+    system_type,
+    triangular,
+    without_column,
+)
+
+__all__ = ["cho_solve", "inv", "lu_solve", "solve"]
+
+
+# Solve.
+
+
+def _solve(xp: Any, a: Any, b: Any) -> Any:
+    if xp is not np:  # other libraries want batches of one shape
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+    return checked("solve", *SINGULAR, xp.linalg.solve, a, b)
+
+
+def _solve_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
+    by_b = SOLVE(transposed(node.inputs[0]), cotangent)
+    return negative(matmul(by_b, transposed(node))), by_b
+
+
+def _solve_flops(a: Type, b: Type) -> Extent:
+    order, columns = a.shape[-1], b.shape[-1]
+    batch = dims.size(dims.broadcast([a.shape[:-2], b.shape[:-2]], []))
+    return batch * (dims.floor_div(2 * order * order * order, 3) + 2 * order * order * columns)
+
+
+def solve(a: Any, b: Any) -> Node:
+    """Solve systems of linear equations ``A x = b``.
+
+    Parameters
+    ----------
+    a
+        Node or array of shape ``(..., n, n)``, float or complex.
+    b
+        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``; a vector only where it
+        has a single axis. The batch axes of both operands broadcast.
+
+    Returns
+    -------
+    Node
+        The solutions, of the shape of `b` with the broadcast batch, and the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        If the matrices are not square, or the extents do not fit.
+    LinAlgError
+        At run time, if a matrix is singular; the message says which of the batch.
+
+    See Also
+    --------
+    triangular_solve, cho_solve, lu_solve, lstsq
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.solve([[3.0, 1.0], [1.0, 2.0]], [9.0, 8.0]).eval()
+    array([2., 3.], dtype=float32)
+    """
+    left, right, vector = as_system(SOLVE, a, b)
+    return without_column(SOLVE(left, right), vector)
+
+
+SOLVE = Op(
+    name="solve",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    doc="The solutions of systems of linear equations.",
+    rule=system_type,
+    factored=factored_solve,
+    evaluate=_solve,
+    gradient=_solve_gradient,
+    batching=map_systems,
+    sharding=shard_systems,
+    function=solve,
+    samples=lambda: [
+        Sample((SQUARE, VECTOR)),
+        Sample((SQUARE, COLUMNS)),
+        Sample((SQUARES, VECTOR)),
+        Sample((SQUARES[:, None], np.stack([COLUMNS, COLUMNS[::-1]]))),
+        Sample((STRIDED, COLUMNS[:, ::-1])),
+        Sample((ONE, ONE)),
+        Sample((EMPTY, np.zeros((0, 2)))),
+        Sample((SQUARES[:0], COLUMNS)),
+    ],
+    bad_samples=lambda: bad_systems("solve"),
+    reference=np.linalg.solve,
+    numerics="reassoc",
+    flops=_solve_flops,
+    precision="keep",
+)
+
+
+# Inverse.
+
+
+def _inv_type(call: Call, a: Type) -> Type:
+    batch, order = squares(call, a)
+    return Type(a.dtype, (*batch, order, order))
+
+
+def _inv_facts(node: Node, known: Callable[[Node], Facts]) -> Facts:
+    kept = Facts.DIAGONAL | Facts.HERMITIAN | Facts.POSITIVE | Facts.ORTHOGONAL
+    return known(node.inputs[0]) & kept | Facts.REGULAR
+
+
+def _inv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    inverse = transposed(node)
+    return (negative(matmul(matmul(inverse, cotangent), inverse)),)
+
+
+def inv(a: Any) -> Node:
+    """Invert square matrices.
+
+    Parameters
+    ----------
+    a
+        Node or array of shape ``(..., n, n)``, float or complex.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `a`.
+
+    Raises
+    ------
+    ShapeError
+        If the matrices are not square.
+    LinAlgError
+        At run time, if a matrix is singular; the message says which of the batch.
+
+    See Also
+    --------
+    solve : better where the inverse would be multiplied.
+    pinv
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.linalg.inv([[2.0, 0.0], [0.0, 4.0]]).eval()
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
+    return INV(numbers(a))
+
+
+INV = Op(
+    name="inv",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    doc="The inverses of square matrices.",
+    rule=_inv_type,
+    factored=factored_inv,
+    facts=_inv_facts,
+    evaluate=lambda xp, a: checked("inv", *SINGULAR, xp.linalg.inv, a),
+    gradient=_inv_gradient,
+    function=inv,
+    samples=lambda: [
+        Sample((SQUARE,)),
+        Sample((SQUARES,)),
+        Sample((STRIDED,)),
+        Sample((ONE,)),
+        Sample((EMPTY,)),
+        Sample((SQUARES[:0],)),
+    ],
+    bad_samples=bad_squares("inv"),
+    reference=np.linalg.inv,
+    numerics="reassoc",
+    flops=lambda a: 2 * a.size * a.shape[-1],
+    precision="keep",
+)
+
+
+# With factors that are there already.
+
+
+def lu_solve(factors: Any, b: Any, trans: str | int = "N") -> Node:
+    """Solve systems of linear equations whose matrices are factored by `lu_factor`.
+
+    Parameters
+    ----------
+    factors
+        What `lu_factor` returned: ``(lu, pivots)`` of square matrices.
+    b
+        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
+    trans
+        "N" (or 0) solves ``A x = b``, "T" (1) ``A^T x = b``, "C" (2) ``A^H x = b``.
+
+    Returns
+    -------
+    Node
+        The solutions, of the shape of `b` with the broadcast batch.
+
+    Raises
+    ------
+    ShapeError
+        If the matrices are not square, or the extents do not fit.
+    LinAlgError
+        At run time, if a matrix is singular.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> factors = mg.linalg.lu_factor([[3.0, 1.0], [1.0, 2.0]])
+    >>> mg.linalg.lu_solve(factors, [9.0, 8.0]).eval().round(4)
+    array([2., 3.], dtype=float32)
+    """
+    given, pivots = factors
+    packed, side, vector = as_system(LU_SOLVE, given, b)
+    code = _code(Call(LU_SOLVE, (packed, side)), trans)
+    order = PERMUTATION(as_node(pivots), rows=packed.shape[-1])
+    batch = dims.broadcast([packed.shape[:-2], side.shape[:-2]], [])
+    order = broadcast_to(order, (*batch, packed.shape[-1]))
+    side = broadcast_to(side, (*batch, *side.shape[-2:]))
+    if code == "N":
+        first = triangular(packed, rows_at(side, order), lower=True, unit_diagonal=True)
+        return without_column(triangular(packed, first, lower=False), vector)
+    first = triangular(packed, side, lower=False, trans=code)
+    second = triangular(packed, first, lower=True, trans=code, unit_diagonal=True)
+    return without_column(rows_at(second, argsort(order)), vector)
+
+
+def _code(call: Call, trans: str | int) -> str:
+    if trans not in _CODES:
+        raise call.shape_error(f"trans={trans!r}", need="one of 'N', 'T', 'C'")
+    return _CODES[trans]
+
+
+def cho_solve(c: Any, b: Any, *, upper: bool = False) -> Node:
+    """Solve systems of linear equations whose matrices are factored by `cholesky`.
+
+    Parameters
+    ----------
+    c
+        What `cholesky` returned, of shape ``(..., n, n)``.
+    b
+        Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
+    upper
+        Whether `c` is the upper factor.
+
+    Returns
+    -------
+    Node
+        The solutions, of the shape of `b` with the broadcast batch.
+
+    Raises
+    ------
+    ShapeError
+        If the matrices are not square, or the extents do not fit.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> factor = mg.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]])
+    >>> mg.linalg.cho_solve(factor, [8.0, 12.0]).eval()
+    array([1., 2.], dtype=float32)
+    """
+    factor, side, vector = as_system(CHO_SOLVE, c, b)
+    first = triangular(factor, side, lower=not upper, trans="C" if upper else "N")
+    second = triangular(factor, first, lower=not upper, trans="N" if upper else "C")
+    return without_column(second, vector)
+
+
+def _lu_solve_sampled(a: Any, b: Any, trans: str | int = "N") -> Any:
+    matrix = {"N": a, "T": np.swapaxes(a, -1, -2), "C": np.swapaxes(np.conj(a), -1, -2)}
+    return np.linalg.solve(matrix[_CODES[trans]], b)
+
+
+def _packed(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.linalg import lu_factor as factor
+
+    parts = [factor(one) for one in a.reshape(-1, *a.shape[-2:])]
+    packed = np.stack([p for p, _ in parts]).reshape(a.shape)
+    return packed, np.stack([q for _, q in parts]).reshape(a.shape[:-1])
+
+
+def _lu_solve_reference(factors: Any, b: Any, trans: str | int = "N") -> Any:
+    packed, pivots = factors
+    order = packed.shape[-1]
+    lower = np.tril(packed, -1) + np.eye(order)
+    product = lower @ np.triu(packed)
+    for index in np.ndindex(*pivots.shape[:-1]):
+        rows = product[index]
+        for i in reversed(range(order)):
+            rows[[i, pivots[index][i]]] = rows[[pivots[index][i], i]]
+    return _lu_solve_sampled(product, b, trans)
+
+
+LU_SOLVE = Composite(
+    name="lu_solve",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    function=lu_solve,
+    doc="Solutions with matrices that lu_factor has factored.",
+    samples=lambda: [
+        Sample((list(_packed(matrix)), side), attrs, gradient=(1,), reason="pivots are integers")
+        for matrix, side, attrs in (
+            (SQUARES[2], VECTOR, {}),
+            (SQUARES, COLUMNS, {}),
+            (SQUARES, COLUMNS, {"trans": "T"}),
+            (SQUARES[1], np.stack([COLUMNS] * 2), {"trans": 2}),
+        )
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (list(_packed(SQUARE)), TALL),
+            ShapeError,
+            "lu_solve: the order of the matrices and the rows of b differ: 3 and 4",
+        ),
+        BadSample(
+            (list(_packed(SQUARE)), VECTOR), ShapeError, "lu_solve: trans='H'", {"trans": "H"}
+        ),
+    ],
+    reference=_lu_solve_reference,
+    numerics="reassoc",
+)
+CHO_SOLVE = Composite(
+    name="cho_solve",
+    kind=Kind.LINALG,
+    namespace="linalg",
+    dtypes=LAPACK,
+    function=cho_solve,
+    doc="Solutions with matrices that cholesky has factored.",
+    samples=lambda: [
+        Sample((np.linalg.cholesky(POSITIVE_DEFINITE), VECTOR)),
+        Sample((np.linalg.cholesky(DEFINITES), COLUMNS)),
+        Sample((np.linalg.cholesky(DEFINITES, upper=True), COLUMNS), {"upper": True}),
+        Sample((EMPTY, np.zeros((0, 2)))),
+    ],
+    bad_samples=lambda: bad_systems("cho_solve"),
+    reference=lambda c, b, upper=False: np.linalg.solve(
+        np.swapaxes(np.triu(c).conj(), -1, -2) @ np.triu(c)
+        if upper
+        else np.tril(c) @ np.swapaxes(np.tril(c).conj(), -1, -2),
+        b,
+    ),
+    numerics="reassoc",
+)
+
+RECORDS = (SOLVE, INV, LU_SOLVE, CHO_SOLVE)

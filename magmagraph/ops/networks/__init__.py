@@ -1,0 +1,1 @@
+"""What networks are made of: activations, attention, embeddings, the loss of alignments."""

@@ -1,0 +1,325 @@
+"""einsum: sums of products by index letters, lowered to matmul, multiply, sum and transposes.
+
+Operands are contracted two at a time. A pair becomes one batched matrix product where it has axes
+to sum over and axes to keep on both sides, and a product with a sum otherwise, which fuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...dims import Dim
+from ...errors import ShapeError, message
+from ...graph import Node
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
+from ...types import Extent
+from ..convert import cast, promoted
+from ..elementwise.arithmetic import multiply
+from ..elementwise.comparison import equal, where
+from ..indexing.iota import IOTA
+from ..reduction.primitives import SUM
+from ..shape.arrange import reshape, transpose
+from .contraction import MATMUL
+
+__all__ = ["einsum"]
+
+# What a named extent counts as where the order of products is chosen.
+_TYPICAL = 64
+
+Labels = tuple[str, ...]
+
+
+class Term:
+    """An operand, and the label of each of its axes."""
+
+    __slots__ = ("labels", "node")
+
+    def __init__(self, node: Node, labels: Labels) -> None:
+        self.node = node
+        self.labels = labels
+
+
+# Reading the subscripts.
+
+
+def _parse(call: Call, subscripts: str, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
+    """Return the labels of each operand and of the result; those of an ellipsis are '.0', ..."""
+    text = subscripts.replace(" ", "")
+    inputs, arrow, output = text.partition("->")
+    parts = inputs.split(",")
+    if len(parts) != len(ranks):
+        raise call.shape_error(
+            f"'{subscripts}' names {len(parts)} operands, {len(ranks)} are given"
+        )
+    labels = [_read(call, part, rank) for part, rank in zip(parts, ranks, strict=True)]
+    seen = [label for term in labels for label in term]
+    dots = sorted({label for label in seen if label[0] == "."}, key=lambda dot: -int(dot[1:]))
+    if not arrow:
+        letters = sorted({label for label in seen if seen.count(label) == 1 and label[0] != "."})
+        return labels, (*dots, *letters)
+    result = tuple(
+        label for piece in _pieces(call, output) for label in (dots if piece == "..." else [piece])
+    )
+    for label in result:
+        if label not in seen:
+            raise call.shape_error(f"the result's label '{label}' is in no operand")
+        if result.count(label) > 1:
+            raise call.shape_error(f"the result has the label '{label}' twice", need="it once")
+    if set(dots) - set(result):
+        raise call.shape_error("the axes of '...' are not in the result", mend="'->...' keeps them")
+    return labels, result
+
+
+def _pieces(call: Call, text: str) -> list[str]:
+    """Split one operand's subscripts into letters and '...'."""
+    head, dots, tail = text.partition("...")
+    letters = [*head, *tail]
+    for letter in letters:
+        if not letter.isalpha():
+            raise call.shape_error(
+                f"'{letter}' in '{text}' is not a label", need="letters, ',', '->' and '...'"
+            )
+    return [*head, "...", *tail] if dots else letters
+
+
+def _read(call: Call, text: str, rank: int) -> Labels:
+    pieces = _pieces(call, text)
+    named = len(pieces) - ("..." in pieces)
+    if named > rank or ("..." not in pieces and named != rank):
+        raise call.shape_error(
+            f"'{text}' labels {named} axes, the operand has {rank}",
+            need="a label for each axis, or '...'",
+        )
+    # Counted from the right, as broadcasting aligns them.
+    dots = [f".{i}" for i in reversed(range(rank - named))]
+    return tuple(label for p in pieces for label in (dots if p == "..." else [p]))
+
+
+def _extents(call: Call, terms: Iterable[Term]) -> dict[str, Extent]:
+    """Return each label's extent; axes of extent 1 broadcast, as in NumPy."""
+    extents: dict[str, Extent] = {}
+    for term in terms:
+        for label, extent in zip(term.labels, term.node.shape, strict=True):
+            known = extents.get(label, 1)
+            if _is_one(known):
+                extents[label] = extent
+            elif not _is_one(extent):
+                extents[label] = call.unify(known, extent, f"extents of label '{label}'")
+    return extents
+
+
+def _is_one(extent: Extent) -> bool:
+    return isinstance(extent, int) and extent == 1
+
+
+# One operand.
+
+
+def _sum(node: Node, axes: Iterable[int]) -> Node:
+    """Return a sum that keeps the dtype (where the public function widens integers)."""
+    chosen = tuple(sorted(axes))
+    return SUM(node, axes=chosen) if chosen else node
+
+
+def _without_repeats(term: Term) -> Term:
+    """Take diagonals where a label stands for several axes."""
+    node, labels = term.node, list(term.labels)
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            places = []
+            for axis in (first, second):
+                line: list[Extent] = [1] * node.ndim
+                line[axis] = node.shape[axis]
+                places.append(IOTA(shape=tuple(line), axis=axis, dtype=np.dtype(np.int32)))
+            zero = np.zeros((), dtype=node.dtype)
+            node = _sum(where(equal(*places), node, zero), (second,))
+            del labels[second]
+    return Term(node, tuple(labels))
+
+
+def _without_ones(term: Term, extents: dict[str, Extent]) -> Term:
+    """Drop axes of extent 1 whose label has another extent elsewhere: multiplying broadcasts."""
+    kept = [
+        axis
+        for axis, label in enumerate(term.labels)
+        if not _is_one(term.node.shape[axis]) or _is_one(extents[label])
+    ]
+    shape = [term.node.shape[axis] for axis in kept]
+    return Term(reshape(term.node, shape), tuple(term.labels[axis] for axis in kept))
+
+
+def _summed(term: Term, needed: set[str]) -> Term:
+    """Sum over the labels that nothing else needs."""
+    gone = [axis for axis, label in enumerate(term.labels) if label not in needed]
+    kept = tuple(label for label in term.labels if label in needed)
+    return Term(_sum(term.node, gone), kept)
+
+
+def _arranged(term: Term, labels: Sequence[str]) -> Node:
+    return transpose(term.node, [term.labels.index(label) for label in labels])
+
+
+# Two operands.
+
+
+def _contract(left: Term, right: Term, needed: set[str], extents: dict[str, Extent]) -> Term:
+    """Return the product of two operands, summed over what only they have."""
+    others = needed
+    left = _summed(left, others | set(right.labels))
+    right = _summed(right, others | set(left.labels))
+    shared = [label for label in left.labels if label in right.labels]
+    batch = [label for label in shared if label in others]
+    inner = [label for label in shared if label not in others]
+    rows = [label for label in left.labels if label not in shared]
+    columns = [label for label in right.labels if label not in shared]
+    if inner and rows and columns:
+
+        def size(labels: Sequence[str]) -> Extent:
+            return dims.size([extents[label] for label in labels])
+
+        lead = [extents[label] for label in batch]
+        product = MATMUL(
+            reshape(_arranged(left, [*batch, *rows, *inner]), [*lead, size(rows), size(inner)]),
+            reshape(
+                _arranged(right, [*batch, *inner, *columns]), [*lead, size(inner), size(columns)]
+            ),
+        )
+        labels = (*batch, *rows, *columns)
+        return Term(reshape(product, [extents[label] for label in labels]), labels)
+    labels = (*batch, *rows, *columns, *inner)
+    aligned = []
+    for term in (left, right):
+        own = [label for label in labels if label in term.labels]
+        shape = [extents[label] if label in term.labels else 1 for label in labels]
+        aligned.append(reshape(_arranged(term, own), shape))
+    return _summed(Term(multiply(*aligned), labels), others)
+
+
+def _cheapest(terms: Sequence[Term], output: Labels, extents: dict[str, Extent]) -> tuple[int, int]:
+    """Return the pair whose product takes the least work; then whose result is the smallest."""
+
+    def volume(labels: Iterable[str]) -> int:
+        total = 1
+        for label in labels:
+            extent = extents[label]
+            total *= _TYPICAL if isinstance(extent, Dim) else extent
+        return total
+
+    best: tuple[tuple[int, int], tuple[int, int]] | None = None
+    for i, left in enumerate(terms):
+        for j in range(i + 1, len(terms)):
+            both = set(left.labels) | set(terms[j].labels)
+            rest = set(output).union(*(t.labels for k, t in enumerate(terms) if k not in (i, j)))
+            cost = volume(both), volume(both & rest)
+            if best is None or cost < best[0]:
+                best = cost, (i, j)
+    assert best is not None
+    return best[1]
+
+
+def einsum(subscripts: str, *operands: Any) -> Node:
+    """Sum products of operands by index letters (Einstein's convention).
+
+    Parameters
+    ----------
+    subscripts
+        A letter for each axis of each operand, separated by commas; after ``->`` those of the
+        result. Without ``->`` the result has the letters that occur once, in alphabetical order.
+        A letter that is not in the result is summed over; one that an operand has twice takes
+        the diagonal; ``...`` stands for broadcast axes.
+    *operands
+        Nodes or arrays; their dtypes are promoted.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        If letters and axes do not fit, or extents of one letter differ.
+
+    Notes
+    -----
+    More than two operands are multiplied pair by pair, the cheapest pair first by the extents that
+    are known (a named one counts as 64).
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> a = mg.constant([[1, 2], [3, 4]])
+    >>> mg.einsum("ij,jk->ik", a, a).eval()
+    array([[ 7, 10],
+           [15, 22]], dtype=int32)
+    >>> mg.einsum("ii", a).eval()
+    array(5, dtype=int32)
+    >>> query, key = (mg.input(name, ("batch", "time", 8, 64)) for name in ("query", "key"))
+    >>> mg.einsum("bthd,bThd->bhtT", query, mg.input("key", ("batch", "past", 8, 64))).shape
+    (batch, 8, time, past)
+    """
+    if not isinstance(subscripts, str):
+        raise ShapeError(
+            message(
+                f"einsum: the subscripts are {type(subscripts).__name__}",
+                need="a str such as 'ij,jk->ik' first, then the operands",
+            )
+        )
+    if not operands:
+        raise ShapeError(message("einsum: no operands", need="at least one"))
+    nodes = promoted(*operands)
+    call = Call(EINSUM, nodes)
+    labels, output = _parse(call, subscripts, [node.ndim for node in nodes])
+    terms = [Term(node, own) for node, own in zip(nodes, labels, strict=True)]
+    extents = _extents(call, terms)
+    terms = [_without_ones(_without_repeats(term), extents) for term in terms]
+    while len(terms) > 1:
+        i, j = _cheapest(terms, output, extents)
+        rest = [term for k, term in enumerate(terms) if k not in (i, j)]
+        needed = set(output).union(*(term.labels for term in rest))
+        terms = [*rest, _contract(terms[i], terms[j], needed, extents)]
+    last = _summed(terms[0], set(output))
+    return cast(_arranged(last, output), nodes[0].dtype)
+
+
+def _waves(*shape: int) -> np.ndarray:
+    values: np.ndarray = np.cos(np.arange(1.0, 1.0 + np.prod(shape)))
+    return values.reshape(shape)
+
+
+EINSUM = Composite(
+    name="einsum",
+    dtypes=INEXACT,
+    kind=Kind.CONTRACTION,
+    function=einsum,
+    doc="Sums of products by index letters.",
+    samples=lambda: [
+        Sample(("ij,jk->ik", _waves(2, 3), _waves(3, 4))),
+        Sample(("ii->i", _waves(3, 3))),
+        Sample(("...ij,jk", _waves(5, 2, 3), _waves(3, 4))),
+        Sample(("ij,jk,kl->li", _waves(2, 3), _waves(3, 4), _waves(4, 2))),
+        Sample(("bij,bij->b", _waves(2, 3, 4), _waves(2, 3, 4))),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            ("ij,jk->ik", _waves(2, 3), _waves(4, 2)),
+            ShapeError,
+            "einsum: extents of label 'j' differ: 3 and 4",
+        ),
+        BadSample(
+            ("ij->ik", _waves(2, 3)), ShapeError, "einsum: the result's label 'k' is in no operand"
+        ),
+        BadSample(
+            ("ijk", _waves(2, 3)), ShapeError, "einsum: 'ijk' labels 3 axes, the operand has 2"
+        ),
+    ],
+    reference=np.einsum,
+    numerics="reassoc",
+)
+
+RECORDS = (EINSUM,)

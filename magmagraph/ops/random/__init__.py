@@ -1,0 +1,1 @@
+"""Random numbers, made of counter-based bits."""

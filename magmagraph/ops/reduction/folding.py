@@ -1,0 +1,272 @@
+"""How reductions are made: axes, shape rules, functions and records from a few words.
+
+The operations drop the axes that they reduce; `keepdims` is an `expand_dims` behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...dtypes import canonical, is_inexact, is_unsigned
+from ...errors import DTypeError, ShapeError
+from ...graph import Node
+from ...op import BadSample, Call, Kind, Op, Sample
+from ...types import Extent, Shape, Type
+from ..convert import as_node, cast
+from ..elementwise.family import BOOL, publish
+from ..shape.axes import axes_of
+
+Axis = int | Sequence[int] | None
+
+_INT64 = np.dtype(np.int64)
+CUBE = np.array(
+    [
+        [[0.7, -1.2, 1.9, 0.4], [1.1, 2.3, -0.6, -1.4], [0.2, -2.1, 1.5, 0.9]],
+        [[-0.8, 1.3, 0.5, -1.7], [2.6, -0.3, 1.8, 0.1], [-1.6, 1.0, -0.9, 2.2]],
+    ]
+)
+WHOLE_CUBE = np.array([[3, -1, 4], [1, -5, 9]], dtype=np.int8)
+
+
+# Axes and rules.
+
+
+def normalized_axes(op: Op, x: Node, axis: Any) -> tuple[int, ...]:
+    """Return the axes as sorted non-negative ints; None means all."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    return tuple(sorted(axes_of(Call(op, (x,)), axis, x.ndim)))
+
+
+def _dropped(call: Call, shape: Shape, axes: tuple[int, ...]) -> Shape:
+    for a in axes:
+        call.axis(a, len(shape))
+    return tuple(extent for a, extent in enumerate(shape) if a not in axes)
+
+
+def _not_empty(call: Call, shape: Shape, axes: tuple[int, ...]) -> None:
+    for a in axes:
+        if type(shape[a]) is int and shape[a] == 0:
+            raise call.shape_error(
+                f"axis {a} is empty, and there is no value without elements",
+                need="an extent of at least 1",
+            )
+
+
+def same_dtype(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
+    """Return the operand's dtype, without the reduced axes."""
+    return Type(x.dtype, _dropped(call, x.shape, axes))
+
+
+def extremum_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
+    """Return the operand's dtype; the reduced axes must not be empty."""
+    _not_empty(call, x.shape, axes)
+    return Type(x.dtype, _dropped(call, x.shape, axes))
+
+
+def position_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
+    """Return int64; the reduced axes must not be empty."""
+    _not_empty(call, x.shape, axes)
+    return Type(_INT64, _dropped(call, x.shape, axes))
+
+
+def truth_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
+    """Return bool, which the operand must be too."""
+    if x.dtype != BOOL:
+        raise call.dtype_error(f"operand of dtype {x.dtype.name}", need="bool")
+    return Type(BOOL, _dropped(call, x.shape, axes))
+
+
+def restored(x: Any, axes: tuple[int, ...]) -> Node:
+    """Return a reduced value with the reduced axes back, as extents 1."""
+    from ..shape.layout import expand_dims
+
+    return expand_dims(x, axes) if axes else x
+
+
+def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:
+    """Return a reduced value repeated over the reduced axes of `like`."""
+    from ..shape.layout import broadcast_to
+
+    return broadcast_to(restored(x, axes), like.shape)
+
+
+def extent_product(shape: Shape, axes: tuple[int, ...]) -> Extent:
+    """Return how many elements a reduction over the axes folds into one."""
+    count: Extent = 1
+    for a in axes:
+        count = count * shape[a]
+    return count
+
+
+# Functions and records.
+
+
+class Fold(Protocol):
+    """A reduction as users call it."""
+
+    def __call__(self, x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+        """Reduce `x` along axes."""
+
+
+class TypedFold(Protocol):
+    """A reduction whose elements may be converted first."""
+
+    def __call__(
+        self, x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None
+    ) -> Node:
+        """Reduce `x` along axes."""
+
+
+_BODY = """{summary}
+
+{notes}
+
+Parameters
+----------
+x
+    Node or array{kind}.
+axis
+    An axis, several, or None for all{order}.
+keepdims
+    Keep the reduced axes, with extent 1.{dtype}
+
+Returns
+-------
+Node
+    {returns}
+
+Examples
+--------
+>>> import magmagraph as mg
+{example}
+"""
+_DTYPE = """
+dtype
+    Of the elements before they are folded, and of the result. By default integers narrower than
+    64 bits (and bools) become int64, or uint64 where they are unsigned, as in NumPy."""
+
+
+def _accumulated(x: Any, dtype: Any) -> Node:
+    node = as_node(x)
+    if dtype is not None:
+        return cast(node, canonical(dtype))
+    if is_inexact(node.dtype) or node.dtype.itemsize == 8:
+        return node
+    return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)
+
+
+def _apply(op: Op, node: Node, axis: Axis, keepdims: bool) -> Node:
+    axes = normalized_axes(op, node, axis)
+    result = op(node, axes=axes)
+    return restored(result, axes) if keepdims else result
+
+
+def _record(name: str, function: Callable[..., Node], summary: str, **fields: Any) -> Op:
+    return Op(
+        name=name,
+        kind=Kind.REDUCTION,
+        doc=summary,
+        function=function,
+        flops=lambda x, **attrs: x.size,
+        **fields,
+    )
+
+
+def _document(function: Callable[..., Node], name: str, summary: str, **parts: str) -> None:
+    text = {"notes": "", "kind": "", "order": "", "dtype": "", **parts}
+    doc = _BODY.format(summary=summary, **text).replace("\n\n\n\n", "\n\n")
+    publish(function, name, f"{__name__.rpartition('.')[0]}.reduction", doc)  # where they stand
+
+
+def typed_fold(
+    name: str, summary: str, words: dict[str, str], **fields: Any
+) -> tuple[TypedFold, Op]:
+    """Make a reduction with a `dtype` option, and its record; `words` fill the docstring."""
+
+    def function(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+        return _apply(op, _accumulated(x, dtype), axis, keepdims)
+
+    _document(function, name, summary, dtype=_DTYPE, **words)
+    op = _record(name, function, summary, **fields)
+    return function, op
+
+
+def fold(
+    name: str,
+    summary: str,
+    words: dict[str, str],
+    operand: Callable[[Any], Node] = as_node,
+    **fields: Any,
+) -> tuple[Fold, Op]:
+    """Make a reduction and its record; `words` fill the docstring."""
+
+    def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+        return _apply(op, operand(x), axis, keepdims)
+
+    _document(function, name, summary, **words)
+    op = _record(name, function, summary, **fields)
+    return function, op
+
+
+# Samples and references.
+
+
+def bad_axes(name: str) -> list[BadSample]:
+    """Return the bad samples of every reduction: axes that do not exist."""
+    return [
+        BadSample((CUBE,), ShapeError, f"{name}: axis=3 is out of range for 3 axes", {"axis": 3}),
+        BadSample(
+            (CUBE,), ShapeError, f"{name}: axis=(1, -2) names axis 1 twice", {"axis": (1, -2)}
+        ),
+        BadSample((CUBE,), DTypeError, f"{name}: axis=1.0 is not an int", {"axis": 1.0}),
+    ]
+
+
+def bad_extremum(name: str) -> list[BadSample]:
+    """Return the bad samples of reductions that need an element."""
+    text = f"{name}: axis 1 is empty, and there is no value without elements"
+    return [*bad_axes(name), BadSample((np.ones((2, 0)),), ShapeError, text, {"axis": 1})]
+
+
+def fold_samples(*more: Sample) -> Callable[[], list[Sample]]:
+    """Return samples over no, one, several and all axes, and `more`."""
+    return lambda: [
+        Sample((CUBE,)),
+        Sample((CUBE,), {"axis": 1}),
+        Sample((CUBE,), {"axis": -1, "keepdims": True}),
+        Sample((CUBE,), {"axis": (0, 2)}),
+        *more,
+    ]
+
+
+_TIES = np.array([[1.0, 3.0, 3.0], [np.nan, 2.0, np.nan], [-np.inf, -np.inf, -np.inf]])
+NOT_SMOOTH = Sample((_TIES,), {"axis": 1}, gradient=(), reason="ties and NaN")
+NO_AXES = Sample((CUBE,), {"axis": ()})
+
+
+def fold_reference(name: str) -> Callable[..., Any]:
+    """Return NumPy's function of that name."""
+    function = getattr(np, name)
+
+    def reference(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        options = {} if dtype is None else {"dtype": dtype}
+        return function(x, axis=axis, keepdims=keepdims, **options)
+
+    return reference
+
+
+def position_reference(name: str) -> Callable[..., Any]:
+    """Return NumPy's argmax or argmin, extended to the samples' two axes."""
+
+    def reference(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        if not isinstance(axis, tuple):
+            return getattr(np, name)(x, axis=axis, keepdims=keepdims)
+        assert axis == (0, 2), "the one case of several axes among the samples"
+        rows = np.moveaxis(x, 1, 0).reshape(x.shape[1], -1)
+        return getattr(np, name)(rows, axis=1)
+
+    return reference

@@ -1,0 +1,517 @@
+"""Counting: bincount, histograms of one and two variables, and piecewise linear interpolation."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import dims
+from ...errors import DTypeError, ShapeError
+from ...graph import Node
+from ...op import BadSample, Call, Composite, Kind, Sample
+from ...types import Extent
+from ..convert import as_node, cast, promoted
+from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract
+from ..elementwise.bits import logical_and
+from ..elementwise.comparison import clip, equal, greater, greater_equal, less, where
+from ..elementwise.family import floating
+from ..indexing.gathering import SCATTER_ADD, size_of, take
+from ..indexing.iota import INT64
+from ..indexing.sorting import argsort, searchsorted
+from ..shape.arrange import expand_dims, ravel, reshape
+from ..shape.creation import linspace
+from ..shape.joining import broadcast_to, concatenate
+from ..shape.slicing import cut
+from .primitives import max, min, sum
+
+__all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "interp"]
+
+
+def _counted(places: Node, inside: Node, weights: Node | None, length: Extent) -> Node:
+    """Add up weights (or ones) at positions, those that lie inside."""
+    at = where(inside, places, 0)
+    if weights is None:
+        ones = cast(inside, INT64)
+    else:
+        ones = where(inside, weights, 0)
+    return SCATTER_ADD(ravel(ones), ravel(at), axis=0, extent=length, mode="clip")
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Node:
+    """Count how often each number occurs, or add up the weights of each.
+
+    Parameters
+    ----------
+    x
+        Integers, of any shape. Negative ones, and those of `length` and above, count for nothing.
+    weights
+        What each is worth, of the shape of `x`; 1 unless said.
+    minlength
+        Of constant numbers, the least extent of the result.
+    length
+        Extent of the result: an int, a name or a Dim. Needed where the numbers are not constant.
+
+    Returns
+    -------
+    Node
+        int64, or of the dtype of the weights; entry i for the number i. The gradient flows to the
+        weights.
+
+    Raises
+    ------
+    DTypeError
+        If the numbers are not integers.
+    ShapeError
+        If neither the numbers nor `length` tell the extent of the result.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.bincount(mg.constant([0, 1, 1, 3]), length=5).eval()
+    array([1, 2, 0, 1, 0])
+    """
+    node = as_node(x)
+    call = Call(BINCOUNT, (node,))
+    if node.dtype.kind not in "iub":
+        raise call.dtype_error(
+            f"numbers of dtype {node.dtype.name}", need="integers", mend="mg.cast(x, 'int32')"
+        )
+    extent: Extent
+    value = node.attrs.get("value")
+    if length is not None:
+        extent = dims.parse_shape((length,))[0]
+    elif value is not None:
+        largest = int(value.max()) + 1 if value.size else 0
+        extent = largest if largest > minlength else int(minlength)
+    else:
+        raise call.shape_error(
+            "the largest number is known only when it runs",
+            need="length=, the extent of the result",
+        )
+    places = cast(node, INT64)
+    inside = logical_and(greater_equal(places, 0), less(places, size_of(extent)))
+    worth = None if weights is None else broadcast_to(as_node(weights), node.shape)
+    return _counted(places, inside, worth, extent)
+
+
+class Histogram(NamedTuple):
+    """Counts and the edges of their bins."""
+
+    hist: Node
+    bin_edges: Node
+
+
+class Histogram2D(NamedTuple):
+    """Counts and the edges of their bins along both axes."""
+
+    hist: Node
+    x_edges: Node
+    y_edges: Node
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Node:
+    """Return the edges of bins of equal width, as `histogram` uses them.
+
+    Parameters
+    ----------
+    a
+        The values, a node or array.
+    bins
+        How many bins; or the edges themselves, which are returned.
+    range
+        ``(low, high)``; the smallest and the largest value unless said.
+    weights
+        Without influence.
+
+    Returns
+    -------
+    Node
+        Of one axis, floats; one more than there are bins.
+
+    Raises
+    ------
+    ShapeError
+        If there is not at least one bin, or the range is not finite or runs downwards.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.histogram_bin_edges([0.0, 1.0, 4.0], bins=4).eval()
+    array([0., 1., 2., 3., 4.], dtype=float32)
+    """
+    return _edges("histogram_bin_edges", floating(a), bins, range)
+
+
+def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
+    call = Call(HISTOGRAM_BIN_EDGES, (node,))
+    if not isinstance(bins, (int, np.integer)):
+        edges = cast(as_node(bins), node.dtype)
+        if edges.ndim != 1:
+            raise call.shape_error(f"edges of {edges.ndim} axes", need="one axis, or a number")
+        return edges
+    if bins < 1:
+        raise call.shape_error(f"bins={bins}", need="at least one bin")
+    known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
+    if known and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
+        raise call.shape_error(
+            f"range=({limits[0]}, {limits[1]})", need="finite numbers, the smaller one first"
+        )
+    if limits is None:
+        if isinstance(node.size, int) and node.size == 0:
+            low, high = as_node(0.0, node.dtype), as_node(1.0, node.dtype)
+        else:
+            low, high = min(node), max(node)
+    else:
+        low, high = (cast(as_node(limit, node.dtype), node.dtype) for limit in limits)
+    flat = equal(low, high)
+    low, high = where(flat, low - 0.5, low), where(flat, high + 0.5, high)
+    edges = linspace(low, high, int(bins) + 1)
+    assert isinstance(edges, Node)
+    return edges
+
+
+def _bin(edges: Node, values: Node) -> tuple[Node, Node]:
+    """Return each value's bin, and whether it has one; the last bin holds both of its edges."""
+    count = size_of(edges.shape[0])
+    last = equal(values, cut(edges, 0, edges.shape[0] - 1, 1))
+    places = subtract(searchsorted(edges, values, side="right"), 1)
+    places = where(last, count - 2, places)
+    return places, logical_and(greater_equal(places, 0), less(places, count - 1))
+
+
+def _widths(edges: Node) -> Node:
+    count = edges.shape[0] - 1
+    return subtract(cut(edges, 0, 1, count), cut(edges, 0, 0, count))
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+) -> Histogram:
+    """Count how many values lie in each bin.
+
+    Parameters
+    ----------
+    a
+        The values, a node or array of any shape.
+    bins
+        How many bins of equal width; or their edges in ascending order.
+    range
+        ``(low, high)`` for a number of bins; the smallest and the largest value unless said.
+        Values outside count for nothing.
+    density
+        Divide by the total and by the widths, so that the integral is 1.
+    weights
+        What each value counts, of the shape of `a`; 1 unless said.
+
+    Returns
+    -------
+    Histogram
+        A named pair: ``hist`` (int64; the dtype of the weights; or floats for a density) and
+        ``bin_edges``. A bin holds its left edge, the last one its right edge, too. The gradient
+        flows to the weights, and to the edges where they are found from `a`.
+
+    Raises
+    ------
+    ShapeError
+        If there is not at least one bin.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> counts, edges = mg.histogram([0.1, 0.4, 0.45, 0.9, 1.0], bins=2, range=(0.0, 1.0))
+    >>> counts.eval(), edges.eval()
+    (array([3, 2]), array([0. , 0.5, 1. ], dtype=float32))
+    """
+    node = floating(a)
+    edges = _edges("histogram", node, bins, range)
+    worth = None if weights is None else broadcast_to(as_node(weights), node.shape)
+    counts = _counted(*_bin(edges, node), worth, edges.shape[0] - 1)
+    if density:
+        shares = cast(counts, node.dtype)
+        widths = subtract(
+            cut(edges, 0, 1, edges.shape[0] - 1), cut(edges, 0, 0, edges.shape[0] - 1)
+        )
+        counts = divide(divide(shares, widths), sum(shares))
+    return Histogram(counts, edges)
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+) -> Histogram2D:
+    """Count how many pairs of values lie in each cell of a grid.
+
+    Parameters
+    ----------
+    x, y
+        The values, of one shape.
+    bins
+        How many bins along both axes; or a pair, for each axis a number or edges.
+    range
+        A pair of ``(low, high)``; the smallest and the largest values unless said.
+    density
+        Divide by the total and by the areas, so that the integral is 1.
+    weights
+        What each pair counts; 1 unless said.
+
+    Returns
+    -------
+    Histogram2D
+        A named triple: ``hist`` (floats, of shape ``(bins of x, bins of y)``), ``x_edges`` and
+        ``y_edges``.
+
+    Raises
+    ------
+    ShapeError
+        If `x` and `y` have different shapes, or there is not at least one bin.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> counts, _, _ = mg.histogram2d([0.1, 0.2, 0.9], [0.1, 0.8, 0.9], bins=2)
+    >>> counts.eval()
+    array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
+    first, second = promoted(floating(x), floating(y))
+    call = Call(HISTOGRAM2D, (first, second))
+    if first.ndim != second.ndim:
+        raise call.shape_error(f"values of {first.ndim} and {second.ndim} axes", need="one shape")
+    for left, right in zip(first.shape, second.shape, strict=True):
+        call.unify(left, right, "extents of x and y")
+    each = (bins, bins) if isinstance(bins, (int, np.integer)) else tuple(bins)
+    if len(each) != 2:
+        raise call.shape_error(f"{len(each)} entries of bins", need="one int, or a pair")
+    limits = (None, None) if range is None else tuple(range)
+    rows = _edges("histogram2d", first, each[0], limits[0])
+    columns = _edges("histogram2d", second, each[1], limits[1])
+    row, in_row = _bin(rows, first)
+    column, in_column = _bin(columns, second)
+    high, wide = rows.shape[0] - 1, columns.shape[0] - 1
+    worth = as_node(1.0, first.dtype) if weights is None else as_node(weights)
+    worth = broadcast_to(cast(worth, first.dtype), first.shape)
+    places = add(multiply(row, size_of(wide)), column)
+    counts = _counted(places, logical_and(in_row, in_column), worth, high * wide)
+    counts = reshape(counts, (high, wide))
+    if density:
+        areas = multiply(expand_dims(_widths(rows), 1), _widths(columns))
+        counts = divide(divide(counts, areas), sum(counts))
+    return Histogram2D(counts, rows, columns)
+
+
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
+) -> Node:
+    """Interpolate linearly between points.
+
+    Parameters
+    ----------
+    x
+        Where to evaluate: node or array of any shape.
+    xp
+        The points, of one axis, ascending (in any order with `period`).
+    fp
+        The values there.
+    left, right
+        The value below the first and above the last point; those points' values unless said.
+    period
+        The points' period; `left` and `right` are then without influence.
+
+    Returns
+    -------
+    Node
+        Of the shape of `x` and the promoted float dtype; NaN where `x` is. The gradient flows to
+        `x` (at a point: the slope on its right side), `xp` and `fp`.
+
+    Raises
+    ------
+    ShapeError
+        If there are not as many points as values on one axis, or none.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.interp([0.5, 2.0, 9.0], [0.0, 1.0, 3.0], [0.0, 10.0, 30.0]).eval()
+    array([ 5., 20., 30.], dtype=float32)
+    """
+    at, points, values = promoted(floating(x), floating(xp), floating(fp))
+    call = Call(INTERP, (at, points, values))
+    if points.ndim != 1 or values.ndim != 1:
+        raise call.shape_error(
+            f"points of {points.ndim} and values of {values.ndim} axes", need="one axis each"
+        )
+    extent = call.unify(points.shape[0], values.shape[0], "numbers of points and values")
+    if isinstance(extent, int) and not extent:
+        raise call.shape_error("no points", need="at least one")
+    if period is not None:
+        if period == 0:
+            raise call.shape_error("period=0", need="a period that is not 0")
+        period = abs(period)
+        at, points = remainder(at, period), remainder(points, period)
+        order = argsort(points)
+        points, values = take(points, order, axis=0), take(values, order, axis=0)
+        points = concatenate(
+            [cut(points, 0, extent - 1, 1) - period, points, cut(points, 0, 0, 1) + period]
+        )
+        values = concatenate([cut(values, 0, extent - 1, 1), values, cut(values, 0, 0, 1)])
+        extent, left, right = extent + 2, None, None
+    first, last = (reshape(cut(points, 0, i, 1), ()) for i in (0, extent - 1))
+    lowest, highest = (reshape(cut(values, 0, i, 1), ()) for i in (0, extent - 1))
+    below, above = less(at, first), greater(at, last)
+    inside = where(below, first, where(above, last, at))
+    place = clip(searchsorted(points, inside, side="right") - 1, 0, size_of(extent - 2))
+    start, end = take(points, place, axis=0), take(points, place + 1, axis=0)
+    low, high = take(values, place, axis=0), take(values, place + 1, axis=0)
+    width = subtract(end, start)
+    still = equal(width, 0)
+    slope = divide(subtract(high, low), where(still, 1, width))
+    result = where(still, low, low + slope * subtract(inside, start))
+    result = where(below, lowest if left is None else left, result)
+    result = where(greater_equal(at, last), highest, result)
+    return result if right is None else where(above, right, result)
+
+
+# Records.
+
+_VALUES = np.array([0.1, 0.35, 0.4, 0.95, 2.2, -1.0, 0.7, 1.0])
+_OTHERS = np.array([1.3, 0.35, -0.4, 0.2, 0.9, 0.5, 0.75, 1.0])
+_WEIGHTS = np.array([0.5, 1.0, 2.0, -1.0, 0.25, 3.0, 1.5, 0.75])
+_NUMBERS = np.array([[0, 2, 2], [5, 1, 2]])
+
+
+def _bincount_reference(
+    x: np.ndarray, weights: Any = None, minlength: int = 0, length: int | None = None
+) -> np.ndarray:
+    flat = x.reshape(-1)
+    inside = (flat >= 0) & (flat < (length if length is not None else np.inf))
+    worth = None if weights is None else np.asarray(weights).reshape(-1)[inside]
+    return np.bincount(flat[inside], worth, minlength if length is None else length)
+
+
+def _histogram_reference(a: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    counts, edges = np.histogram(a, **options)
+    return counts, np.asarray(edges, np.float64)
+
+
+BINCOUNT = Composite(
+    name="bincount",
+    kind=Kind.INDEX,
+    function=bincount,
+    doc="How often each number occurs.",
+    samples=lambda: [
+        Sample((_NUMBERS,), {"length": 6}),
+        Sample((_NUMBERS, _NUMBERS + 0.5), {"length": 4}),
+        Sample((np.array([-1, 0, 9]),), {"length": 3}),
+        Sample((np.zeros(0, np.int32),), {"length": 2}),
+    ],
+    bad_samples=lambda: [
+        BadSample((_VALUES,), DTypeError, "bincount: numbers of dtype float64", {"length": 2}),
+        BadSample(
+            (_NUMBERS,), ShapeError, "bincount: the largest number is known only when it runs"
+        ),
+    ],
+    reference=_bincount_reference,
+    numerics="reassoc",
+)
+HISTOGRAM_BIN_EDGES = Composite(
+    name="histogram_bin_edges",
+    kind=Kind.INDEX,
+    function=histogram_bin_edges,
+    doc="The edges of bins of equal width.",
+    samples=lambda: [
+        Sample((_VALUES,), {"bins": 4}),
+        Sample((np.ones(3),), {"bins": 2}, gradient=(), reason="ties"),
+    ],
+    bad_samples=lambda: [
+        BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
+    ],
+    reference=np.histogram_bin_edges,
+    numerics="reassoc",
+)
+HISTOGRAM = Composite(
+    name="histogram",
+    kind=Kind.INDEX,
+    function=histogram,
+    doc="How many values lie in each bin.",
+    samples=lambda: [
+        Sample((_VALUES,), {"bins": 3, "range": (-1.5, 2.5)}, gradient=(), reason="counts"),
+        Sample((_VALUES,), {"bins": np.array([0.0, 0.5, 1.0])}, gradient=(), reason="counts"),
+        Sample(
+            (_VALUES,),
+            {"bins": 4, "range": (-1.3, 2.3), "density": True},
+            gradient=(),
+            reason="counts",
+        ),
+    ],
+    bad_samples=lambda: [
+        BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
+    ],
+    reference=_histogram_reference,
+    numerics="reassoc",
+)
+HISTOGRAM2D = Composite(
+    name="histogram2d",
+    kind=Kind.INDEX,
+    function=histogram2d,
+    doc="How many pairs of values lie in each cell of a grid.",
+    samples=lambda: [
+        Sample(
+            (_VALUES, _OTHERS),
+            {"bins": (3, 2), "range": ((-1.5, 2.5), (-0.5, 1.5))},
+            gradient=(),
+            reason="counts",
+        ),
+        Sample(
+            (_VALUES, _OTHERS),
+            {"bins": 2, "range": ((-1.5, 2.5), (-0.5, 1.5)), "density": True},
+            gradient=(),
+            reason="counts",
+        ),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (_VALUES, _OTHERS[:5]), ShapeError, "histogram2d: extents of x and y differ: 8 and 5"
+        )
+    ],
+    reference=np.histogram2d,
+    numerics="reassoc",
+)
+
+
+def _interp_reference(x: Any, xp: Any, fp: Any, **options: Any) -> np.ndarray:
+    return np.asarray(np.interp(x, xp, fp, **options))
+
+
+_POINTS = np.array([-1.0, 0.2, 0.9, 2.0])
+_HEIGHTS = np.array([3.0, -1.0, 0.5, 2.5])
+_AT = np.array([[-0.5, 0.3, 1.7], [-2.0, 2.6, 0.8]])
+
+INTERP = Composite(
+    name="interp",
+    kind=Kind.INDEX,
+    function=interp,
+    doc="Linear interpolation between points.",
+    samples=lambda: [
+        Sample((_AT, _POINTS, _HEIGHTS)),
+        Sample((_AT, _POINTS, _HEIGHTS), {"left": -7.0, "right": 9.0}),
+        Sample((_AT, _POINTS[[2, 0, 1, 3]], _HEIGHTS), {"period": 3.7}),
+        Sample(
+            (np.array([-1.0, 2.0, 0.2, np.nan, np.inf, -np.inf]), _POINTS, _HEIGHTS),
+            gradient=(),
+            reason="kinks, NaN and infinities",
+        ),
+        Sample((_AT, np.array([0.5]), np.array([3.0])), gradient=(2,), reason="constant"),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (_AT, _POINTS, _HEIGHTS[:3]),
+            ShapeError,
+            "interp: numbers of points and values differ: 4 and 3",
+        ),
+        BadSample((_AT, np.zeros(0), np.zeros(0)), ShapeError, "interp: no points"),
+    ],
+    reference=_interp_reference,
+    numerics="reassoc",
+)
+
+RECORDS = (BINCOUNT, HISTOGRAM_BIN_EDGES, HISTOGRAM, HISTOGRAM2D, INTERP)

@@ -1,0 +1,323 @@
+"""Reductions and scans that leave NaN out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import is_float, is_inexact
+from ...graph import Node
+from ...op import INEXACT, REAL, Composite, Kind, Sample
+from ..convert import as_node, cast
+from ..elementwise.arithmetic import divide, multiply, subtract
+from ..elementwise.bits import logical_not
+from ..elementwise.comparison import equal, where
+from ..elementwise.family import floating, publish
+from ..elementwise.math import sqrt
+from ..elementwise.rounding import isnan
+from .cumulative import cumprod, cumsum
+from .folding import CUBE, Axis, normalized_axes, restored
+from .primitives import SUM, all, argmax, argmin, max, min, prod, sum
+
+__all__ = [
+    "nanargmax",
+    "nanargmin",
+    "nancumprod",
+    "nancumsum",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+]
+
+
+def _filled(x: Any, value: float) -> Node:
+    """Return the operand with a number in the place of NaN."""
+    node = as_node(x)
+    return where(isnan(node), value, node) if is_inexact(node.dtype) else node
+
+
+def _or_nan(result: Node, node: Node, axis: Axis, keepdims: bool) -> Node:
+    """Return a reduction's result, or NaN where all of its elements are."""
+    if not is_float(node.dtype):
+        return result
+    return where(all(isnan(node), axis, keepdims), np.nan, result)
+
+
+_PARAMETERS = """
+Parameters
+----------
+x
+    Node or array.
+axis
+    An axis, several, or None for all.
+"""
+_KEEP = """keepdims
+    Keep the reduced axes, with extent 1.
+"""
+
+
+def _published(
+    function: Any, name: str, summary: str, returns: str, example: str, *, more: str = _KEEP
+) -> Any:
+    doc = f"""{summary}
+{_PARAMETERS}{more}
+Returns
+-------
+Node
+    {returns}
+
+Examples
+--------
+>>> import magmagraph as mg
+{example}
+"""
+    return publish(function, name, __name__, doc)
+
+
+_DTYPE = """keepdims
+    Keep the reduced axes, with extent 1.
+dtype
+    See `sum`.
+"""
+
+
+def _nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+    return sum(_filled(x, 0.0), axis, keepdims, dtype)
+
+
+def _nanprod(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+    return prod(_filled(x, 1.0), axis, keepdims, dtype)
+
+
+def _nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    return _or_nan(max(_filled(x, -np.inf), axis, keepdims), as_node(x), axis, keepdims)
+
+
+def _nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    return _or_nan(min(_filled(x, np.inf), axis, keepdims), as_node(x), axis, keepdims)
+
+
+def _nanargmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    return argmax(_filled(x, -np.inf), axis, keepdims)
+
+
+def _nanargmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    return argmin(_filled(x, np.inf), axis, keepdims)
+
+
+def _nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Node:
+    return cumsum(_filled(x, 0.0), axis, dtype)
+
+
+def _nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Node:
+    return cumprod(_filled(x, 1.0), axis, dtype)
+
+
+def _moments(x: Any, axis: Axis) -> tuple[Node, np.dtype, Node, Node, tuple[int, ...]]:
+    """Return the operand, widened; its dtype; which elements count, and how many; the axes."""
+    node = floating(x)
+    dtype = node.dtype
+    wide = cast(node, np.float32) if dtype.itemsize < 4 else node
+    axes = normalized_axes(SUM, wide, axis)
+    there = logical_not(isnan(wide))
+    return wide, dtype, there, SUM(cast(there, wide.dtype), axes=axes), axes
+
+
+def _nanmean(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    node, dtype, there, count, axes = _moments(x, axis)
+    average = cast(divide(SUM(where(there, node, 0), axes=axes), count), dtype)
+    return restored(average, axes) if keepdims else average
+
+
+def _spread(x: Any, axis: Axis, ddof: Any) -> tuple[Node, tuple[int, ...], np.dtype]:
+    node, dtype, there, count, axes = _moments(x, axis)
+    kept = where(there, node, 0)
+    average = restored(divide(SUM(kept, axes=axes), count), axes)
+    centered = where(there, subtract(kept, average), 0)
+    squares = SUM(multiply(centered, centered), axes=axes)
+    degrees = subtract(count, ddof)
+    return where(degrees > 0, divide(squares, where(degrees > 0, degrees, 1)), np.nan), axes, dtype
+
+
+def _nanvar(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+    result, axes, dtype = _spread(x, axis, ddof)
+    return cast(restored(result, axes) if keepdims else result, dtype)
+
+
+def _nanstd(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+    result, axes, dtype = _spread(x, axis, ddof)
+    still = equal(result, 0)
+    root = where(still, 0, sqrt(where(still, 1, result)))
+    return cast(restored(root, axes) if keepdims else root, dtype)
+
+
+_ROW = '[1.0, float("nan"), 4.0]'
+_DDOF = """ddof
+    Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+keepdims
+    Keep the reduced axes, with extent 1.
+"""
+_SCAN = """dtype
+    Of the result; see `cumsum`.
+"""
+
+nansum = _published(
+    _nansum,
+    "nansum",
+    "Add the elements along axes, leaving NaN out.",
+    "Of the dtype that `sum` gives; 0 where all elements are NaN.",
+    f">>> mg.nansum({_ROW}).eval()\narray(5., dtype=float32)",
+    more=_DTYPE,
+)
+nanprod = _published(
+    _nanprod,
+    "nanprod",
+    "Multiply the elements along axes, leaving NaN out.",
+    "Of the dtype that `prod` gives; 1 where all elements are NaN.",
+    f">>> mg.nanprod({_ROW}).eval()\narray(4., dtype=float32)",
+    more=_DTYPE,
+)
+nanmax = _published(
+    _nanmax,
+    "nanmax",
+    "Find the largest element along axes, leaving NaN out.",
+    "Of the dtype of `x`; NaN where all elements are. Elements that tie share the gradient.",
+    f">>> mg.nanmax({_ROW}).eval()\narray(4., dtype=float32)",
+)
+nanmin = _published(
+    _nanmin,
+    "nanmin",
+    "Find the smallest element along axes, leaving NaN out.",
+    "Of the dtype of `x`; NaN where all elements are. Elements that tie share the gradient.",
+    f">>> mg.nanmin({_ROW}).eval()\narray(1., dtype=float32)",
+)
+nanargmax = _published(
+    _nanargmax,
+    "nanargmax",
+    "Find the position of the largest element along axes, leaving NaN out.",
+    "int64; 0 where all elements are NaN (NumPy raises there). No gradient: integer valued.",
+    f">>> mg.nanargmax({_ROW}).eval()\narray(2)",
+)
+nanargmin = _published(
+    _nanargmin,
+    "nanargmin",
+    "Find the position of the smallest element along axes, leaving NaN out.",
+    "int64; 0 where all elements are NaN (NumPy raises there). No gradient: integer valued.",
+    f">>> mg.nanargmin({_ROW}).eval()\narray(0)",
+)
+nanmean = _published(
+    _nanmean,
+    "nanmean",
+    "Average the elements along axes, leaving NaN out.",
+    "Of the float dtype; NaN where all elements are. 16-bit floats are added in float32.",
+    f">>> mg.nanmean({_ROW}).eval()\narray(2.5, dtype=float32)",
+)
+nanvar = _published(
+    _nanvar,
+    "nanvar",
+    "Average the squared deviations from the mean along axes, leaving NaN out.",
+    "Of the float dtype; NaN where there are not more than `ddof` elements.",
+    f">>> mg.nanvar({_ROW}).eval()\narray(2.25, dtype=float32)",
+    more=_DDOF,
+)
+nanstd = _published(
+    _nanstd,
+    "nanstd",
+    "Take the standard deviation along axes, leaving NaN out.",
+    "Of the float dtype; NaN where there are not more than `ddof` elements. Where it is 0 so is\n"
+    "    its gradient.",
+    f">>> mg.nanstd({_ROW}).eval()\narray(1.5, dtype=float32)",
+    more=_DDOF,
+)
+nancumsum = _published(
+    _nancumsum,
+    "nancumsum",
+    "Add up the elements along an axis, taking NaN as 0.",
+    "Of the shape of `x`.",
+    f">>> mg.nancumsum({_ROW}).eval()\narray([1., 1., 5.], dtype=float32)",
+    more=_SCAN,
+)
+nancumprod = _published(
+    _nancumprod,
+    "nancumprod",
+    "Multiply the elements along an axis, taking NaN as 1.",
+    "Of the shape of `x`.",
+    f">>> mg.nancumprod({_ROW}).eval()\narray([1., 1., 4.], dtype=float32)",
+    more=_SCAN,
+)
+
+_HOLES = np.where(np.abs(CUBE) < 0.5, np.nan, CUBE)
+_LINES = np.array([[np.nan, np.nan, np.nan], [np.inf, 1.0, np.nan], [np.nan, -2.0, 3.0]])
+_WHOLE = np.array([[3, 1], [2, 5]])
+
+
+def _samples(*more: Sample) -> Callable[[], list[Sample]]:
+    return lambda: [
+        Sample((CUBE,), {"axis": 1}),
+        Sample((_HOLES,), {"axis": 2}, gradient=(), reason="NaN elements"),
+        Sample((_HOLES,), {}, gradient=(), reason="NaN elements"),
+        *more,
+    ]
+
+
+_KEPT = (
+    Sample((_HOLES,), {"axis": (0, 2), "keepdims": True}, gradient=(), reason="NaN elements"),
+    Sample((_WHOLE,), {"axis": 0}),
+)
+_EMPTY_LINES = Sample((_LINES,), {"axis": 1}, gradient=(), reason="NaN elements")
+_DEGREES = Sample((CUBE,), {"axis": 2, "ddof": 1})
+
+
+def _reference(name: str) -> Callable[..., Any]:
+    def reference(x: np.ndarray, **options: Any) -> Any:
+        axis = options.get("axis")
+        if "arg" in name and isinstance(axis, tuple):
+            kept = np.moveaxis(x, axis, range(-len(axis), 0))
+            options["axis"] = -1
+            rows = kept.reshape(*kept.shape[: -len(axis)], -1)
+            found = getattr(np, name)(rows, axis=-1)
+            return np.expand_dims(found, axis) if options.get("keepdims") else found
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy warns of lines of NaN
+            result = getattr(np, name)(x, **options)
+        wanted = np.float64 if np.asarray(result).dtype.kind == "f" else None
+        return np.asarray(result, wanted)
+
+    return reference
+
+
+def _record(name: str, doc: str, *more: Sample, numerics: str = "reassoc") -> Composite:
+    scan = "cum" in name
+    return Composite(
+        name=name,
+        kind=Kind.INDEX if scan else Kind.REDUCTION,
+        function=globals()[name],
+        doc=doc,
+        dtypes=INEXACT if name in ("nansum", "nanprod") else REAL,
+        samples=_samples(*([] if scan else _KEPT), *more),
+        reference=_reference(name),
+        no_gradient="integer valued" if "arg" in name else "",
+        numerics=numerics,
+    )
+
+
+RECORDS = (
+    _record("nansum", "The sum along axes, without NaN.", _EMPTY_LINES),
+    _record("nanprod", "The product along axes, without NaN.", _EMPTY_LINES),
+    _record("nanmax", "The largest element, without NaN.", _EMPTY_LINES, numerics="exact"),
+    _record("nanmin", "The smallest element, without NaN.", _EMPTY_LINES, numerics="exact"),
+    _record("nanargmax", "The position of the largest element, without NaN.", numerics="exact"),
+    _record("nanargmin", "The position of the smallest element, without NaN.", numerics="exact"),
+    _record("nanmean", "The mean along axes, without NaN."),
+    _record("nanvar", "The variance along axes, without NaN.", _DEGREES),
+    _record("nanstd", "The standard deviation along axes, without NaN.", _DEGREES),
+    _record("nancumsum", "The running sums along an axis, NaN as 0."),
+    _record("nancumprod", "The running products along an axis, NaN as 1."),
+)

@@ -1,0 +1,363 @@
+"""Quantiles: interpolation in the sorted elements, with and without NaN."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import is_float
+from ...errors import ShapeError
+from ...graph import Node
+from ...op import BadSample, Call, Composite, Kind, Sample
+from ...types import Extent
+from ..convert import as_node, cast
+from ..elementwise.arithmetic import multiply, subtract
+from ..elementwise.bits import logical_and, logical_not, logical_or
+from ..elementwise.comparison import clip, equal, less, maximum, where
+from ..elementwise.family import floating, publish
+from ..elementwise.rounding import ceil, floor, isinf, isnan, rint
+from ..indexing.gathering import size_of, take, take_along_axis
+from ..indexing.iota import INT64
+from ..indexing.sorting import sort
+from ..shape.arrange import expand_dims, moveaxis, reshape
+from ..shape.axes import axes_of
+from ..shape.slicing import cut
+from .folding import CUBE, Axis, extent_product
+from .primitives import sum
+
+__all__ = [
+    "median",
+    "nanmedian",
+    "nanpercentile",
+    "nanquantile",
+    "percentile",
+    "quantile",
+]
+
+_FLOAT64 = np.dtype(np.float64)
+
+# Positions of the quantile q among n sorted elements, counted from 0, are n q + a + q (1 - a - b)
+# - 1 for the parameters (a, b) (Hyndman and Fan, Sample Quantiles in Statistical Packages, 1996).
+_INTERPOLATED = {
+    "linear": (1.0, 1.0),
+    "hazen": (0.5, 0.5),
+    "weibull": (0.0, 0.0),
+    "median_unbiased": (1.0 / 3.0, 1.0 / 3.0),
+    "normal_unbiased": (3.0 / 8.0, 3.0 / 8.0),
+    "interpolated_inverted_cdf": (0.0, 1.0),
+}
+_METHODS = (*_INTERPOLATED, "lower", "higher", "midpoint", "nearest")
+
+
+def _lines(record: Composite, x: Any, axis: Axis) -> tuple[Node, tuple[int, ...]]:
+    """Return a float operand with the axes that are folded as its last one, and these axes."""
+    node = floating(x)
+    call = Call(record, (node,))
+    axes = tuple(range(node.ndim)) if axis is None else tuple(axes_of(call, axis, node.ndim))
+    kept = [a for a in range(node.ndim) if a not in axes]
+    count = extent_product(node.shape, axes)
+    moved = moveaxis(node, axes, range(node.ndim - len(axes), node.ndim))
+    if isinstance(count, int) and not count:
+        raise call.shape_error("no elements, and so no quantile", need="at least one element")
+    return reshape(moved, (*[node.shape[a] for a in kept], count)), tuple(sorted(axes))
+
+
+def _position(q: Node, count: Any, method: str) -> Node:
+    """Return the positions of quantiles among sorted elements, as floats."""
+    last = subtract(count, 1.0)
+    if method in _INTERPOLATED:
+        a, b = _INTERPOLATED[method]
+        if (a, b) == (1.0, 1.0):
+            return multiply(q, last)
+        place = count * q + (a + q * (1.0 - a - b)) - 1.0
+        return clip(place, 0.0, last)
+    place = multiply(q, last)
+    if method == "lower":
+        return floor(place)
+    if method == "higher":
+        return ceil(place)
+    if method == "nearest":
+        return rint(place)
+    return (floor(place) + ceil(place)) * 0.5
+
+
+def _between(low: Node, high: Node, share: Node) -> Node:
+    """Interpolate; no infinite width is multiplied by 0."""
+    width = subtract(high, low)
+    still = logical_or(equal(low, high), logical_and(equal(share, 0), isinf(width)))
+    width = where(still, 0, width)
+    near, far = low + width * share, high - width * (1.0 - share)
+    return where(still, low, where(less(share, 0.5), near, far))
+
+
+def _order(record: Composite, x: Any, q: Any, axis: Axis, method: str, skip: bool) -> Any:
+    if method not in _METHODS:
+        raise Call(record, (as_node(x),)).shape_error(
+            f"method={method!r}", need=f"one of {', '.join(_METHODS)}"
+        )
+    lines, axes = _lines(record, x, axis)
+    which = q if isinstance(q, Node) else as_node(np.asarray(q, np.float64))
+    if not is_float(which.dtype):
+        which = cast(which, _FLOAT64)
+    ordered = sort(lines)
+    extent = ordered.shape[-1]
+    ndim = lines.ndim - 1
+    exact = cast(which, _FLOAT64)
+    if skip:
+        count = cast(sum(logical_not(isnan(lines)), axis=-1), _FLOAT64)
+        count = maximum(count, 1.0)  # of a line of NaN the first, NaN, is taken
+        spread = reshape(exact, (*which.shape, *[1] * ndim))
+        place = _position(spread, count, method)
+        low, high = _neighbours(place, subtract(count, 1.0))
+        first, second = (_picked(ordered, each, which.ndim) for each in (low, high))
+        share = cast(subtract(place, low), lines.dtype)
+        return _between(first, second, share), axes
+    total = float(extent) if isinstance(extent, int) else cast(size_of(extent), _FLOAT64)
+    place = _position(exact, total, method)
+    low, high = _neighbours(place, subtract(total, 1.0))
+    first, second = (
+        moveaxis(
+            take(ordered, cast(each, INT64), axis=-1),
+            range(ndim, ndim + which.ndim),
+            range(which.ndim),
+        )
+        for each in (low, high)
+    )
+    share = cast(subtract(place, low), lines.dtype)
+    result = _between(first, second, reshape(share, (*which.shape, *[1] * ndim)))
+    # NaN stands last: one is enough to make the last element NaN, and the result with it.
+    worst = reshape(cut(ordered, ndim, extent - 1, 1), ordered.shape[:-1])
+    return where(isnan(worst), worst, result), axes
+
+
+def _neighbours(place: Node, last: Any) -> tuple[Node, Node]:
+    low = clip(floor(place), 0.0, last)
+    return low, clip(low + 1.0, 0.0, last)
+
+
+def _picked(ordered: Node, places: Node, rank: int) -> Node:
+    """Return, for each line, the elements at positions of its own, which have `rank` axes more."""
+    order = list(range(rank, places.ndim))
+    lead = cast(moveaxis(places, order, range(len(order))), INT64) if rank else cast(places, INT64)
+    flat = reshape(lead, (*ordered.shape[:-1], _size(places.shape[:rank])))
+    found = take_along_axis(ordered, flat, axis=-1)
+    found = reshape(found, (*ordered.shape[:-1], *places.shape[:rank]))
+    return moveaxis(found, range(len(order), found.ndim), range(rank)) if rank else found
+
+
+def _size(shape: tuple[Extent, ...]) -> Extent:
+    total: Extent = 1
+    for extent in shape:
+        total = total * extent
+    return total
+
+
+def _restored(value: Node, axes: tuple[int, ...], rank: int, keepdims: bool) -> Node:
+    return expand_dims(value, [rank + a for a in axes]) if keepdims and axes else value
+
+
+def _rank(q: Any) -> int:
+    return q.ndim if isinstance(q, Node) else np.ndim(q)
+
+
+def _checked(record: Composite, x: Any, q: Any, highest: float) -> None:
+    if isinstance(q, Node):
+        return
+    values = np.asarray(q, np.float64)
+    if values.size and not ((values >= 0) & (values <= highest)).all():
+        raise Call(record, (as_node(x),)).shape_error(
+            f"q={q!r} lies outside", need=f"numbers from 0 to {highest:g}"
+        )
+
+
+_METHOD_TEXT = """How to choose between two neighbours in the sorted order, as in NumPy: "linear",
+    "lower", "higher", "midpoint", "nearest", "hazen", "weibull", "median_unbiased",
+    "normal_unbiased" or "interpolated_inverted_cdf"."""
+
+_NAN_RULE = {
+    False: "NaN where any element is NaN.",
+    True: "NaN elements are left out; NaN where all are.",
+}
+
+
+def _document(function: Any, name: str, what: str, skip: bool, q: str, example: str) -> None:
+    first = f"q\n    {q}\n" if q else ""
+    method = f"\nmethod\n    {_METHOD_TEXT}" if q else ""
+    also = ", a constant `q` lies outside, or the method is unknown" if q else ""
+    shape = "The axes of `q`, then those" if q else "Those axes"
+    publish(
+        function,
+        name,
+        __name__,
+        f"""{what}
+
+Parameters
+----------
+x
+    Node or array; ints become floats.
+{first}axis
+    An axis, several, or None for all.{method}
+keepdims
+    Keep the reduced axes, with extent 1.
+
+Returns
+-------
+Node
+    {shape} of `x` without the reduced ones (unless `keepdims`), of the float
+    dtype. {_NAN_RULE[skip]} The gradient goes to the elements
+    that are interpolated between.
+
+Raises
+------
+ShapeError
+    If there are no elements{also}.
+
+Examples
+--------
+>>> import magmagraph as mg
+{example}
+""",
+    )
+
+
+def _quantile(name: str, skip: bool, scale: float) -> Any:
+    def function(
+        x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False
+    ) -> Node:
+        record = RECORD[name]
+        _checked(record, x, q, scale)
+        part = q
+        if scale != 1.0:
+            part = q / scale if isinstance(q, Node) else np.asarray(q, np.float64) / scale
+        result, axes = _order(record, x, part, axis, method, skip)
+        return _restored(result, axes, _rank(q), keepdims)
+
+    what = "quantile" if scale == 1.0 else "percentile"
+    without = ", leaving NaN out" if skip else ""
+    hole = ', float("nan")' if skip else ""
+    _document(
+        function,
+        name,
+        f"Find the {what}s of the elements along axes{without}.",
+        skip,
+        f"The part of the elements that lie below, 0 to {scale:g}: a number, an array or a node.",
+        f""">>> mg.{name}([3.0, 1.0, 2.0{hole}], {0.25 * scale:g}).eval()
+array(1.5, dtype=float32)""",
+    )
+    return function
+
+
+def _median(name: str, skip: bool) -> Any:
+    def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+        result, axes = _order(RECORD[name], x, 0.5, axis, "linear", skip)
+        return _restored(result, axes, 0, keepdims)
+
+    _document(
+        function,
+        name,
+        f"Find the median of the elements along axes{', leaving NaN out' if skip else ''}.",
+        skip,
+        "",
+        f""">>> mg.{name}([3.0, 1.0, 2.0, 7.0{', float("nan")' if skip else ""}]).eval()
+array(2.5, dtype=float32)""",
+    )
+    return function
+
+
+RECORD: dict[str, Composite] = {}
+
+quantile = _quantile("quantile", False, 1.0)
+percentile = _quantile("percentile", False, 100.0)
+nanquantile = _quantile("nanquantile", True, 1.0)
+nanpercentile = _quantile("nanpercentile", True, 100.0)
+median = _median("median", False)
+nanmedian = _median("nanmedian", True)
+
+_HOLES = np.where(np.abs(CUBE) < 0.5, np.nan, CUBE)
+_ALL_NAN = np.array([[np.nan, np.nan, np.nan], [np.inf, 1.0, -np.inf]])
+_NAN = "NaN elements"
+
+
+def _median_samples() -> list[Sample]:
+    return [
+        Sample((CUBE,)),
+        Sample((CUBE,), {"axis": 1}),
+        Sample((CUBE,), {"axis": (0, -1), "keepdims": True}),
+        Sample((_HOLES,), {"axis": 2}, gradient=(), reason=_NAN),
+        Sample((_ALL_NAN,), {"axis": 1}, gradient=(), reason=_NAN),
+        Sample((np.array([3, 1, 2, 9]),)),
+    ]
+
+
+def _quantile_samples(scale: float) -> Callable[[], list[Sample]]:
+    part = np.array([0.1, 0.0, 1.0, 0.63]) * scale
+    return lambda: [
+        *[Sample((CUBE,), {"q": 0.3 * scale, "axis": 1, "method": method}) for method in _METHODS],
+        Sample((CUBE,), {"q": part, "axis": (0, 2), "keepdims": True}),
+        Sample((CUBE,), {"q": part.reshape(2, 2), "axis": 1}),
+        Sample((CUBE, np.array([0.33, 0.72]) * scale), {"axis": 2}),
+        Sample((_HOLES,), {"q": 0.4 * scale, "axis": 2}, gradient=(), reason=_NAN),
+        Sample((_HOLES,), {"q": part, "axis": 0}, gradient=(), reason=_NAN),
+    ]
+
+
+def _record(name: str, function: Any, doc: str, samples: Any, bad: Any) -> Composite:
+    def reference(x: Any, *positional: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy warns of lines of NaN
+            result = getattr(np, name)(x, *positional, **options)
+        return np.asarray(result, np.float64)
+
+    RECORD[name] = Composite(
+        name=name,
+        kind=Kind.REDUCTION,
+        function=function,
+        doc=doc,
+        samples=samples,
+        bad_samples=lambda: [
+            BadSample(
+                (np.ones((2, 0)),), ShapeError, f"{name}: no elements, and so no quantile", bad[0]
+            ),
+            *[BadSample((CUBE,), ShapeError, f"{name}: {text}", attrs) for text, attrs in bad[1:]],
+        ],
+        reference=reference,
+        numerics="reassoc",
+    )
+    return RECORD[name]
+
+
+def _bad_quantile() -> list[Any]:
+    return [
+        {"q": 0.5, "axis": 1},
+        ("q=-0.5 lies outside", {"q": -0.5}),
+        ("method='middle'", {"q": 0.5, "method": "middle"}),
+    ]
+
+
+RECORDS = tuple(
+    _record(name, function, doc, samples, bad)
+    for name, function, doc, samples, bad in (
+        ("median", median, "The median along axes.", _median_samples, [{"axis": 1}]),
+        (
+            "nanmedian",
+            nanmedian,
+            "The median along axes, leaving NaN out.",
+            _median_samples,
+            [{"axis": 1}],
+        ),
+        *[
+            (
+                f"{prefix}{word}",
+                globals()[f"{prefix}{word}"],
+                f"The {word}s along axes{', leaving NaN out' if prefix else ''}.",
+                _quantile_samples(scale),
+                _bad_quantile(),
+            )
+            for prefix in ("", "nan")
+            for word, scale in (("quantile", 1.0), ("percentile", 100.0))
+        ],
+    )
+)

@@ -1,0 +1,323 @@
+"""Weighted averages, covariances and correlations; how far elements lie apart."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import Node
+from ...op import Call, Composite, Kind, Sample
+from ..convert import as_node, cast, promoted
+from ..elementwise.arithmetic import divide, multiply, subtract
+from ..elementwise.comparison import clip, maximum
+from ..elementwise.family import floating
+from ..elementwise.math import sqrt
+from ..indexing.gathering import size_of
+from ..products.contraction import matmul
+from ..rules.namesakes import namesake
+from ..shape.arrange import expand_dims, reshape, swapaxes, transpose
+from ..shape.diagonal import diagonal
+from ..shape.joining import broadcast_to, concatenate
+from .folding import CUBE, Axis, extent_product, normalized_axes, restored
+from .primitives import SUM, max, min, sum
+from .statistics import mean
+
+__all__ = ["average", "corrcoef", "cov", "ptp"]
+
+
+def ptp(a: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    """Take the difference between the largest and the smallest element along axes.
+
+    Parameters
+    ----------
+    a
+        Node or array.
+    axis
+        An axis, several, or None for all.
+    keepdims
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Node
+        Of the dtype of `a`. Elements that tie share the gradient equally.
+
+    Raises
+    ------
+    ShapeError
+        If there are no elements.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.ptp([[1.0, 5.0], [3.0, 4.0]], axis=1).eval()
+    array([4., 1.], dtype=float32)
+    """
+    node = as_node(a)
+    return subtract(max(node, axis, keepdims), min(node, axis, keepdims))
+
+
+def average(
+    a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+) -> Any:
+    """Average the elements along axes, each with its weight.
+
+    Parameters
+    ----------
+    a
+        Node or array; ints become floats.
+    axis
+        An axis, several, or None for all.
+    weights
+        Of the shape of `a`, or of the extents of `axis`; 1 unless said.
+    returned
+        Return the sum of the weights, too.
+    keepdims
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Node, or a pair of Node
+        Of the promoted float dtype. Weights that sum up to 0 give NaN or infinities.
+
+    Raises
+    ------
+    ShapeError
+        If the weights do not fit.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.average([1.0, 2.0, 5.0], weights=[3.0, 2.0, 1.0]).eval()
+    array(2., dtype=float32)
+    """
+    node = floating(a)
+    axes = normalized_axes(SUM, node, axis)
+    if weights is None:
+        result = mean(node, axis, keepdims)
+        if not returned:
+            return result
+        count = cast(as_node(size_of(extent_product(node.shape, axes))), node.dtype)
+        return result, broadcast_to(count, result.shape)
+    node, worth = promoted(node, floating(weights))
+    call = Call(AVERAGE, (node, worth))
+    if worth.ndim != node.ndim:
+        if worth.ndim != len(axes) or axis is None:
+            raise call.shape_error(
+                f"weights of {worth.ndim} axes for {node.ndim} axes",
+                need="the shape of the operand, or an axis for each axis of the weights",
+            )
+        given = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+        places = [call.axis(each, node.ndim) for each in given]
+        worth = transpose(worth, sorted(range(len(places)), key=places.__getitem__))
+        worth = expand_dims(worth, [i for i in range(node.ndim) if i not in axes])
+    call.broadcast(node.shape, worth.shape)
+    worth = broadcast_to(worth, node.shape)
+    dtype = node.dtype
+    if dtype.itemsize < 4:  # sums of 16-bit floats leave their range and their precision early
+        node, worth = cast(node, np.float32), cast(worth, np.float32)
+    scale = SUM(worth, axes=axes)
+    result = cast(divide(SUM(multiply(node, worth), axes=axes), scale), dtype)
+    scale = cast(scale, dtype)
+    if keepdims:
+        result, scale = restored(result, axes), restored(scale, axes)
+    return (result, scale) if returned else result
+
+
+def _observations(record: Composite, m: Any, y: Any, rowvar: bool) -> Node:
+    nodes = [floating(m)] if y is None else list(promoted(floating(m), floating(y)))
+    call = Call(record, tuple(nodes))
+    lines = []
+    for node in nodes:
+        if node.ndim > 2:
+            raise call.shape_error(f"an operand of {node.ndim} axes", need="at most two")
+        if node.ndim < 2:
+            lines.append(reshape(node, (1, node.size)))
+        else:
+            lines.append(node if rowvar else swapaxes(node, 0, 1))
+    return concatenate(lines, 0)
+
+
+def _covariance(rows: Node, ddof: Any, fweights: Any, aweights: Any) -> Node:
+    """Return the matrix of covariances of rows."""
+    wide = cast(rows, np.float32) if rows.dtype.itemsize < 4 else rows
+    weights = None
+    if fweights is not None:
+        weights = cast(as_node(fweights), wide.dtype)
+    if aweights is not None:
+        share = cast(as_node(aweights), wide.dtype)
+        weights = share if weights is None else multiply(weights, share)
+    if weights is None:
+        total = cast(as_node(size_of(wide.shape[1])), wide.dtype)
+        degrees = subtract(total, ddof)
+        centered = subtract(wide, mean(wide, 1, keepdims=True))
+        product = matmul(centered, swapaxes(centered, 0, 1))
+    else:
+        total = sum(weights)
+        middle = divide(sum(multiply(wide, weights), 1, keepdims=True), total)
+        centered = subtract(wide, middle)
+        product = matmul(multiply(centered, weights), swapaxes(centered, 0, 1))
+        degrees = subtract(total, ddof)
+        if aweights is not None:
+            extra = divide(sum(multiply(weights, cast(as_node(aweights), wide.dtype))), total)
+            degrees = subtract(total, multiply(extra, ddof))
+    return cast(divide(product, maximum(degrees, 0)), rows.dtype)
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+) -> Node:
+    """Estimate the covariances of variables.
+
+    Parameters
+    ----------
+    m
+        Node or array of observations: a row for each variable, or one variable.
+    y
+        More variables.
+    rowvar
+        Whether rows are variables; else columns are.
+    bias
+        Divide by the number of observations rather than by one less.
+    ddof
+        Delta degrees of freedom, in the place of `bias`.
+    fweights, aweights
+        How often each observation was made; how much each counts.
+
+    Returns
+    -------
+    Node
+        Of the promoted float dtype: a matrix, or a scalar for one variable.
+
+    Raises
+    ------
+    ShapeError
+        If an operand has more than two axes, or the numbers of observations differ.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.cov([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]).eval()
+    array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    rows = _observations(COV, m, y, rowvar)
+    degrees = ddof if ddof is not None else (0 if bias else 1)
+    result = _covariance(rows, degrees, fweights, aweights)
+    single = isinstance(rows.shape[0], int) and rows.shape[0] == 1
+    return reshape(result, ()) if single else result
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Node:
+    """Estimate the correlations of variables.
+
+    Parameters
+    ----------
+    x
+        Node or array of observations: a row for each variable, or one variable.
+    y
+        More variables.
+    rowvar
+        Whether rows are variables; else columns are.
+
+    Returns
+    -------
+    Node
+        Of the promoted float dtype: a matrix with entries from -1 to 1, or a scalar for one
+        variable. A variable that does not vary gives NaN.
+
+    Raises
+    ------
+    ShapeError
+        If an operand has more than two axes, or the numbers of observations differ.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.corrcoef([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]).eval().round(3)
+    array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    rows = _observations(CORRCOEF, x, y, rowvar)
+    matrix = _covariance(rows, 1, None, None)
+    deviation = sqrt(diagonal(matrix))
+    result = divide(divide(matrix, expand_dims(deviation, 1)), deviation)
+    result = clip(result, -1.0, 1.0)
+    single = isinstance(rows.shape[0], int) and rows.shape[0] == 1
+    return reshape(result, ()) if single else result
+
+
+_ROWS = CUBE[0]
+_MORE = CUBE[1, :2]
+
+
+_record = partial(namesake, Kind.REDUCTION, numerics="reassoc")
+
+PTP = _record(
+    ptp,
+    "The difference between the largest and the smallest element.",
+    [
+        Sample((CUBE,)),
+        Sample((CUBE,), {"axis": (0, 2), "keepdims": True}),
+        Sample((np.array([[3, 9], [4, 1]]),), {"axis": 0}),
+    ],
+    [
+        (
+            (np.ones((2, 0)),),
+            ShapeError,
+            "max: axis 1 is empty, and there is no value without elements",
+            {"axis": 1},
+        )
+    ],
+)
+AVERAGE = _record(
+    average,
+    "The weighted mean along axes.",
+    [
+        Sample((CUBE,), {"axis": 1}),
+        Sample((CUBE,), {"axis": 2, "weights": [0.5, 2.0, 1.0, 1.5], "returned": True}),
+        Sample((_ROWS,), {"weights": [[1, 2, 3, 4], [0, 1, 1, 0], [2, 2, 2, 1]]}),
+        Sample((CUBE,), {"axis": (0, 2), "keepdims": True}),
+        Sample((CUBE,), {"axis": (2, 0), "weights": [[1, 2], [3, 4], [1, 1], [2, 3]]}),
+    ],
+    [
+        (
+            (CUBE,),
+            ShapeError,
+            "average: weights of 1 axes for 3 axes",
+            {"weights": [1.0, 2.0]},
+        )
+    ],
+)
+COV = _record(
+    cov,
+    "Covariances of variables.",
+    [
+        Sample((_ROWS,)),
+        Sample((_ROWS, _MORE), {"bias": True}),
+        Sample((_ROWS,), {"rowvar": False, "ddof": 0}),
+        Sample((_ROWS[0],)),
+        Sample((_ROWS,), {"aweights": [0.5, 2.0, 1.0, 1.5], "fweights": [1, 2, 1, 3]}),
+    ],
+    [((CUBE,), ShapeError, "cov: an operand of 3 axes")],
+)
+CORRCOEF = _record(
+    corrcoef,
+    "Correlations of variables.",
+    [
+        Sample((_ROWS,), gradient=(), reason="the diagonal lies at the limit of 1"),
+        Sample((_ROWS, _MORE), gradient=(), reason="the diagonal lies at the limit of 1"),
+    ],
+    [((CUBE,), ShapeError, "corrcoef: an operand of 3 axes")],
+)
+
+RECORDS = (PTP, AVERAGE, COV, CORRCOEF)

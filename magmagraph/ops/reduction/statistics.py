@@ -1,0 +1,408 @@
+"""Compositions of reductions: means, deviations, norms, logsumexp, counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import canonical, is_complex, real_dtype
+from ...errors import ShapeError, message
+from ...graph import Node
+from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample
+from ..control.identities import stop_gradient
+from ..convert import as_node, cast
+from ..elementwise.arithmetic import absolute, divide, power
+from ..elementwise.comparison import equal, not_equal, where
+from ..elementwise.complex_numbers import conj, real
+from ..elementwise.family import REAL, inexact
+from ..elementwise.math import exp, log, sqrt
+from ..elementwise.rounding import isfinite
+from ..leaf import extent
+from .folding import CUBE, Axis, extent_product, fold_reference, normalized_axes, restored
+from .primitives import MAX, SUM, max, sum
+
+__all__ = ["count_nonzero", "logsumexp", "mean", "norm", "std", "variance"]
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+def _wide(x: Any) -> tuple[Node, np.dtype]:
+    """Return a float operand, and the dtype of the result.
+
+    Sums of 16-bit floats leave their range and their precision early, so they run in float32.
+    """
+    node = inexact(x)
+    return (cast(node, _FLOAT32) if node.dtype.itemsize < 4 else node), node.dtype
+
+
+def _count(x: Node, axes: tuple[int, ...], less: Any = 0) -> Any:
+    """Return how many elements are folded, less some degrees of freedom: exact for named axes."""
+    count = extent_product(x.shape, axes)
+    if type(count) is int:
+        return float(count - less)
+    return cast(extent(count), x.dtype) - less if less else cast(extent(count), x.dtype)
+
+
+def mean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+    """Average the elements along axes.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        An axis, several, or None for all. A named axis is divided by its size at the call.
+    keepdims
+        Keep the reduced axes, with extent 1.
+    dtype
+        Of the result; the float dtype of `x` unless said. 16-bit floats are added in float32.
+
+    Returns
+    -------
+    Node
+        Without the reduced axes (unless `keepdims`). No elements give NaN.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.mean([[1.0, 2.0], [3.0, 6.0]], axis=0).eval()
+    array([2., 4.], dtype=float32)
+    """
+    node, result = _wide(x if dtype is None else cast(x, dtype))
+    axes = normalized_axes(SUM, node, axis)
+    average = divide(SUM(node, axes=axes), _count(node, axes))
+    return cast(restored(average, axes) if keepdims else average, result)
+
+
+def _squared_deviations(x: Node, axes: tuple[int, ...], ddof: Any) -> Node:
+    centered = x - restored(SUM(x, axes=axes) / _count(x, axes), axes)
+    squares = real(centered * conj(centered))
+    return divide(SUM(squares, axes=axes), _count(squares, axes, ddof))
+
+
+def variance(
+    x: Any,
+    axis: Axis = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    correction: Any = None,
+) -> Node:
+    """Average the squared deviations from the mean along axes.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        An axis, several, or None for all.
+    ddof
+        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+    keepdims
+        Keep the reduced axes, with extent 1.
+    correction
+        The array API standard's name of `ddof`; it counts where both are given.
+
+    Returns
+    -------
+    Node
+        Of the float dtype, without the reduced axes (unless `keepdims`). Of complex numbers the
+        squares are those of the absolute deviations, so that the result is real.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.variance([1.0, 2.0, 3.0, 6.0]).eval()
+    array(3.5, dtype=float32)
+    """
+    node, result = _wide(x)
+    axes = normalized_axes(SUM, node, axis)
+    spread = _squared_deviations(node, axes, ddof if correction is None else correction)
+    return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
+
+
+def _safe_sqrt(x: Node) -> Node:
+    """Return the square root, with gradient 0 (not infinity) where it is 0."""
+    zero = equal(x, 0)
+    return where(zero, 0, sqrt(where(zero, 1, x)))
+
+
+def std(
+    x: Any,
+    axis: Axis = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    correction: Any = None,
+) -> Node:
+    """Take the standard deviation along axes: the square root of `variance`.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        An axis, several, or None for all.
+    ddof
+        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
+    keepdims
+        Keep the reduced axes, with extent 1.
+    correction
+        The array API standard's name of `ddof`; it counts where both are given.
+
+    Returns
+    -------
+    Node
+        Of the float dtype, without the reduced axes (unless `keepdims`). Where it is 0 so is its
+        gradient.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.std([1.0, 1.0, 3.0, 3.0]).eval()
+    array(1., dtype=float32)
+    """
+    node, result = _wide(x)
+    axes = normalized_axes(SUM, node, axis)
+    degrees = ddof if correction is None else correction
+    spread = _safe_sqrt(_squared_deviations(node, axes, degrees))
+    return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
+
+
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    """Compute log(sum(exp(x))) along axes without overflow.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    axis
+        An axis, several, or None for all.
+    keepdims
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Node
+        Of the float dtype, without the reduced axes (unless `keepdims`); -inf where all elements
+        are, inf where one is.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.logsumexp([[1000.0, 1000.0]], axis=1).eval().round(1)
+    array([1000.7], dtype=float32)
+    """
+    node, result = _wide(x)
+    axes = normalized_axes(MAX, node, axis)
+    if not axes:
+        return cast(node, result)
+    top = stop_gradient(MAX(node, axes=axes))
+    top = where(isfinite(top), top, 0)
+    total = log(SUM(exp(node - restored(top, axes)), axes=axes)) + top
+    return cast(restored(total, axes) if keepdims else total, result)
+
+
+def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Node:
+    """Take the length of vectors along axes.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    ord
+        2: the root of the sum of squares. 1: the sum of absolute values. ``inf`` and ``-inf``:
+        the largest and the smallest absolute value. 0: the number of elements that are not zero.
+        Any other p: the sum of ``abs(x)**p``, to the power 1/p.
+    axis
+        An axis, several (their elements are one vector), or None for all.
+    keepdims
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Node
+        Of the float dtype, without the reduced axes (unless `keepdims`). The gradient of a vector
+        of length 0 is 0.
+
+    Raises
+    ------
+    ShapeError
+        Where `ord` is not a number.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.norm([3.0, -4.0]).eval(), mg.norm([3.0, -4.0], ord=1).eval()
+    (array(5., dtype=float32), array(7., dtype=float32))
+    """
+    if not isinstance(ord, (int, float)) or isinstance(ord, bool):
+        raise ShapeError(
+            message(
+                f"norm: ord={ord!r} is not a number",
+                need="2, 1, 0, inf, -inf or another power",
+                mend="axis=(-2, -1) gives the Frobenius norm of matrices",
+            )
+        )
+    node, result = _wide(x)
+    if is_complex(result):
+        node, result = absolute(node), real_dtype(result)
+    axes = normalized_axes(SUM, node, axis)
+    if ord == 2:
+        # The pass `simplify` scales it by the largest element; `stable_forms` has its gradient.
+        length = sqrt(SUM(node * node, axes=axes)) if axes else absolute(node)
+    elif ord == 1:
+        length = SUM(absolute(node), axes=axes)
+    elif math.isinf(ord):
+        size = absolute(node)
+        length = max(size, axes) if ord > 0 else -max(-size, axes)
+    elif ord == 0:
+        length = SUM(cast(not_equal(node, 0), node.dtype), axes=axes)
+    else:
+        # Zeros stay out of both powers, whose derivatives may be infinite there.
+        zero = equal(node, 0)
+        powers = where(zero, 0, power(absolute(where(zero, 1, node)), float(ord)))
+        total = SUM(powers, axes=axes)
+        none = equal(total, 0)
+        length = where(none, 0, power(where(none, 1, total), 1.0 / float(ord)))
+    return cast(restored(length, axes) if keepdims else length, result)
+
+
+def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
+    """Count the elements along axes that are not zero.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+    axis
+        An axis, several, or None for all.
+    keepdims
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Node
+        int64, without the reduced axes (unless `keepdims`). No gradient: integer valued.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.count_nonzero([[1, 0], [2, 3]], axis=1).eval()
+    array([1, 2])
+    """
+    return sum(not_equal(as_node(x), 0), axis, keepdims, canonical(np.int64))
+
+
+def _norm_reference(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Any:
+    return np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims)
+
+
+def _logsumexp_reference(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    from scipy.special import logsumexp as reference
+
+    return reference(x, axis=axis, keepdims=keepdims)
+
+
+def _variance_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
+    return np.var(x, axis=axis, ddof=ddof, keepdims=keepdims)
+
+
+def _std_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
+    return np.std(x, axis=axis, ddof=ddof, keepdims=keepdims)
+
+
+def _samples() -> list[Sample]:
+    return [
+        Sample((CUBE,)),
+        Sample((CUBE,), {"axis": 1}),
+        Sample((CUBE,), {"axis": (0, -1), "keepdims": True}),
+    ]
+
+
+_INFINITE = np.array([[-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 2.0]])
+_LARGE = np.array([[1000.0, 999.5], [-1000.0, -1001.0]])
+
+RECORDS: tuple[Op | Composite, ...] = (
+    Composite(
+        name="mean",
+        dtypes=INEXACT,
+        kind=Kind.REDUCTION,
+        function=mean,
+        doc="Average the elements along axes.",
+        samples=_samples,
+        reference=fold_reference("mean"),
+        numerics="reassoc",
+    ),
+    Composite(
+        name="variance",
+        dtypes=INEXACT,
+        kind=Kind.REDUCTION,
+        function=variance,
+        doc="Average the squared deviations from the mean along axes.",
+        samples=lambda: [*_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
+        reference=_variance_reference,
+        numerics="reassoc",
+    ),
+    Composite(
+        name="std",
+        dtypes=INEXACT,
+        kind=Kind.REDUCTION,
+        function=std,
+        doc="Take the standard deviation along axes.",
+        samples=lambda: [*_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
+        reference=_std_reference,
+        numerics="reassoc",
+    ),
+    Composite(
+        name="logsumexp",
+        kind=Kind.REDUCTION,
+        function=logsumexp,
+        doc="Compute log(sum(exp(x))) along axes without overflow.",
+        samples=lambda: [
+            *_samples(),
+            Sample((_INFINITE,), {"axis": 1}, gradient=(), reason="infinite values"),
+            Sample((_LARGE,), {"axis": 1}),
+        ],
+        reference=_logsumexp_reference,
+        numerics="reassoc",
+    ),
+    Composite(
+        name="norm",
+        dtypes=INEXACT,
+        kind=Kind.REDUCTION,
+        function=norm,
+        doc="Take the length of vectors along axes.",
+        samples=lambda: [
+            *_samples(),
+            Sample((CUBE,), {"axis": 1, "ord": 1}),
+            Sample((CUBE,), {"axis": 1, "ord": math.inf}),
+            Sample((CUBE,), {"axis": 1, "ord": -math.inf}),
+            Sample((CUBE,), {"axis": 1, "ord": 3}),
+            Sample((CUBE,), {"axis": 1, "ord": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample((REAL,), ShapeError, "norm: ord='fro' is not a number", {"ord": "fro"})
+        ],
+        reference=_norm_reference,
+        numerics="reassoc",
+    ),
+    Composite(
+        name="count_nonzero",
+        dtypes=INEXACT,
+        kind=Kind.REDUCTION,
+        function=count_nonzero,
+        doc="Count the elements along axes that are not zero.",
+        samples=lambda: [
+            Sample((np.array([[0.0, 1.5, np.nan], [-0.0, 0.0, 2.0]]),), {"axis": 1}),
+            Sample((np.array([[0, 1], [2, 3]], dtype=np.int32),)),
+        ],
+        reference=lambda x, axis=None, keepdims=False: np.count_nonzero(
+            x, axis=axis, keepdims=keepdims
+        ),
+        numerics="exact",
+        no_gradient="integer valued",
+    ),
+)

@@ -1,0 +1,1 @@
+"""What records say of operations: batching, sharding, stable forms, facts, ONNX."""

@@ -1,0 +1,378 @@
+"""How operations are written in ONNX: what records' field `onnx` is made of.
+
+A record names an ONNX operator of the same operands and meaning, or has a rule: ``rule(to, node,
+*inputs)`` writes operators through a `Target` and returns the name of its result (a tuple, where
+the operation has several). A rule may also write other operations of this library: `Target.nodes`.
+
+Operators are those of opset 21, as https://onnx.ai/onnx/operators/ describes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...dims import Dim
+from ...dtypes import is_bool, is_inexact, is_integer
+from ...graph import Node
+from ...types import Extent, Shape
+
+Names = str | tuple[str, ...]
+Rule = Callable[..., Names]
+
+_LAST = np.iinfo(np.int64).min + 1  # the end of a slice backwards, up to the first element
+
+
+class Target(Protocol):
+    """What rules write to."""
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Write an operator of one result, and return that one's name."""
+
+    def several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Write an operator of several results."""
+
+    def constant(self, value: Any) -> str:
+        """Return the name of an array."""
+
+    def extent(self, extent: Extent) -> str:
+        """Return the name of an extent as an int64 scalar."""
+
+    def extents(self, shape: Sequence[Extent]) -> str:
+        """Return the name of a shape as an int64 vector."""
+
+    def cast(self, name: str, dtype: np.dtype) -> str:
+        """Return the name of a value in another dtype."""
+
+    def node(self, node: Node) -> str:
+        """Return the name of another node's value, which is written if it is not yet."""
+
+    def refuse(self, node: Node, reason: str) -> Exception:
+        """Make (not raise) the error for a node that cannot be written."""
+
+
+def first(to: Target, node: Node, *inputs: str) -> str:
+    """Return the first operand: identities have no operator."""
+    return inputs[0]
+
+
+def item(to: Target, node: Node, *inputs: Any) -> str:
+    """Return one of the results of an operation that has several."""
+    index = node.attrs["index"]
+    if index >= len(inputs[0]):
+        raise to.refuse(node, f"result {index} of {node.inputs[0].op.name} is not written")
+    result = inputs[0][index]
+    assert isinstance(result, str)
+    return result
+
+
+def rewritten(write: Callable[[Node], Node | Sequence[Node]]) -> Rule:
+    """Return the rule of an operation that is written with others of this library."""
+
+    def rule(to: Target, node: Node, *inputs: str) -> Names:
+        made = write(node)
+        parts = [made] if isinstance(made, Node) else made
+        names = tuple(map(to.node, parts))
+        return names if isinstance(node.type, tuple) else names[0]
+
+    return rule
+
+
+def with_attributes(operator: str, **attributes: Any) -> Rule:
+    """Return the rule of an operator with attributes."""
+
+    def rule(to: Target, node: Node, *inputs: str) -> str:
+        return to.add(operator, *inputs, **attributes)
+
+    return rule
+
+
+def negation_of(operator: str) -> Rule:
+    """Return the rule of an operation that is true where an operator is not."""
+
+    def rule(to: Target, node: Node, *inputs: str) -> str:
+        return to.add("Not", to.add(operator, *inputs))
+
+    return rule
+
+
+def by_dtype(of_bools: str, of_ints: str) -> Rule:
+    """Return the rule of an operation on bits, which has another operator for bools."""
+
+    def rule(to: Target, node: Node, *inputs: str) -> str:
+        return to.add(of_bools if is_bool(node.inputs[0].dtype) else of_ints, *inputs)
+
+    return rule
+
+
+def ordering(operator: str) -> Rule:
+    """Return the rule of a comparison: false is below true."""
+
+    def rule(to: Target, node: Node, *inputs: str) -> str:
+        if is_bool(node.inputs[0].dtype):
+            inputs = tuple(to.cast(name, np.dtype(np.uint8)) for name in inputs)
+        return to.add(operator, *inputs)
+
+    return rule
+
+
+def test_of_floats(operator: str) -> Rule:
+    """Return the rule of a property that only floats can have."""
+
+    def rule(to: Target, node: Node, x: str) -> str:
+        if is_inexact(node.inputs[0].dtype):
+            return to.add(operator, x)
+        return to.add("Not", to.add("Equal", x, x))
+
+    return rule
+
+
+def of_floats(operator: str) -> Rule:
+    """Return the rule of an operation that leaves ints as they are."""
+
+    def rule(to: Target, node: Node, *inputs: str) -> str:
+        return to.add(operator, *inputs) if is_inexact(node.dtype) else inputs[0]
+
+    return rule
+
+
+def magnitude(to: Target, node: Node, x: str) -> str:
+    """Take the absolute value; bools and unsigned ints have no sign."""
+    return x if node.dtype.kind in "bu" else to.add("Abs", x)
+
+
+def is_finite(to: Target, node: Node, x: str) -> str:
+    """Neither NaN nor infinite."""
+    if not is_inexact(node.inputs[0].dtype):
+        return to.add("Equal", x, x)
+    return to.add("Not", to.add("Or", to.add("IsNaN", x), to.add("IsInf", x)))
+
+
+def truncated(to: Target, node: Node, x: str) -> str:
+    """Round toward zero: the magnitude down."""
+    if not is_inexact(node.dtype):
+        return x
+    return to.add("Mul", to.add("Sign", x), to.add("Floor", to.add("Abs", x)))
+
+
+def floor_divided(to: Target, node: Node, x: str, y: str) -> str:
+    """Divide, and round down; ONNX divides ints toward zero."""
+    if is_inexact(node.dtype):
+        return to.add("Floor", to.add("Div", x, y))
+    return to.add("Div", to.add("Sub", x, to.add("Mod", x, y)), y)
+
+
+def modulo(to: Target, node: Node, x: str, y: str) -> str:
+    """Take the remainder, which has the sign of the divisor."""
+    if is_integer(node.dtype):
+        return to.add("Mod", x, y)
+    return to.add("Sub", x, to.add("Mul", to.add("Floor", to.add("Div", x, y)), y))
+
+
+def cast(to: Target, node: Node, x: str) -> str:
+    """Convert to the node's dtype."""
+    return to.cast(x, node.dtype)
+
+
+# Axes and shapes.
+
+
+def over_axes(operator: str) -> Rule:
+    """Return the rule of a reduction."""
+
+    def rule(to: Target, node: Node, x: str) -> str:
+        axes = node.attrs["axes"]
+        if not axes:
+            return x
+        return to.add(operator, x, to.constant(np.asarray(axes, np.int64)), keepdims=0)
+
+    return rule
+
+
+def truth_over_axes(operator: str) -> Rule:
+    """Return the rule of a reduction of bools, by the extremum of zeros and ones."""
+    reduce = over_axes(operator)
+
+    def rule(to: Target, node: Node, x: str) -> Names:
+        ones = to.cast(x, np.dtype(np.int32))
+        result = reduce(to, node, ones)
+        assert isinstance(result, str)
+        return to.cast(result, node.dtype)
+
+    return rule
+
+
+def position_over_axes(operator: str) -> Rule:
+    """Return the rule of the position of an extremum, counted through several axes."""
+
+    def rule(to: Target, node: Node, x: str) -> str:
+        axes = node.attrs["axes"]
+        operand = node.inputs[0]
+        if len(axes) == 1:
+            return to.add(operator, x, axis=axes[0], keepdims=0)
+        kept = [a for a in range(operand.ndim) if a not in axes]
+        rows = to.add("Transpose", x, perm=[*kept, *axes])
+        shape = to.extents([operand.shape[a] for a in kept])
+        whole = to.add("Concat", shape, to.constant(np.array([-1], np.int64)), axis=0)
+        return to.add(operator, to.add("Reshape", rows, whole), axis=-1, keepdims=0)
+
+    return rule
+
+
+def reshaped(to: Target, node: Node, x: str) -> str:
+    """Give another shape."""
+    return to.add("Reshape", x, to.extents(node.shape), allowzero=1)
+
+
+def transposed(to: Target, node: Node, x: str) -> str:
+    """Permute the axes."""
+    return to.add("Transpose", x, perm=list(node.attrs["axes"]))
+
+
+def broadcast(to: Target, node: Node, x: str) -> str:
+    """Repeat along axes."""
+    return to.add("Expand", x, to.extents(node.shape))
+
+
+def joined(to: Target, node: Node, *inputs: str) -> str:
+    """Join along an axis."""
+    return to.add("Concat", *inputs, axis=int(node.attrs["axis"]))
+
+
+def sliced(to: Target, node: Node, x: str) -> str:
+    """Take every step-th element from a start on, as many as the shape says."""
+    starts, steps = node.attrs["starts"], node.attrs["steps"]
+    ends: list[Extent] = []
+    for start, step, extent in zip(starts, steps, node.shape, strict=True):
+        end = start + step * extent
+        if step < 0 and not isinstance(end, Dim) and end < 0:
+            end = _LAST
+        elif step < 0 and isinstance(end, Dim):
+            raise to.refuse(node, "a slice backwards to an end that the sizes decide")
+        ends.append(end)
+    axes = to.constant(np.arange(len(starts), dtype=np.int64))
+    return to.add("Slice", x, to.extents(starts), to.extents(ends), axes, to.extents(steps))
+
+
+def placed(to: Target, node: Node, x: str) -> str:
+    """Put the operand into an array that is constant elsewhere."""
+    attrs = node.attrs
+    value = to.constant(np.asarray(attrs["value"], node.dtype))
+    extents = list(node.inputs[0].shape)
+    starts: list[Extent] = list(attrs["starts"])
+    for axis, step in enumerate(attrs["steps"]):
+        if step < 0:  # the same places, counted from the other end
+            starts[axis] = starts[axis] + (extents[axis] - 1) * step
+            x = _reversed(to, x, axis)
+        if abs(step) > 1:
+            x = _apart(to, x, extents, axis, abs(step), value)
+            extents[axis] = extents[axis] * abs(step)
+    # Below zero where elements are taken away: what stands behind the last one that is placed.
+    ends = [w - s - e for w, s, e in zip(node.shape, starts, extents, strict=True)]
+    return to.add("Pad", x, to.extents([*starts, *ends]), value)
+
+
+def _reversed(to: Target, x: str, axis: int) -> str:
+    one = to.constant(np.array([-1], np.int64))
+    places = [to.constant(np.array([place], np.int64)) for place in (_LAST, axis)]
+    return to.add("Slice", x, one, *places, one)
+
+
+def _apart(
+    to: Target, x: str, extents: Sequence[Extent], axis: int, step: int, value: str
+) -> str:
+    """Put constants between the elements along an axis, and behind the last."""
+    before, count, after = extents[:axis], extents[axis], extents[axis + 1 :]
+    column = to.add("Reshape", x, to.extents([*before, count, 1, *after]), allowzero=1)
+    pads = np.zeros(2 * (len(extents) + 1), np.int64)
+    pads[len(extents) + 1 + axis + 1] = step - 1
+    wide = to.add("Pad", column, to.constant(pads), value)
+    return to.add("Reshape", wide, to.extents([*before, count * step, *after]), allowzero=1)
+
+
+# Positions.
+
+
+def gathered(to: Target, node: Node, x: str, positions: str) -> str:
+    """Take elements at positions along an axis; positions out of range are clipped or wrap."""
+    axis = node.attrs["axis"]
+    given = node.inputs[1]
+    if "value" not in given.attrs:  # constants were looked at when they were written
+        positions = _settled(to, node, positions, node.inputs[0].shape[axis])
+    elif given.dtype.kind == "u" or given.dtype.itemsize < 4:
+        positions = to.cast(positions, np.dtype(np.int64))
+    return to.add("Gather", x, positions, axis=axis)
+
+
+def _settled(to: Target, node: Node, positions: str, extent: Extent) -> str:
+    wide = to.cast(positions, np.dtype(np.int64))
+    count, zero = to.extent(extent), to.constant(np.int64(0))
+    if node.attrs["mode"] == "wrap":
+        return to.add("Mod", wide, count)
+    counted = to.add("Where", to.add("Less", wide, zero), to.add("Add", wide, count), wide)
+    last = to.add("Sub", count, to.constant(np.int64(1)))
+    return to.add("Min", to.add("Max", counted, zero), last)
+
+
+def scattered(to: Target, node: Node, values: str, positions: str) -> str:
+    """Add values into zeros at positions along an axis."""
+    axis, given = node.attrs["axis"], node.inputs[1]
+    rows = node.inputs[0]
+    inner, outer = rows.shape[axis + given.ndim :], rows.shape[:axis]
+    order = [*range(axis, axis + given.ndim), *range(axis), *range(axis + given.ndim, rows.ndim)]
+    if axis:
+        values = to.add("Transpose", values, perm=order)
+    settled = _settled(to, node, positions, node.attrs["extent"])
+    places = to.add("Reshape", settled, to.constant(np.array([-1, 1], np.int64)))
+    lines = to.add("Concat", to.constant(np.array([-1], np.int64)), to.extents((*outer, *inner)),
+                   axis=0)
+    flat = to.add("Reshape", values, lines)
+    shape = to.extents((node.attrs["extent"], *outer, *inner))
+    zeros = to.add("Expand", to.constant(np.zeros((), node.dtype)), shape)
+    added = to.add("ScatterND", zeros, places, flat, reduction="add")
+    if not axis:
+        return added
+    back = [*range(1, axis + 1), 0, *range(axis + 1, node.ndim)]
+    return to.add("Transpose", added, perm=back)
+
+
+def positions(to: Target, node: Node) -> str:
+    """Each element's position along an axis."""
+    axis, shape = node.attrs["axis"], node.shape
+    zero, one = to.constant(np.int64(0)), to.constant(np.int64(1))
+    line = to.cast(to.add("Range", zero, to.extent(shape[axis]), one), node.dtype)
+    beside: Shape = tuple(-1 if a == axis else 1 for a in range(len(shape)))
+    return to.add("Expand", to.add("Reshape", line, to.extents(beside)), to.extents(shape))
+
+
+def scanned(operator: str) -> Rule:
+    """Return the rule of partial sums along an axis."""
+
+    def rule(to: Target, node: Node, x: str) -> str:
+        axis = to.constant(np.int64(node.attrs["axis"]))
+        return to.add(operator, x, axis, reverse=int(node.attrs["reverse"]))
+
+    return rule
+
+
+def ordered(which: int) -> Rule:
+    """Return the rule of sorting: the elements (0) or their positions (1)."""
+
+    def rule(to: Target, node: Node, x: str) -> str:
+        axis = node.attrs["axis"]
+        operand = node.inputs[0]
+        wide = x
+        if is_bool(operand.dtype):
+            wide = to.cast(x, np.dtype(np.int32))
+        count = to.extents((operand.shape[axis],))
+        made = to.several("TopK", 2, wide, count, axis=axis, largest=0, sorted=1)[which]
+        return to.cast(made, node.dtype) if is_bool(node.dtype) else made
+
+    return rule
+
+
+def extent(to: Target, node: Node) -> str:
+    """The size of a dimension."""
+    return to.extent(node.attrs["dim"])

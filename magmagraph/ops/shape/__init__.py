@@ -1,0 +1,1 @@
+"""Arrays made, cut, joined and put into other shapes."""

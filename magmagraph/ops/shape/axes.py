@@ -1,0 +1,29 @@
+"""What the files of layout operations share: axes, texts of shapes, sample arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...op import Call
+
+MATRIX = np.arange(6.0).reshape(2, 3) - 2.5
+CUBE = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
+
+
+def axes_of(call: Call, axes: int | Iterable[int], ndim: int, name: str = "axis") -> list[int]:
+    """Return normalized axes, each at most once, in the order given."""
+    given: list[Any] = list(axes) if isinstance(axes, Iterable) else [axes]
+    found = [call.axis(axis, ndim, name) for axis in given]
+    for position, axis in enumerate(found):
+        if axis in found[:position]:
+            raise call.shape_error(f"{name}={axes!r} names axis {axis} twice")
+    return found
+
+
+def shown(shape: Sequence[Any]) -> str:
+    """Return a shape as text."""
+    inner = ", ".join(map(str, shape))
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"

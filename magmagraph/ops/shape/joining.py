@@ -1,0 +1,275 @@
+"""Repeating and joining: broadcast_to, concatenate, stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...errors import DTypeError, ShapeError, message
+from ...graph import Node
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...types import Extent, Shape, Type
+from ..convert import as_node, promoted
+from ..elementwise.family import one_dtype
+from ..rules import onnx_forms
+from ..rules.batching import lifted
+from .arrange import expand_dims, ravel
+from .axes import MATRIX, shown
+from .slicing import cut
+
+# Broadcast.
+
+
+def _broadcast_type(call: Call, x: Type, *, shape: Shape) -> Type:
+    lead = len(shape) - x.ndim
+    for axis, extent in enumerate(x.shape):
+        if isinstance(extent, int) and extent == 1 and lead >= 0:
+            continue
+        if lead < 0 or dims.unify(extent, shape[lead + axis], call.constraints) is None:
+            raise call.shape_error(
+                f"shape {shown(x.shape)} does not broadcast to {shown(shape)}",
+                need="trailing extents that are equal, or a literal 1",
+            )
+    return Type(x.dtype, shape)
+
+
+def _map_broadcast(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    x = lifted(operands[0], node.ndim)
+    return broadcast_to(x, (x.shape[0], *node.shape))
+
+
+def broadcast_to(x: Any, shape: Any) -> Node:
+    """Repeat `x` along new leading axes and along axes of literal extent 1.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+    shape
+        The shape of the result: ints, names, Dims. A named extent never stretches.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        If `x` does not broadcast to `shape`.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.broadcast_to(mg.constant([1, 2]), (2, 2)).eval()
+    array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
+    node = as_node(x)
+    wanted = dims.parse_shape(shape)
+    return node if node.shape == wanted else BROADCAST_TO(node, shape=wanted)
+
+
+BROADCAST_TO = Op(
+    name="broadcast_to",
+    dtypes=INEXACT,
+    kind=Kind.LAYOUT,
+    doc="The elements repeated along new axes and axes of extent 1.",
+    rule=_broadcast_type,
+    evaluate=lambda xp, x, *, shape: xp.broadcast_to(x, shape),
+    # The backward sweep sums a cotangent over the axes that its operand was broadcast along.
+    gradient=lambda node, cotangent: (cotangent,),
+    batching=_map_broadcast,
+    sharding="broadcast",
+    function=broadcast_to,
+    samples=lambda: [
+        Sample((MATRIX,), {"shape": (4, 2, 3)}),
+        Sample((MATRIX[:, :1],), {"shape": (2, 5)}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "broadcast_to: shape (2, 3) does not broadcast to (2, 4)",
+            {"shape": (2, 4)},
+        )
+    ],
+    reference=lambda x, shape: np.broadcast_to(x, shape),
+    numerics="exact",
+    onnx=onnx_forms.broadcast,
+)
+
+
+# Concatenate.
+
+
+def _concatenate_type(call: Call, *operands: Type, axis: int) -> Type:
+    dtype = one_dtype(call, *operands)
+    first = operands[0]
+    shape = list(first.shape)
+    for operand in operands[1:]:
+        if operand.ndim != first.ndim:
+            raise call.shape_error(
+                f"operands of {first.ndim} and {operand.ndim} axes",
+                need="as many axes in each",
+                mend="expand_dims, or stack for a new axis",
+            )
+        for i, extent in enumerate(operand.shape):
+            if i == axis:
+                shape[i] = shape[i] + extent
+            else:
+                shape[i] = call.unify(shape[i], extent, f"extents of axis {i}")
+    return Type(dtype, tuple(shape))
+
+
+def _concatenate_gradient(node: Node, cotangent: Node) -> tuple[Node, ...]:
+    axis = node.attrs["axis"]
+    parts = []
+    start: Extent = 0
+    for operand in node.inputs:
+        extent = operand.shape[axis]
+        parts.append(cut(cotangent, axis, start, extent))
+        start = start + extent
+    return tuple(parts)
+
+
+def _members(name: str, arrays: Any) -> tuple[Node, ...]:
+    if isinstance(arrays, Node) or not isinstance(arrays, Iterable):
+        raise DTypeError(
+            message(
+                f"{name}: the operands are one {type(arrays).__name__}",
+                need="a list or tuple of nodes or arrays",
+            )
+        )
+    members = list(arrays)
+    if not members:
+        raise ShapeError(message(f"{name}: no operands", need="at least one"))
+    return promoted(*members)
+
+
+def concatenate(arrays: Any, axis: int | None = 0) -> Node:
+    """Join arrays along an axis that they have.
+
+    Parameters
+    ----------
+    arrays
+        List of nodes or arrays with equal extents but along `axis`; their dtypes are promoted.
+    axis
+        The axis; with None each is raveled first.
+
+    Returns
+    -------
+    Node
+        Its extent along `axis` is the sum, exact also for symbolic extents.
+
+    Raises
+    ------
+    ShapeError
+        If the other extents differ, or there are no operands.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", ("n", 3))
+    >>> mg.concatenate([x, x]).shape
+    (2*n, 3)
+    """
+    nodes = _members("concatenate", arrays)
+    if axis is None:
+        nodes = tuple(ravel(node) for node in nodes)
+        axis = 0
+    call = Call(CONCATENATE, nodes)
+    if not nodes[0].ndim:
+        raise call.shape_error(
+            "operands without axes", need="at least one axis", mend="stack makes a new axis"
+        )
+    axis = call.axis(axis, nodes[0].ndim)
+    return nodes[0] if len(nodes) == 1 else CONCATENATE(*nodes, axis=axis)
+
+
+CONCATENATE = Op(
+    name="concatenate",
+    dtypes=INEXACT,
+    kind=Kind.LAYOUT,
+    doc="Arrays joined along an axis that they have.",
+    rule=_concatenate_type,
+    evaluate=lambda xp, *operands, axis: xp.concatenate(operands, axis=axis),
+    into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
+    gradient=_concatenate_gradient,
+    batching="axes",
+    kernel="join",
+    function=concatenate,
+    samples=lambda: [
+        Sample(([MATRIX, MATRIX[:1]],)),
+        Sample(([MATRIX, 2.0 * MATRIX, MATRIX[:, :1]],), {"axis": 1}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            ([MATRIX, MATRIX[:, :2]],),
+            ShapeError,
+            "concatenate: extents of axis 1 differ: 3 and 2",
+        ),
+        BadSample(([MATRIX, MATRIX[0]],), ShapeError, "concatenate: operands of 2 and 1 axes"),
+    ],
+    reference=lambda arrays, axis=0: np.concatenate(arrays, axis),
+    numerics="exact",
+    onnx=onnx_forms.joined,
+)
+
+
+def stack(arrays: Any, axis: int = 0) -> Node:
+    """Join arrays of one shape along a new axis.
+
+    Parameters
+    ----------
+    arrays
+        List of nodes or arrays of one shape; their dtypes are promoted.
+    axis
+        Where the new axis stands in the result.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ, or there are no operands.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.stack([mg.constant([1, 2]), mg.constant([3, 4])], axis=1).eval()
+    array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    nodes = _members("stack", arrays)
+    call = Call(STACK, nodes)
+    for node in nodes[1:]:
+        if node.ndim != nodes[0].ndim:
+            raise call.shape_error(
+                f"operands of {nodes[0].ndim} and {node.ndim} axes", need="one shape"
+            )
+    axis = call.axis(axis, nodes[0].ndim + 1)
+    return concatenate([expand_dims(node, axis) for node in nodes], axis)
+
+
+STACK = Composite(
+    name="stack",
+    dtypes=INEXACT,
+    kind=Kind.LAYOUT,
+    function=stack,
+    doc="Arrays joined along a new axis.",
+    samples=lambda: [Sample(([MATRIX, 2.0 * MATRIX],), {"axis": 1})],
+    bad_samples=lambda: [
+        BadSample(
+            ([MATRIX, MATRIX[:1]],), ShapeError, "concatenate: extents of axis 1 differ: 2 and 1"
+        )
+    ],
+    reference=lambda arrays, axis=0: np.stack(arrays, axis),
+    numerics="exact",
+)
+
+RECORDS = (BROADCAST_TO, CONCATENATE, STACK)

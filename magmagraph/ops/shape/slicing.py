@@ -1,0 +1,451 @@
+"""Cutting pieces out of arrays and putting them into larger ones.
+
+Two records, each the other's gradient: `slice` takes every so-manieth element along each axis,
+`place` puts its operand at such positions into an array that is constant elsewhere. Subscripts,
+`flip`, `split` and `pad` are made of them.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import dims
+from ...dims import Dim
+from ...dtypes import is_bool, is_integer
+from ...errors import DTypeError, ShapeError
+from ...graph import Node
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...types import Extent, Shape, Type
+from ..convert import as_node
+from ..indexing.gathering import check_range, flat_positions, take
+from ..rules import onnx_forms
+from .arrange import moveaxis, reshape
+from .axes import CUBE, MATRIX
+
+
+def _check_positions(
+    call: Call, starts: Shape, steps: tuple[int, ...], inner: Shape, outer: Shape
+) -> None:
+    """Check that ``start + step * (0 .. inner - 1)`` lies within ``outer`` along every axis."""
+    if not len(starts) == len(steps) == len(inner) == len(outer):
+        raise call.shape_error(f"{len(starts)} starts for {len(outer)} axes")
+    for axis, (start, step, count, extent) in enumerate(
+        zip(starts, steps, inner, outer, strict=True)
+    ):
+        last = start + step * (count - 1)
+        low, high = (start, last) if step > 0 else (last, start)
+        # An empty slice may start one step outside: low is then above high.
+        demands = ((count, 0), (low, 0), (extent - 1, high))
+        for left, right in demands:
+            empty = isinstance(count, int) and count == 0 and left is not count
+            if not empty and not dims.require(left, ">=", right, call.constraints):
+                raise call.shape_error(
+                    f"positions {start} to {last} of axis {axis} lie outside its extent {extent}"
+                )
+
+
+def _windows(
+    starts: Sequence[int], steps: Sequence[int], counts: Sequence[int]
+) -> tuple[builtins.slice, ...]:
+    """Return Python slices that select the positions, along every axis."""
+    result = []
+    for start, step, count in zip(starts, steps, counts, strict=True):
+        stop = start + step * count
+        if not count:
+            result.append(builtins.slice(0, 0))
+        else:
+            result.append(builtins.slice(start, None if stop < 0 else stop, step))
+    return tuple(result)
+
+
+def _slice_type(
+    call: Call, x: Type, *, starts: Shape, steps: tuple[int, ...], shape: Shape
+) -> Type:
+    _check_positions(call, starts, steps, shape, x.shape)
+    return Type(x.dtype, shape)
+
+
+def _slice_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    source = node.inputs[0]
+    return (
+        PLACE(
+            cotangent,
+            starts=node.attrs["starts"],
+            steps=node.attrs["steps"],
+            shape=source.shape,
+            value=0,
+        ),
+    )
+
+
+def _map_positions(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+    """Take every position of the mapped axis."""
+    (x,) = operands
+    attrs = dict(node.attrs)
+    attrs["starts"] = (0, *attrs["starts"])
+    attrs["steps"] = (1, *attrs["steps"])
+    attrs["shape"] = (x.shape[0], *attrs["shape"])
+    return node.op(x, **attrs)
+
+
+SLICE = Op(
+    name="slice",
+    dtypes=INEXACT,
+    kind=Kind.LAYOUT,
+    doc="Elements start, start + step, ... along every axis, as many as the result's shape says.",
+    rule=_slice_type,
+    evaluate=lambda xp, x, *, starts, steps, shape: x[_windows(starts, steps, shape)],
+    gradient=_slice_gradient,
+    batching=_map_positions,
+    sharding="window",
+    numerics="exact",
+    onnx=onnx_forms.sliced,
+)
+
+
+def _place_type(
+    call: Call, x: Type, *, starts: Shape, steps: tuple[int, ...], shape: Shape, value: Any
+) -> Type:
+    _check_positions(call, starts, steps, x.shape, shape)
+    return Type(x.dtype, shape)
+
+
+def _place(xp: Any, x: Any, *, shape: tuple[int, ...], **attrs: Any) -> Any:
+    result = xp.empty(shape, dtype=x.dtype)
+    _place_into(xp, result, x, shape=shape, **attrs)
+    return result
+
+
+def _place_into(
+    xp: Any, target: Any, x: Any, *, starts: Any, steps: Any, shape: tuple[int, ...], value: Any
+) -> None:
+    target[...] = value
+    target[_windows(starts, steps, x.shape)] = x
+
+
+def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    attrs = node.attrs
+    shape = node.inputs[0].shape
+    return (SLICE(cotangent, starts=attrs["starts"], steps=attrs["steps"], shape=shape),)
+
+
+def _place_kernel(node: Node) -> str:
+    """Blocks of bytes are copied where zeros stand around the operand along one axis."""
+    attrs = node.attrs
+    pairs = zip(node.inputs[0].shape, node.shape, strict=True)
+    axes = [extent for extent, whole in pairs if extent != whole]
+    plain = set(attrs["steps"]) == {1} and attrs["value"] == 0 and len(axes) == 1
+    return "join" if plain else ""
+
+
+PLACE = Op(
+    name="place",
+    dtypes=INEXACT,
+    kind=Kind.LAYOUT,
+    doc="The operand at positions start, start + step, ... of an array that is constant elsewhere.",
+    rule=_place_type,
+    evaluate=_place,
+    into=_place_into,
+    kernel=_place_kernel,
+    gradient=_place_gradient,
+    batching=_map_positions,
+    sharding="window",
+    numerics="exact",
+    onnx=onnx_forms.placed,
+)
+
+
+def cut(x: Node, axis: int, start: Extent, extent: Extent, step: int = 1) -> Node:
+    """Return `extent` elements along one axis from `start` on, all of the other axes."""
+    shape = list(x.shape)
+    whole = isinstance(start, int) and start == 0 and step == 1 and shape[axis] == extent
+    if whole:
+        return x
+    shape[axis] = extent
+    starts: list[Extent] = [0] * x.ndim
+    steps = [1] * x.ndim
+    starts[axis], steps[axis] = start, step
+    return SLICE(x, starts=tuple(starts), steps=tuple(steps), shape=tuple(shape))
+
+
+# Subscripts.
+
+
+def _bounds(call: Call, key: builtins.slice) -> tuple[Extent | None, Extent | None, int]:
+    for bound in (key.start, key.stop, key.step):
+        if bound is not None and not isinstance(bound, (int, np.integer, Dim)):
+            raise call.dtype_error(
+                f"a slice bound is {type(bound).__name__}",
+                need="ints and Dims: the extent of the result follows from them",
+                mend="mg.take(x, start + mg.arange(count)) for a start that is computed",
+            )
+    if isinstance(key.step, Dim):
+        raise call.dtype_error(f"the step {key.step} is a Dim", need="an int")
+    start, stop = (int(b) if isinstance(b, np.integer) else b for b in (key.start, key.stop))
+    return start, stop, 1 if key.step is None else int(key.step)
+
+
+def _sliced(call: Call, extent: Extent, key: builtins.slice) -> tuple[Extent, int, Extent]:
+    """Return first position, step and number of elements that a slice takes of an axis."""
+    start, stop, step = _bounds(call, key)
+    if not any(isinstance(v, Dim) for v in (extent, start, stop)) and step:
+        taken = range(*builtins.slice(start, stop, step).indices(extent))
+        return taken.start, step, len(taken)
+    needs: list[dims.Constraint] = []
+    count = dims.slice_extent(extent, start, stop, step, needs)
+    return _first(extent, start, step, needs), step, count
+
+
+def _first(extent: Extent, start: Extent | None, step: int, needs: list[dims.Constraint]) -> Extent:
+    """Return where a slice begins, from the front, given what its extent already requires."""
+    highest = extent if step > 0 else extent - 1
+    if start is None:
+        return 0 if step > 0 else highest
+    if dims.upper(start) < 0:
+        position = extent + start
+        return dims.maximum(position, 0 if step > 0 else -1)
+    if any(need.left == extent and dims.lower(need.right - start) >= 0 for need in needs):
+        return dims.minimum(start, highest) if step < 0 else start
+    return dims.minimum(start, highest)
+
+
+def _position(call: Call, axis: int, extent: Extent, at: Extent) -> Extent:
+    """Return an integer subscript counted from the front, refused where it cannot be right."""
+    position = extent + at if dims.upper(at) < 0 else at
+    inside = dims.require(position, ">=", 0, []) and dims.require(extent - 1, ">=", position, [])
+    if not inside:
+        raise call.shape_error(
+            f"{at} is out of range for axis {axis} of extent {extent}",
+            need=f"a position in [-{extent}, {extent})" if extent != 0 else "an axis with elements",
+        )
+    return position
+
+
+def _array_key(call: Call, entry: Any) -> Node | None:
+    """Return an array subscript as an integer node, or None where `entry` is none."""
+    if isinstance(entry, (bool, np.bool_)):
+        node = as_node(bool(entry))
+    elif isinstance(entry, (Node, np.ndarray, list)):
+        node = as_node(entry)
+    else:
+        return None
+    if is_bool(node.dtype):
+        raise call.shape_error(
+            "a mask selects a number of elements that is known only when it runs",
+            need="size=, the number of elements of the result",
+            mend="mg.where(mask, x, 0) keeps the shape; mg.boolean_index(x, mask, size=n) takes up "
+            "to n elements; mg.take(x, positions) for known positions",
+        )
+    if not is_integer(node.dtype):
+        raise call.dtype_error(f"a subscript of dtype {node.dtype.name}", need="an integer dtype")
+    return node
+
+
+def _expanded(call: Call, key: Any, ndim: int) -> tuple[list[Any], int | None]:
+    """Return a subscript as one entry per axis (and per None), and where an Ellipsis stood."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    dots = [i for i, e in enumerate(entries) if e is Ellipsis]
+    if len(dots) > 1:
+        raise call.shape_error("two Ellipses in one subscript", need="at most one")
+    taken = sum(e is not None and e is not Ellipsis for e in entries)
+    if taken > ndim:
+        raise call.shape_error(f"{taken} subscripts for {ndim} axes", need=f"at most {ndim}")
+    rest = [builtins.slice(None)] * (ndim - taken)
+    at = dots[0] if dots else len(entries)
+    return [*entries[:at], *rest, *entries[at + 1 :]], dots[0] if dots else None
+
+
+class Selection(NamedTuple):
+    """What a subscript selects: a cut along every axis, then elements at computed positions.
+
+    Attributes
+    ----------
+    starts, steps, counts
+        The cut: first position, distance and number along every axis.
+    shape
+        Of the cut elements, without the axes of ints and with those of None.
+    arrays
+        Axes of that shape with the integer nodes that subscript them.
+    together
+        Whether nothing stands between the ints and arrays of the key. The axes of the arrays then
+        take the place of the first; else they stand in front, as in NumPy.
+    """
+
+    starts: Shape
+    steps: tuple[int, ...]
+    counts: Shape
+    shape: Shape
+    arrays: tuple[tuple[int, Node], ...]
+    together: bool
+
+
+def selection(call: Call, node: Node, key: Any) -> Selection:
+    """Read a subscript."""
+    starts: list[Extent] = []
+    steps: list[int] = []
+    counts: list[Extent] = []
+    shape: list[Extent] = []
+    start: Extent
+    count: Extent
+    arrays: list[tuple[int, Node]] = []
+    advanced: list[int] = []  # where ints and arrays stand in the key
+    entries, dots = _expanded(call, key, node.ndim)
+    for place, entry in enumerate(entries):
+        if entry is None:
+            shape.append(1)
+            continue
+        axis = len(starts)
+        extent = node.shape[axis]
+        positions = _array_key(call, entry)
+        if positions is not None:
+            arrays.append((len(shape), positions))
+            advanced.append(place)
+            start, step, count = 0, 1, extent
+        elif isinstance(entry, builtins.slice):
+            start, step, count = _sliced(call, extent, entry)
+        elif isinstance(entry, (int, np.integer, Dim)):
+            at = int(entry) if isinstance(entry, np.integer) else entry
+            start, step, count = _position(call, axis, extent, at), 1, 1
+            advanced.append(place)
+            starts.append(start)
+            steps.append(step)
+            counts.append(count)
+            continue
+        else:
+            raise call.dtype_error(
+                f"a subscript is {type(entry).__name__}",
+                need="ints, slices, Ellipsis, None, or arrays of integers",
+            )
+        starts.append(start)
+        steps.append(step)
+        counts.append(count)
+        shape.append(count)
+    together = not advanced or advanced[-1] - advanced[0] == len(advanced) - 1
+    if dots is not None and advanced and advanced[0] < dots <= advanced[-1]:
+        together = False  # also where the Ellipsis stands for no axis
+    return Selection(
+        tuple(starts), tuple(steps), tuple(counts), tuple(shape), tuple(arrays), together
+    )
+
+
+def cut_out(node: Node, chosen: Selection) -> Node:
+    """Return the elements that the slices and ints of a subscript select."""
+    whole = all(isinstance(s, int) and s == 0 for s in chosen.starts) and set(chosen.steps) <= {1}
+    if not whole or chosen.counts != node.shape:
+        node = SLICE(node, starts=chosen.starts, steps=chosen.steps, shape=chosen.counts)
+    return reshape(node, chosen.shape)
+
+
+def index(x: Any, key: Any, mode: str = "clip") -> Node:
+    """Return ``x[key]``.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+    key
+        Ints, Dims, slices (with steps, negative too), Ellipsis, None and arrays of integers
+        (nodes, too), as in NumPy. Several arrays broadcast against each other; their axes stand
+        where the first array stood, or in front where slices, None or Ellipsis stand between.
+    mode
+        What a position in an array means that lies outside: see `take`.
+
+    Returns
+    -------
+    Node
+        Extents of slices of symbolic axes are exact: ``x[1:]`` has ``n - 1``.
+
+    Raises
+    ------
+    ShapeError
+        If there are too many subscripts, a position is out of range, or the key is a mask: the
+        extent of its result is known only when it runs.
+    DTypeError
+        If a subscript is neither.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.input("x", ("n", 6))
+    >>> x[1:, ::-2].shape, x[0, None, :4].shape
+    ((n - 1, 3), (1, 4))
+    >>> i, j = mg.constant([[0], [1]]), mg.constant([2, 4])
+    >>> x[i, j].shape
+    (2, 2)
+    """
+    node = as_node(x)
+    call = Call(INDEX, (node,))
+    chosen = selection(call, node, key)
+    node = cut_out(node, chosen)
+    return node if not chosen.arrays else _gathered(call, node, chosen, mode)
+
+
+def _gathered(call: Call, node: Node, chosen: Selection, mode: str) -> Node:
+    axes = [axis for axis, _ in chosen.arrays]
+    positions = [each for _, each in chosen.arrays]
+    axis, count = axes[0], len(axes)
+    extents = [node.shape[each] for each in axes]
+    for each, extent in zip(positions, extents, strict=True):
+        check_range(call, each, axes[0], extent, mode)
+    if count == 1:
+        result = take(node, positions[0], axis, mode)
+    else:
+        call.broadcast(*[each.shape for each in positions])
+        if axes != list(range(axis, axis + count)):
+            node, axis = moveaxis(node, axes, range(count)), 0
+        lines = (*node.shape[:axis], dims.size(tuple(extents)), *node.shape[axis + count :])
+        result = take(reshape(node, lines), flat_positions(extents, positions, mode), axis)
+    new = result.ndim - node.ndim + count
+    if chosen.together or not new:
+        return result
+    return moveaxis(result, tuple(range(axis, axis + new)), tuple(range(new)))
+
+
+INDEX = Composite(
+    name="index",
+    dtypes=INEXACT,
+    kind=Kind.LAYOUT,
+    function=index,
+    doc="Subscripts: x[...].",
+    samples=lambda: [
+        Sample((CUBE,), {"key": (1, builtins.slice(None, None, -2), None, builtins.slice(1, 3))}),
+        Sample((CUBE,), {"key": (Ellipsis, builtins.slice(-1, 0, -2))}),
+        Sample((CUBE,), {"key": (0, builtins.slice(1, None), np.array([[3, 0], [-1, 3]]))}),
+        Sample(
+            (CUBE,), {"key": (np.array([[0], [1]]), builtins.slice(1, 3), np.array([3, -1, 0]))}
+        ),
+        Sample((CUBE,), {"key": (builtins.slice(None), np.array([2, -3]), np.array(1))}),
+        Sample((CUBE,), {"key": (np.array([1, -2]), Ellipsis, None, 3)}),
+        Sample((CUBE,), {"key": ([1, 0], [0, 2], [[3], [3]])}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "index: 5 is out of range for axis 1 of extent 3",
+            {"key": (0, 5)},
+        ),
+        BadSample((MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}),
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "index: a mask selects a number of elements that is known only when it runs",
+            {"key": MATRIX > 0},
+        ),
+        BadSample((MATRIX,), DTypeError, "index: a subscript is float", {"key": 1.5}),
+        BadSample(
+            (MATRIX,),
+            ShapeError,
+            "index: extents 2 and 3 do not broadcast (axis -1)",
+            {"key": ([0, 1], [0, 1, 2])},
+        ),
+    ],
+    reference=lambda x, key, mode="raise": x[key],
+    numerics="exact",
+)
+
+RECORDS = (SLICE, PLACE, INDEX)

@@ -1,0 +1,1 @@
+"""Images: pooling, patches, other sizes."""

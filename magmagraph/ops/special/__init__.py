@@ -1,0 +1,1 @@
+"""Special functions, as `mg.special` has them."""

@@ -1,0 +1,203 @@
+"""Orthogonal polynomials of whole degree, by their recurrences in the degree.
+
+With p0 = 1 and p1 given, each next one is ``(slope x + shift) p - back p_before`` with numbers that
+depend on the degree (NIST Handbook of Mathematical Functions, table 18.9.1). The graph has some
+operations for each degree; fusion makes one kernel of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import DTypeError, ShapeError, message
+from ...graph import Node
+from ...op import BadSample, Composite, Kind, Op, Sample
+from ..convert import cast
+from ..elementwise.family import REAL, publish, scipy_named
+from .family import SpecialFunction, floats, widened
+
+
+def _degree(name: str, n: Any) -> int:
+    if not isinstance(n, (int, np.integer)) or isinstance(n, bool):
+        raise DTypeError(
+            message(f"{name}: the degree {n!r} is not an int", need="a whole degree, not a node")
+        )
+    if n < 0:
+        raise ShapeError(message(f"{name}: the degree {n} is negative", need="0, 1, 2, ..."))
+    return int(n)
+
+
+def _evaluated(degree: int, x: Node, step: Callable[[int, Node, Node], Node], first: Node) -> Node:
+    """Return p of a degree, where ``step(k, p_k, p_before)`` is p of degree k + 1."""
+    before, current = x * 0.0 + 1.0, first
+    if degree == 0:
+        return before
+    for k in range(1, degree):
+        before, current = current, step(k, current, before)
+    return current
+
+
+_TEXT = """Evaluate {what} of degree n.
+
+Parameters
+----------
+n
+    The degree, an int from 0.
+{more}x
+    Node or array; ints become floats.
+
+Returns
+-------
+Node
+    Of the shape{broadcast} and the float dtype of `x`.
+
+Raises
+------
+DTypeError, ShapeError
+    Where `n` is not an int, or negative.
+
+Examples
+--------
+>>> import magmagraph as mg
+>>> mg.special.{name}({arguments}, [0.5, 1.0]).eval().round(4)
+array({result}, dtype=float32)
+"""
+
+
+def _family(
+    name: str,
+    what: str,
+    arguments: str,
+    result: str,
+    first: Callable[..., Node],
+    step: Callable[..., Node],
+    *shapes: float,
+) -> tuple[SpecialFunction, Composite]:
+    """Make a polynomial's function; `shapes` are sample values of its further parameters."""
+
+    def plain(n: Any, x: Any) -> Node:
+        (given,) = floats(name, x)
+        node = widened(given)
+        value = _evaluated(_degree(name, n), node, lambda *args: step(node, *args), first(node))
+        return cast(value, given.dtype)
+
+    def shaped(n: Any, alpha: Any, x: Any) -> Node:
+        given = floats(name, alpha, x)
+        shape, node = map(widened, given)
+        value = _evaluated(
+            _degree(name, n),
+            node + shape * 0.0,
+            lambda *args: step(node, shape, *args),
+            first(node, shape),
+        )
+        return cast(value, given[0].dtype)
+
+    function = shaped if shapes else plain
+    more = "alpha\n    Node, array or number that broadcasts with `x`.\n" if shapes else ""
+    broadcast = ", broadcast with `alpha`," if shapes else ""
+    text = _TEXT.format(
+        what=what, more=more, broadcast=broadcast, name=name, arguments=arguments, result=result
+    )
+    publish(function, name, __name__, text)
+    values = (shapes[0],) if shapes else ()
+    record = Composite(
+        name=name,
+        kind=Kind.ELEMENTWISE,
+        namespace="special",
+        doc=f"Evaluate {what} of degree n.",
+        function=function,
+        samples=lambda: [Sample((n, *values, REAL)) for n in (0, 1, 2, 6)],
+        bad_samples=lambda: [
+            BadSample((-1, *values, REAL), ShapeError, f"{name}: the degree -1 is negative"),
+            BadSample((1.5, *values, REAL), DTypeError, f"{name}: the degree 1.5 is not an int"),
+        ],
+        reference=scipy_named(name),
+        numerics="reassoc",
+    )
+    return function, record
+
+
+eval_legendre, LEGENDRE = _family(
+    "eval_legendre",
+    "Legendre's polynomial",
+    "2",
+    "[-0.125,  1.   ]",
+    lambda x: x,
+    lambda x, k, p, before: ((2.0 * k + 1.0) / (k + 1)) * (x * p) - (k / (k + 1)) * before,
+)
+eval_chebyt, CHEBYT = _family(
+    "eval_chebyt",
+    "Chebyshev's polynomial of the first kind",
+    "2",
+    "[-0.5,  1. ]",
+    lambda x: x,
+    lambda x, k, p, before: 2.0 * (x * p) - before,
+)
+eval_chebyu, CHEBYU = _family(
+    "eval_chebyu",
+    "Chebyshev's polynomial of the second kind",
+    "2",
+    "[0., 3.]",
+    lambda x: 2.0 * x,
+    lambda x, k, p, before: 2.0 * (x * p) - before,
+)
+eval_hermite, HERMITE = _family(
+    "eval_hermite",
+    "the physicists' Hermite polynomial",
+    "2",
+    "[-1.,  2.]",
+    lambda x: 2.0 * x,
+    lambda x, k, p, before: 2.0 * (x * p) - (2.0 * k) * before,
+)
+eval_hermitenorm, HERMITENORM = _family(
+    "eval_hermitenorm",
+    "the probabilists' Hermite polynomial",
+    "2",
+    "[-0.75,  0.  ]",
+    lambda x: x,
+    lambda x, k, p, before: x * p - float(k) * before,
+)
+eval_laguerre, LAGUERRE = _family(
+    "eval_laguerre",
+    "Laguerre's polynomial",
+    "2",
+    "[ 0.125, -0.5  ]",
+    lambda x: 1.0 - x,
+    lambda x, k, p, before: ((2.0 * k + 1.0 - x) * p - float(k) * before) * (1.0 / (k + 1)),
+)
+eval_genlaguerre, GENLAGUERRE = _family(
+    "eval_genlaguerre",
+    "the generalized Laguerre polynomial",
+    "2, 0.5",
+    "[ 0.75 , -0.125]",
+    lambda x, alpha: 1.0 + alpha - x,
+    lambda x, alpha, k, p, before: (
+        ((2.0 * k + 1.0 + alpha - x) * p - (k + alpha) * before) * (1.0 / (k + 1))
+    ),
+    0.5,
+)
+eval_gegenbauer, GEGENBAUER = _family(
+    "eval_gegenbauer",
+    "Gegenbauer's polynomial",
+    "2, 1.5",
+    "[0.375, 6.   ]",
+    lambda x, alpha: 2.0 * alpha * x,
+    lambda x, alpha, k, p, before: (
+        (2.0 * ((k + alpha) * (x * p)) - (k - 1.0 + 2.0 * alpha) * before) * (1.0 / (k + 1))
+    ),
+    1.5,
+)
+
+RECORDS: tuple[Op | Composite, ...] = (
+    LEGENDRE,
+    CHEBYT,
+    CHEBYU,
+    HERMITE,
+    HERMITENORM,
+    LAGUERRE,
+    GENLAGUERRE,
+    GEGENBAUER,
+)

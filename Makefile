@@ -10,7 +10,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all test-gpu bench docs lint clean distclean
+.PHONY: demo test test-all test-gpu bench bytecode docs lint clean distclean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -21,10 +21,10 @@ demo: $(VENV)/.core
 	   $(RUN) -m magmagraph demo --offline $(ARGS);; \
 	*) exit 1;; esac
 
-test: lint
+test: lint bytecode
 	$(RUN) -m pytest -n 2 -m "not slow" $(ARGS)
 
-test-all: lint
+test-all: lint bytecode
 	$(RUN) -m pytest -n 2 $(ARGS)
 
 # On a machine with a GPU and cupy; elsewhere the tests say why they are skipped.
@@ -34,6 +34,11 @@ test-gpu: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+
+# Once, and not in each of the processes that tests start: an environment that keeps Python from
+# writing bytecode makes each of them four times as slow to start.
+bytecode: $(VENV)/.dev
+	@$(RUN) -m compileall -q magmagraph
 
 # The peers that are not installed are left out: $(PIP) install -e ".[bench]" brings them.
 # benchmarks/cpu_all.py runs those of the CPU within a budget of time.

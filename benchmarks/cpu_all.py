@@ -33,6 +33,8 @@ PLAN: tuple[tuple[str, int, tuple[str, ...]], ...] = (
         ("--rounds", "5", "--peers", "magmagraph", "magmagraph, gemv", "magmagraph, generated",
          "jax", "torch", "numpy"),
     ),
+    ("cpu_threads", 25, ("--rounds", "5")),
+    ("cpu_no_compiler", 10, ("--rounds", "5")),
     ("cpu_first_call", 70, ("--rounds", "1", "--peers", "magmagraph", "jax")),
     ("cpu_epochs", 80, ("--peers", "magmagraph", "jax", "torch")),
     ("cpu_lstm", 30, ("--rounds", "5")),

@@ -21,7 +21,7 @@ def _kept() -> dict[str, Any]:
     for path in sorted(common.RESULTS.glob("cpu_*.json")):
         record = json.loads(path.read_text())
         rows = record["results"]
-        if isinstance(rows, list) and rows and "ratio" in rows[0]:
+        if isinstance(rows, list) and rows and "magmagraph" in rows[0].get("times", {}):
             kept[path.stem] = record
     return kept
 

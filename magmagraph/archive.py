@@ -2,11 +2,13 @@
 
 The file is a zip archive of text and plain arrays. Its manifest has a checksum of every member;
 nothing is made of a file before all of them are right. What runs is lowered anew from the source
-graph: the optimized graph and the plan are kept for reading and for comparison.
+graph: the optimized graph, the plan and its kernels' sources are kept for reading and for
+comparison.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -139,7 +141,7 @@ def _json(value: Any) -> bytes:
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     entry = zipfile.ZipInfo(name, _STAMP)
-    entry.compress_type = zipfile.ZIP_DEFLATED if name.endswith((".txt", ".json")) else 0
+    entry.compress_type = zipfile.ZIP_DEFLATED if name.endswith((".txt", ".json", ".c")) else 0
     archive.writestr(entry, content)
 
 
@@ -193,6 +195,10 @@ def _members(function: Any) -> dict[str, bytes]:
     for record in records:
         record.pop("milliseconds", None)
     members[_KEPT[2]] = _json(records)
+    for i, step in enumerate(plan.steps):
+        if step.kernel == "fused":
+            with contextlib.suppress(PlanError):  # a GPU runs some as expressions
+                members[f"kernels/{i}.c"] = function.source(i).encode()
     return members
 
 

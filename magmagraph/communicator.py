@@ -19,7 +19,7 @@ import numpy as np
 
 from .errors import CommunicationError, GraphError, message
 
-__all__ = ["REDUCTIONS", "Communicator", "Mesh", "Pending", "current", "using"]
+__all__ = ["REDUCTIONS", "Communicator", "Mesh", "Pending", "current", "purpose", "using"]
 
 REDUCTIONS = ("sum", "max", "min")
 
@@ -350,6 +350,18 @@ class Communicator(abc.ABC):
 
     def __repr__(self) -> str:
         return f"<{self.kind} communicator, rank {self.rank} of {self.size}, {self.mesh!r}>"
+
+
+def purpose(what: str) -> str:
+    """Return what an exchange is for: on all ranks the same, where roles' functions are not.
+
+    Examples
+    --------
+    >>> purpose("making the plan of server") == purpose("making the plan of worker")
+    True
+    """
+    before, _, after = what.rpartition(" of ")
+    return before or after
 
 
 def colored(given: Sequence[tuple[int | None, int]], color: int | None) -> tuple[int, ...] | None:

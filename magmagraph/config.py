@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from .errors import ConfigError, message
 
 _COMPILER = ("auto", "off", "force")
+_PRODUCTS = ("auto", "tiles", "blas")
 _OFF = ("", "0", "false", "no", "off")
 _SETTINGS = {  # each with its variable, and what it takes
     "float_dtype": (
@@ -21,14 +23,22 @@ _SETTINGS = {  # each with its variable, and what it takes
     "device": ("MAGMAGRAPH_DEVICE", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
     "verify": ("MAGMAGRAPH_VERIFY", "True or False"),
     "compiler": ("MAGMAGRAPH_COMPILER", "'auto', 'off' or 'force'"),
+    "products": ("MAGMAGRAPH_PRODUCTS", "'auto', 'tiles' or 'blas'"),
     "tuning": ("MAGMAGRAPH_TUNING", "True or False"),
     "compile_budget": ("MAGMAGRAPH_COMPILE_BUDGET", "seconds, a number of at least 0"),
     "specializations": ("MAGMAGRAPH_SPECIALIZATIONS", "an int of at least 1"),
+    "threads": ("MAGMAGRAPH_THREADS", "an int of at least 1, or None"),
+    "cache_dir": ("MAGMAGRAPH_CACHE_DIR", "the path of a folder, or None"),
+    "cache_size": ("MAGMAGRAPH_CACHE_SIZE", "bytes, an int of at least 0, or None"),
 }
+_LEFT_TO_VARIABLES = ("threads", "cache_dir", "cache_size")  # where they are None
+CHANGED: dict[str, list[Callable[[Any], object]]] = {}  # who is told of a setting's new value
 
 
 def _settled(name: str, value: Any) -> Any:
     """Return the value that a setting takes, or raise ValueError or TypeError."""
+    if name in _LEFT_TO_VARIABLES and value is None:
+        return None
     if name == "float_dtype":
         from .dtypes import canonical, is_float
 
@@ -41,11 +51,17 @@ def _settled(name: str, value: Any) -> Any:
         fits = isinstance(value, bool)
     elif name == "compiler":
         fits = value in _COMPILER
+    elif name == "products":
+        fits = value in _PRODUCTS
     elif name == "compile_budget":
         value = float(value)
         fits = value >= 0.0
+    elif name == "cache_dir":
+        value = os.fspath(value)
+        fits = bool(value) and isinstance(value, str)
     else:
-        fits = not isinstance(value, bool) and int(value) == value >= 1
+        least = 0 if name == "cache_size" else 1
+        fits = not isinstance(value, bool) and int(value) == value >= least
         value = int(value)
     if not fits:
         raise ValueError(name)
@@ -83,6 +99,9 @@ class Config:
     compiler
         Build kernels with the system C compiler (``MAGMAGRAPH_COMPILER``: auto, off, or force:
         raise where it cannot be used).
+    products
+        What matrix products run by on the CPU (``MAGMAGRAPH_PRODUCTS``: auto, the faster one of
+        both; tiles, which are generated; blas).
     tuning
         Measure candidates where a pass asks (``MAGMAGRAPH_TUNING``, on); off takes the first.
     compile_budget
@@ -90,6 +109,14 @@ class Config:
         (``MAGMAGRAPH_COMPILE_BUDGET``, 60).
     specializations
         How many sets of sizes a function keeps bound (``MAGMAGRAPH_SPECIALIZATIONS``, 16).
+    threads
+        Threads of kernels and products; None for what ``MAGMAGRAPH_THREADS`` says, or this
+        process's share of the cores.
+    cache_dir
+        Folder of compiled kernels, measured choices and downloaded data; None for what
+        ``MAGMAGRAPH_CACHE_DIR`` says.
+    cache_size
+        Bytes that compiled kernels may take there; None for what ``MAGMAGRAPH_CACHE_SIZE`` says.
 
     Raises
     ------
@@ -103,9 +130,13 @@ class Config:
     device: str = field(default_factory=partial(_read, "device", "auto"))
     verify: bool = field(default_factory=partial(_read, "verify", False))
     compiler: str = field(default_factory=partial(_read, "compiler", "auto"))
+    products: str = field(default_factory=partial(_read, "products", "auto"))
     tuning: bool = field(default_factory=partial(_read, "tuning", True))
     compile_budget: float = field(default_factory=partial(_read, "compile_budget", 60.0))
     specializations: int = field(default_factory=partial(_read, "specializations", 16))
+    threads: int | None = None
+    cache_dir: str | None = None
+    cache_size: int | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _SETTINGS:
@@ -119,6 +150,8 @@ class Config:
                 message(f"mg.config.{name} is set to {value!r}", need=_SETTINGS[name][1])
             ) from None
         object.__setattr__(self, name, settled)
+        for tell in CHANGED.get(name, ()):
+            tell(settled)
 
 
 config = Config()

@@ -30,9 +30,9 @@ def attribute_key(value: Any) -> Any:
         return (tuple, tuple(map(attribute_key, value)))
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
-        return ("array", array.dtype.name, array.shape, array.tobytes())
+        return ("array", array.dtype, array.shape, array.tobytes())
     if isinstance(value, np.dtype):
-        return ("dtype", value.name)
+        return ("dtype", value)  # whose name takes longer to make than all else here
     if isinstance(value, (Dim, Type)) or kind is slice:
         return (kind.__name__, value if kind is not slice else repr(value))
     if isinstance(value, Mapping):

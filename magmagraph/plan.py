@@ -125,6 +125,8 @@ class Plan:
         True where results and new values must be finite before the commit point is passed.
     threads
         The most threads that workspaces were planned for.
+    deterministic
+        True where two runs must give the same bits, also where a library is faster otherwise.
     """
 
     steps: tuple[Step, ...]
@@ -138,6 +140,7 @@ class Plan:
     choices: Mapping[str, str] = field(default_factory=dict)
     guard: bool = False
     threads: int = 1
+    deterministic: bool = False
 
     def __str__(self) -> str:
         from .inspect.plan_table import plan_table

@@ -119,11 +119,16 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
     inner: dict[Node, frozenset[int]] = {}
     below: dict[Node, frozenset[Node]] = {}
     for node in reading.nodes:
-        seen = frozenset[Node]().union(*(below.get(o, frozenset()) for o in node.inputs))
-        axes = reading.of((node,))
-        for fold in seen:
-            if node in folds or folds[fold] & axes:
-                inner[fold] = folds[fold]
+        seen = frozenset[Node]()
+        for operand in node.inputs:
+            more = below.get(operand)
+            if more and more is not seen:
+                seen = seen | more if seen else more
+        if seen:
+            axes = reading.of((node,))
+            for fold in seen:
+                if node in folds or folds[fold] & axes:
+                    inner[fold] = folds[fold]
         below[node] = seen | {node} if node in folds else seen
     if inner:
         row, *others = inner.values()
@@ -159,12 +164,14 @@ class _Builder:
         self.epilogue: set[Node] = set()
         self.phase: dict[Node, int] = {}
         for node in reading.nodes:
-            late = any(operand in self.epilogue for operand in node.inputs)
+            late, phase = False, 0
+            for operand in node.inputs:
+                late = late or operand in self.epilogue
+                phase = max(phase, self.phase.get(operand, 0))
             if late and node in reading.reduced:
                 raise Refused("a reduction across rows is reduced again", node)
             if late or node in self.cross:
                 self.epilogue.add(node)
-            phase = max((self.phase.get(operand, 0) for operand in node.inputs), default=0)
             row_fold = bool(reading.reduced.get(node)) and node not in self.cross
             self.phase[node] = phase + 1 if row_fold else phase
         self.folded = [node for node in reading.nodes if reading.reduced.get(node)]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PARTIAL_BYTES = 8
 MAX_STRIP = 256
 SAVED_STRIP = 64  # where a value is kept for every element of a strip
+FLAT = 512  # elements of short rows that a kernel takes as one row, to fold their columns
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,42 @@ class Region:
         return self.walk.saved
 
     @functools.cached_property
+    def columns(self) -> bool:
+        """True where all folds are of columns: along every loop but the innermost, in one pass."""
+        inner = self.depth - 1
+        return (
+            self.strip
+            and self.row in (frozenset(), frozenset(range(inner)))
+            and self.passes == 1
+            and inner > 0
+            and bool(self.folds)
+            and all(f.element and f.kept == (inner,) and not indexed(f.node.op) for f in self.folds)
+            and all(a.unit or a.axes[inner] is None for a in self.accesses.values())
+        )
+
+    @property
+    def late(self) -> tuple[Output, ...]:
+        """Outputs that are written when a row, or all of them, are done."""
+        return tuple(o for o in self.outputs if o.epilogue or not o.element)
+
+    @functools.cached_property
+    def flat(self) -> bool:
+        """True where several rows may be taken as one: columns, and all runs through both loops."""
+        if not self.columns or self.depth > 2 or self.counters:
+            return False
+        if any(0 in self.values[o.node].shape_loops for o in self.late):
+            return False
+        read = [self.accesses[n].axes for n in self.walk.passes[0] if n in self.accesses]
+        written = [o.axes for o in self.outputs if o not in self.late]
+        # Rows have to lie side by side, also those written, which may be transposed.
+        for rows, columns in (*read, *written):
+            if (rows is None) != (columns is None):
+                return False
+            if rows is not None and columns is not None and columns != rows + 1:
+                return False
+        return True
+
+    @functools.cached_property
     def in_place(self) -> frozenset[tuple[int, int]]:
         """Pairs (parameter, output) where the output may be written over the parameter."""
         from .region_walk import in_place
@@ -204,10 +241,12 @@ class Region:
         """
         total: Extent = 0
         for fold in self.folds:
-            if not fold.row:
-                total += threads * padded(self.extent(fold.kept) * PARTIAL_BYTES)
-                if indexed(fold.node.op):
-                    total += threads * padded(self.extent(fold.kept) * PARTIAL_BYTES)
+            if self.columns or not fold.row:
+                length = self.extent(fold.kept)
+                if self.flat and not (isinstance(length, int) and 2 * length > FLAT):
+                    length = length + FLAT
+                line = padded(length * PARTIAL_BYTES)
+                total += threads * line * (2 if indexed(fold.node.op) else 1)
         for node in self.saved:
             row = self.extent(self.row) * self.saved_width
             total += threads * padded(row * saved_itemsize(node))

@@ -40,6 +40,7 @@ class Reading:
         self.counters: dict[Node, tuple[int, ...]] = {}
         self._members: dict[Node, frozenset[int]] = {}
         self._chain: dict[Node, tuple[Node, ...]] = {}
+        self._sets: dict[tuple[int | None, ...], frozenset[int]] = {}
         position = {node: i for i, node in enumerate(body.inputs)}
         for node in self.nodes:
             if node in position:
@@ -92,7 +93,14 @@ class Reading:
 
     def of(self, nodes: Iterable[Node]) -> frozenset[int]:
         """Return all classes of some nodes' shapes."""
-        return frozenset(c for node in nodes for c in self.classes.of(node) if c is not None)
+        found = frozenset[int]()
+        for node in nodes:
+            classes = self.classes.of(node)
+            own = self._sets.get(classes)
+            if own is None:
+                own = self._sets[classes] = frozenset(c for c in classes if c is not None)
+            found = found | own if found else own
+        return found
 
     def _read(self, node: Node, views: tuple[Node, ...], parameter: int) -> None:
         self.classes.declare(node)

@@ -198,11 +198,11 @@ def in_place(region: Region, walk: Walk) -> frozenset[tuple[int, int]]:
     return frozenset(pairs)
 
 
-def late_groups(region: Region) -> list[list[Output]]:
-    """Return the outputs of the epilogue, those of the same loops together: one nest each."""
+def late_groups(region: Region, outputs: Iterable[Output] | None = None) -> list[list[Output]]:
+    """Return outputs (of the epilogue), those of the same loops together: one nest each."""
     groups: dict[frozenset[int], list[Output]] = {}
-    for output in region.outputs:
-        if output.epilogue:
+    for output in region.outputs if outputs is None else outputs:
+        if outputs is not None or output.epilogue:
             groups.setdefault(region.values[output.node].shape_loops, []).append(output)
     return list(groups.values())
 

@@ -50,6 +50,8 @@ def dump_plan(plan: Plan, *, data: bool = True) -> str:
         lines.append(" ".join(["sizes", *shown]))
     if plan.guard:
         lines.append("guard")
+    if plan.deterministic:
+        lines.append("deterministic")
     lines += [f"choice {json.dumps(k)} = {json.dumps(v)}" for k, v in plan.choices.items()]
     lines += [_slot(slot, writer) for slot in plan.slots]
     for i, step in enumerate(plan.steps):
@@ -132,6 +134,7 @@ class _Parts:
 
     sizes: dict[str, int] | None = None
     guard: bool = False
+    deterministic: bool = False
     choices: dict[str, str] = field(default_factory=dict)
     slots: list[Slot] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -172,6 +175,7 @@ def load_plan(
         largest_live=parts.live,
         choices=parts.choices,
         guard=parts.guard,
+        deterministic=parts.deterministic,
     )
 
 
@@ -186,6 +190,8 @@ def _read(row: Row, reader: Reader, parts: _Parts) -> None:
         _read_sizes(text, reader, parts)
     elif text == "guard":
         parts.guard = True
+    elif text == "deterministic":
+        parts.deterministic = True
     elif word == "choice":
         key, value = _pair(text[len("choice ") :], reader)
         parts.choices[key] = value

@@ -102,6 +102,18 @@ def test_the_program_is_installed_under_its_name():
     assert done.stdout.startswith("magmagraph ")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "magmagraph", "info"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("magmagraph info: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_demo_learns(monkeypatch, capsys, layers):
     """On the small digits, with a rate that suits so few of them."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +226,11 @@ def test_saving_and_loading(tmp_path: Path) -> None:
     for made, expected in ((first, f(BATCH, np.ones(2))), (second, f(BATCH, np.ones(2)))):
         agree(made[0], expected[0])
         agree(made[1], expected[1])
+    with zipfile.ZipFile(path) as archive:  # the generated kernels can be read there
+        kept = {name for name in archive.namelist() if name.startswith("kernels/")}
+        fused = [i for i, s in enumerate(f.plan.steps) if s.kernel == "fused"]
+        assert kept == {f"kernels/{i}.c" for i in fused} and kept
+        assert archive.read(f"kernels/{fused[0]}.c").decode() == f.source(fused[0])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
@@ -299,6 +306,51 @@ def test_settings() -> None:
         mg.config.float_dtype = kept
 
 
+def test_settings_of_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads and cache can be set in the program, which comes before the variables."""
+    from magmagraph.data.files import user_cache
+    from magmagraph.runtime.cache import cache_directory, cache_limit
+    from magmagraph.runtime.numpy.threads import get_threads
+
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_SIZE", "5000")
+    before = get_threads()
+    try:
+        mg.config.threads = 3
+        assert get_threads() == 3
+    finally:
+        mg.config.threads = None
+    assert get_threads() == before
+    variable = cache_directory()
+    monkeypatch.setattr(mg.config, "cache_dir", tmp_path)
+    assert cache_directory() == user_cache() == tmp_path != variable
+    assert cache_limit() == 5000
+    monkeypatch.setattr(mg.config, "cache_size", 0)
+    assert cache_limit() == 0
+
+
+def test_options_of_a_function() -> None:
+    """What mg.function takes, and unless said, can be asked for."""
+    parameters = inspect.signature(mg.function).parameters
+    assert list(parameters)[:3] == ["inputs", "outputs", "updates"]
+    options = {
+        name: (parameter.kind, parameter.default) for name, parameter in parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name != "options"
+    }
+    assert {name: default for name, (_, default) in options.items()} == {
+        "device": "auto", "precision": "float32", "passes": None, "skip": (), "distribute": None,
+        "name": None, "nan": "allow", "default_updates": True, "strict_feeds": False,
+        "deterministic": False, "compile_budget": None,
+    }  # fmt: skip
+
+
+def test_a_run_of_fewer_calls_than_none() -> None:
+    """A negative number of calls is refused, and nothing runs."""
+    count = mg.var("count", init=0)
+    with pytest.raises(mg.ConfigError, match="0 calls or more"):
+        mg.function([], count, updates={count: count + 1}).run(-1)
+    assert count.value == 0
+
+
 def test_settings_are_checked() -> None:
     """A setting that it does not take is refused with what it takes, and stays as it was."""
     for name, wrong, need in (
@@ -308,6 +360,9 @@ def test_settings_are_checked() -> None:
         ("compiler", "on", "'auto', 'off' or 'force'"),
         ("compile_budget", -1, "seconds, a number of at least 0"),
         ("specializations", 0, "an int of at least 1"),
+        ("threads", 0, "an int of at least 1, or None"),
+        ("cache_dir", 3, "the path of a folder, or None"),
+        ("cache_size", -1, "bytes, an int of at least 0, or None"),
     ):
         kept = getattr(mg.config, name)
         with pytest.raises(mg.ConfigError) as caught:

@@ -130,3 +130,10 @@ def test_impossible_ones(call: Any, text: str) -> None:
     with pytest.raises(ShapeError) as caught:
         call()
     assert str(caught.value).splitlines()[0] == text
+
+
+@pytest.mark.parametrize("name", mg.init.__all__)
+def test_a_function_in_place_of_its_initializer(name: str) -> None:
+    """``init=mg.init.zeros`` lacks its call, and the message says so."""
+    with pytest.raises(mg.DTypeError, match=rf"init is the function mg\.init\.{name}"):
+        mg.var("w", shape=(2, 2), init=getattr(mg.init, name))

@@ -158,3 +158,12 @@ class TestScipy:
             fun(np.zeros(3))
         with pytest.raises(mg.GradientError, match=r"scipy_objective: wrt\[0\] is 'x'"):
             mg.scipy_objective(w * x, [x])
+
+
+def test_inputs_without_values():
+    """An input of the loss that is not fed is named, before anything moves."""
+    d, w = mg.var("d", shape=("n",)), mg.var("w", init=1.0)
+    with pytest.raises(mg.FeedError, match="'d'.*not fed") as caught:
+        mg.optimizer.SGD(0.1).minimize(mg.mean((d - w) ** 2), [w], steps=2)
+    assert "feeds={d: array}" in str(caught.value)
+    assert w.value == 1.0

@@ -122,15 +122,27 @@ def test_a_total_and_column_sums_go_across_rows() -> None:
     assert (total.row, total.folds[0].kept, total.folds[0].row) == (frozenset(), (), False)
     columns = region([(B, N), (N,)], lambda x, b: b - 0.1 * mg.sum(x, axis=0))
     assert columns.outputs[0].epilogue
-    assert columns.workspace(2) == 2 * 64 * ((8 * N + 63) // 64)
+    assert columns.columns
+    assert columns.flat  # the addend is read when all rows are done
     assert (1, 0) in columns.in_place
 
 
-def test_wide_columns_need_no_lines_of_partial_sums() -> None:
-    found = region([(B, 4096)], lambda x: mg.sum(x, axis=0))
-    assert found.strip
-    assert found.row == {0}
-    assert found.workspace(8) == 0
+def test_columns_have_a_line_of_sums_for_each_thread() -> None:
+    wide = region([(B, 4096)], lambda x: mg.sum(x, axis=0))
+    assert wide.columns
+    assert wide.row == {0}
+    assert wide.workspace(8) == 8 * 4096 * 8
+    short = region([(B, 10)], lambda x: mg.sum(x, axis=0))
+    assert short.workspace(2) == 2 * 8 * (10 + 512 + 6)  # short rows lie side by side
+
+
+def test_short_rows_lie_side_by_side_where_all_is_read_in_order() -> None:
+    assert region([(B, N)], lambda x: mg.sum(x * x, axis=0)).flat
+    assert region([(B, N), ()], lambda x, s: mg.sum(x * s, axis=0)).flat
+    assert not region([(B, N), (N,)], lambda x, b: mg.sum(x * b, axis=0)).flat
+    assert not region([(B, N), (B, 1)], lambda x, b: mg.sum(x * b, axis=0)).flat
+    assert not region([(B, 4, N)], lambda x: mg.sum(x, axis=(0, 2))).columns
+    assert not region([(B, N)], lambda x: mg.argmax(x, axis=0)).columns
 
 
 def test_row_sums_are_folds_of_rows() -> None:

@@ -44,7 +44,7 @@ SHARED = {
     "watch",
 }
 # `__init__` only gives `mg.passes` its name.
-SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function.py", "magmagraph/cli"}
+SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function", "magmagraph/cli"}
 
 # Libraries that only some files may import, wherever in the file the import stands.
 ONLY_IN = {
@@ -69,7 +69,6 @@ LONGEST = 450
 # A reason for each file that is longer.
 LONGER = {
     "magmagraph/__init__.py": "the list of all public names",
-    "magmagraph/function.py": "the front door: what one compiled function is and does",
     "magmagraph/graph.py": "nodes, interner, graph and trace are defined by each other",
     "magmagraph/passes/fuse.py": "one search: what may join, why not, and what comes of it",
     "magmagraph/runtime/numpy/backend.py": "compiled and interpreted runs, kept side by side",

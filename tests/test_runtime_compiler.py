@@ -15,7 +15,12 @@ import pytest
 
 from magmagraph.errors import CacheWarning, CompilerUnavailable
 from magmagraph.runtime.numpy import compiler
-from magmagraph.runtime.numpy.compiler import compile_libraries, compile_library, find_compiler
+from magmagraph.runtime.numpy.compiler import (
+    compile_libraries,
+    compile_library,
+    find_compiler,
+    start_libraries,
+)
 
 SOURCE = "int answer(void) { return 6 * 7; }\n"
 
@@ -73,6 +78,48 @@ def test_several_sources_come_back_in_order(fresh):
     sources = [f"int number(void) {{ return {i}; }}" for i in range(7)]
     libraries = compile_libraries([*sources, sources[2]])
     assert [library.number() for library in libraries] == [0, 1, 2, 3, 4, 5, 6, 2]
+
+
+def test_what_was_begun_is_waited_for_and_not_compiled_again(fresh, monkeypatch):
+    start_libraries([SOURCE], ["1"])
+    start_libraries([SOURCE], ["1"])  # the same once more: nothing new
+    (begun,) = compiler._started.values()
+    assert not _libraries(fresh)
+    monkeypatch.setattr(compiler, "_build", None)
+    assert compile_library(SOURCE, "1").answer() == 42
+    assert not compiler._started
+    assert not Path(begun.folder).exists()
+    assert begun.process.returncode == 0
+    start_libraries([SOURCE], ["1"])
+    assert not compiler._started  # it is there
+
+
+def test_what_was_begun_in_vain_is_compiled_by_who_needs_it(fresh):
+    start_libraries([SOURCE])
+    (begun,) = compiler._started.values()
+    begun.end()
+    assert compile_library(SOURCE).answer() == 42
+    start_libraries(["this is no C"])
+    with pytest.raises(CompilerUnavailable, match="ends with code 1"):
+        compile_library("this is no C")
+
+
+def test_what_nobody_waits_for_ends_with_the_process(fresh):
+    start_libraries([SOURCE])
+    (begun,) = compiler._started.values()
+    compiler._abandon()
+    assert not compiler._started
+    assert not Path(begun.folder).exists()
+    assert begun.process.returncode is not None
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_runs(fresh):
+    start_libraries([SOURCE])
+    child = os.fork()
+    if not child:
+        os._exit(0 if not compiler._started and compile_library(SOURCE).answer() == 42 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert compile_library(SOURCE).answer() == 42
 
 
 def test_a_compiler_that_is_not_there(fresh, monkeypatch):

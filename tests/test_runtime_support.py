@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -93,8 +94,6 @@ def thread_count():
 
 
 def _run_python(program: str, **environment: str) -> str:
-    import os
-
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         capture_output=True,
@@ -125,6 +124,48 @@ def test_many_short_calls(kernels, thread_count):
         program.run()
     assert (out[:100] == 10_000).all()
     assert out[100] == 30_000
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads are pinned on Linux only")
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_shares_of_late_workers_are_done_once(kernels, thread_count, count):
+    """On one core workers begin when the caller sleeps or its time is over: it does their work."""
+    thread_count(count)
+    out = np.zeros(101, np.int64)
+    program = Program([(kernels("add_one"), [address_of(out), 100, 64])] * 50)
+    program.run()
+    tasks = [int(task) for task in os.listdir("/proc/self/task")]
+    before = {task: os.sched_getaffinity(task) for task in tasks}
+    try:
+        for task, cores in before.items():
+            os.sched_setaffinity(task, {min(cores)})
+        for _ in range(100):
+            program.run()
+    finally:
+        for task, cores in before.items():
+            os.sched_setaffinity(task, cores)
+    for _ in range(100):
+        program.run()
+    assert (out[:100] == 50 * 201).all()
+    assert out[100] == 50 * 201 * count
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="there is no other core to wake on, or no telling",
+)
+def test_a_sleeping_worker_wakes_on_another_core(kernels, thread_count):
+    thread_count(2)
+    out = np.zeros(101, np.int64)
+    program = Program([(kernels("add_one"), [address_of(out), 100, 64])])
+    assert threads._pool is not None
+    threads._pool(2, 0)  # workers do not spin: all sleep between calls
+    for _ in range(300):
+        program.run()
+    assert out[100] == 600
+    mine = os.sched_getaffinity(0)
+    others = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+    assert any(cores < mine and len(cores) == len(mine) - 1 for cores in others)
 
 
 def test_a_team_has_at_most_the_threads_asked_for(kernels, thread_count):

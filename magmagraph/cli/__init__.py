@@ -59,11 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"magmagraph {chosen.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has gone (`magmagraph info | head`); nothing is left to be told to anyone,
-        # and the interpreter must not try once more to write what it holds.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has gone (`magmagraph info | head`); nothing is left to be told to anyone.
+        _let_go()
+        return 1
+    except OSError as error:  # a full disk, a file that may not be read
+        print(f"magmagraph {chosen.command}: {error}", file=sys.stderr)
+        _let_go()
         return 1
     return status or 0
+
+
+def _let_go() -> None:
+    """Keep the interpreter from trying once more to write what could not be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

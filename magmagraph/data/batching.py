@@ -182,8 +182,11 @@ def batches(
                 need="the same number of rows in each",
             )
         )
-    if size < 1:
-        raise DataError(message(f"batches of {size} rows cannot be made", need="size >= 1"))
+    if not isinstance(size, (int, np.integer)) or size < 1:
+        raise DataError(
+            message(f"batches of {size!r} rows cannot be made", need="size, an int of at least 1")
+        )
+    size = int(size)
     if shard is not None and not 0 <= shard[0] < shard[1]:
         raise DataError(
             message(f"shard={shard!r}", need="(rank, ranks)", mend="shard=(0, 2), say")

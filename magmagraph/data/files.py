@@ -8,14 +8,17 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..config import config
+
 
 def user_cache() -> Path:
     """Return the folder of this user that holds what can be had again.
 
-    ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in ``XDG_CACHE_HOME``, else
-    ``~/.cache/magmagraph``, as for compiled kernels. It need not exist yet.
+    ``mg.config.cache_dir``, else ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in
+    ``XDG_CACHE_HOME``, else ``~/.cache/magmagraph``, as for compiled kernels. It need not exist
+    yet.
     """
-    chosen = os.environ.get("MAGMAGRAPH_CACHE_DIR")
+    chosen = config.cache_dir or os.environ.get("MAGMAGRAPH_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "magmagraph"

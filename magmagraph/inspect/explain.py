@@ -55,6 +55,8 @@ class KernelUse:
         True where the result overwrites an operand.
     inside
         True where the kernel computes the node on the way to its result.
+    ways
+        How a product runs, and why, for each set of sizes that the function was called with.
     """
 
     step: int
@@ -63,6 +65,7 @@ class KernelUse:
     place: str
     in_place: bool
     inside: bool
+    ways: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         how = "computed inside" if self.inside else "computed by"
@@ -72,6 +75,7 @@ class KernelUse:
             f"{how} step {self.step}, {article} {self.family} kernel, "
             + (f"which writes {where}" if self.inside else where)
             + (", in place of an operand" if self.in_place else "")
+            + "".join(f"; {way}" for way in self.ways)
         )
 
 
@@ -184,7 +188,7 @@ def explain(function: Any, node: Node) -> Explanation:
     found = Explanation(node, list(function.trace.sources.get(member, [node])))
     here = _follow(function, member, found)
     if here:
-        _locate(function.plan, here, found)
+        _locate(function, here, found)
     return found
 
 
@@ -283,8 +287,9 @@ def _absorbed(
     return computing
 
 
-def _locate(plan: Plan, here: dict[Node, bool], found: Explanation) -> None:
+def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
     """Add the steps that compute the nodes, or where their values lie."""
+    plan: Plan = function.plan
     steps = {
         step.node: (i, step) for i, step in enumerate(plan.steps) if step.kernel != "copy"
     }
@@ -301,10 +306,23 @@ def _locate(plan: Plan, here: dict[Node, bool], found: Explanation) -> None:
                     place=plan.slots[value.slot].place.value,
                     in_place=value.slot in {v.slot for v in step.inputs},
                     inside=inside,
+                    ways=_ways(function, number),
                 )
             )
         elif made.op.kind is Kind.LEAF:
             found.memory = _leaf_memory(plan, made)
+
+
+def _ways(function: Any, number: int) -> tuple[str, ...]:
+    """Return how a step runs for the sizes that are bound, where there was a choice."""
+    said = []
+    for bound in function.bounds:
+        way = getattr(bound, "ways", {}).get(number)
+        if way is not None:
+            sizes = bound.plan.sizes or {}
+            named = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            said.append(f"{way}{f' for {named}' if named else ''}")
+    return tuple(dict.fromkeys(said))
 
 
 def _leaf_memory(plan: Plan, node: Node) -> str:

@@ -83,13 +83,13 @@ class StepProfile:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """How fast it moved its bytes."""
-        return self.bytes / max(1, self.nanoseconds)
+        """How fast it moved its bytes; 0 where another step's launch computes it."""
+        return self.bytes / self.nanoseconds if self.nanoseconds else 0.0
 
     @property
     def gigaflops(self) -> float:
-        """How fast it computed, in 1e9 operations a second."""
-        return self.flops / max(1, self.nanoseconds)
+        """How fast it computed, in 1e9 operations a second; 0 as above."""
+        return self.flops / self.nanoseconds if self.nanoseconds else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the measurement as plain values."""
@@ -431,7 +431,9 @@ def _roofs(
     """Return how near a step is to each roof."""
     if kernel in ("collective", "wait"):
         return {"bound": "ranks"}
-    if peaks is None or not nanoseconds:  # a product that its reader computes takes no time
+    if not nanoseconds:  # a product's launch computes it, or that of its reader
+        return {"bound": "merged"} if peaks is not None else {}
+    if peaks is None:
         return {}
     taken = nanoseconds
     most = peaks.gigaflops.get(kind, 0.0)

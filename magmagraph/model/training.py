@@ -15,6 +15,7 @@ import numpy as np
 from ..data import batches
 from ..data.batching import part
 from ..distributed import strategies
+from ..distributed.alike import check_alike
 from ..errors import ConfigError, DataError, DivergedError, message
 from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
@@ -99,6 +100,17 @@ class Training(Resumable):
         self._strategy = strategy = strategies.checked(options.get("distribute"))
         #: Which part of each batch this rank takes, and of how many.
         self.shard = (0, 1) if strategy is None else strategy.shard()
+        if strategy is not None:
+            check_alike(
+                {
+                    "examples": len(self.y),
+                    "examples for validation": self.validation and len(self.validation[1]),
+                    "batch_size": self.batch_size,
+                    "epochs": self.epochs,
+                    "shuffle": shuffle,
+                    "epochs before": self._first,
+                }
+            )
         self.function = model.training_step(self.labels, **options)
         self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
         # Last, so that a file holds what the others made of the epoch.

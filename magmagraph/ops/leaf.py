@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from .. import dims
+from .. import init as initial
 from ..config import config
 from ..dims import Dim
 from ..dtypes import canonical, canonical_scalar, complex_dtype, is_bool, is_complex
@@ -210,6 +211,11 @@ def variable(
             raise ShapeError(message(f"variable '{name}' has an initializer but no shape",
                                      mend="shape=(...)"))
         element = config.float_dtype if dtype is None else canonical(dtype)
+        if init in [getattr(initial, made) for made in initial.__all__]:
+            raise DTypeError(
+                message(f"variable '{name}': init is the function mg.init.{init.__name__}",
+                        need="the initializer that it returns", mend=f"mg.init.{init.__name__}()")
+            )
         value = np.asarray(init(extents, element)).astype(element, copy=False)
     else:
         if isinstance(init, Node):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..defaults import default_updates
-from ..errors import ConfigError, DivergedError, message
+from ..errors import ConfigError, DivergedError, FeedError, message
 from ..function import function
-from ..graph import Node
+from ..graph import Node, topological
+from ..op import Kind
 from ..ops.leaf import Variable
 
 if TYPE_CHECKING:
@@ -47,6 +48,18 @@ class MinimizeResult:
         return f"<minimization {how} after {self.steps} steps at {self.value:.9g}>"
 
 
+def _check_fed(loss: Node, given: Mapping[Node, Any]) -> None:
+    """Raise where the loss reads an input that has no value."""
+    for node in topological([loss]):
+        if "key" in node.attrs and node.op.kind is Kind.LEAF and node not in given:
+            raise FeedError(
+                message(
+                    f"minimize: the loss reads the input '{node.name}' ({node.type}), not fed",
+                    mend=f"minimize(..., feeds={{{node.name}: array}})",
+                )
+            )
+
+
 def minimize(
     optimizer: Optimizer,
     loss: Node,
@@ -62,6 +75,7 @@ def minimize(
     if tol is not None and not tol >= 0:
         raise ConfigError(message(f"minimize: tol={tol}", need="tol >= 0"))
     given = {} if feeds is None else dict(feeds)
+    _check_fed(loss, given)
     values = tuple(given.values())
     updates = optimizer.updates(loss, wrt)
     updates.update(default_updates([loss, *updates.values()], updates))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from ..graph import Graph, Interner, Node, structure
+from ..graph import Graph, Node
 from ..op import Kind
-from ..ops.leaf import parameter
 from ..region import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
 from ..region_walk import costly
 from .buffers import hinted
-from .fusible import Fusible, without_ones
+from .forms import Form, Forms
+from .fusible import without_ones
 from .pipeline import Options
 
 PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
@@ -21,14 +21,11 @@ WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
 
-Made: TypeAlias = tuple[Graph, list[Node], list[Node]]
-"""The body of a kernel, the operands that it takes, and what it returns."""
-
 
 class Cluster:
     """Operations that will be one kernel."""
 
-    __slots__ = ("again", "externals", "first", "last", "nodes", "plain")
+    __slots__ = ("_widest", "again", "externals", "first", "last", "nodes", "plain")
 
     def __init__(self, node: Node, position: int, plain: bool, externals: set[Node]) -> None:
         self.nodes = [node]
@@ -36,19 +33,32 @@ class Cluster:
         self.first = self.last = position
         self.plain = plain  # elementwise operations of one shape, which always make a region
         self.externals = externals
+        self._widest: list[Any] | None = None
+
+    def take(self, other: Cluster) -> None:
+        """Compute also what another cluster computes; the caller says what is read then."""
+        if self._widest is not None:
+            self._widest = max(self._widest, other.widest, key=len)
+        self.nodes += other.nodes
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+
+    @property
+    def widest(self) -> list[Any]:
+        """The extents of the largest value that it touches."""
+        if self._widest is None:
+            values = (value for node in self.nodes for value in (node, *node.inputs))
+            self._widest = max(map(without_ones, values), key=len)
+        return self._widest
 
 
-class Clusters(Fusible):
+class Clusters(Forms):
     """The clusters of a graph.
 
     Attributes
     ----------
     hints, record
         From the options of the pass.
-    cluster_of
-        The cluster that computes a node.
-    kept, unread
-        See `recompute`: values that must be in memory, and nodes that nothing computes.
     """
 
     def __init__(self, graph: Graph, options: Options) -> None:
@@ -56,12 +66,10 @@ class Clusters(Fusible):
         self.options = options
         self.hints = options.hints
         self.record = options.record
-        self.cluster_of: dict[Node, Cluster] = {}
         self.analysed = 0
         self.analyses = ANALYSES_A_SECOND * options.compile_budget
-        self.verdicts: dict[object, str | None] = {}
-        self.kept: set[Node] = set()  # what chains that are computed again read
-        self.unread: set[Node] = set()  # nodes that all readers compute again
+        self._verdicts: dict[object, str | None] = {}  # by form
+        self._pairs: dict[object, str | None] = {}  # by two clusters and how large they were
 
     # ------------------------------------------------------------------ joining
 
@@ -91,10 +99,8 @@ class Clusters(Fusible):
                 self.record.refuse("join", at, reason)
             return False
         small, large = sorted((left, right), key=lambda c: len(c.nodes))
-        large.nodes += small.nodes
         large.plain = left.plain and right.plain and _one_shape(left, right)
-        large.first = min(left.first, right.first)
-        large.last = max(left.last, right.last)
+        large.take(small)
         for node in small.nodes:
             self.cluster_of[node] = large
         large.externals = {
@@ -122,39 +128,55 @@ class Clusters(Fusible):
             return None
         if self.analysed > self.analyses:
             return "the budget of analyses is used up"
-        self.analysed += count
-        return self._made([*left.nodes, *right.nodes])[1]
+        pair = frozenset(((left, len(left.nodes)), (right, len(right.nodes))))
+        if pair not in self._pairs:  # two may meet at each array that both read
+            self.analysed += count
+            self._pairs[pair] = self._made([*left.nodes, *right.nodes])[1]
+        return self._pairs[pair]
 
     def _made(
         self, nodes: Iterable[Node], cluster: Cluster | None = None
-    ) -> tuple[Made, str | None]:
-        """Return the body of some nodes, and why it is no region.
+    ) -> tuple[Form, str | None]:
+        """Return what a kernel of some nodes computes, and why it is no region.
 
         One array that is read along two ways (``x[:, None] - x[None, :]``) is two operands where
         one is refused: an axis of it is two axes of the region.
         """
         nodes = list(nodes)
-        made = self._body(nodes, cluster)
-        reason = self._no_region(made[0])
-        if reason is not None:
-            split = self._body(nodes, cluster, split=True)
-            if len(split[1]) > len(made[1]) and self._no_region(split[0]) is None:
+        form = self._form(nodes, cluster)
+        reason = self._no_region(form)
+        if reason is not None and form.moves:
+            split = self._form(nodes, cluster, split=True)
+            if len(split.taken) > len(form.taken) and self._no_region(split) is None:
                 return split, None
-        return made, reason
+        return form, reason
 
-    def _no_region(self, body: Graph) -> str | None:
-        """Return why a body is no region; equal structures are analyzed once."""
-        key = structure(body)
-        if key not in self.verdicts:
-            verdict = analyze(body, self.hints)
+    def _no_region(self, form: Form) -> str | None:
+        """Return why it is no region; equal forms are analyzed once."""
+        key = form.key
+        if key not in self._verdicts:
+            verdict = analyze(form.sketch(), self.hints)
             if not isinstance(verdict, Region):
-                self.verdicts[key] = verdict.reason
+                self._verdicts[key] = verdict.reason
             elif len(verdict.loops) > verdict.depth:
                 # One thread computes an epilogue, which is for as few numbers as are kept.
-                self.verdicts[key] = "what is left of all rows is spread over other axes"
+                self._verdicts[key] = "what is left of all rows is spread over other axes"
             else:
-                self.verdicts[key] = self._too_few_rows(verdict)
-        return self.verdicts[key]
+                self._verdicts[key] = self._uneven(verdict) or self._too_few_rows(verdict)
+        return self._verdicts[key]
+
+    def _uneven(self, region: Region) -> str | None:
+        """Return why a device has no kernel for sums across rows, or None where it has one."""
+        if self.options.device == "cpu":
+            return None
+        across = [fold for fold in region.folds if not fold.row]
+        if region.row:
+            shares = [frozenset(fold.kept) & region.row for fold in across if fold.element]
+            if any(share and share != region.row for share in shares):
+                return "a sum across rows keeps some of a row's axes"
+        elif len({frozenset(fold.kept) for fold in across} - {frozenset()}) > 1:
+            return "sums across rows keep different axes"
+        return None
 
     def _too_few_rows(self, region: Region) -> str | None:
         """Return why a device has too few rows side by side to be busy, or None where it has not.
@@ -316,97 +338,8 @@ class Clusters(Fusible):
 
     def _alike(self, left: Cluster, right: Cluster) -> bool:
         """Return whether two clusters run over the same iteration space."""
-        return _widest(left) == _widest(right)
-
-    # ------------------------------------------------------------------ bodies
-
-    def _is_output(self, node: Node, members: set[Node]) -> bool:
-        if node in self.roots or node in self.kept:
-            return True
-        for user in self._users(node):
-            if user in self.unread:
-                continue
-            reader = self.cluster_of.get(user)
-            if user not in members and (reader is None or node not in reader.again):
-                return True
-        return False
-
-    def _body(
-        self,
-        nodes: Iterable[Node],
-        cluster: Cluster | None = None,
-        *,
-        outputs: Sequence[Node] | None = None,
-        split: bool = False,
-    ) -> Made:
-        """Return the body graph of some nodes, the operands that it takes, and its outputs.
-
-        With `split`, an operand that is moved before it is read is taken once for each way.
-        """
-        members = sorted(nodes, key=self.position.__getitem__)
-        inside = set(members)
-        interner = Interner()
-        made: dict[Node, Node] = {}
-        taken: list[Node] = []
-        parameters: list[Node] = []
-
-        def through(node: Node) -> bool:
-            return (
-                node in inside
-                or node in self.free
-                or self._is_generator(node)
-                or (node not in self.core and self._is_move(node))
-            )
-
-        def leaf(node: Node) -> Node:
-            taken.append(node)
-            parameters.append(interner.make(parameter(len(parameters), node.type), ()))
-            return parameters[-1]
-
-        def resolve(root: Node) -> Node:
-            stack = [root]
-            while stack:
-                node = stack[-1]
-                if node in made:
-                    stack.pop()
-                    continue
-                if not through(node):
-                    made[node] = leaf(node)
-                    stack.pop()
-                    continue
-                moved = split and node not in inside and self._is_move(node)
-                own = [moved and not through(i) for i in node.inputs]
-                wanted = zip(node.inputs, own, strict=True)
-                missing = [i for i, apart in wanted if not apart and i not in made]
-                if missing:
-                    stack.extend(reversed(missing))
-                    continue
-                operands = zip(node.inputs, own, strict=True)
-                made[node] = interner.make(
-                    node, tuple(leaf(i) if apart else made[i] for i, apart in operands)
-                )
-                stack.pop()
-            return made[root]
-
-        for node in members:
-            resolve(node)
-        if outputs is None:
-            again = cluster.again if cluster is not None else ()
-            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
-        results = tuple(made[n] for n in outputs)
-        return Graph(tuple(parameters), results, (), interner), taken, list(outputs)
+        return left.widest == right.widest
 
 
 def _one_shape(left: Cluster, right: Cluster) -> bool:
     return bool(left.nodes[0].shape == right.nodes[0].shape)
-
-
-def _widest(cluster: Cluster) -> list[Any]:
-    """Return the extents of the largest value that a cluster touches."""
-    best: list[Any] = []
-    for node in cluster.nodes:
-        for value in (node, *node.inputs):
-            extents = without_ones(value)
-            if len(extents) > len(best):
-                best = extents
-    return best

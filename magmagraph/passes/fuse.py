@@ -23,10 +23,12 @@ import itertools
 from collections.abc import Sequence
 
 from ..graph import Graph, Node, Trace
+from ..op import Kind
 from ..ops.control.fused import FUSED, FUSED_MANY
 from ..ops.control.identities import ITEM
 from ..region import Region, analyze
-from .clusters import PATH_BUDGET, Cluster, Clusters, Made
+from .clusters import PATH_BUDGET, Cluster, Clusters
+from .forms import Made
 from .pipeline import Options
 from .recompute import recompute
 
@@ -80,6 +82,10 @@ class _Fusion(Clusters):
         computed = [n for n in self.core if n in self.cluster_of and n not in self.unread]
         whole = dict.fromkeys(self.cluster_of[n] for n in computed)
         clusters = [part for cluster in whole for part in self._legal(cluster)]
+        if clusters != list(whole):  # what one part makes, another may read from now on
+            for cluster in clusters:
+                form, _ = self._made([*cluster.nodes, *cluster.again], cluster)
+                self.bodies[cluster] = form.made()
         scalars = self._scalar_cluster()
         sinks: list[Cluster] = []
         groups: list[list[Cluster]] = []
@@ -97,12 +103,27 @@ class _Fusion(Clusters):
                     groups.append([scalars])
                 else:
                     host.append(scalars)
-        if sinks:
-            groups.append(sinks)
-            if len(sinks) > 1:
-                self.record.hit("many tensors, one kernel", len(sinks))
+        by_message: dict[int, list[Cluster]] = {}
+        for cluster in sinks:
+            by_message.setdefault(self._message(cluster), []).append(cluster)
+        for _, together in sorted(by_message.items()):
+            groups.append(together)
+            if len(together) > 1:
+                self.record.hit("many tensors, one kernel", len(together))
         self.scalars = set() if scalars is None else set(scalars.nodes)
         return groups
+
+    def _message(self, cluster: Cluster) -> int:
+        """Return the place of the last collective that a cluster waits for; -1 without one.
+
+        Beside collectives that are under way, what the first ones bring renews its variables.
+        """
+        if not self.options.overlap:
+            return -1
+        read = (node.inputs[0] if node.op is ITEM else node for node in cluster.externals)
+        return max(
+            (self.position[node] for node in read if node.op.kind is Kind.COLLECTIVE), default=-1
+        )
 
     def _legal(self, cluster: Cluster) -> list[Cluster]:
         """Return the cluster, or the parts of it (by program order) that are regions.
@@ -110,7 +131,8 @@ class _Fusion(Clusters):
         Plain clusters were joined without an analysis, so one may read or return too much. A
         part that is no region even alone keeps its array expression.
         """
-        made, reason = self._made([*cluster.nodes, *cluster.again], cluster)
+        form, reason = self._made([*cluster.nodes, *cluster.again], cluster)
+        made = form.made()
         if reason is None or isinstance(analyze(made[0]), Region):
             self.bodies[cluster] = made  # what a join would cost is no reason against a kernel
             return [cluster]
@@ -267,7 +289,7 @@ class _Fusion(Clusters):
 
     def _bodies(self, group: Sequence[Cluster]) -> list[Made]:
         return [
-            self.bodies.get(cluster) or self._body(cluster.nodes, outputs=cluster.nodes)
+            self.bodies.get(cluster) or self._form(cluster.nodes, outputs=cluster.nodes).made()
             for cluster in group
         ]
 

@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..config import config
 from ..errors import CacheWarning, ConfigError, message
 
 __all__ = [
@@ -46,10 +47,10 @@ def cache_directory() -> Path:
     Returns
     -------
     pathlib.Path
-        ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in ``XDG_CACHE_HOME``, else
-        ``~/.cache/magmagraph``. It need not exist yet.
+        ``mg.config.cache_dir``, else ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in
+        ``XDG_CACHE_HOME``, else ``~/.cache/magmagraph``. It need not exist yet.
     """
-    chosen = os.environ.get("MAGMAGRAPH_CACHE_DIR")
+    chosen = config.cache_dir or os.environ.get("MAGMAGRAPH_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser().absolute()
     shared = os.environ.get("XDG_CACHE_HOME")
@@ -59,11 +60,15 @@ def cache_directory() -> Path:
 def cache_limit() -> int:
     """Return the bytes that the cache may take: ``MAGMAGRAPH_CACHE_SIZE``, 1 GiB unless set.
 
+    ``mg.config.cache_size`` comes first.
+
     Raises
     ------
     ConfigError
         Where the variable is not a whole number of at least zero.
     """
+    if config.cache_size is not None:
+        return config.cache_size
     text = os.environ.get("MAGMAGRAPH_CACHE_SIZE")
     if text is None:
         return DEFAULT_LIMIT

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
+from ..graph import Graph
+from ..op import Kind
 from ..plan import Plan
 from .backend import Prepared
 from .comm import local_rank, ranks_started
+
+_MULTIPLY = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.CONTROL, Kind.LOWERED))
 
 
 def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
@@ -32,13 +37,13 @@ def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
     return NumpyPrepared(plan, budget)
 
 
-def begin(device: str = "cpu") -> None:
-    """Start building what every plan of a device needs, beside the passes; returns at once."""
+def begin(graph: Graph, device: str = "cpu") -> None:
+    """Start building what a graph's plan needs on a device, beside the passes; returns at once."""
     if device != "cpu":
         return
     from .numpy import warmup
 
-    warmup.begin()
+    warmup.begin(products=any(node.op.kind in _MULTIPLY for node in graph.nodes))
 
 
 def threads(device: str = "cpu") -> int:
@@ -77,6 +82,8 @@ def usable(device: str) -> str:
 
 def best() -> str:
     """Return the full name of the device that "auto" means: the first GPU, where one works."""
+    if importlib.util.find_spec("cupy") is None:
+        return "cpu"  # what else could be wrong with a device need not be looked for
     from .cuda.device import why_unusable
 
     return "cpu" if why_unusable() else usable("cuda")

@@ -45,9 +45,10 @@ def fastest(
 
 @cache
 def _revision() -> str:
-    """Return what tells the kernels written by hand apart: another text may be faster."""
+    """Return what tells kernels and their generator apart: another text may be faster."""
     folder = Path(__file__).parent / "numpy"
-    return content_key(*(file.read_text("utf-8") for file in sorted(folder.glob("*.c"))))[:8]
+    files = sorted([*folder.glob("*.c"), *folder.glob("codegen*.py"), folder / "binding.py"])
+    return content_key(*(file.read_text("utf-8") for file in files))[:8]
 
 
 def _seconds(plan: Plan, device: str) -> float:

@@ -126,6 +126,9 @@ function drawTimeline(chart, app) {
     chart.write(family, x + 15, bottom + 13);
     x += 34 + family.length * 6.7;
   });
+  if (streams.length > 1 && steps.every((step) => step.begin === undefined)) {
+    chart.write("measured one by one: in a run, steps of several streams overlap", x + 10, bottom + 13);
+  }
 }
 
 function memoryMissing(model) {

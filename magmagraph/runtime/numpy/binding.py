@@ -14,14 +14,17 @@ from ...ops.random.philox import stream_key
 from ...region import Region
 from ...region_access import contiguous_strides
 from ...region_axes import concrete
-from ...region_parts import PARTIAL_BYTES, indexed, saved_itemsize
+from ...region_parts import FLAT, PARTIAL_BYTES, indexed, saved_itemsize
 from ...region_walk import costly
 
-__all__ = ["BLOCK", "SHARE", "SUMMED", "Binding", "crosses"]
+__all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
 
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
 BLOCK = 4096  # elements of the innermost loop that are one item
 SUMMED = 256  # elements of a row that are added up in their own dtype, before the next larger one
+STACKED = 32  # rows that are added up so, where it is columns that are added up
+COLUMNS = 4096  # columns at a time: their sums stay in the nearest cache
+TALL = 128  # rows that are worth joining the sums of their bands
 CROSSED = 16  # as many where columns are read, so that lines stay until used whole
 MIN_STRIP = 16
 STRIP_BYTES = 1 << 18  # of a strip that is passed over several times
@@ -48,8 +51,11 @@ class Binding:
         Iterations of each loop.
     width, strips
         Elements in a strip of the innermost loop, and how many strips there are.
+    group, rows, bands
+        Where columns are folded (`Region.columns`): short rows that are taken as one, the rows
+        that these make, and into how many bands they are cut.
     items
-        Rows, or strips of rows, that the outer loops and strips make together.
+        Rows, or strips of rows, that the outer loops and strips make together; strips of bands.
     work
         Units of work of one item.
     workspace
@@ -66,7 +72,11 @@ class Binding:
         outer = [i for i in region.outer if not (region.strip and i == region.depth - 1)]
         rows = math.prod(self.extents[i] for i in outer)
         inside = math.prod(self.extents[i] for i in region.row)
-        self.width = self.strips = 1
+        self.width = self.strips = self.group = self.rows = self.bands = 1
+        if region.columns:
+            self._share_columns()
+            self._place()
+            return
         if region.strip:
             count = self.extents[region.depth - 1]
             self.width = self._width(count, rows, inside)
@@ -75,6 +85,35 @@ class Binding:
         self.items = rows * self.strips
         self.work = max(1, inside * self._effort())
         self._place()
+
+    def _share_columns(self) -> None:
+        """Cut rows into bands and columns into strips: an item is a strip of a band.
+
+        Few rows are one band: a strip of all has its sums at once. Many are a band a thread, whose
+        sums are joined: wide strips are what memory is read fastest in.
+        """
+        region, count = self.region, self.extents[self.region.depth - 1]
+        self.rows = math.prod(self.extents[: region.depth - 1])
+        packed = region.flat and all(
+            self.read(i)[1][0] in (0, count)
+            for i, node in enumerate(region.accesses)
+            if node in region.walk.passes[0]
+        )
+        if packed and 0 < count <= FLAT // 2:
+            self.group = max(1, min(FLAT // count, self.rows))
+        self.rows = -(-self.rows // self.group)
+        wide = count * self.group
+        effort = self._effort()
+        threads = max(1, min(self.threads, self.rows * wide * effort // SHARE))
+        self.width = max(FLAT, COLUMNS // len(region.folds))
+        if threads > 1 and self.rows >= TALL:
+            self.bands = threads
+        elif threads > 1:
+            strips = -(-wide // (self.width * threads)) * threads
+            self.width = max(FLAT, -(-wide // (strips * MIN_STRIP)) * MIN_STRIP)
+        self.strips = -(-wide // self.width)
+        self.items = self.strips * self.bands
+        self.work = max(1, -(-self.rows // self.bands) * min(wide, self.width) * effort)
 
     def _width(self, count: int, rows: int, inside: int) -> int:
         """Return how much of the innermost loop is one item."""
@@ -104,7 +143,8 @@ class Binding:
         self._lines: list[list[int]] = []
         self._saved: list[int] = []
         for position, fold in enumerate(region.folds):
-            pieces = 0 if fold.row else 2 if indexed(fold.node.op) else 1
+            row = fold.row and not region.columns
+            pieces = 0 if row else 2 if indexed(fold.node.op) else 1
             size = self.threads * self.line_size(position)
             self._lines.append([at + piece * size for piece in range(pieces)])
             at += pieces * size
@@ -146,17 +186,42 @@ class Binding:
         """Return the number of strips."""
         return self.strips
 
+    def band_count(self) -> int:
+        """Return the number of bands."""
+        return self.bands
+
+    def band_height(self) -> int:
+        """Return the rows of a band."""
+        return -(-self.rows // self.bands)
+
+    def row_count(self) -> int:
+        """Return the rows of all bands."""
+        return self.rows
+
+    def row_group(self) -> int:
+        """Return how many short rows are taken as one."""
+        return self.group
+
+    def row_width(self) -> int:
+        """Return the elements of what is taken as a row."""
+        return self.group * self.extents[self.region.depth - 1]
+
+    def element_count(self) -> int:
+        """Return the elements of the iteration space."""
+        return math.prod(self.extents[: self.region.depth])
+
     def read_place(self, position: int) -> int:
         """Return the first element of a read."""
         return self.read(position)[0]
 
     def read_step(self, position: int, loop: int) -> int:
         """Return a loop's step in a read."""
-        return self.read(position)[1][loop]
+        return self.read(position)[1][loop] * (1 if loop else self.group)
 
     def write_step(self, position: int, loop: int) -> int:
         """Return a loop's step in a result."""
-        return self.region.outputs[position].bind(self.sizes)[loop]
+        step = self.region.outputs[position].bind(self.sizes)[loop]
+        return step * (1 if loop else self.group)
 
     def line_place(self, fold: int, piece: int) -> int:
         """Return where in the workspace the lines of a fold (or of its positions) begin."""
@@ -168,7 +233,8 @@ class Binding:
 
     def line_size(self, fold: int) -> int:
         """Return the bytes of a line of partial results."""
-        return -(-self.line_length(fold) * PARTIAL_BYTES // 64) * 64
+        length = self.row_width() if self.region.columns else self.line_length(fold)
+        return -(-length * PARTIAL_BYTES // 64) * 64
 
     def kept_step(self, fold: int, loop: int) -> int:
         """Return how far apart in a line neighbours along a kept loop lie."""

@@ -109,6 +109,7 @@ class NumpyBound:
         """Return the segments before and after the commit point."""
         parts: tuple[list[Any], list[Any]] = ([], [])
         made = StepCells(self.plan, self.prepared, self._address, self._keep)
+        self.ways = made.ways
         for part, numbers in (
             (parts[0], range(self.plan.commit)),
             (parts[1], range(self.plan.commit, len(self.plan.steps))),

@@ -17,6 +17,7 @@ from .convolution import convolution_step
 from .mixed_products import mixed_gemm_step
 from .nested import branch_step, loop_step
 from .pooling import pooling_step
+from .product_choice import TILES, Sizes, Way, way_of
 from .products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
 from .support import address_of, support
 
@@ -56,6 +57,7 @@ class StepCells:
         self._compiled = prepared.compiled
         self._address = address
         self._keep = keep
+        self.ways: dict[int, Way] = {}  # how products run, by the number of the step
 
     def of(
         self, step: Step, number: int
@@ -83,7 +85,7 @@ class StepCells:
             )
             return function, cells, self._dynamic_cells({0: target.slot, 1: source.slot})
         if step.kernel == "gemm":
-            return self._gemm(step)
+            return self._gemm(step, number)
         if step.kernel == "gemv":
             return self._gemv(step)
         if step.kernel == "convolution":
@@ -116,7 +118,7 @@ class StepCells:
     def _at(self, value: Value | None) -> int:
         return 0 if value is None else self._address[value.slot]
 
-    def _gemm(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
+    def _gemm(self, step: Step, number: int) -> tuple[int, list[int], list[tuple[int, int]]]:
         a, b = step.inputs[:2]
         alpha, c, beta = self._operands(step, 2)
         out = step.outputs[0]
@@ -148,7 +150,24 @@ class StepCells:
                 shared_b=len(b.type.shape) == 2,
                 **options,
             )
-        elif not batch:
+            return (*made, self._dynamic_cells(self._slots_of(out, a, b, c, alpha, beta)))
+        way = self.ways[number] = way_of(
+            Sizes(
+                out.type.dtype,
+                m,
+                n,
+                k,
+                count,
+                attrs["transpose_a"],
+                attrs["transpose_b"],
+                c is not None,
+                bool(batch) and len(b.type.shape) == 2,
+                self.plan.threads,
+            ),
+            deterministic=self.plan.deterministic,
+        )
+        options["tiles"] = way.name == TILES
+        if not batch:
             made = gemm_step(out.type.dtype, *addresses, m, n, k, **options)
         else:
             made = batched_gemm_step(
@@ -164,10 +183,12 @@ class StepCells:
                 stride_c=m * n if c is not None and len(c.type.shape) > 2 else 0,
                 **options,
             )
-        values = (out, a, b, c, alpha, beta)
-        slots = {i: v.slot for i, v in enumerate(values) if v is not None}
         # A scalar of one is a null cell only where there is no operand for it.
-        return (*made, self._dynamic_cells(slots))
+        return (*made, self._dynamic_cells(self._slots_of(out, a, b, c, alpha, beta)))
+
+    @staticmethod
+    def _slots_of(*values: Value | None) -> dict[int, int]:
+        return {i: v.slot for i, v in enumerate(values) if v is not None}
 
     def _convolution(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         left, right = step.inputs

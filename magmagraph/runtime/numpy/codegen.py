@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ...errors import PlanError, message
@@ -24,7 +23,7 @@ from ...region import Refusal, Region, analyze
 from ...types import Extent
 from . import philox
 from .binding import SHARE, Binding
-from .codegen_rows import RowsCode
+from .codegen_rows import Number, RowsCode
 from .codegen_scalar import HALF_HELPERS, UNSIGNED_HELPER
 from .rationals import RATIONALS
 from .scalar import prelude, vector_math
@@ -38,18 +37,23 @@ _PLACEHOLDER = "mg_kernel"
 class BodyCode:
     """The C of one structure of bodies; ``mg_kernel`` stands for its name.
 
+    It holds texts alone, and no graph: it may outlive the body that it was written for.
+
     Attributes
     ----------
-    region
-        The region it was written from: the first of its structure.
-    code
-        Its functions.
+    text, declarations, numbers, finishes
+        As `RowsCode` has them.
+    comment
+        What it computes, for people, as it was in the first body of its structure.
     key
         A hash of the text: bodies of one structure have the same.
     """
 
-    region: Region
-    code: RowsCode
+    text: str
+    declarations: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    finishes: bool
+    comment: str
     key: str
 
 
@@ -61,9 +65,15 @@ def region_of(body: Graph) -> Region:
     return region
 
 
-@lru_cache(maxsize=8192)
 def body_code(body: Graph) -> BodyCode:
-    """Return the C of one body."""
+    """Return the C of one body, which is kept as long as the body lives."""
+    code: BodyCode | None = body.facts.get("c")
+    if code is None:
+        code = body.facts["c"] = _shared(body)
+    return code
+
+
+def _shared(body: Graph) -> BodyCode:
     signature = plain_signature(body)
     if signature is None:
         return _write(body)
@@ -104,9 +114,17 @@ def plain_signature(body: Graph) -> tuple[Any, ...] | None:
 
 
 def _write(body: Graph) -> BodyCode:
-    code = RowsCode(region_of(body), _PLACEHOLDER)
+    region = region_of(body)
+    code = RowsCode(region, _PLACEHOLDER)
     text = "\n".join((*code.declarations, code.text))
-    return BodyCode(region_of(body), code, hashlib.sha256(text.encode()).hexdigest()[:16])
+    return BodyCode(
+        text=code.text,
+        declarations=tuple(code.declarations),
+        numbers=tuple(code.numbers),
+        finishes=code.finishes,
+        comment=describe(region, code.names),
+        key=hashlib.sha256(text.encode()).hexdigest()[:16],
+    )
 
 
 class StepCode:
@@ -132,12 +150,12 @@ class StepCode:
         text = " ".join(code.key for code in self.codes)
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.name = f"fused_{self.key}"
-        self.size = sum(len(code.code.text) for code in {c.key: c for c in self.codes}.values())
+        self.size = sum(len(code.text) for code in {c.key: c for c in self.codes}.values())
 
     def text(self) -> str:
         """Return the functions alone, for people: a structure that occurs twice stands once."""
         bodies = {code.key: code for code in self.codes}
-        texts = (f"{describe(code)}\n{code.code.text.strip()}" for code in bodies.values())
+        texts = (f"{code.comment}\n{code.text.strip()}" for code in bodies.values())
         return "\n\n".join(texts)
 
     def driver(self) -> str:
@@ -154,14 +172,14 @@ class StepCode:
             del body
             function = f"rows_{code.key}"
             rows.append(f"{{{function}_rows, {first_in}, {first_out}, {tail}}},")
-            if code.code.finishes:
+            if code.finishes:
                 finishes.append(
                     f"{function}_finish(arguments + {first_in}, arguments + {first_out}, "
                     f"arguments[{pointers}], arguments + {tail + 2}, chunks);"
                 )
             first_in += taken
             first_out += made
-            tail += 2 + len(code.code.numbers)
+            tail += 2 + len(code.numbers)
         listed = "\n".join(f"        {row}" for row in rows)
         ending = "".join(f"\n    {line}" for line in finishes)
         return f"""
@@ -211,7 +229,7 @@ void {self.name}(void **arguments)
         function = f"rows_{code.key}"
         operands = f"arguments, arguments + {inputs}, arguments[{pointers}]"
         ending = ""
-        if code.code.finishes:
+        if code.finishes:
             ending = f"\n    {function}_finish({operands}, arguments + {pointers + 4}, chunks);"
         return f"""
 static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
@@ -243,15 +261,17 @@ void {self.name}(void **arguments)
         for code, binding in zip(self.codes, bindings, strict=True):
             binding.shift(base)
             result += [binding.items, binding.work]
-            result += [binding.number(what, where) for what, where in code.code.numbers]
+            result += [binding.number(what, where) for what, where in code.numbers]
             base += binding.workspace
         return result
 
 
-@lru_cache(maxsize=4096)
 def step_code(bodies: tuple[Graph, ...]) -> StepCode:
-    """Return the C of a step; the same object for the same bodies."""
-    return StepCode(bodies)
+    """Return the C of a step; the same object for the same bodies, as long as they live."""
+    known: dict[tuple[Graph, ...], StepCode] = bodies[0].facts.setdefault("step", {})
+    if bodies not in known:
+        known[bodies] = StepCode(bodies)
+    return known[bodies]
 
 
 def assemble(steps: Sequence[StepCode]) -> str:
@@ -273,17 +293,17 @@ def assemble(steps: Sequence[StepCode]) -> str:
     for step in steps:
         for code in step.codes:
             bodies.setdefault(code.key, code)
-            declarations.update(code.code.declarations)
+            declarations.update(dict.fromkeys(code.declarations))
         drivers.setdefault(step.key, step.driver())
     functions = [
-        f"{describe(code)}\n{code.code.text.replace(_PLACEHOLDER, f'rows_{key}')}"
+        f"{code.comment}\n{code.text.replace(_PLACEHOLDER, f'rows_{key}')}"
         for key, code in bodies.items()
     ]
     text = "\n".join([*declarations, "", *functions, *drivers.values()])
-    parts = ["#include <math.h>", "#include <stdint.h>", vector_math()]
+    helpers = prelude(text)
+    parts = ["#include <math.h>", "#include <stdint.h>", vector_math(helpers + text)]
     halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
     parts += halves
-    helpers = prelude(text)
     parts += [part for word, part in RATIONALS.items() if word in helpers or word in text]
     if "mg_random" in text:
         parts.append(philox.SOURCE)
@@ -292,9 +312,8 @@ def assemble(steps: Sequence[StepCode]) -> str:
     return "\n".join([*parts, helpers, text])
 
 
-def describe(code: BodyCode) -> str:
+def describe(region: Region, names: Mapping[Node, str]) -> str:
     """Return a comment with what a region computes, node by node, over which loops."""
-    region, names = code.region, code.code.names
     lines = []
     for node, value in region.values.items():
         access = region.accesses.get(node)

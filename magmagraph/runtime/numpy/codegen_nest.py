@@ -29,7 +29,7 @@ from .codegen_scalar import (
     store,
     widened,
 )
-from .codegen_text import for_loop, indent, replace_if_better, times
+from .codegen_text import for_loop, indent, part_name, replace_if_better, times
 from .scalar import computing_type
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Nest:
         """Return the result of a fold that is over."""
         code = self.code
         name = code.fold_name(fold) + ("_at" if indexed(fold.node.op) else "")
-        if fold.row:
+        if fold.row or self.region.columns:
             expression = f"{name}[i{code.vector}]" if self.region.strip else name
         else:
             expression = f"{name}[{self._position(fold, self.loops)}]"
@@ -360,7 +360,9 @@ class Nest:
         name, dtype = code.fold_name(fold), code.accumulator(fold)
         element = self.value(fold.operand)
         vector = self.inner in fold.reduced if self.loops else False
-        if fold.row:
+        if self.region.columns:
+            target, at, dtype = f"{part_name(name)}[i{self.inner}]", "", fold.operand.dtype
+        elif fold.row:
             target, at = (name, f"{name}_at")
             if self.region.strip:
                 target, at = f"{name}[i{code.vector}]", f"{name}_at[i{code.vector}]"

@@ -20,12 +20,13 @@ from ...region import Fold, Output, Region
 from ...region_parts import MAX_STRIP, indexed
 from ...region_walk import late_groups
 from .binding import crosses
+from .codegen_columns import columns_text
 from .codegen_nest import Nest
 from .codegen_scalar import combine_expression, identity_expression, is_floating, storage_type
 from .codegen_text import advance, guarded, indent, replace_if_better
 from .scalar import computing_type
 
-__all__ = ["RowsCode"]
+__all__ = ["Number", "RowsCode"]
 
 
 Number = tuple[str, tuple[int, ...]]
@@ -64,8 +65,11 @@ class RowsCode:
         self.scope: dict[Node, str] = {}
         self.lanes: dict[Node, str] = {}
         self.kept_lanes = self._kept_lanes()
-        self.finishes = any(not fold.row for fold in region.folds)
-        self.text = self._rows() + (self._finish() if self.finishes else "")
+        self.finishes = region.columns or any(not fold.row for fold in region.folds)
+        if region.columns:
+            self.text = columns_text(self)
+        else:
+            self.text = self._rows() + (self._finish() if self.finishes else "")
 
     # ---- Names and numbers
 
@@ -89,8 +93,7 @@ class RowsCode:
     @property
     def strips(self) -> bool:
         """Whether the innermost loop is taken in strips here."""
-        return self.region.strip and not self.finishing
-
+        return self.region.strip and (not self.finishing or self.region.columns)
 
     def _type(self, node: Node) -> str:
         return computing_type(node.dtype)
@@ -139,7 +142,7 @@ class RowsCode:
             *indent([*work, *step]),
             "}",
         ])
-        return self._function("rows", body, "int64_t chunk, int64_t begin, int64_t end")
+        return self.function("rows", body, "int64_t chunk, int64_t begin, int64_t end")
 
     def _counters(self) -> list[tuple[str, int]]:
         """Return the counters of an item, outermost first: outer loops, and strips."""
@@ -159,7 +162,8 @@ class RowsCode:
             return self.number("strips", "strip_count")
         return self.extent(int(counter[1:]))
 
-    def _function(self, suffix: str, body: list[str], parameters: str) -> str:
+    def function(self, suffix: str, body: list[str], parameters: str) -> str:
+        """Return a function with what its lines use of operands, results and numbers."""
         head: list[str] = []
         text = "\n".join(body)
         for i, leaf in enumerate(self.region.body.inputs):
@@ -290,9 +294,9 @@ class RowsCode:
             if not fold.row:
                 body += self._join_lines(position, fold)
         for outputs in late_groups(self.region):
-            body += self._write_late(outputs)
+            body += self.write_late(outputs)
         self.finishing = False
-        return self._function("finish", [*self.top, *body], "int64_t chunks")
+        return self.function("finish", [*self.top, *body], "int64_t chunks")
 
     def _join_lines(self, position: int, fold: Fold) -> list[str]:
         """Return the loop that folds the lines of all chunks into the first."""
@@ -321,7 +325,7 @@ class RowsCode:
             "}",
         ]
 
-    def _write_late(self, outputs: Sequence[Output]) -> list[str]:
+    def write_late(self, outputs: Sequence[Output]) -> list[str]:
         """Return one nest for outputs of the same loops: all is read before any is written."""
         loops = sorted(self.region.values[outputs[0].node].shape_loops)
         folds = [fold.node for fold in self.region.folds]

@@ -9,7 +9,9 @@ import numpy as np
 from ...graph import Node
 from .codegen_scalar import combine_expression
 
-__all__ = ["advance", "for_loop", "guarded", "indent", "replace_if_better", "times"]
+__all__ = [
+    "advance", "for_loop", "guarded", "indent", "part_name", "replace_if_better", "times",
+]
 
 
 def indent(lines: Sequence[str]) -> list[str]:
@@ -65,3 +67,8 @@ def replace_if_better(
         f"    {value} = better ? {element} : {value};",
         "}",
     ]
+
+
+def part_name(fold: str) -> str:
+    """Return the name of what some rows fold to, before it goes into a fold's accumulator."""
+    return f"{fold}_part"

@@ -14,6 +14,7 @@ it was fused into nor on its place in a vector; a kernel that wants one rounding
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -26,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +37,9 @@ from ...errors import CompilerUnavailable, message
 from ..cache import content_key, default_cache, default_choices
 from .threads import available_threads
 
-__all__ = ["Compiler", "compile_libraries", "compile_library", "find_compiler"]
+__all__ = [
+    "Compiler", "compile_libraries", "compile_library", "find_compiler", "start_libraries",
+]
 
 BASE_FLAGS = (
     "-std=gnu11",
@@ -53,6 +57,7 @@ BASE_FLAGS = (
 )
 _TIMEOUT = 120.0
 _loaded: dict[str, ctypes.CDLL] = {}
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,7 @@ def compile_library(source: str, optimization: str | None = None) -> ctypes.CDLL
     source : str
         One C file.
     optimization : str, optional
-        ``"1"``, ``"2"`` or ``"3"``; ``MAGMAGRAPH_OPTIMIZATION``, else 2, unless given.
+        ``"1"``, ``"2"``, ``"3"`` or ``"g"``; ``MAGMAGRAPH_OPTIMIZATION``, else 2, unless given.
 
     Returns
     -------
@@ -227,19 +232,121 @@ def compile_libraries(
         The level of each, as for :func:`compile_library`, which says the rest.
     """
     compiler = find_compiler()
-    usual = os.environ.get("MAGMAGRAPH_OPTIMIZATION", "2")
-    keys = []
-    missing: dict[str, tuple[str, str]] = {}
-    for source, level in zip(sources, optimization or [None] * len(sources), strict=True):
-        flag = "-O" + (level or usual)
-        identity = (*compiler.command, compiler.version, flag, *compiler.flags, *machine())
-        key = content_key(source, *identity)
-        keys.append(key)
-        if key not in _loaded and not _load_cached(key):
-            missing[key] = (flag, source)
+    flags, keys = _keys(compiler, sources, optimization)
+    missing = {
+        key: (flag, source)
+        for key, flag, source in zip(keys, flags, sources, strict=True)
+        if not _is_there(key)
+    }
+    waited = [key for key in missing if key in _started]
+    begun = {key: missing.pop(key) for key in waited}
     if missing:
         _build(compiler, missing)
+    again = {key: what for key, what in begun.items() if not _ends_well(compiler, key)}
+    if again:
+        _build(compiler, again)
     return [_loaded[key] for key in keys]
+
+
+def start_libraries(
+    sources: Sequence[str], optimization: Sequence[str | None] | None = None
+) -> None:
+    """Let the compiler begin with several C files, and return at once.
+
+    Whoever asks for such a library by :func:`compile_libraries` waits for its end.
+
+    Parameters
+    ----------
+    sources, optimization
+        As there.
+
+    Raises
+    ------
+    CompilerUnavailable
+        Where there is no working compiler.
+    """
+    compiler = find_compiler()
+    flags, keys = _keys(compiler, sources, optimization)
+    for key, flag, source in zip(keys, flags, sources, strict=True):
+        with _lock:
+            if key in _started or _is_there(key):
+                continue
+            folder = tempfile.mkdtemp(prefix="magmagraph-")
+            file = os.path.join(folder, key[:16])
+            try:
+                Path(file + ".c").write_text(source, encoding="utf-8")
+                _started[key] = _Started(folder, file + ".so", _start(compiler, flag, file))
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)  # the one who needs it will say why
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A run of the compiler that nobody waits for yet."""
+
+    folder: str
+    output: str
+    process: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """End it, if it still runs, and leave nothing behind."""
+        _end(self.process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_started: dict[str, _Started] = {}
+
+
+def _ends_well(compiler: Compiler, key: str) -> bool:
+    """Wait for a library that was begun, once; return whether it is there then."""
+    with _lock:
+        begun = _started.pop(key, None)
+        if begun is None:
+            return _is_there(key)  # another thread has waited for it
+        try:
+            _finish(compiler, begun.process)
+            _store(key, Path(begun.output).read_bytes())
+        except (OSError, subprocess.TimeoutExpired, CompilerUnavailable):
+            return False
+        finally:
+            begun.end()
+        return True
+
+
+@atexit.register
+def _abandon() -> None:
+    while _started:
+        _started.popitem()[1].end()
+
+
+def _forget() -> None:
+    """In a forked child: the runs are the parent's, and a thread of its may hold the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _started.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _keys(
+    compiler: Compiler, sources: Sequence[str], optimization: Sequence[str | None] | None
+) -> tuple[list[str], list[str]]:
+    """Return the flag and the place in the cache of every source."""
+    usual = os.environ.get("MAGMAGRAPH_OPTIMIZATION", "2")
+    levels = optimization or [None] * len(sources)
+    flags = ["-O" + (level or usual) for _, level in zip(sources, levels, strict=True)]
+    about = (*compiler.command, compiler.version)
+    keys = [
+        content_key(source, *about, flag, *compiler.flags, *machine())
+        for source, flag in zip(sources, flags, strict=True)
+    ]
+    return flags, keys
+
+
+def _is_there(key: str) -> bool:
+    return key in _loaded or _load_cached(key)
 
 
 def _load_cached(key: str) -> bool:

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Mapping, Sequence
 
 from ...graph import Graph
-from . import warmup
 from .codegen import StepCode, assemble, step_code
 from .compiler import compile_libraries
 from .support import SUPPORT_HEADER, function_address, join_pool
@@ -93,7 +92,6 @@ class Kernels:
         shares = _shares(list(new.values()))
         sources = [assemble(share) for share in shares]
         libraries = compile_libraries([SUPPORT_HEADER + source for source in sources])
-        warmup.finish()
         for share, library in zip(shares, libraries, strict=True):
             join_pool(library)
             for code in share:

@@ -1,6 +1,6 @@
 /* Matrix products of one element type, as steps of a plan. products.py makes a library of this
-   text for float and one for double: it defines REAL, and puts the header of all kernels before.
-   Matrices are row-major. A scalar is a pointer, for it may be a variable or the result of an
+   text, and of products_tiled.c behind it, for float and one for double: it defines REAL, and puts
+   the header of all kernels before. Matrices are row-major. A scalar is a pointer, for it may be a variable or the result of an
    earlier step; NULL stands for one. */
 
 #include <stdatomic.h>
@@ -266,27 +266,38 @@ typedef struct {
     product first;
     const REAL* c;
     int64_t ldc, count, stride_out, stride_a, stride_b, stride_c;
+    int apart;     /* a product is one thread's */
+    int64_t grain; /* products that are taken at once */
+    _Atomic int64_t next;
 } batch;
+
+static void multiply_one(const batch* batch, int64_t i)
+{
+    product p = batch->first;
+    p.a += i * batch->stride_a;
+    p.b += i * batch->stride_b;
+    p.c += i * batch->stride_out;
+    if (p.beta != 0)
+        copy_rows(p.c, p.ldc, batch->c + i * batch->stride_c, batch->ldc, p.m, p.n);
+    if (batch->apart) multiply(&p);
+    else multiply_shared(&p);
+}
 
 static void batch_part(void* context, int64_t thread, int64_t threads)
 {
-    const batch* batch = context;
-    int64_t begin, end;
-    mg_split(batch->count, 1, thread, threads, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        product p = batch->first;
-        p.a += i * batch->stride_a;
-        p.b += i * batch->stride_b;
-        p.c += i * batch->stride_out;
-        if (p.beta != 0)
-            copy_rows(p.c, p.ldc, batch->c + i * batch->stride_c, batch->ldc, p.m, p.n);
-        multiply(&p);
+    batch* batch = context;
+    (void)thread, (void)threads;
+    for (;;) {
+        int64_t first = atomic_fetch_add(&batch->next, batch->grain);
+        if (first >= batch->count) return;
+        for (int64_t i = first; i < first + batch->grain && i < batch->count; i++)
+            multiply_one(batch, i);
     }
 }
 
 /* The same for a batch; further arguments: count, and elements from one matrix of out, A, B and C
-   to the next (0: the same one for all). Small products run one a thread, each alone; from where
-   BLAS itself would use threads (it counts m n k above 2^18), they run one after another. */
+   to the next (0: the same one for all). Threads take whole products where there are several for
+   each, or where BLAS would not share one out; else each product is shared out. */
 void mg_gemm_batch(void** arguments)
 {
     batch batch;
@@ -298,10 +309,16 @@ void mg_gemm_batch(void** arguments)
     batch.stride_a = (int64_t)arguments[17];
     batch.stride_b = (int64_t)arguments[18];
     batch.stride_c = (int64_t)arguments[19];
-    int64_t size = batch.first.m * batch.first.n * batch.first.k;
+    int64_t size = batch.first.m * batch.first.n * batch.first.k, team = mg_thread_count();
     int alone = size <= (1 << 18) && (blas.interface == MG_PLAIN || blas.serial_when_small);
+    int64_t work = batch.count * size / 65536;
+    batch.apart = alone || (blas.set_threads && batch.count >= 2 * team);
+    batch.grain = size >= 65536 ? 1 : 65536 / (size + 1) + 1;
+    atomic_init(&batch.next, 0);
     mg_enter_blas();
-    mg_parallel(batch_part, &batch, alone ? batch.count * size / 65536 : 1);
+    if (batch.apart && !alone) begin_alone();
+    mg_parallel(batch_part, &batch, batch.apart ? work : 1);
+    if (batch.apart && !alone) end_alone();
     mg_leave_blas();
 }
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import DTypeError, PlanError, message
 from .blas import PLAIN, find_blas
+from .product_tiles import tile_source
 from .support import function_address, load_kernels_together, support
 
 __all__ = [
@@ -48,12 +49,19 @@ def product_source(dtype: Any) -> str:
     DTypeError
         For another dtype than float32 and float64.
     """
-    return f"#define REAL {_type(dtype)[0]}\n" + _template()
+    return "\n".join(
+        [
+            f"#define REAL {_type(dtype)[0]}",
+            _text("products"),
+            tile_source(np.dtype(dtype).itemsize),
+            _text("products_tiled"),
+        ]
+    )
 
 
-@functools.lru_cache(maxsize=1)
-def _template() -> str:
-    return (Path(__file__).parent / "products.c").read_text(encoding="utf-8")
+@functools.lru_cache(maxsize=2)
+def _text(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
 
 
 def _type(dtype: Any) -> tuple[str, str]:
@@ -129,7 +137,7 @@ def _product_cells(
 def gemm_step(
     dtype: Any, out: int, a: int, b: int, m: int, n: int, k: int, *, c: int = 0, alpha: int = 0,
     beta: int = 0, transpose_a: bool = False, transpose_b: bool = False, lda: int | None = None,
-    ldb: int | None = None, ld_out: int | None = None, ldc: int | None = None,
+    ldb: int | None = None, ld_out: int | None = None, ldc: int | None = None, tiles: bool = False,
 ) -> Step:  # fmt: skip
     """Return the step ``out = alpha * op(A) @ op(B) + beta * C``.
 
@@ -150,6 +158,8 @@ def gemm_step(
         A lies in memory as (k, m), B as (n, k).
     lda, ldb, ld_out, ldc : int, optional
         Elements from a row to the next; packed unless given.
+    tiles : bool
+        By the generated tiles instead of BLAS. Their sums are the same for any number of threads.
 
     Returns
     -------
@@ -179,14 +189,14 @@ def gemm_step(
         out, a, b, m, n, k, c=c, alpha=alpha, beta=beta, transpose_a=transpose_a,
         transpose_b=transpose_b, lda=lda, ldb=ldb, ld_out=ld_out, ldc=ldc,
     )  # fmt: skip
-    return _function("mg_gemm", dtype), cells
+    return _function("mg_gemm_tiles" if tiles else "mg_gemm", dtype), cells
 
 
 def batched_gemm_step(
     dtype: Any, out: int, a: int, b: int, m: int, n: int, k: int, count: int, *,
     stride_out: int, stride_a: int, stride_b: int, stride_c: int = 0, c: int = 0, alpha: int = 0,
     beta: int = 0, transpose_a: bool = False, transpose_b: bool = False, lda: int | None = None,
-    ldb: int | None = None, ld_out: int | None = None, ldc: int | None = None,
+    ldb: int | None = None, ld_out: int | None = None, ldc: int | None = None, tiles: bool = False,
 ) -> Step:  # fmt: skip
     """Return `count` products as one step; see :func:`gemm_step`.
 
@@ -210,7 +220,7 @@ def batched_gemm_step(
             )
         )
     cells += [count, stride_out, stride_a, stride_b, stride_c]
-    return _function("mg_gemm_batch", dtype), cells
+    return _function("mg_gemm_batch_tiles" if tiles else "mg_gemm_batch", dtype), cells
 
 
 def gemv_step(

@@ -10,7 +10,7 @@ them vectorize, and no state. They are plain C99 that is CUDA C++ as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 import numpy as np
@@ -400,29 +400,35 @@ _VECTOR_2_35 = {
 }
 
 
-def _declared(table: Mapping[int, tuple[str, ...]]) -> str:
+_WORD = re.compile(r"\w+")
+
+
+def _declared(table: Mapping[int, tuple[str, ...]], called: Collection[str] | None) -> str:
     lines = []
     for count, names in table.items():
         for name in names:
             for kind, f in (("double", ""), ("float", "f")):
                 operands = ", ".join([kind] * count)
-                lines.append(f"MG_VECTOR extern {kind} {name}{f}({operands});")
+                if called is None or name + f in called:
+                    lines.append(f"MG_VECTOR extern {kind} {name}{f}({operands});")
     return "\n".join(lines)
 
 
-def vector_math() -> str:
+def vector_math(source: str | None = None) -> str:
     """Return declarations that let gcc use the C library's vector functions; guarded.
 
-    Put them behind ``#include <math.h>``. Other compilers and libraries see nothing.
+    Put them behind ``#include <math.h>``. Other compilers and libraries see nothing. Where the
+    source is given, only what it names is declared: each declaration makes variants to compile.
     """
+    called = None if source is None else frozenset(_WORD.findall(source))
     return f"""
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
 #define MG_VECTOR __attribute__((simd("notinbranch"), const))
 #if __GLIBC_PREREQ(2, 22)
-{_declared(_VECTOR_2_22)}
+{_declared(_VECTOR_2_22, called)}
 #endif
 #if __GLIBC_PREREQ(2, 35)
-{_declared(_VECTOR_2_35)}
+{_declared(_VECTOR_2_35, called)}
 #endif
 #endif
 """.strip()

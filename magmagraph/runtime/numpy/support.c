@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum { MG_MAX_THREADS = 512, MG_FAN_OUT = 4, MG_CACHE_LINE = 128 };
 
@@ -15,11 +19,17 @@ enum { MG_MAX_THREADS = 512, MG_FAN_OUT = 4, MG_CACHE_LINE = 128 };
 
    A worker waits for its own ticket to change: it spins for some microseconds, because the next
    step of a plan is usually that close, and then sleeps. One caller at a time owns the pool. A
-   second one, and a call from inside a body, runs its body alone, as thread 0 of 1. */
+   second one, and a call from inside a body, runs its body alone, as thread 0 of 1.
+
+   A ticket is claimed before its share is done: by the worker, or by the owner where it has done
+   its own share and the worker has not begun. On cores that other programs use, too, a worker may
+   be late by many times what there is to do. */
 
 typedef struct {
     _Alignas(MG_CACHE_LINE) _Atomic uint64_t ticket;
+    _Atomic uint64_t claimed; /* the last ticket whose share is somebody's: this one or the last */
     _Atomic int sleeping;
+    _Atomic int64_t thread; /* as the system numbers it */
     pthread_mutex_t mutex;
     pthread_cond_t wake;
 } mg_worker;
@@ -95,10 +105,30 @@ static uint64_t next_ticket(mg_worker* self, uint64_t seen)
     return atomic_load_explicit(&self->ticket, memory_order_acquire);
 }
 
+/* Linux likes to wake a thread on the core of the one that wakes it, where the two take turns while
+   another core is free: a sleeper may run anywhere else. */
+static void keep_apart(mg_worker* worker)
+{
+#if defined(__linux__) && defined(SYS_getcpu)
+    unsigned long cores[1024 / (8 * sizeof(unsigned long))], any = 0;
+    const unsigned bits = 8 * sizeof(unsigned long);
+    unsigned here = 0;
+    int64_t thread = atomic_load_explicit(&worker->thread, memory_order_relaxed);
+    long size = syscall(SYS_sched_getaffinity, 0, sizeof(cores), cores);
+    if (!thread || size <= 0 || syscall(SYS_getcpu, &here, NULL, NULL)) return;
+    if (here < 8 * (unsigned long)size) cores[here / bits] &= ~(1ul << here % bits);
+    for (size_t i = 0; i < (size_t)size / sizeof(cores[0]); i++) any |= cores[i];
+    if (any) syscall(SYS_sched_setaffinity, (pid_t)thread, (size_t)size, cores);
+#else
+    (void)worker;
+#endif
+}
+
 static void post(mg_worker* worker)
 {
     atomic_fetch_add(&worker->ticket, 1);
     if (atomic_load(&worker->sleeping)) {
+        keep_apart(worker);
         pthread_mutex_lock(&worker->mutex);
         pthread_cond_signal(&worker->wake);
         pthread_mutex_unlock(&worker->mutex);
@@ -113,14 +143,25 @@ static void wake_children(int64_t member, int64_t team)
     for (int64_t i = first; i < first + MG_FAN_OUT && i < team; i++) post(&workers[i]);
 }
 
+/* Whether a ticket's share is the caller's now. No other ticket is posted before it is done. */
+static int claim(mg_worker* worker, uint64_t ticket)
+{
+    uint64_t last = ticket - 1;
+    return atomic_compare_exchange_strong(&worker->claimed, &last, ticket);
+}
+
 static void* work(void* argument)
 {
     int64_t member = (int64_t)(intptr_t)argument;
     mg_worker* self = &workers[member];
     uint64_t seen = 0;
     inside = 1;
+#ifdef __linux__
+    atomic_store(&self->thread, syscall(SYS_gettid));
+#endif
     for (;;) {
         seen = next_ticket(self, seen);
+        if (!claim(self, seen)) continue; /* what the pool holds now may be the next call's */
         wake_children(member, pool.team);
         pool.body(pool.context, member, pool.team);
         if (atomic_fetch_sub(&pool.pending, 1) == 1 && atomic_load(&pool.waiting)) {
@@ -148,7 +189,9 @@ static int64_t start_workers(int64_t team)
         mg_worker* worker = &workers[member];
         pthread_t thread;
         atomic_store(&worker->ticket, 0);
+        atomic_store(&worker->claimed, 0);
         atomic_store(&worker->sleeping, 0);
+        atomic_store(&worker->thread, 0);
         pthread_mutex_init(&worker->mutex, NULL);
         pthread_cond_init(&worker->wake, NULL);
         if (pthread_create(&thread, &attributes, work, (void*)(intptr_t)member)) break;
@@ -159,8 +202,20 @@ static int64_t start_workers(int64_t team)
     return pool.started + 1;
 }
 
-/* Run a body on a team that exists; the caller owns the pool. */
-static void run_team(mg_body body, void* context, int64_t team)
+/* Do the shares that were posted and that no worker has begun. */
+static void help(mg_body body, void* context, int64_t team)
+{
+    for (int64_t member = 1; member < team; member++) {
+        if (!claim(&workers[member], atomic_load(&workers[member].ticket))) continue;
+        wake_children(member, team);
+        body(context, member, team);
+        atomic_fetch_sub(&pool.pending, 1);
+    }
+}
+
+/* Run a body on a team that exists; the caller owns the pool. Shares that wait for one another
+   must run together. */
+static void run_team(mg_body body, void* context, int64_t team, int together)
 {
     pool.body = body;
     pool.context = context;
@@ -169,6 +224,7 @@ static void run_team(mg_body body, void* context, int64_t team)
     inside = 1;
     wake_children(0, team);
     body(context, 0, team);
+    if (!together) help(body, context, team);
     inside = 0;
     int64_t budget = atomic_load_explicit(&pool.spin, memory_order_relaxed);
     int64_t end = budget > 0 ? nanoseconds() + budget : 0;
@@ -194,7 +250,7 @@ void mg_parallel(mg_body body, void* context, int64_t max_threads)
         return;
     }
     team = start_workers(team);
-    if (team > 1) run_team(body, context, team);
+    if (team > 1) run_team(body, context, team, 0);
     else body(context, 0, 1);
     pthread_mutex_unlock(&pool.owner);
 }
@@ -334,7 +390,7 @@ void mg_blas_jobs(int sync, void (*job)(int, void*, int), int count, size_t size
     } else {
         pthread_mutex_lock(&pool.owner);
         int64_t team = start_workers(count);
-        if (team >= count) run_team(run_job, &jobs, count);
+        if (team >= count) run_team(run_job, &jobs, count, 1);
         pthread_mutex_unlock(&pool.owner);
         if (team < count) run_jobs_apart(&jobs, count);
     }

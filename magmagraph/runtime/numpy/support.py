@@ -21,7 +21,7 @@ from typing import Any
 
 from . import threads
 from .blas import find_blas
-from .compiler import compile_libraries, compile_library
+from .compiler import compile_libraries, compile_library, start_libraries
 from .memory import address_of, aligned_empty
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "aligned_empty",
     "load_kernels",
     "load_kernels_together",
+    "start_support",
     "support",
 ]
 
@@ -84,7 +85,7 @@ must be right for any `threads`: it is 1 where the pool is taken or the call is 
 A step that calls BLAS does so between ``mg_enter_blas()`` and ``mg_leave_blas()``.
 """
 
-_SUPPORT_LEVEL = "1"  # little in it is arithmetic, and it compiles in two thirds of the time
+_SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call waits for it
 
 
 def _support_source() -> str:
@@ -226,6 +227,23 @@ def load_kernels_together(
     for library in libraries:
         join_pool(library)
     return libraries
+
+
+def start_support(sources: Sequence[str] = (), optimization: Sequence[str] = ()) -> None:
+    """Let the compiler begin with the support library, and kernels beside it; returns at once.
+
+    Parameters
+    ----------
+    sources, optimization
+        As for :func:`load_kernels_together`.
+
+    Raises
+    ------
+    CompilerUnavailable
+        Where there is no working C compiler.
+    """
+    texts = [_support_source(), *(SUPPORT_HEADER + source for source in sources)]
+    start_libraries(texts, [_SUPPORT_LEVEL, *optimization])
 
 
 def join_pool(library: ctypes.CDLL) -> None:

@@ -11,6 +11,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 
+from ...config import CHANGED, config
 from ...cores import affinity as _affinity
 from ...cores import quota as _quota
 from ...cores import widest_affinity as _widest_affinity
@@ -31,7 +32,7 @@ _LOCAL_RANKS = (
 _BLAS_COUNTS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 SPIN_NANOSECONDS = 50_000
 
-_chosen: int | None = None
+_chosen: int | None = config.threads
 # The pool, once it is loaded: takes (threads, nanoseconds to spin), returns the threads it has.
 _pool: Callable[[int, int], int] | None = None
 
@@ -155,3 +156,6 @@ def attach_pool(pool: Callable[[int, int], int]) -> None:
     global _pool
     _pool = pool
     apply()
+
+
+CHANGED["threads"] = [set_threads]

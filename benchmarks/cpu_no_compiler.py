@@ -1,0 +1,24 @@
+"""Claim: without a C compiler a training step takes at most 3 times as long.
+
+The seed network of `cpu_mlp.py`, its plan run by NumPy and BLAS, beside the same plan with compiled
+kernels.
+"""
+
+from __future__ import annotations
+
+import cpu_mlp
+import peers
+
+BENCHMARK = peers.Benchmark(
+    name="cpu_no_compiler",
+    claim="A step without a C compiler, beside one with it.",
+    cases=[
+        {"name": f"L={layers}, batch {batch}", "layers": layers, "batch": batch}
+        for layers, batch in ((1, 100), (2, 100), (4, 100), (2, 1000))
+    ],
+    contenders={"no compiler": cpu_mlp.no_compiler, "compiled": cpu_mlp.magmagraph},
+    seconds=0.1,
+)
+
+if __name__ == "__main__":
+    peers.main(BENCHMARK)

@@ -1,0 +1,59 @@
+"""Checks before ranks begin together: that all of them were given the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..communicator import Communicator, current
+from ..errors import ConfigError, message
+
+__all__ = ["check_alike"]
+
+_FIT = "the whole of the data, and the same arguments, on every rank: fit gives each its part"
+
+
+def check_alike(
+    told: Mapping[str, Any],
+    what: str = "the start of training",
+    *,
+    need: str = _FIT,
+    ranks: Communicator | None = None,
+) -> None:
+    """Raise, on every rank, unless all of them say the same; all ranks call it.
+
+    Parameters
+    ----------
+    told
+        What has to be equal, by the name that people know it by.
+    what, need
+        What the check is for, and what is needed, for the error.
+    ranks
+        Those that compare; the current ones unless given.
+
+    Raises
+    ------
+    ConfigError
+        Something differs: the text names it, with two ranks.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def differing():
+    ...     try:
+    ...         check_alike({"epochs": 1 + mg.distributed.rank()})
+    ...     except ConfigError as error:
+    ...         return str(error).splitlines()[0]
+    >>> mg.distributed.threads(2, differing)
+    ['epochs: 1 on rank 0, 2 on rank 1', 'epochs: 1 on rank 0, 2 on rank 1']
+    """
+    held = current() if ranks is None else ranks
+    if held.size == 1:
+        return
+    everybody = held.exchange(dict(told), what)
+    for name in told:
+        values = [theirs.get(name) for theirs in everybody]
+        other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+        if other is not None:
+            text = f"{name}: {values[0]} on rank 0, {values[other]} on rank {other}"
+            raise ConfigError(message(text, need=need))

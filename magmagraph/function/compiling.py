@@ -1,0 +1,262 @@
+"""How a function is compiled: once for all sizes, and bound to the sizes of each call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+from ..collection import collection_paused
+from ..communicator import Communicator, current, using
+from ..config import config
+from ..distributed import strategies
+from ..distributed.matching import check as check_matching
+from ..distributed.matching import is_communal, with_open_shapes
+from ..distributed.sources import are_equal
+from ..feeds import bind_sizes
+from ..graph import Graph, Node, Trace
+from ..interpret import Settings, body_settings
+from .devices import choose_fastest, chosen_by_first
+
+
+class Compiled:
+    """What a function is before its first call, and what compiling makes of it."""
+
+    name: str | None
+    device: str
+    #: The graph as it was frozen, before any pass.
+    source_graph: Graph
+    trace: Trace
+    _inputs: tuple[Node, ...]
+    _user_outputs: list[Node]
+    _user_updates: list[tuple[Node, Node]]
+    _settings: dict[str, Any]
+
+    @property
+    def communicator(self) -> Communicator | None:
+        """The ranks that it runs on together, None where it runs on each for itself.
+
+        They are those that were current when it was made.
+        """
+        return self._communicator
+
+    @contextmanager
+    def _as_rank(self) -> Iterator[None]:
+        """Let what runs inside speak to the ranks that the function was made for."""
+        if self._communicator is None:
+            yield
+        else:
+            with using(self._communicator):
+                yield
+
+    def _start(self) -> None:
+        """Forget what was compiled: the source graph is a new one."""
+        shared = self._settings.get("distribute") is not None or is_communal(self.source_graph)
+        self._communicator: Communicator | None = current() if shared else None
+        self._open: tuple[Node, ...] = ()  # collectives whose extents a call tells
+        self._told: Any = None  # what the pass `distribute` goes by
+        self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
+        self._lock = threading.RLock()
+        self._compiled: Any = None
+        self._report: Any = None
+        self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
+        self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
+        self._last: Any = None
+        self._last_shapes: tuple[tuple[int, ...], ...] = ()
+
+    def compile(self, hints: Mapping[str, int] | None = None) -> Self:
+        """Run the passes now (the first call does it otherwise); returns the function.
+
+        Parameters
+        ----------
+        hints
+            Likely sizes of named dimensions, which cost rules use; the first call gives its own.
+        """
+        with self._lock, collection_paused():
+            if self._compiled is None:
+                from ..passes import pipeline
+                from ..runtime.execute import begin, prepare
+
+                begin(self.source_graph, self.device)
+                began = time.perf_counter()
+                settings = self._settings
+                plan, self._report = pipeline.run(
+                    self.source_graph,
+                    self.trace,
+                    passes=settings["passes"],
+                    skip=settings["skip"],
+                    options=self._options(dict(hints or {})),
+                )
+                world = self._communicator
+                if world is not None:
+                    check_matching(plan, world, self.name)
+                    alike = strategies.alike(self._told, world)
+                    self._open = with_open_shapes(plan) if alike is world and world.size > 1 else ()
+                now = time.perf_counter()
+                left = settings["compile_budget"] - (now - began)
+                began = now
+                with self._as_rank():
+                    self._compiled = prepare(plan, device=self.device, budget=left)
+                self._report.note_kernels(
+                    (time.perf_counter() - began) * 1e3, self._compiled.describe()
+                )
+        return self
+
+    def _options(self, sizes: dict[str, int]) -> Any:
+        """Return what the passes go by; ranks that make a plan together are all asked."""
+        from ..passes import pipeline
+        from ..runtime.execute import arena_layout, threads
+
+        world = self._communicator
+        overlap = world is not None and (self.device != "cpu" or world.overlaps)
+        choose: pipeline.Choose = partial(choose_fastest, device=self.device)
+        equal = True
+        if world is not None and world.size > 1:
+            # Plans are equal where nothing that they are made from differs.
+            about = f"making the plan of {self.name or 'a function'}"
+            sizes, overlap = world.from_first((sizes, overlap), about)
+            equal = are_equal(self.source_graph, self._group(), world, self.name)
+        self._told = self._facts()
+        alike = strategies.alike(self._told, world)
+        if alike is not None and alike.size > 1 and equal:
+            choose = partial(chosen_by_first, alike, choose)
+        settings = self._settings
+        return pipeline.Options.make(
+            hints=sizes,
+            threads=threads(self.device),
+            nan=settings["nan"],
+            precision=self._lowered(),
+            deterministic=settings["deterministic"],
+            device=self.device,
+            spread=arena_layout(self.device)[1],
+            compile_budget=settings["compile_budget"],
+            choose=choose,
+            overlap=overlap,
+            distribute=self._told,
+            **settings["options"],
+        )
+
+    def _group(self) -> Any:
+        """Return the axes of the mesh over which a strategy cuts the graph; None without one."""
+        strategy = self._settings.get("distribute")
+        facts = None if strategy is None else strategy.facts()
+        return None if facts is None else facts.group
+
+    def _facts(self) -> Any:
+        """Return what the pass `distribute` is told, once all ranks have rank 0's variables."""
+        strategy = self._settings.get("distribute")
+        if strategy is None:
+            return None
+        facts = strategy.facts()
+        if facts is None:
+            return None
+        strategies.settle(self.source_graph, facts, strategy.own_variables())
+        if not strategy.asynchronous:
+            return facts
+        self._exchange = strategy.begin(self._user_outputs, self._user_updates)
+        return None if facts.pipeline is None else replace(facts, size=1)  # of a rank alone
+
+    def _lowered(self) -> str:
+        """Return the precision that the passes may use: float32 without the pass for others."""
+        there = any(record.name == "precision" for record in self.passes)
+        return str(self._settings["precision"]) if there else "float32"
+
+    def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        """Return the plan bound to these feed shapes, from the LRU or made now."""
+        with self._as_rank(), body_settings(self._inner):
+            return self._bound_for(shapes)
+
+    @property
+    def _inner(self) -> Settings:
+        """What bodies of loops and branches are compiled with, where it is not the default."""
+        usual = {"passes": None, "skip": (), "deterministic": False}
+        given = self._settings
+        other = [(name, given[name]) for name in usual if given[name] != usual[name]]
+        return (*other, *([("device", self.device)] if self.device != "cpu" else []))
+
+    def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        bound = self._bound.get(shapes)
+        if bound is None:
+            sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+            self.compile(sizes)
+            from ..passes import specialize
+            from ..runtime.execute import arena_layout
+
+            with collection_paused():
+                plan = specialize.specialize(
+                    self._compiled.plan, sizes, *arena_layout(self.device)
+                )
+                bound = self._compiled.bind(plan)
+            self._causes[shapes] = self._cause(sizes)
+            self._bound[shapes] = bound
+            while len(self._bound) > max(1, config.specializations):
+                dropped, _ = self._bound.popitem(last=False)
+                self._causes.pop(dropped, None)
+        else:
+            self._bound.move_to_end(shapes)
+        self._last, self._last_shapes = bound, shapes
+        return bound
+
+    def specialize(self, *shapes: tuple[int, ...]) -> Self:
+        """Plan for feeds of these shapes now, without running; returns the function.
+
+        Parameters
+        ----------
+        *shapes
+            One for each input.
+
+        Raises
+        ------
+        FeedError
+            The shapes do not fit the inputs, or each other.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> f = mg.function([x], mg.exp(x)).specialize((1000,))
+        >>> f.memory.feeds, f.memory.results
+        (4000, 4000)
+        """
+        with self._lock:
+            self._specialize(tuple(tuple(map(int, shape)) for shape in shapes))
+        return self
+
+    def bound_to(self, sizes: Mapping[str, int]) -> Any:
+        """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
+        plan = self.plan_for(sizes)
+        with body_settings(self._inner):
+            return self._compiled.bind(plan)
+
+    def plan_for(self, sizes: Mapping[str, int]) -> Any:
+        """Return the plan for sizes of the named dimensions, without memory of its own yet."""
+        with self._lock:
+            self.compile(sizes)
+            from ..passes import specialize
+            from ..runtime.execute import arena_layout
+
+            with collection_paused():
+                layout = arena_layout(self.device)
+                return specialize.specialize(self._compiled.plan, sizes, *layout)
+
+    def _cause(self, sizes: Mapping[str, int]) -> str:
+        if not self._bound:
+            return "first call"
+        before = next(reversed(self._bound.values())).plan.sizes or {}
+        changed = [f"{k}: {before.get(k)} -> {v}" for k, v in sizes.items() if before.get(k) != v]
+        return ", ".join(changed)
+
+    @property
+    def passes(self) -> tuple[Any, ...]:
+        """The passes that it is compiled with, in order: a record each."""
+        from ..passes import pipeline
+
+        chosen = self._settings["passes"]
+        skip = self._settings["skip"]
+        records = pipeline.DEFAULT if chosen is None else chosen
+        return tuple(record for record in records if record.name not in skip)

@@ -1,0 +1,112 @@
+"""What a function asks of the machine: devices that work, and which of some graphs is fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from .. import dims
+from ..arguments import resolved_device
+from ..communicator import MAKERS, Communicator
+from ..cores import REPLACE_THREADS
+from ..distributed import THREADS
+from ..graph import Graph, Trace
+
+
+def _world() -> Communicator:
+    """Return the communicator that this process was started with."""
+    from ..runtime.comm import world
+
+    return world()
+
+
+def _threads(*given: Any, **options: Any) -> list[Any]:
+    """Run ranks as threads."""
+    from ..runtime.comm.threads import run_threads
+
+    return run_threads(*given, **options)
+
+
+def _replace_threads(count: int | None) -> int | None:
+    """Set the threads of kernels and BLAS, and return what was set before."""
+    from ..runtime.numpy.threads import replace_threads
+
+    return replace_threads(count)
+
+
+MAKERS.append(_world)
+THREADS.append(_threads)
+REPLACE_THREADS.append(_replace_threads)
+
+
+def synchronize(device: str = "auto") -> None:
+    """Wait until a device has done all that was asked of it; a CPU's calls return done.
+
+    Parameters
+    ----------
+    device
+        As for `function`.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.synchronize("cpu")
+    """
+    from ..runtime.execute import synchronize as wait
+
+    wait(usable(device))
+
+
+def device_arrays(number: int) -> Any:
+    """Return what `mg.Tensor` makes arrays of a CUDA device with, or raise `DeviceError`."""
+    from ..runtime.execute import arrays
+
+    return arrays(number)
+
+
+def usable(device: str) -> str:
+    """Return the full name of a device that works here, or raise `DeviceError`."""
+    from ..runtime.execute import best
+    from ..runtime.execute import usable as named
+
+    wanted = resolved_device(device)
+    return best() if wanted == "auto" else named(wanted)
+
+
+def chosen_by_first(
+    world: Communicator,
+    choose: Any,
+    key: str,
+    candidates: Mapping[str, Graph],
+    hints: Mapping[str, int],
+) -> str:
+    """Return what rank 0 chooses, on every rank."""
+    return str(world.from_first(choose(key, candidates, hints) if world.rank == 0 else None))
+
+
+def choose_fastest(
+    key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int], device: str = "cpu"
+) -> str:
+    """Return the fastest of some graphs: a pass asks, the runtime measures, once per machine."""
+    from ..passes import pipeline, specialize
+    from ..passes.buffers import UNKNOWN_EXTENT
+    from ..runtime.execute import threads
+    from ..runtime.trial import fastest
+
+    def planned(graph: Graph) -> Any:
+        options = pipeline.Options.make(
+            hints=dict(hints), threads=threads(device), tuning=False, device=device
+        )
+        first = next(i for i, record in enumerate(pipeline.DEFAULT) if record.name == "fuse")
+        plan, _ = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[first:], options=options)
+        unknown = {name for slot in plan.slots for name in dims.names(slot.size)}
+        return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
+
+    made = {name: partial(planned, graph) for name, graph in candidates.items()}
+    return fastest(key, made, device)

@@ -1,11 +1,13 @@
 """Predicted step times beside measured ones, and predicted curves to thousands of ranks.
 
-    python benchmarks/cost_model.py [--ranks 1 2 4] [--steps 30]
+    python benchmarks/cost_model.py [--ranks 1 2 4] [--rounds 8] [--steps 6]
 
-The links are measured in a job of each number of ranks, the computing in one process alone; from
-these `mg.distributed.plan` predicts, and jobs of real ranks run the same steps. Every rank has one
-thread. Where there are more ranks than cores, the prediction divides these among them. The curves
-are those of cards that are not here: their rates are written below them.
+One job does everything in turn, so that all sees the same machine. In each round, and for each
+number of ranks, the first so many ranks measure their links and what they share (loops that are no
+part of a network), rank 0 measures the step of one rank while all others sleep, from which
+`mg.distributed.plan` predicts; then the ranks run the real step. What is compared are the medians
+of all rounds. Every rank has one thread. The curves are those of cards that are not here: their
+rates are written below them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -89,69 +92,72 @@ def step_of(name: str, distribute: Any = None) -> tuple[Any, Any]:
     return step, feeds
 
 
-def links() -> Any:
-    """Measure the links of a job."""
+def in_turn(counts: list[int], rounds: int, steps: int) -> Any:
+    """Predict and measure on the first so many ranks while the others sleep; all ranks call it."""
     import magmagraph as mg
+    from magmagraph.communicator import using
+    from magmagraph.distributed.sharing import beside
 
-    found = mg.distributed.Links.measure()
-    return {
-        "latency": found.latency,
-        "seconds_per_byte": found.seconds_per_byte,
-        "samples": found.samples,
-        "overlaps": mg.distributed.communicator().overlaps,
-    }
+    world = mg.distributed.communicator()
+    groups = {n: world.split(0 if world.rank < n else None) for n in sorted({1, *counts})}
+    alone = {name: step_of(name) for name in NETWORKS} if world.rank == 0 else {}
+    real: dict[tuple[str, int], Any] = {}
+    found: dict[str, Any] = {"links": {}, "sharing": {}, "predicted": {}, "measured": {}}
 
+    def on(n: int, work: Callable[[Any], Any]) -> Any:
+        def inside() -> Any:
+            with using(groups[n]):
+                return work(groups[n])
 
-def measured(steps: int) -> Any:
-    """Return the median seconds of a step of each network, of the slowest rank."""
-    import magmagraph as mg
+        return beside(world, groups[n], inside)
 
-    held = mg.distributed.communicator()
-    found = {}
-    for name in NETWORKS:
-        strategy = mg.distributed.DataParallel() if held.size > 1 else None
-        step, feeds = step_of(name, strategy)
-        own = [np.ascontiguousarray(np.array_split(feed, held.size)[held.rank]) for feed in feeds]
-        for _ in range(3):
-            step(*own)
+    def make(ranks: Any) -> None:
+        for name in NETWORKS:
+            step, feeds = step_of(name, mg.distributed.DataParallel() if ranks.size > 1 else None)
+            own = [np.ascontiguousarray(np.array_split(f, ranks.size)[ranks.rank]) for f in feeds]
+            real[name, ranks.size] = step, own
+            for _ in range(3):
+                step(*own)
+
+    def calibrate(ranks: Any) -> tuple[Any, Any]:
+        return mg.distributed.Links.measure(), mg.distributed.Sharing.measure()
+
+    def predict(n: int, name: str, links: Any, sharing: Any) -> dict[str, float]:
+        step, feeds = alone[name]
+        plan = mg.distributed.plan(
+            step, *feeds, devices=n, links=links, sharing=sharing, algorithms=("auto",), repeats=5
+        )
+        (only,) = plan.proposals
+        return {
+            "seconds": only.seconds, "compute": only.compute, "waiting": only.waiting,
+            "bytes": only.bytes,
+        }  # fmt: skip
+
+    def measure(ranks: Any, name: str) -> list[float]:
+        step, own = real[name, ranks.size]
         taken = []
         for _ in range(steps):
-            held.barrier()
+            ranks.barrier()
             began = time.perf_counter()
             step(*own)
             taken.append(time.perf_counter() - began)
-        slowest = np.max(held.exchange(taken), axis=0)
-        found[name] = {
-            "median": float(np.median(slowest)),
-            "least": float(slowest.min()),
-            "largest": float(slowest.max()),
-        }
-    return found
+        return [float(slowest) for slowest in np.max(ranks.exchange(taken), axis=0)]
 
-
-def predicted(given: dict[str, Any]) -> Any:
-    """Return what is predicted for each network and number of ranks."""
-    import magmagraph as mg
-    from magmagraph.cores import allowed_cores
-
-    found: dict[str, Any] = {}
-    for name in NETWORKS:
-        step, feeds = step_of(name)
-        found[name] = {}
-        for ranks, told in given.items():
-            linked = mg.distributed.Links(
-                told["latency"],
-                told["seconds_per_byte"],
-                samples=tuple(tuple(sample) for sample in told["samples"]),
-            )
-            plan = mg.distributed.plan(
-                step, *feeds, devices=int(ranks), links=linked, algorithms=("auto",),
-                cores=allowed_cores(), repeats=15, overlap=told["overlaps"],
-            )  # fmt: skip
-            (only,) = plan.proposals
-            found[name][ranks] = {
-                "seconds": only.seconds, "compute": only.compute, "bytes": only.bytes
-            }  # fmt: skip
+    for n in counts:
+        on(n, make)
+    for _ in range(rounds):
+        for n in counts:
+            links, sharing = mg.distributed.Links(0, 0), ()
+            if n > 1 and (told := on(n, calibrate)) is not None:
+                links, sharing = told
+                found["links"].setdefault(n, []).append(asdict(links))
+                found["sharing"].setdefault(n, []).append(asdict(sharing))
+            for name in NETWORKS:
+                guess = on(1, lambda _, given=(n, name, links, sharing): predict(*given))
+                fact = on(n, lambda ranks, name=name: measure(ranks, name))
+                if world.rank == 0:
+                    found["predicted"].setdefault(f"{name}/{n}", []).append(guess)
+                    found["measured"].setdefault(f"{name}/{n}", []).extend(fact)
     return found
 
 
@@ -190,61 +196,69 @@ def run(ranks: int, *words: str) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def job(words: list[str], steps: int) -> None:
+def job(words: list[str], counts: list[int], rounds: int, steps: int) -> None:
     """Do one part, on all ranks, and print what rank 0 found."""
     import magmagraph as mg
 
-    kind, *rest = words
-    if kind == "links":
-        found = links()
-    elif kind == "measure":
-        found = measured(steps)
-    elif kind == "predict":
-        found = predicted(json.loads(Path(rest[0]).read_text()))
-    else:
-        found = curves(Path(rest[0]))
+    found = in_turn(counts, rounds, steps) if words[0] == "steps" else curves(Path(words[1]))
     if mg.distributed.rank() == 0:
         print(json.dumps(found))
+
+
+def compared(found: dict[str, Any], name: str, n: int) -> dict[str, Any]:
+    """Return the medians of what was predicted and measured, and the error."""
+    guesses, facts = found["predicted"][f"{name}/{n}"], found["measured"][f"{name}/{n}"]
+    guess = {key: float(np.median([one[key] for one in guesses])) for key in guesses[0]}
+    least, quarter, median, three, largest = np.percentile(facts, [0, 25, 50, 75, 100])
+    return {
+        "network": name, "ranks": n, **guess,
+        "predictions": [one["seconds"] for one in guesses],
+        "measured": {
+            "median": median, "least": least, "largest": largest, "quartiles": [quarter, three]
+        },
+        "error": guess["seconds"] / median - 1.0,
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=6, help="of each network in a round")
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.job:
-        job(chosen.job, chosen.steps)
+        job(chosen.job, chosen.ranks, chosen.rounds, chosen.steps)
         return
     cleared = common.clean_environment()
-    alone = {"latency": 0.0, "seconds_per_byte": 0.0, "samples": [], "overlaps": False}
-    linked = {str(n): alone if n == 1 else run(n, "--job", "links") for n in chosen.ranks}
-    with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "links.json"
-        told.write_text(json.dumps(linked))
-        foreseen = run(1, "--job", "predict", str(told))
-    seen = {str(n): run(n, "--steps", str(chosen.steps), "--job", "measure") for n in chosen.ranks}
-    results, rows = [], []
-    for name in NETWORKS:
-        for n in map(str, chosen.ranks):
-            guess, fact = foreseen[name][n], seen[n][name]
-            error = guess["seconds"] / fact["median"] - 1.0
-            results.append(
-                {"network": name, "ranks": int(n), **guess, "measured": fact, "error": error}
+    numbers = {"--ranks": chosen.ranks, "--rounds": [chosen.rounds], "--steps": [chosen.steps]}
+    words = [word for key, values in numbers.items() for word in (key, *map(str, values))]
+    found = run(max(chosen.ranks), *words, "--job", "steps")
+    results = [compared(found, name, n) for name in NETWORKS for n in chosen.ranks]
+    rows = []
+    for one in results:
+        fact = one["measured"]
+        quarter, three = fact["quartiles"]
+        rows.append(
+            (
+                one["network"], str(one["ranks"]), f"{one['seconds'] * 1e3:.2f}",
+                f"{one['waiting'] * 1e3:.2f}", f"{fact['median'] * 1e3:.2f}",
+                f"{quarter * 1e3:.2f} .. {three * 1e3:.2f}", f"{one['error']:+.1%}",
+                "" if abs(one["error"]) <= ALLOWED else "outside",
             )
-            spread = f"{fact['least'] * 1e3:.2f} .. {fact['largest'] * 1e3:.2f}"
-            rows.append(
-                (
-                    name, n, f"{guess['seconds'] * 1e3:.2f}", f"{fact['median'] * 1e3:.2f}",
-                    spread, f"{error:+.1%}", "" if abs(error) <= ALLOWED else "outside",
-                )
-            )  # fmt: skip
+        )  # fmt: skip
     common.table(
-        rows, ("network", "ranks", "predicted ms", "measured ms", "least .. largest", "error", "")
-    )
+        rows,
+        ("network", "ranks", "predicted ms", "of it waiting", "measured ms", "half of them",
+         "error", ""),
+    )  # fmt: skip
+    for n, each in found["sharing"].items():
+        told = {key: float(np.median([one[key] for one in each])) for key in each[0]}
+        print(f"{n} ranks: " + ", ".join(f"{key} {value:.3g}" for key, value in told.items()))
     drawn = run(1, "--job", "curves", str(common.RESULTS))
     path = common.write(
-        "cost_model", results, links=linked, curves=drawn, card=CARD, card_link=LINK,
+        "cost_model", results, links=found["links"], sharing=found["sharing"], curves=drawn,
+        card=CARD, card_link=LINK, rounds=chosen.rounds,
         claim=f"Step times are predicted within {ALLOWED:.0%}.", cleared=cleared,
         load=os.getloadavg(),
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""Claim: an all-reduce in a captured step moves what NCCL alone does; beside it, the ring.
+"""Claim: an all-reduce in a captured step moves what NCCL alone does; beside it ring and server.
 
 Run by ``mpiexec -n 2 python benchmarks/cuda_collectives.py``, a rank a device. For each size it
 times, in captured graphs that queue several, NCCL's all-reduce of one array, an all-reduce of as
-many bytes in 16 arrays in one launch, and a ring of reduce-scatter and all-gather over steps that
-hand on parts (`mg.distributed.permute`). Rates are NCCL's bus bandwidth: 2 (n - 1) / n bytes for
-each of the array's, per second.
+many bytes in 16 arrays in one launch, the ring of sends and the server of the strategies (a sum on
+rank 0, and its broadcast). Rates are NCCL's bus bandwidth: 2 (n - 1) / n bytes for each of the
+array's, per second. ``plots.py`` draws them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
+from magmagraph.passes.distribute_algorithms import summed
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 26)  # elements of float32
 REPEATED = 20  # collectives in one captured graph
@@ -34,21 +35,13 @@ def many(variables: list[Any]) -> dict[Any, Any]:
     return {v: ITEM(joined, index=i) * 0.5 for i, v in enumerate(variables)}
 
 
-def ring(variables: list[Any]) -> dict[Any, Any]:
-    """Return sums around a ring: parts go on and are added to, then go on whole."""
-    size, rank = ranks.size(), ranks.rank()
-    updates: dict[Any, Any] = {}
-    for v in variables:
-        parts = mg.reshape(v, (size, -1))
-        part = parts[rank]
-        for step in range(1, size):
-            part = ranks.permute(part) + parts[(rank - step) % size]
-        found = [part]
-        for _ in range(1, size):
-            found.append(ranks.permute(found[-1]))
-        # After the sums, this rank holds part rank + 1; what comes next is one place before.
-        whole = mg.concatenate([found[(rank + 1 - i) % size] for i in range(size)])
-        updates[v] = whole * 0.5
+def by(algorithm: str) -> Callable[[list[Any]], dict[Any, Any]]:
+    """Return updates by the sums that a strategy makes of its own."""
+    axes = (((), ranks.size()),)
+
+    def updates(variables: list[Any]) -> dict[Any, Any]:
+        return {v: mg.multiply(summed([v], algorithm, axes)[0], 0.5) for v in variables}
+
     return updates
 
 
@@ -77,7 +70,8 @@ def main() -> None:
         found = {
             "all-reduce": milliseconds(one, count, 1),
             "16 arrays": milliseconds(many, count, 16),
-            "ring": milliseconds(ring, count, 1),
+            "ring": milliseconds(by("ring"), count, 1),
+            "server": milliseconds(by("parameter_server"), count, 1),
         }
         moved = 4 * count * 2 * (world.size - 1) / world.size
         results[str(4 * count)] = found
@@ -86,7 +80,7 @@ def main() -> None:
              *(f"{ms * 1e3:.0f} us, {moved / ms / 1e6:.0f} GB/s" for ms in found.values()))
         )
     if world.rank == 0:
-        common.table(rows, ("array", "all-reduce", "in 16 arrays", "ring"))
+        common.table(rows, ("array", "all-reduce", "in 16 arrays", "ring", "server"))
         print(common.write("cuda_collectives", {"ranks": world.size, "milliseconds": results}))
 
 

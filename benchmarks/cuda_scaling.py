@@ -3,8 +3,9 @@
 ResNet-50 in bfloat16 with batch 128 a card, a small convolutional network with batch 256 a card,
 and a perceptron of four layers of 4096 in bfloat16 with batch 1024 a card. Batch norms take the
 statistics of a card's own rows, as DDP's do. Ours by NCCL's all-reduce, by a ring of sends of our
-own, and by a server. First a few steps in float32 are compared with those of one card that is
-given all rows. Results of networks that are not run again stay in the file.
+own, and by a server; ``--algorithms`` has more (see `strategy_of`). First a few steps in float32
+are compared with those of one card that is given all rows. Results of networks that are not run
+again stay in the file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,24 @@ def built(name: str, device: str, **options: Any) -> tuple[Any, list[Any]]:
     return step, weights
 
 
+def strategy_of(name: str, mebibytes: float, narrow: str | None) -> Any:
+    """Return a strategy by its name: an algorithm of rows, or one of those below."""
+    from magmagraph.distributed import DataParallel, PipelineParallel, TensorParallel
+
+    rows = partial(
+        DataParallel, sync_batch_norm=False, compression=narrow,
+        bucket_bytes=int(mebibytes * 2**20),
+    )  # fmt: skip
+    others = {
+        "async": lambda: DataParallel(algorithm="async"),
+        "zero": lambda: rows(shard_optimizer=True),
+        "tensor": TensorParallel,
+        "gpipe": lambda: PipelineParallel(4, "gpipe"),
+        "1f1b": lambda: PipelineParallel(4, "1f1b"),
+    }
+    return others[name]() if name in others else rows(algorithm=name)
+
+
 def ours(
     names: list[str], algorithms: list[str], checked: bool, mebibytes: float, narrow: str | None
 ) -> dict[str, Any]:
@@ -112,14 +132,14 @@ def ours(
         found["check"] = check(rank, size, device)
     for name in names:
         precision = "float32" if name == "cnn" else "bfloat16"
-        given = tuple(map(cupy.asarray, rows(name, BATCHES[name], rank)))
         for algorithm in algorithms if size > 1 else algorithms[:1]:
             options: dict[str, Any] = {"precision": precision}
+            part, parts = 0, 1
             if size > 1:
-                options["distribute"] = mg.distributed.DataParallel(
-                    algorithm=algorithm, sync_batch_norm=False, compression=narrow,
-                    bucket_bytes=int(mebibytes * 2**20),
-                )  # fmt: skip
+                options["distribute"] = strategy_of(algorithm, mebibytes, narrow)
+                part, parts = options["distribute"].shard()
+            # Where ranks share out layers or matrices, all of them are fed the whole batch.
+            given = tuple(map(cupy.asarray, rows(name, BATCHES[name] * size // parts, part)))
             step, _weights = built(name, device, **options)
             for _ in range(4):
                 step(*given)
@@ -132,9 +152,14 @@ def ours(
             if size > 1 and (narrow or mebibytes != MEBIBYTES):
                 label += f", {mebibytes:g} MiB" + (f", {narrow}" if narrow else "")
             found[label] = timed(lambda: step(*given), synchronize, STEPS[name])  # noqa: B023
-            found[label]["messages"] = next(
-                r.notes for r in step.report if r.name == "distribute"
-            )
+            home = f"{Path(__file__).resolve().parent.parent}{os.sep}"
+            found[label]["messages"] = [
+                note.replace(home, "")
+                for record in step.report if record.name == "distribute"
+                for note in record.notes
+            ]  # fmt: skip
+            if size > 1 and options["distribute"].asynchronous:
+                options["distribute"].finish()
             print(label, found[label]["median"], file=sys.stderr, flush=True)
             step = None
     return found
@@ -280,6 +305,7 @@ def main() -> None:
         "--algorithms", nargs="+", default=["allreduce", "ring", "parameter_server"]
     )
     parser.add_argument("--mebibytes", type=float, default=MEBIBYTES, help="of a bucket")
+    parser.add_argument("--alone", action="store_true", help="without torch and the comparison")
     parser.add_argument("--compression", choices=("float16", "bfloat16"))
     given = parser.parse_args()
     if given.part == "torch":
@@ -301,10 +327,12 @@ def main() -> None:
     results = {
         "ours, 1": child(["--part", "ours", *chosen], 1, False),
         f"ours, {given.ranks}": child(
-            ["--part", "ours", "--check", *chosen], given.ranks, False
+            ["--part", "ours", *([] if given.alone else ["--check"]), *chosen], given.ranks, False
         ),
-        "torch, 1": child(["--part", "torch", *chosen], 1, True),
-        f"torch, {given.ranks}": child(["--part", "torch", *chosen], given.ranks, True),
+        "torch, 1": {} if given.alone else child(["--part", "torch", *chosen], 1, True),
+        f"torch, {given.ranks}": {}
+        if given.alone
+        else child(["--part", "torch", *chosen], given.ranks, True),
     }
     path = common.RESULTS / "cuda_scaling.json"
     if path.exists():

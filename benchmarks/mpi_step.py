@@ -53,7 +53,11 @@ def one(repeats: int, algorithm: str | None) -> dict[str, Any]:
         began = time.perf_counter()
         step(*own)
         taken.append(time.perf_counter() - began)
-    notes = next(r.notes for r in step.report if r.name == "distribute")
+    root = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+    notes = [
+        note.replace(root, "")
+        for note in next(r.notes for r in step.report if r.name == "distribute")
+    ]
     return {
         "rank": mg.distributed.rank(), "median": statistics.median(taken), "least": min(taken),
         "sums": sums, "norms": norms, "messages": notes,

@@ -1,6 +1,6 @@
 """Hyperparameter searches over processes and ranks: the same best point, and how much sooner.
 
-    MAGMAGRAPH_DATA=... python benchmarks/tune_speedup.py [--small]
+    MAGMAGRAPH_DATA=... python benchmarks/tune_speedup.py [--small] [--cases ...] [--ways ...]
 
 Grids of the examples (Cleveland, MNIST) and one of trials that only wait, which shows what handing
 out costs by itself: its speed-up can be as many as there are workers on any machine, that of the
@@ -54,12 +54,12 @@ def case_of(name: str, small: bool) -> tuple[Callable[[Any], Any], Any, dict[str
     if name == "cleveland":
         import cleveland_search as example
 
-        objective = functools.partial(example.objective, epochs=5 if small else 20)
+        objective = functools.partial(example.objective, epochs=5 if small else 8)
         return objective, example.space(4 if small else 36), {"maximize": "accuracy"}
     import mnist_search as example
 
     objective = functools.partial(
-        example.objective, rows=1000 if small else 2000, epochs=1 if small else 2
+        example.objective, rows=1000 if small else 1500, epochs=1
     )
     space = example.space("grid", 4 if small else 48)
     return objective, space, {"maximize": "accuracy"}
@@ -111,6 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="few points, a minute or two")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
+    parser.add_argument("--ways", nargs="+", choices=[way for way, *_ in WAYS], metavar="WAY")
     parser.add_argument("--search", nargs=3, metavar=("CASE", "EXECUTOR", "WORKERS"))
     chosen = parser.parse_args()
     if chosen.search:
@@ -124,7 +125,11 @@ def main() -> None:
         for name in chosen.cases:
             if name != "waiting":
                 run(name, chosen.small, "serial", 1)
-            found = {way: run(name, chosen.small, executor, n) for way, executor, n in WAYS}
+            found = {
+                way: run(name, chosen.small, executor, n)
+                for way, executor, n in WAYS
+                if way in ("serial", *(chosen.ways or [way]))
+            }
             serial = found["serial"]
             for one in found.values():
                 one["speedup"] = serial["seconds"] / one["seconds"]

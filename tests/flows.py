@@ -194,3 +194,46 @@ def misuse(context: Any) -> None:
         except mg.errors.GraphError as error:
             said.append(str(error))
     (context.output / "said").write_text("\n".join(said))
+
+
+# ---- Turns of a whole workflow
+
+
+def improve(context: Any) -> None:
+    """Halve the way to a square root, from where the last turn has come to."""
+    guess = context.receive("check") if context.turn else context.arguments["number"]
+    context.send("check", 0.5 * (guess + context.arguments["number"] / guess))
+
+
+def check(context: Any) -> None:
+    """Hand on what the next turn begins with, until it changes no more."""
+    guess = context.receive("improve")
+    context.store.put("root", guess)
+    context.store.put("turns", context.turn + 1)
+    if abs(guess**2 - context.arguments["number"]) < 1e-12:
+        context.last_turn()
+    else:
+        context.send("improve", guess, later=1)
+
+
+def far_ahead(context: Any) -> None:
+    """Send to a turn that does not come, and to one that does; the wrong ways are refused."""
+    for later in (-1, 0.5, True):
+        said = ""
+        try:
+            context.send("hear", None, later=later)
+        except mg.errors.GraphError as error:
+            said = str(error)
+        assert "how many turns later" in said, later
+    for later in (0, 2, 5):
+        context.send("hear", (context.turn, later), later=later)
+
+
+def hear(context: Any) -> None:
+    found = [context.receive("far_ahead") for _ in range(1 + (context.turn >= 2))]
+    assert found == [(context.turn - 2, 2)] * (context.turn >= 2) + [(context.turn, 0)], found
+
+
+def fails_in_turn(context: Any) -> None:
+    if context.turn == context.arguments["turn"]:
+        raise ValueError("not this time")

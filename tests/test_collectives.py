@@ -532,12 +532,16 @@ def test_the_error_of_a_rank_ends_all_and_names_it() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:
-    def job() -> None:
+    def job(seconds: float) -> None:
         if ranks.rank() == 0:
             current().barrier()
+        time.sleep(seconds)
 
     with pytest.raises(CommunicationError, match="rank 0 waits in a barrier for rank 1, for 0.2 s"):
-        ranks.threads(2, job, timeout=0.2)
+        ranks.threads(2, lambda: job(1.0), timeout=0.2)
+    # One that has ended will not come: nobody waits for the time to run out.
+    with pytest.raises(CommunicationError, match="in a barrier for rank 1; rank 1 has ended"):
+        ranks.threads(2, lambda: job(0.0), timeout=30.0)
 
 
 # ---- Overlap

@@ -10,9 +10,9 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.communicator import using
+from magmagraph.distributed.alone import spread
 from magmagraph.distributed.costs import Compute, Form, Message, Start, Timeline, Wait, timeline
 from magmagraph.distributed.dry import DryRank
-from magmagraph.distributed.planning import _spread
 from magmagraph.dtypes import tolerance
 
 LINKS = mg.distributed.Links(3e-6, 1 / 10e9, adding=1 / 50e9)
@@ -105,7 +105,7 @@ def test_wrong_links_are_refused(make, text):
 
 
 def messages_of(plan):
-    return timeline(plan, lambda number, step: 1.0).messages
+    return timeline(plan, lambda number, step: Compute(1.0)).messages
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -114,14 +114,14 @@ def test_a_plan_that_is_made_dry_is_that_of_a_rank(overlap):
 
     def job():
         step, feeds = training_step()
-        step = _spread(step, "batch")
+        step = spread(step, "batch")
         step(*(array[mg.distributed.rank() :: 2] for array in feeds))
         return step.plan
 
     real = mg.distributed.threads(2, job, overlap=overlap)[0]
     step, feeds = training_step()
     with using(DryRank(2, overlap)):
-        dry = _spread(step, "batch").specialize(*(array[::2].shape for array in feeds)).plan
+        dry = spread(step, "batch").specialize(*(array[::2].shape for array in feeds)).plan
     assert [step.kernel for step in dry.steps] == [step.kernel for step in real.steps]
     assert messages_of(dry) == messages_of(real)
     rows, gradients = messages_of(dry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 
 import magmagraph as mg
 from magmagraph import nn
+from magmagraph.communicator import using
 from magmagraph.distributed import DataParallel
+from magmagraph.distributed.dry import DryRank
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import ConfigError, ShardingError
 from magmagraph.op import Op
 from magmagraph.ops import TABLE
-from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, run, several
+from magmagraph.passes import pipeline
+from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 FLOAT64 = np.dtype(np.float64)
 CLOSE = tolerance(FLOAT64, "reassoc")
@@ -220,48 +224,75 @@ def test_random_numbers_are_those_of_the_rows(rng: np.random.Generator) -> None:
     assert (first != second).any()
 
 
-def test_batch_norm_of_own_rows(rng: np.random.Generator) -> None:
-    """Unsynchronized, a rank's statistics are those of its rows, and gradients go through them."""
+ADAM = lambda: mg.optimizer.Adam(0.01)  # noqa: E731
+OWN_ROWS: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
+    "sgd": (SGD, {}, "float64"),
+    "adam": (ADAM, {}, "float64"),
+    "a ring": (ADAM, {"algorithm": "ring"}, "float64"),
+    "compressed": (SGD, {"compression": "bfloat16"}, "bfloat16"),
+    "optimizer in parts": (ADAM, {"shard_optimizer": True}, "float64"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_ROWS)
+def test_batch_norm_of_own_rows(name: str, rng: np.random.Generator) -> None:
+    """Unsynchronized, a rank's statistics are those of its rows, and gradients go through them.
+
+    Weights stand before, between and behind two norms: each gradient is one sum over the ranks.
+    """
+    optimizer, options, dtype = OWN_ROWS[name]
     x, labels = rng.normal(size=(ROWS, 4)), _labels(rng)
-    starts = (rng.normal(size=(4, 6)), rng.normal(size=(6, 3)), np.ones(6))
+    starts = [rng.normal(size=shape) for shape in ((4, 6), (6, 6), (6, 3), (6,), (6,))]
 
     def variables() -> list[Any]:
         weights = [mg.var(f"w{i}", init=start) for i, start in enumerate(starts)]
         return [*weights, mg.var("mean", init=np.zeros(6)), mg.var("var", init=np.ones(6))]
 
-    def step(loss: Any, held: list[Any], means: Any, variances: Any) -> dict[Any, Any]:
-        slopes = mg.grad(loss, held[:3])
-        updates = {v: v - 0.1 * slope for v, slope in zip(held[:3], slopes, strict=True)}
-        return {**updates, held[3]: means, held[4]: variances}
+    def net(rows: Any, held: list[Any]) -> tuple[Any, Any]:
+        first = mg.tanh(rows @ held[0])
+        second = mg.tanh(mg.batch_norm(first, held[3]) @ held[1])
+        found = mg.running_statistics(first, held[5], held[6])
+        return mg.batch_norm(second, held[4]) @ held[2], found
 
-    def net(rows: Any, held: list[Any]) -> Any:
-        return mg.batch_norm(mg.tanh(rows @ held[0]), held[2]) @ held[1]
+    def trained(inputs: Any, logits: Any, y: Any, held: Any, found: Any, strategy: Any) -> Any:
+        loss = mg.cross_entropy(logits, y) + 0.01 * sum(mg.sum(w * w) for w in held[:3])
+        return optimizer().step(
+            loss, held[:5], inputs, [loss], updates=dict(zip(held[5:], found, strict=True)),
+            device="cpu", distribute=strategy,
+        )  # fmt: skip
 
-    def single() -> Program:
+    def single() -> Any:
         parts = [mg.input(f"x{a}", (b - a, 4)) for a, b in HALVES]
         y, held = mg.input("y", (ROWS,), dtype="int32"), variables()
-        loss = mg.cross_entropy(mg.concatenate([net(part, held) for part in parts]), y)
-        found = [mg.running_statistics(mg.tanh(p @ held[0]), held[3], held[4]) for p in parts]
-        means, variances = ((a + b) / 2 for a, b in zip(*found, strict=True))
-        return Program([*parts, y], [loss], step(loss, held, means, variances), held)
+        made = [net(part, held) for part in parts]
+        logits = mg.concatenate([logits for logits, _ in made])
+        means = [(a + b) / 2 for a, b in zip(*(found for _, found in made), strict=True)]
+        step = trained([*parts, y], logits, y, held, means, None)
+        losses = [float(step(*(x[a:b] for a, b in HALVES), labels)[0]) for _ in range(4)]
+        return losses, [v.value for v in held], step
 
-    def build() -> Program:
-        rows, y, held = (
-            mg.input("x", ("batch", 4)), mg.input("y", ("batch",), dtype="int32"), variables()
-        )  # fmt: skip
-        loss = mg.cross_entropy(net(rows, held), y)
-        found = mg.running_statistics(mg.tanh(rows @ held[0]), held[3], held[4])
-        return Program([rows, y], [loss], step(loss, held, *found), held)
+    def job() -> Any:
+        rows, y = mg.input("x", ("batch", 4)), mg.input("y", ("batch",), dtype="int32")
+        held = variables()
+        logits, found = net(rows, held)
+        strategy = DataParallel(sync_batch_norm=False, **options)
+        step = trained([rows, y], logits, y, held, found, strategy)
+        own = slice(*HALVES[mg.distributed.rank()])
+        losses = [float(step(x[own], labels[own])[0]) for _ in range(4)]
+        return losses, [v.value for v in held], step
 
-    (one,) = mg.distributed.threads(
-        1, lambda: run(single(), [*(x[a:b] for a, b in HALVES), labels], 3, None)
-    )
-    ranks = several(
-        build, [x, labels], HALVES, lambda: DataParallel(sync_batch_norm=False)
-    )
-    assert_same(one, ranks, HALVES, CLOSE)
-    notes = next(r.notes for r in ranks[0].function.report if r.name == "distribute")
-    assert len(notes) == 2  # the number of rows, and one bucket: nothing forward
+    rtol, atol = tolerance(mg.dtypes.canonical(dtype), "reassoc")
+    losses, values, _ = single()
+    ranks = mg.distributed.threads(2, job)
+    for found, theirs, _ in ranks:
+        np.testing.assert_allclose(found, losses, rtol=rtol, atol=atol)
+        for value, wanted in zip(theirs, values, strict=True):
+            np.testing.assert_allclose(value, wanted, rtol=rtol, atol=atol)
+    if name == "adam":
+        (notes,) = (r.notes for r in ranks[0][2].report if r.name == "distribute")
+        assert len(notes) == 2  # the number of rows, and one bucket: nothing forward
+        sizes = sum(start.nbytes for start in starts) + 2 * 6 * 8 + 8
+        assert f"({sizes:,} bytes" in notes[1]  # gradients, running statistics, a loss: once each
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -327,6 +358,29 @@ def test_variables_begin_as_those_of_rank_0() -> None:
         return float(f([1.0])), float(w.value)
 
     assert mg.distributed.threads(3, job) == [(3.0, 1.0)] * 3
+
+
+def test_what_is_made_last_travels_alone_and_little_rides_along() -> None:
+    """Weights of 8 KiB in buckets of 24: biases ride along, the first layer's are the last."""
+
+    def notes(limit: int) -> list[str]:
+        build = _layers(lambda: [nn.Dense(32, "tanh") for _ in range(6)], (32,), SGD)
+        with using(DryRank(2)):
+            program = build()
+            f = mg.function(
+                program.inputs, program.outputs, program.updates, device="cpu",
+                distribute=DataParallel(bucket_bytes=limit),
+            )  # fmt: skip
+            options = pipeline.Options.make(distribute=f._facts())
+            _, report = pipeline.run(
+                f.source_graph, f.trace, passes=pipeline.DEFAULT[:1], options=options
+            )
+        (found,) = (record.notes for record in report if record.name == "distribute")
+        return [re.search(r": sum of (.*) \(", note).group(1) for note in found[1:]]
+
+    # A loss, six layers from the last to the first, whose gradients are the last to be made.
+    assert notes(24 << 10) == ["5 arrays", "4 arrays", "2 arrays", "2 arrays"]
+    assert notes(1 << 20) == ["13 arrays"]  # all of it is one message: nothing is cut off
 
 
 def test_buckets_bound_messages_and_the_report_lists_them(rng: np.random.Generator) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_strategies_are_checked_and_pickle() -> None:
         ({"staleness": -1}, "staleness=-1"),
         ({"shard_optimizer": "yes"}, "shard_optimizer='yes'"),
         ({"sync_batch_norm": 0}, "sync_batch_norm=0"),
-        ({"algorithm": "async", "compression": "float16"}, "of an asynchronous strategy"),
+        ({"algorithm": "async", "compression": "float16"}, "with algorithm='async'"),
     ):
         with pytest.raises(ConfigError, match=text):
             DataParallel(**given)
@@ -231,6 +232,32 @@ def test_state_in_parts_is_that_of_one_process(name: str, rng: np.random.Generat
     for values, _, _ in mg.distributed.threads(3, lambda: job(state)):
         for value, wanted in zip(values, weights, strict=True):
             np.testing.assert_allclose(value, wanted, rtol=rtol, atol=atol)
+
+
+def test_parts_travel_in_buckets(rng: np.random.Generator) -> None:
+    feeds = _feeds(rng)
+
+    def job(limit: int) -> tuple[Counter[str], list[np.ndarray]]:
+        program = _perceptron()
+        (loss,) = program.outputs
+        step = mg.optimizer.Adam(0.01).step(
+            loss, program.watched, program.inputs, [loss], device="cpu",
+            distribute=DataParallel(shard_optimizer=True, bucket_bytes=limit),
+        )  # fmt: skip
+        rows = slice(5 * mg.distributed.rank(), 5 * mg.distributed.rank() + 5)
+        for _ in range(2):
+            step(*(feed[rows] for feed in feeds))
+        kinds = Counter(planned.node.op.name for planned in step.plan.steps)
+        return kinds, [w.value for w in program.watched]
+
+    (many, apart), (one, joined) = (
+        mg.distributed.threads(2, lambda: job(limit))[0]  # noqa: B023
+        for limit in (0, 1 << 20)
+    )
+    assert (many["reduce_scatter"], many["allgather"]) == (4, 4)  # two layers' weights and biases
+    assert (one["reduce_scatter"], one["allgather"]) == (1, 1)
+    for wanted, value in zip(apart, joined, strict=True):
+        np.testing.assert_array_equal(value, wanted)
 
 
 def test_state_in_parts_wants_rules_of_single_elements(rng: np.random.Generator) -> None:

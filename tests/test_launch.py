@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from magmagraph import cli, watch
-from magmagraph.distributed import JobError, launch, launch_report
+from magmagraph.distributed import JobError, launch, launch_job, launch_report
 from magmagraph.distributed.launch_engine import Engine, _engine, find_engine
 from magmagraph.distributed.launch_report import Failure
 from magmagraph.errors import ConfigError, DeviceError
@@ -160,6 +160,32 @@ def test_a_failure_names_rank_and_cause(mpiexec, kind, status, cause, said, tmp_
         assert "launch_rank" not in str(caught.value)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.failure) == (str(caught.value), failure)
+
+
+def ends_on_one() -> None:
+    if own_rank() == 0:
+        with watch.waiting("making the plan of a function on 2 ranks"):
+            time.sleep(60)
+
+
+def waits_in_a_group(seconds: float) -> int:
+    """Wait for some ranks, not all: the one that has ended need not be among them."""
+    if own_rank() == 0:
+        with watch.waiting("a sum over ranks on 1 ranks"):
+            time.sleep(seconds)
+    return own_rank()
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(mpiexec, monkeypatch):
+    monkeypatch.setattr(launch_job, "_MISSED", 0.5)
+    with pytest.raises(JobError) as caught:
+        launch(ends_on_one, ranks=2, mpiexec=mpiexec)
+    assert str(caught.value).startswith(
+        "rank 1 of 2 ended while rank 0 waited, for more than 0.5 s\n"
+        "  rank 0: waiting in making the plan of a function on 2 ranks, at "
+    )
+    assert (caught.value.status, caught.value.failure.ranks) == (124, (1,))
+    assert launch(waits_in_a_group, 1.5, ranks=2, mpiexec=mpiexec) == [0, 1]
 
 
 def fails_often(times: int, text: str) -> tuple[int, int]:

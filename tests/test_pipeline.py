@@ -184,14 +184,37 @@ def test_programs_that_are_no_pipeline_are_refused(rng, make, said):
         refused(layers(rng, [6, 8, 4]), make)
 
 
-def test_a_loop_over_time_is_refused_with_its_line(rng):
-    x = rng.standard_normal((4, 5, 3)).astype(np.float32)
+def test_a_loop_over_time_goes_through_the_stages(rng):
+    x = rng.standard_normal((5, 5, 3)).astype(np.float32)
 
-    def job() -> None:
+    def job(strategy: Any) -> list[np.ndarray]:
         net = mg.NeuralNetwork(
-            [mg.nn.Input((5, 3)), mg.nn.LSTM(4), mg.nn.Dense(2)], loss="cross_entropy"
+            [mg.nn.Input((5, 3)), mg.nn.LSTM(4), mg.nn.Dense(2)], loss="cross_entropy",
+            optimizer=mg.optimizer.Adam(0.02), seed=0, device="cpu",
+        )  # fmt: skip
+        made = None if strategy is None else strategy()
+        history = net.fit(
+            x, np.arange(5) % 2, batch_size=5, epochs=2, progress=False, distribute=made
         )
-        net.fit(x, np.arange(4) % 2, epochs=1, progress=False, distribute=PipelineParallel(2))
+        return [np.asarray(history["loss"], np.float32), *net.tensors().values()]
+
+    wanted = job(None)
+    for found in threads(2, lambda: job(lambda: PipelineParallel(2))):
+        for got, want in zip(found, wanted, strict=True):
+            close(got, want)
+
+
+def test_a_loop_whose_turns_need_all_rows_is_refused_with_its_line():
+    def job() -> None:
+        x = mg.input("x", shape=("batch", 3))
+        v, w = (mg.var(name, init=np.ones((3, 3), np.float32)) for name in "vw")
+
+        def turn(h: Any) -> Any:
+            h = mg.tanh(h @ w)
+            return h - mg.mean(h, axis=0)
+
+        loss = mg.sum(mg.scan(lambda h, _: (turn(h), h), x @ v, mg.zeros((4, 1)))[0])
+        mg.function([x], loss, distribute=PipelineParallel(2))(np.ones((4, 3), np.float32))
 
     with pytest.raises(ShardingError, match=r"(?s)by loop, made at .* sums over rows, in each mic"):
         threads(2, job)

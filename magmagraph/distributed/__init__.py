@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .costs import Links, Machine
     from .launcher import JobError, launch
     from .planning import plan
+    from .sharing import Sharing
     from .simulator import simulate
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Machine",
     "Mesh",
     "PipelineParallel",
+    "Sharing",
     "TensorParallel",
     "allgather",
     "allreduce",
@@ -222,7 +224,10 @@ def threads(
 
 
 # What plans a job ahead of it, by module.
-_OF_COSTS = {"Links": "costs", "Machine": "costs", "plan": "planning", "simulate": "simulator"}
+_OF_COSTS = {
+    "Links": "costs", "Machine": "costs", "Sharing": "sharing", "plan": "planning",
+    "simulate": "simulator",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

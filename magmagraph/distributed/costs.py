@@ -272,9 +272,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Compute:
-    """So many seconds of computing."""
+    """So many seconds of computing, of which so many are bound by memory."""
 
     seconds: float
+    memory: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -337,15 +338,15 @@ class Timeline:
         return max(clock, free)
 
 
-def timeline(plan: Plan, seconds: Callable[[int, Step], float]) -> Timeline:
+def timeline(plan: Plan, compute: Callable[[int, Step], Compute]) -> Timeline:
     """Return what a rank does when it runs a plan.
 
     Parameters
     ----------
     plan
         With bound sizes.
-    seconds
-        The time of a step that computes, of its number and itself.
+    compute
+        What a step takes that computes, of its number and itself.
     """
     later = {step.node for step in plan.steps if step.kernel == "wait"}
     numbers = {
@@ -362,7 +363,7 @@ def timeline(plan: Plan, seconds: Callable[[int, Step], float]) -> Timeline:
             if step.node not in later:
                 events.append(Wait(number))
         else:
-            events.append(Compute(seconds(number, step)))
+            events.append(compute(number, step))
     return Timeline(tuple(events))
 
 

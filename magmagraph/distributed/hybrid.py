@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..communicator import current
 from ..errors import ConfigError, message
 from ..graph import Node
-from .strategies import Facts, Strategy
+from .pipeline import PipelineParallel
+from .strategies import DataParallel, Facts, Strategy
 from .tensor_walk import Pair
 
 __all__ = ["Hybrid"]
+
+
+def _alone(given: Strategy) -> str:
+    """Return the option of a strategy that does not go together with others; empty if none."""
+    if isinstance(given, DataParallel):
+        if given.asynchronous:
+            return "algorithm='async'"
+        if given.shard_optimizer:
+            return "shard_optimizer=True"
+    return ""
 
 
 class Hybrid(Strategy):
@@ -56,15 +68,64 @@ class Hybrid(Strategy):
             raise ConfigError(
                 message(f"Hybrid of {len(kinds)} strategies", need="at least one, of each kind one")
             )
+        for given in strategies:
+            wrong = _alone(given)
+            if wrong:
+                raise ConfigError(
+                    message(
+                        f"Hybrid is given DataParallel({wrong})",
+                        need="one that sums gradients, and has whole optimizers",
+                        mend="DataParallel as the only strategy, or without that",
+                    )
+                )
+        micro = next((g for g in strategies if isinstance(g, PipelineParallel)), None)
+        rows = next((g for g in strategies if isinstance(g, DataParallel)), None)
+        if micro is not None and rows is not None:
+            if rows.accumulate > 1:
+                raise ConfigError(
+                    message(
+                        f"Hybrid cuts rows into micro-batches twice: accumulate={rows.accumulate} "
+                        f"and micro_batches={micro.micro_batches}",
+                        need="one of the two",
+                        mend=f"PipelineParallel({rows.accumulate * micro.micro_batches}), and "
+                        "accumulate= left out",
+                    )
+                )
+            if rows.dim != micro.dim:
+                raise ConfigError(
+                    message(
+                        f"Hybrid cuts rows along dim={rows.dim!r} and dim={micro.dim!r}",
+                        need="the same dimension of both",
+                    )
+                )
         self.strategies = tuple(sorted(strategies, key=lambda given: given.last))
 
     def facts(self) -> Facts | None:
         """Return what the pass is told of the rows."""
+        self._check_axes()
         found = [facts for given in self.strategies if (facts := given.facts()) is not None]
         if not found:
             return None
         pipelines = [facts.pipeline for facts in found if facts.pipeline is not None]
         return replace(found[-1], pipeline=pipelines[0] if pipelines else None)
+
+    def _check_axes(self) -> None:
+        """Refuse strategies that share an axis of the mesh."""
+        mesh = current().mesh
+        taken: dict[str, Strategy] = {}
+        for given in self.strategies:
+            for axis in given.axes_of(mesh):
+                if axis in taken and mesh.axes[axis] > 1:
+                    raise ConfigError(
+                        message(
+                            f"{taken[axis]!r} and {given!r} are both spread over the axis {axis!r} "
+                            f"of {mesh!r}",
+                            need="an axis of the mesh for each strategy",
+                            mend="mg.distributed.use(mg.distributed.Mesh(data=2, tensor=2)), with "
+                            "as many ranks in all; group= names other axes",
+                        )
+                    )
+                taken[axis] = given
 
     def shard(self) -> tuple[int, int]:
         """Return which part of each batch this rank takes, and of how many."""
@@ -74,6 +135,7 @@ class Hybrid(Strategy):
         self, outputs: list[Node], updates: list[Pair]
     ) -> tuple[list[Node], list[Pair]]:
         """Return what the rank computes, before rows are cut."""
+        self._check_axes()
         for given in self.strategies:
             outputs, updates = given.prepared(outputs, updates)
         return outputs, updates

@@ -31,6 +31,7 @@ __all__ = ["Job", "Settings"]
 _POLL = 0.1  # seconds between two looks
 _SETTLE = 0.3  # seconds in which other ranks may say the same
 _SILENT = 60.0
+_MISSED = 3.0  # seconds that a rank waits for one that is through with the program
 _KIND = 2.0  # seconds to leave by oneself, before the signal that cannot be refused
 _THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
@@ -340,12 +341,21 @@ class Job:
                 return Failure((number,), "silent", text, rank.state["where"], status=137)
         # A rank's own clock counts, up to its last sign; a stopped one is judged as such.
         states = {n: r.state for n, r in present.items() if not r.done}
+        ended = [n for n, r in enumerate(self.ranks) if r.done]
+        lost = {n: s for n, s in states.items() if self._without(s, ended)}
+        if lost:
+            return self._with_stack(report.hang(lost, ended, _MISSED))
         longest = max((s["seconds"] for s in states.values() if s["waiting"] is not None),
                       default=0.0)  # fmt: skip
         if longest > settings.timeout and not any(r.stopped for r in present.values()):
-            ended = [n for n, r in enumerate(self.ranks) if r.done]
             return self._with_stack(report.hang(states, ended, settings.timeout))
         return None
+
+    def _without(self, state: dict[str, Any], ended: list[int]) -> bool:
+        """Return whether a rank waits for all ranks, some of which are through with the program."""
+        call = state["waiting"]
+        everybody = f"on {len(self.ranks)} ranks"
+        return bool(ended and call and call.endswith(everybody) and state["seconds"] > _MISSED)
 
     def _with_stack(self, failure: Failure) -> Failure:
         """Return the failure with the stack of the first rank that is blamed, if it can answer."""

@@ -47,6 +47,11 @@ class Parts:
         """Return the number of elements of a part."""
         return -(-int(np.prod(shape, dtype=np.int64)) // self.size)
 
+    @property
+    def begun(self) -> bool:
+        """Whether an optimizer has taken its part of a gradient."""
+        return bool(self._gradients)
+
     # ---- As nodes
 
     def _rows(self, value: Node) -> Node:

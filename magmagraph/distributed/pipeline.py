@@ -111,6 +111,8 @@ class PipelineParallel(Strategy):
     [360.0, 360.0]
     """
 
+    _own_axis = "stage"
+
     def __init__(
         self,
         micro_batches: int,

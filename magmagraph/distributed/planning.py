@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..communicator import current, using
+from ..communicator import Communicator, current, using
 from ..errors import ConfigError, message
 from ..inspect.profile import table
-from ..inspect.running import bind, kept_variables
-from ..plan import Step
-from .costs import Compute, Links, Machine, Timeline, timeline
+from ..inspect.running import bind
+from .alone import Rank, spread
+from .costs import Links, Machine, Timeline
 from .dry import DryRank
+from .sharing import Sharing, beside
 from .simulator import Simulated, simulate
 from .strategies import DataParallel
 
 __all__ = ["Proposal", "StrategyPlan", "plan"]
 
 _WORTH = 1.05  # times as fast as fewer ranks, from which on more of them are proposed
-_MEASURED = 6  # numbers of rows that are measured at most; others lie between
 
 
 @dataclass(frozen=True)
@@ -239,6 +238,7 @@ def plan(
     dim: str = "batch",
     weak: bool = False,
     cores: int | None = None,
+    sharing: Sharing | Iterable[Sharing] = (),
     repeats: int = 5,
     overlap: bool | None = None,
     **named: Any,
@@ -257,7 +257,8 @@ def plan(
     devices : int or sequence of int
         Numbers of ranks to look at.
     links : Links, optional
-        Measured over the ranks of the job unless given, which then all have to call this.
+        Measured over the ranks of the job unless given, which then all have to call this. What
+        they share is measured then, too, and computing on rank 0 while the others sleep.
     machine : Machine, optional
         Where it shall run, by its roofs; nothing is measured here then.
     algorithms : sequence of str
@@ -269,8 +270,11 @@ def plan(
         Whether each rank has the rows of the feeds; else ranks divide them among themselves.
     cores : int, optional
         That all ranks together have, where they share a machine; a rank has one unless said.
+    sharing : Sharing or sequence of Sharing
+        What so many ranks of this machine lose to each other, as `Sharing.measure` finds it; for
+        their number of ranks it counts in the place of `cores`.
     repeats : int
-        Runs of each measurement; the least counts.
+        Runs of each measurement; the median counts.
     overlap : bool, optional
         Whether reductions run beside computing; as the current communicator does unless said.
 
@@ -300,130 +304,80 @@ def plan(
     counts = sorted({devices} if isinstance(devices, int) else set(devices))
     if not counts or not all(isinstance(n, int) and n >= 1 for n in counts):
         raise ConfigError(message(f"devices={devices!r}", need="numbers of ranks, 1 or more"))
+    ranks = current()
+    concurrent = ranks.overlaps if overlap is None else overlap
+    known = list(_listed(sharing))
+    measured = links is None
     if links is None:
         links = Links.measure()
-    arrays, axes, rows = _batch(function, feeds, named, dim)
-    concurrent = current().overlaps if overlap is None else overlap
-    single = _Rank(function, arrays, axes, machine, repeats)
-    spread = None
-    if counts[-1] > 1:
-        with using(DryRank(2, concurrent)):
-            spread = _Rank(_spread(function, dim), arrays, axes, machine, repeats)
+        if machine is None and ranks.size not in {each.ranks for each in known}:
+            known.append(Sharing.measure())
+    held, arrays, axes, rows = links, *_batch(function, feeds, named, dim)
     shares = {count: rows if weak else -(-rows // count) for count in counts}
-    if spread is not None:
-        spread.measure([shares[count] for count in counts if count > 1])
-    proposals, timelines = [], {}
-    for count in counts:
-        rank = single if count == 1 or spread is None else spread
-        slower = 1.0 if cores is None else max(1.0, count / cores)
-        work = timelines[count] = rank.timeline(shares[count], slower)
-        for algorithm in algorithms if count > 1 else algorithms[:1]:
-            seconds = work.seconds(links, count, algorithm)
-            proposals.append(
-                Proposal(count, algorithm, shares[count], seconds, work.compute, work.bytes)
-            )
-    return StrategyPlan(proposals, rows, links, cores, timelines, weak)
 
+    def work() -> dict[int, Timeline]:
+        made: dict[int, Timeline] = {}
+        single = Rank(function, arrays, axes, machine, repeats)
+        several = None
+        if counts[-1] > 1:
+            with using(DryRank(2, concurrent)):
+                several = Rank(spread(function, dim), arrays, axes, machine, repeats)
+            several.measure([shares[count] for count in counts if count > 1])
+        for count in counts:
+            rank = single if count == 1 or several is None else several
+            made[count] = rank.timeline(shares[count], _beside(count, known, cores))
+        return made
 
-class _Rank:
-    """A function as one rank runs it, and what its steps take by the rows that it has."""
-
-    def __init__(
-        self,
-        function: Any,
-        arrays: Sequence[np.ndarray],
-        axes: Sequence[int | None],
-        machine: Machine | None,
-        repeats: int,
-    ) -> None:
-        self.function, self.arrays, self.axes = function, arrays, axes
-        self.machine, self.repeats = machine, repeats
-        self._taken: dict[int, np.ndarray] = {}
-        self._around: dict[int, float] = {}
-
-    def measure(self, shares: Sequence[int]) -> None:
-        """Measure the least, the most, and some numbers of rows between."""
-        wanted = sorted(set(shares))
-        if self.machine is None:
-            picked = np.linspace(0, len(wanted) - 1, min(_MEASURED, len(wanted))).round()
-            for rows in {wanted[int(place)] for place in picked}:
-                self._measured(rows)
-
-    def timeline(self, rows: int, slower: float) -> Timeline:
-        """Return what the rank does with so many rows, `slower` times as slow as here."""
-        bound = bind(self.function, self._part(rows), {}).bound.plan
-        machine = self.machine
-        if machine is not None:
-            return timeline(bound, lambda number, step: slower * machine.seconds(step))
-        taken = self._between(rows)
-
-        def seconds(number: int, step: Step) -> float:
-            return slower * float(taken[number])
-
-        made = timeline(bound, seconds)
-        known = sorted(self._around)
-        around = float(np.interp(rows, known, [self._around[at] for at in known]))
-        return Timeline((Compute(slower * around), *made.events))
-
-    def _part(self, rows: int) -> list[np.ndarray]:
-        """Return feeds of so many rows."""
-        parts = []
-        for array, axis in zip(self.arrays, self.axes, strict=True):
-            if axis is not None:
-                array = array[(slice(None),) * axis + (slice(0, rows),)]
-            parts.append(np.ascontiguousarray(array))
-        return parts
-
-    def _measured(self, rows: int) -> np.ndarray:
-        """Return the least seconds of each step of the plan with so many rows."""
-        if rows not in self._taken:
-            feeds = bind(self.function, self._part(rows), {})
-            with kept_variables(self.function):
-                runs = [feeds.bound.run_timed(feeds.arrays) for _ in range(self.repeats + 1)]
-                whole = []
-                for _ in range(self.repeats):
-                    began = time.perf_counter()
-                    feeds.bound.run(feeds.arrays)
-                    whole.append(time.perf_counter() - began)
-            self._taken[rows] = np.min(runs[1:], axis=0) / 1e9
-            # What a run takes beside its steps: feeds, results, the commit point.
-            self._around[rows] = max(0.0, min(whole) - float(self._taken[rows].sum()))
-        return self._taken[rows]
-
-    def _between(self, rows: int) -> np.ndarray:
-        """Return the seconds of each step, linear between the rows that were measured."""
-        if rows in self._taken or not self._taken:
-            return self._measured(rows)
-        known = sorted(self._taken)
-        columns = np.array([self._taken[at] for at in known])
-        return np.array([np.interp(rows, known, column) for column in columns.T])
-
-
-def _spread(function: Any, dim: str) -> Any:
-    """Return a function spread over the ranks of the current communicator."""
-    from ..function import Function
-
-    given = {key: value for key, value in function._settings.items() if key != "distribute"}
-    if function._settings.get("distribute") is not None:
-        raise ConfigError(
-            message(
-                "the function is distributed already",
-                need="the function of one process",
-                mend="leave distribute= out of it",
-            )
+    timelines = _by_first(ranks, work) if measured else work()
+    proposals = [
+        Proposal(
+            count, algorithm, shares[count], timelines[count].seconds(held, count, algorithm),
+            timelines[count].compute, timelines[count].bytes,
         )
-    pairs = [pair for pair in function._user_updates if pair[0] is not function._random]
-    return Function(
-        function._inputs,
-        function._user_outputs,
-        pairs,
-        device=function.device,
-        name=function.name,
-        default_updates=False,
-        strict_feeds=function.strict_feeds,
-        distribute=DataParallel(dim),
-        **given,
-    )
+        for count in counts
+        for algorithm in (algorithms if count > 1 else algorithms[:1])
+    ]  # fmt: skip
+    return StrategyPlan(proposals, rows, held, cores, timelines, weak)
+
+
+def _listed(given: Sharing | Iterable[Sharing]) -> list[Sharing]:
+    found = [given] if isinstance(given, Sharing) else list(given)
+    for each in found:
+        if not isinstance(each, Sharing):
+            raise ConfigError(
+                message(
+                    f"sharing={each!r}",
+                    need="what ranks of a machine lose to each other",
+                    mend="mg.distributed.Sharing.measure()",
+                )
+            )
+    return found
+
+
+def _beside(count: int, known: Sequence[Sharing], cores: int | None) -> Sharing | float:
+    """Return what so many ranks lose to each other: as measured, or by turns on the cores."""
+    for sharing in known:
+        if sharing.ranks == count > 1:
+            return sharing
+    return 1.0 if cores is None else max(1.0, count / cores)
+
+
+def _by_first(
+    ranks: Communicator, work: Callable[[], dict[int, Timeline]]
+) -> dict[int, Timeline]:
+    """Return what rank 0 measures while the others sleep; raise everywhere what it raises."""
+
+    def attempt() -> dict[int, Timeline] | Exception:
+        try:
+            return work()
+        except Exception as error:  # the others are to hear of it
+            return error
+
+    own = beside(ranks, ranks.subset((0,)) if ranks.rank == 0 else None, attempt)
+    found: dict[int, Timeline] | Exception = ranks.from_first(own, "the plan of a strategy")
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _batch(

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ..communicator import Communicator, Group, current
+from ..communicator import Communicator, Group, Mesh, current
 from ..dtypes import canonical
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
 from ..ops.control.identities import HELD
+from .alike import check_alike
 from .asynchronous import Exchange, weights_of
 from .compression import compressed
 from .parts import Parts
@@ -19,6 +20,7 @@ __all__ = ["DataParallel", "Facts", "Strategy", "checked", "held_apart", "joined
 
 ALGORITHMS = ("allreduce", "ring", "torus", "parameter_server", "async")
 BUCKET_BYTES = 25 * 2**20
+STALENESS = 4
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Facts:
         The groups that it travels along, each with its number of ranks: `group`; for a torus its
         two axes.
     pipeline
-        The stages of a pipeline, see `pipeline.Pipe`; None without one.
+        The stages of a pipeline, see `pipeline.Pipe`, or `MicroBatches`; None without either.
     """
 
     dim: str
@@ -52,6 +54,25 @@ class Facts:
     algorithm: str = "allreduce"
     axes: tuple[tuple[tuple[str, ...], int], ...] = ()
     pipeline: Any = None
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """A pipeline of one stage: a rank's rows in so many parts, one after the other."""
+
+    micro_batches: int
+    group: tuple[str, ...] = ()
+    stages: int = 1
+    stage: int = 0
+    schedule: str = "1f1b"
+    first: tuple[str, ...] = ()
+
+    def own(self, held: Node) -> Node:
+        """Return the variable that holds another one's value on this rank: itself."""
+        return held
+
+    def lives_on(self, held: Node, stage: int) -> None:
+        """Note which stage has a variable's value: there is one."""
 
 
 class Strategy:
@@ -66,6 +87,16 @@ class Strategy:
     asynchronous = False
 
     last = False  # whether it stands behind others that are used with it, see `Hybrid`
+
+    _own_axis = ""  # the axis of the mesh that it takes, unless `group` names others
+    group: Group | None = None
+
+    def axes_of(self, mesh: Mesh) -> tuple[str, ...]:
+        """Return the axes of a mesh over which it is spread."""
+        group = self.group
+        if group is None:
+            group = self._own_axis if self._own_axis in mesh.axes else ()
+        return mesh.group(group) or tuple(mesh.axes)
 
     def facts(self) -> Facts | None:
         """Return what the pass is told, for the ranks that there are; None if no rows are cut."""
@@ -118,9 +149,9 @@ class DataParallel(Strategy):
         Gradients are rounded to this dtype before they are sent, which halves the bytes of float32.
         What rounding leaves over is kept on each rank and added to the next gradient, so that none
         is lost; it is not part of checkpoints.
-    bucket_bytes : int
+    bucket_bytes : int, optional
         Gradients are sent in messages of about so many bytes, in the order in which the backward
-        pass makes them.
+        pass makes them; 25 MiB unless said.
     sync_batch_norm : bool
         Whether batch normalization takes its statistics from all ranks' rows, as one process
         would: two small messages forward and two backward for each layer. False takes them from a
@@ -129,8 +160,13 @@ class DataParallel(Strategy):
         Whether ranks share what `Optimizer.step` remembers of each variable: each has one part,
         renews its part of the variable, and the parts are gathered (ZeRO, stage 1). For rules that
         work element by element. `Optimizer.state_dict` gives the whole, and is called by all ranks.
-    staleness : int
-        With "async": how many steps a rank may be ahead of rank 0's answers to its changes.
+    accumulate : int
+        A rank's rows are cut into so many micro-batches, which are computed one after the other in
+        a step; their gradients are added on the rank, and sent once. A step's numbers are those of
+        the whole batch, its activations those of one micro-batch.
+    staleness : int, optional
+        With "async": how many steps a rank may be ahead of rank 0's answers to its changes; 4
+        unless said.
 
     Raises
     ------
@@ -161,6 +197,7 @@ class DataParallel(Strategy):
     """
 
     last = True
+    _own_axis = "data"
 
     def __init__(
         self,
@@ -169,10 +206,11 @@ class DataParallel(Strategy):
         *,
         group: Group | None = None,
         compression: str | None = None,
-        bucket_bytes: int = BUCKET_BYTES,
+        bucket_bytes: int | None = None,
         sync_batch_norm: bool = True,
         shard_optimizer: bool = False,
-        staleness: int = 4,
+        accumulate: int = 1,
+        staleness: int | None = None,
     ) -> None:
         if not isinstance(dim, str) or not dim.isidentifier():
             raise ConfigError(
@@ -182,27 +220,40 @@ class DataParallel(Strategy):
             raise ConfigError(
                 message(f"algorithm={algorithm!r}", need=f"one of {', '.join(ALGORITHMS)}")
             )
-        if isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 0:
-            raise ConfigError(
-                message(f"bucket_bytes={bucket_bytes!r}", need="a number of bytes", mend="2**20")
-            )
+        counted = (
+            ("bucket_bytes", bucket_bytes, 0, "a number of bytes"),
+            ("staleness", staleness, 0, "a number of steps"),
+            ("accumulate", accumulate, 1, "a number of micro-batches, 1 or more"),
+        )
+        for name, number, least, need in counted:
+            if number is not None and (type(number) is not int or number < least):
+                raise ConfigError(message(f"{name}={number!r}", need=need))
         if compression not in (None, "float16", "bfloat16"):
             raise ConfigError(
                 message(f"compression={compression!r}", need="None, 'float16' or 'bfloat16'")
             )
-        if isinstance(staleness, bool) or not isinstance(staleness, int) or staleness < 0:
-            raise ConfigError(message(f"staleness={staleness!r}", need="a number of steps"))
         for name, value in (
             ("sync_batch_norm", sync_batch_norm), ("shard_optimizer", shard_optimizer)
         ):  # fmt: skip
             if not isinstance(value, bool):
                 raise ConfigError(message(f"{name}={value!r}", need="True or False"))
-        if algorithm == "async" and compression is not None:
+        if algorithm == "async":
+            sums = (("compression", compression), ("bucket_bytes", bucket_bytes))
+            for option, of_sums in sums:
+                if of_sums is not None:
+                    raise ConfigError(
+                        message(
+                            f"{option}={of_sums!r} with algorithm='async'",
+                            need="an algorithm that sums gradients over ranks",
+                            mend=f"leave {option}= out, or algorithm='allreduce'",
+                        )
+                    )
+        elif staleness is not None:
             raise ConfigError(
                 message(
-                    f"compression={compression!r} of an asynchronous strategy",
-                    need="a sum over ranks, of whose parts rounding is kept",
-                    mend="compression=None",
+                    f"staleness={staleness} with algorithm={algorithm!r}",
+                    need="ranks that do not wait for each other",
+                    mend="algorithm='async', or leave staleness= out",
                 )
             )
         if shard_optimizer and (algorithm != "allreduce" or compression is not None):
@@ -217,13 +268,14 @@ class DataParallel(Strategy):
         self.shard_optimizer = shard_optimizer
         self._parts: list[Parts] = []
         self.asynchronous = algorithm == "async"
-        self.bound = staleness
+        self.bound = STALENESS if staleness is None else staleness
+        self.accumulate = accumulate
         self._exchanges: list[Exchange] = []
         self.compression = compression
         self.dim = dim
         self.algorithm = algorithm
         self.group = group
-        self.bucket_bytes = bucket_bytes
+        self.bucket_bytes = BUCKET_BYTES if bucket_bytes is None else bucket_bytes
         self.sync_batch_norm = sync_batch_norm
 
     def facts(self) -> Facts:
@@ -253,15 +305,29 @@ class DataParallel(Strategy):
             synchronized=self.sync_batch_norm,
             bucket_bytes=self.bucket_bytes,
             algorithm=self.algorithm,
+            pipeline=MicroBatches(self.accumulate) if self.accumulate > 1 else None,
         )
 
     def prepared(
         self, outputs: list[Node], updates: list[tuple[Node, Node]]
     ) -> tuple[list[Node], list[tuple[Node, Node]]]:
         """Return a function's outputs and updates as the strategy has them, before any pass."""
+        if self.shard_optimizer and updates and self.facts().size > 1:
+            self._check_parts([held for held, _ in updates])
         if self.compression is None or self.facts().size == 1:
             return outputs, updates
         return compressed(outputs, updates, canonical(self.compression))
+
+    def _check_parts(self, updated: list[Node]) -> None:
+        """Refuse a program whose optimizer was not told of the strategy, and has whole states."""
+        if self.own_variables().isdisjoint(updated) and not any(p.begun for p in self._parts):
+            raise ConfigError(
+                message(
+                    "shard_optimizer=True, and no optimizer of the function has its state in parts",
+                    need="updates that `Optimizer.step` makes",
+                    mend="optimizer.step(loss, weights, inputs, outputs, distribute=...)",
+                )
+            )
 
     def optimizer_parts(self) -> Parts | None:
         """Return how ranks share what an optimizer remembers; None where each has all of it."""
@@ -343,6 +409,18 @@ def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
     if facts.size == 1:
         return
     group = current().group(facts.group)
+    check_alike(
+        {
+            "dim": facts.dim,
+            "algorithm": facts.algorithm,
+            "sync_batch_norm": facts.synchronized,
+            "bucket_bytes": facts.bucket_bytes,
+            "accumulate": 1 if facts.pipeline is None else facts.pipeline.micro_batches,
+        },
+        "the comparison of strategies",
+        need="the same strategy on all ranks",
+        ranks=group,
+    )
     kept = held_apart(graph) | {node.attrs["state"] for node in own}
     for variable in graph.variables:
         state = variable.attrs.get("state")
@@ -354,7 +432,7 @@ def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
 
 def alike(facts: Facts | None, world: Communicator | None) -> Communicator | None:
     """Return the ranks whose plans are equal: all, or those of one stage; None for one alone."""
-    if facts is None or facts.pipeline is None or world is None:
+    if facts is None or facts.pipeline is None or facts.pipeline.stages == 1 or world is None:
         return world
     staged = facts.pipeline.group or tuple(world.mesh.axes)
     others = tuple(name for name in world.mesh.axes if name not in staged)

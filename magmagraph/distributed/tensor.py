@@ -63,6 +63,8 @@ class TensorParallel(Strategy):
     [48.0, 48.0]
     """
 
+    _own_axis = "tensor"
+
     def __init__(
         self,
         *,

@@ -40,8 +40,8 @@ def _marked(x: Node) -> Node:
 
 
 def _of_batch(x: Node, axes: list[int]) -> tuple[Node, Node, Node]:
-    average, var, centered = map(_marked, statistics(_marked(x), axes))
-    return average, var, centered
+    average, var, centered = statistics(_marked(x), axes)
+    return _marked(average), _marked(var), centered  # which becomes rows again, and is marked then
 
 
 def batch_statistics(x: Any, axis: int = 1) -> tuple[Node, Node]:

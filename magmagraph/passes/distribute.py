@@ -26,9 +26,10 @@ from ..ops.control.identities import HELD, ITEM
 from ..ops.elementwise.arithmetic import divide
 from .distribute_bodies import as_sum
 from .distribute_buckets import exchanged
-from .distribute_layouts import Sharded, Way
-from .distribute_pipeline import MICRO, cut
+from .distribute_layouts import MICRO, Sharded, Way
+from .distribute_pipeline import cut
 from .distribute_walk import Walk, counts
+from .loops import prune
 from .pipeline import Options
 
 __all__ = ["distribute"]
@@ -49,9 +50,11 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
                 mend=f"DataParallel(dim=...), or mg.input(..., shape=({facts.dim!r}, ...))",
             )
         )
-    changed = graph
+    # Rows that a loop keeps for gradients that nobody takes would read its carries, too, and have
+    # sums over ranks taken in every turn.
+    changed = prune(graph, trace, options, "distribute")
     if facts.size > 1 or facts.pipeline is None:
-        changed = _walked(graph, facts, sharded, trace, options)
+        changed = _walked(changed, facts, sharded, trace, options)
     if facts.pipeline is not None:
         micro = replace(
             facts, group=MICRO, size=facts.pipeline.micro_batches, synchronized=True, axes=()
@@ -104,6 +107,6 @@ def _renewed(walk: Walk, value: Node) -> Node:
     if layout.way is Way.OWN:
         # Statistics that ranks keep for themselves: what is stored is their mean.
         return divide(walk.reduced(walk.value[value], "sum"), walk.facts.size)
-    if value.attrs.get("role") == HELD:
+    if value.attrs.get("role") == HELD and walk.facts.group != MICRO:
         return as_sum(walk, value)
     return walk.complete(value)

@@ -58,7 +58,11 @@ def _loop(walk: Walk, node: Node) -> Made:
     if walk.sharded.in_extent(extent_of(node)):
         raise NotSharded("it runs as often as there are rows on all ranks")
     fresh = [input("operand", leaf.shape, leaf.dtype) for leaf in body.inputs[:edge]]
-    carried = list(layouts[:carries])
+    # What begins at zero may be a sum over ranks until a turn shows that it is not: a gradient.
+    carried = [
+        SUM if layout.way is Way.WHOLE and is_zero(start) else layout
+        for start, layout in zip(node.inputs, layouts[:carries], strict=False)
+    ]
     stuck = [False] * carries  # what the body needs whole
     while True:
         leaves: dict[Node, tuple[Node, Layout]] = {}

@@ -18,7 +18,9 @@ from ..graph import Graph, Node
 from ..op import describe
 from ..types import Extent, Type
 
-__all__ = ["OWN", "SUM", "WHOLE", "Layout", "Sharded", "Way", "parts", "refusal"]
+__all__ = ["MICRO", "OWN", "SUM", "WHOLE", "Layout", "Sharded", "Way", "parts", "refusal"]
+
+MICRO = ("micro-batch",)  # the group of what is cut into micro-batches: one rank has all of them
 
 
 class Way(enum.StrEnum):

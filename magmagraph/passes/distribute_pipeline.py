@@ -23,24 +23,23 @@ import numpy as np
 from .. import dims
 from ..communicator import REDUCTIONS
 from ..dims import Dim
-from ..graph import Graph, Node
+from ..graph import Graph, Node, freeze
 from ..op import Kind, Op
 from ..ops.collective.messages import INDEX, RECV, SEND
 from ..ops.collective.rows import ALLGATHER
 from ..ops.collective.whole import ALLREDUCE, BROADCAST
 from ..ops.elementwise.arithmetic import ADD
 from ..ops.elementwise.comparison import MAXIMUM, MINIMUM
-from ..ops.leaf import constant, extent
+from ..ops.leaf import constant, extent, parameter
 from ..ops.rules.sharding import NotSharded
 from ..ops.shape.joining import broadcast_to, concatenate, stack
-from ..types import Extent
-from .distribute_layouts import Sharded, refusal
+from ..types import Extent, Type
+from .distribute_layouts import MICRO, Sharded, refusal
 from .distribute_stages import Pipeline, Stages, assigned, clock
 from .distribute_walk import again
 
-__all__ = ["MICRO", "cut"]
+__all__ = ["cut"]
 
-MICRO = ("micro-batch",)
 _JOINS: dict[str, Op] = dict(zip(REDUCTIONS, (ADD, MAXIMUM, MINIMUM), strict=True))
 
 Copy = tuple[Node, int | None]  # a node, and the micro-batch that it is made for
@@ -259,7 +258,8 @@ class _Cut:
             value = self._whole(node)
         else:
             value = _zeros(node.shape, node.dtype)
-        return value if stage is None else BROADCAST(value, root=stage, **self._shared)
+        told = stage is not None and self.pipeline.stages > 1
+        return BROADCAST(value, root=stage, **self._shared) if told else value
 
     def _whole(self, node: Node) -> Node:
         copies = [self._get(copy) for copy in self._copies(node)]
@@ -332,8 +332,29 @@ class _Cut:
         if isinstance(value, tuple):
             return tuple(self._attribute(member, m) for member in value)
         if isinstance(value, Graph) and self.sharded.mentioned(value):
-            raise NotSharded("its body mentions the rows, which are cut into micro-batches")
+            return self._body(value, m)
         return value
+
+    def _body(self, body: Graph, m: int) -> Graph:
+        """Return the body of a loop or a branch for the rows of a micro-batch."""
+        leaves = [
+            parameter(i, Type(leaf.dtype, self._attribute(leaf.shape, m)))
+            for i, leaf in enumerate(body.inputs)
+        ]
+        made = dict(zip(body.inputs, leaves, strict=True))
+        for node in body.nodes:
+            if node in made:
+                continue
+            if "dim" in node.attrs and self.sharded.in_extent(node.attrs["dim"]):
+                raise NotSharded("its body counts the rows, which are cut into micro-batches")
+            attrs = {name: self._attribute(given, m) for name, given in node.attrs.items()}
+            operands = tuple(made[operand] for operand in node.inputs)
+            made[node] = (
+                node.op(*operands, name=node.name, **attrs)
+                if self.sharded.in_node(node)
+                else again(node, operands)
+            )
+        return freeze(leaves, [made[output] for output in body.outputs])
 
 
 def _zeros(shape: tuple[Extent, ...], dtype: np.dtype) -> Node:

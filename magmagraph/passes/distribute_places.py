@@ -66,8 +66,11 @@ def _counted(walk: Walk, node: Node) -> Made:
         return _own_stream(walk, node), parts(axis, None)
     times = walk.sharded.times(dims.size(node.shape))
     assert times is not None
-    step = walk.complete(node.inputs[0])
-    made = node.op(step, _scaled(walk, times), name=node.name, **node.attrs)
+    step, *given = map(walk.complete, node.inputs)
+    first = _scaled(walk, times)
+    if given:  # the part of an array is cut again, into micro-batches
+        first = add(given[0], first)
+    made = node.op(step, first, name=node.name, **node.attrs)
     return made, parts(axis, None)
 
 

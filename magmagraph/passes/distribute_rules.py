@@ -19,7 +19,7 @@ from ..ops.leaf import constant, input
 from ..ops.rules.sharding import SUM as SUMMED
 from ..ops.rules.sharding import NotSharded
 from ..types import Extent
-from .distribute_layouts import SUM, WHOLE, Layout, Way, parts
+from .distribute_layouts import MICRO, SUM, WHOLE, Layout, Way, parts
 from .distribute_walk import Walk, again
 
 __all__ = ["WORDS", "is_zero", "join_rows", "rule_of"]
@@ -263,6 +263,8 @@ def _by_record(walk: Walk, node: Node) -> Made:
 def _among_others(walk: Walk, node: Node) -> Made:
     """Make a collective again that ranks of another group call, each on its rows."""
     group, own = node.attrs["group"], walk.facts.group
+    if own == MICRO:
+        return _by_record(walk, node)
     if not group or not own or set(group) & set(own):
         raise NotSharded("it speaks to ranks that have other rows")
     return _by_record(walk, node)
@@ -413,7 +415,8 @@ def _collective(walk: Walk, node: Node) -> Made:
     """Make a collective again that the program itself has."""
     if any(layout.way is Way.PARTS for layout in walk.layouts(node)):
         raise NotSharded("it is a message of rows, of which ranks may have different numbers")
-    if node.op is REDUCE_SCATTER and walk.layouts(node)[0].way is Way.SUM:
+    of_ranks = walk.facts.group != MICRO
+    if of_ranks and node.op is REDUCE_SCATTER and walk.layouts(node)[0].way is Way.SUM:
         return again(node, (walk.value[node.inputs[0]],)), WHOLE
     return again(node, operands_of(walk, node)), WHOLE
 

@@ -78,6 +78,8 @@ def assigned(graph: Graph, pipeline: Pipeline, sharded: Sharded) -> Stages:
     ShardingError
         There are fewer layers with weights than stages, or no output to tell forward from backward.
     """
+    if pipeline.stages == 1:  # one micro-batch after the other, forward and backward
+        return Stages(of=dict.fromkeys(graph.nodes, 0))
     forward = _forward(graph)
     homes = _homes(graph, forward, pipeline)
     wanted = _gradients(graph, homes)

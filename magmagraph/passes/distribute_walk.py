@@ -36,7 +36,7 @@ from ..ops.leaf import constant, extent
 from ..ops.reduction.primitives import SUM as SUM_OVER_AXES
 from ..ops.rules.sharding import NotSharded
 from ..types import Extent
-from .distribute_layouts import OWN, SUM, WHOLE, Layout, Sharded, Way, parts, refusal
+from .distribute_layouts import MICRO, OWN, SUM, WHOLE, Layout, Sharded, Way, parts, refusal
 
 __all__ = ["Facts", "Walk"]
 
@@ -159,7 +159,7 @@ class Walk:
 
     def kept_apart(self, node: Node) -> bool:
         """Return whether a sum over ranks is never taken as such: what compression leaves over."""
-        return node.attrs.get("role") in (APART, HELD)
+        return self.facts.group != MICRO and node.attrs.get("role") in (APART, HELD)
 
     def alone(self, node: Node) -> Node:
         """Return what a value would be if this rank were the only one."""
@@ -211,8 +211,13 @@ class Walk:
 
         (operand,) = node.inputs
         role = node.attrs["role"]
+        if self.facts.group == MICRO and role in (APART, HELD, SCATTERED, SENT):
+            return False  # of ranks; micro-batches are one rank's
         if role == OWN_STATISTICS and not self.facts.synchronized:
-            self.given(node, again(node, (self.value[operand],)), OWN)
+            # What is made of own rows is own until it leaves between two marks as rows again.
+            axes = self.sharded.axes(node.type) if self.layout[operand].way is Way.OWN else ()
+            layout = parts(axes[0], None) if axes else OWN
+            self.given(node, again(node, (self.value[operand],)), layout)
         elif role == HELD and operand.op.kind is Kind.LEAF:
             self.given(node, again(node, (self.value[operand],)), SUM)
         elif role == SCATTERED:

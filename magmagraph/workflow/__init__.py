@@ -8,7 +8,8 @@
 Functions that are modules are called with a `Context`; `run` returns a `Result` of `ModuleRun`.
 """
 
-from .context import Context, Store, WorkflowStopped, WorkflowTimeout
+from .client import WorkflowStopped, WorkflowTimeout
+from .context import Context, Store
 from .engine import run
 from .file import read
 from .modules import Module, Workflow

@@ -3,244 +3,15 @@
 from __future__ import annotations
 
 import os
-import pickle
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..communicator import Communicator
-from ..errors import CommunicationError, GraphError, MagmagraphError, message
-from .line import ANSWER, MAIL, REQUEST, Address, Counts, Letter, Line, Pause
-from .modules import Module, Workflow
+from ..errors import GraphError, message
+from .client import Client
+from .modules import Module
 
-__all__ = ["Client", "Context", "Store", "WorkflowStopped", "WorkflowTimeout"]
-
-_NOTHING = object()
-
-
-class WorkflowStopped(MagmagraphError, RuntimeError):
-    """The workflow has failed elsewhere: raised by calls of the context, to end the module."""
-
-
-class WorkflowTimeout(MagmagraphError, TimeoutError):
-    """A key or a message has not come within the time that was given."""
-
-
-@dataclass
-class _Wait:
-    """What a rank waits for just now."""
-
-    ticket: int
-    key: str = ""
-    dead: str = ""
-    value: Any = _NOTHING
-
-
-@dataclass
-class Client:
-    """A worker's side of messages and the store.
-
-    Parameters
-    ----------
-    line
-        To the other ranks.
-    workflow
-        What modules there are.
-    servers
-        Ranks that hold values.
-    metadata
-        The rank that knows where they are.
-    idle
-        Called while waiting; returns whether it did something. In one process, the service's work.
-    """
-
-    line: Line
-    workflow: Workflow
-    servers: tuple[int, ...]
-    metadata: int
-    idle: Callable[[], bool] = bool
-    address: Address = ("", 0, 0)
-    sent: dict[int, int] = field(default_factory=dict)  # by rank, since the start
-    taken: int = 0
-    puts: int = 0
-    stored: int = 0
-    stopped: str = ""
-    run: int = -1  # the index of what runs
-    _numbers: dict[Address, int] = field(default_factory=dict)
-    _routes: dict[Address, int] = field(default_factory=dict)
-    _inbox: list[Letter] = field(default_factory=list)
-    _heard: dict[Address, int] = field(default_factory=dict)  # letters that were in their turn
-    _early: dict[tuple[Address, int], Letter] = field(default_factory=dict)
-    _ticket: int = 0
-    _wait: _Wait | None = None
-
-    @property
-    def counts(self) -> Counts:
-        """What was sent, taken and put so far."""
-        return Counts(dict(self.sent), self.taken, self.puts)
-
-    def begin(self, address: Address, run: int, letters: list[Letter]) -> None:
-        """Be a rank of a run, for which letters have come before it started."""
-        self.address, self.run, self.stopped = address, run, ""
-        self._numbers, self._routes, self._heard, self._early = {}, {}, {}, {}
-        self._inbox = []
-        for letter in letters:
-            self._deliver(letter)
-
-    # ---- What modules ask for
-
-    def send(self, receiver: Address, value: Any) -> None:
-        """Send an object to a copy of a module, straight where its rank is known."""
-        self.look()
-        self.settle()
-        number = self._numbers.get(receiver, 0)
-        letter = Letter(self.address, receiver, number, pickle.dumps(value))
-        self._numbers[receiver] = number + 1
-        rank = self._routes.get(receiver)
-        if rank is None:
-            self.line.post(self.metadata, REQUEST, "mail", letter)
-        else:
-            self.sent[rank] = self.sent.get(rank, 0) + 1
-            self.line.post(rank, MAIL, letter)
-
-    def receive(self, module: str, copy: int | None, timeout: float | None) -> Any:
-        """Return the first object that a module has sent and that was not taken yet."""
-        who = f"module {module!r}" + ("" if copy is None else f", copy {copy}")
-
-        def found() -> Any:
-            for place, letter in enumerate(self._inbox):
-                if letter.sender[0] == module and copy in (None, letter.sender[1]):
-                    del self._inbox[place]
-                    return letter.content
-            return _NOTHING
-
-        return pickle.loads(self._until(found, f"a message of {who}", "", timeout))
-
-    def put(self, key: str, value: Any) -> None:
-        """Send a value to the server of its key."""
-        self.look()
-        held = pickle.dumps(value)
-        self.puts += 1
-        self.line.post(server_of(key, self.servers), REQUEST, "put", key, held)
-
-    def get(self, key: str, timeout: float | None) -> Any:
-        """Return the value of a key, when it is there."""
-
-        def found() -> Any:
-            return _NOTHING if self._wait is None else self._wait.value
-
-        return pickle.loads(self._until(found, f"the key {key!r}", key, timeout))
-
-    # ---- Waiting
-
-    def settle(self) -> None:
-        """Wait until all values that were put have arrived."""
-        pause = Pause()
-        while self.stored < self.puts:
-            if not self._pump() and not self.idle():
-                pause.rest()
-
-    def look(self) -> None:
-        """Take what has come; raise if the workflow has failed."""
-        while self._pump():
-            pass
-        if self.stopped:
-            raise WorkflowStopped(self.stopped)
-
-    def _until(self, found: Callable[[], Any], what: str, key: str, timeout: float | None) -> Any:
-        """Wait for something, and let the metadata rank know for what."""
-        self.look()
-        self.settle()
-        self._ticket += 1
-        wait = self._wait = _Wait(self._ticket, key)
-        end = None if timeout is None else time.monotonic() + timeout
-        pause, told = Pause(), -1
-        try:
-            while (value := found()) is _NOTHING:
-                if self.stopped:
-                    self.look()
-                if wait.dead:
-                    raise CommunicationError(wait.dead)
-                if told != self.taken:
-                    told = self.taken
-                    self._tell("wait", wait.ticket, key, what, end is not None, self.counts)
-                if self._pump():
-                    continue
-                if end is not None and time.monotonic() > end:
-                    raise WorkflowTimeout(message(f"{what} has not come within {timeout:g} s"))
-                if not self.idle():
-                    pause.rest()
-            return value
-        finally:
-            self._wait = None
-            if told >= 0:
-                self._tell("awake", wait.ticket)
-
-    def _tell(self, *told: Any) -> None:
-        self.line.post(self.metadata, REQUEST, *told)
-
-    def _pump(self) -> bool:
-        """Take one message, if there is one."""
-        if (got := self.line.poll(ANSWER)) is not None:
-            source, (word, *rest) = got
-            getattr(self, f"_on_{word}")(source, *rest)
-            return True
-        if (got := self.line.poll(MAIL)) is not None:
-            self.taken += 1
-            self._deliver(got[1][0])
-            return True
-        return False
-
-    def _deliver(self, letter: Letter) -> None:
-        """Put a letter into the inbox, behind those that its sender has sent before."""
-        if letter.receiver != self.address:
-            return  # to a module that has ended here: nobody reads it any more
-        self._early[letter.sender, letter.number] = letter
-        while (
-            turn := self._early.pop((letter.sender, self._heard.get(letter.sender, 0)), None)
-        ) is not None:
-            self._heard[letter.sender] = turn.number + 1
-            self._inbox.append(turn)
-
-    # ---- Answers
-
-    def _on_stored(self, source: int) -> None:
-        self.stored += 1
-
-    def _on_route(self, source: int, receiver: Address, sender: Address, rank: int) -> None:
-        if sender == self.address:
-            self._routes[receiver] = rank
-
-    def _on_at(self, source: int, ticket: int, server: int) -> None:
-        if self._wait is not None and self._wait.ticket == ticket:
-            self.line.post(server, REQUEST, "take", self._wait.key, ticket)
-
-    def _on_value(self, source: int, ticket: int, held: bytes) -> None:
-        if self._wait is not None and self._wait.ticket == ticket:
-            self._wait.value = held
-
-    def _on_dead(self, source: int, ticket: int, text: str) -> None:
-        if self._wait is not None and self._wait.ticket == ticket:
-            self._wait.dead = text
-
-    def _on_stop(self, source: int, run: int, text: str) -> None:
-        if run == self.run:
-            self.stopped = text
-
-
-def server_of(key: str, servers: tuple[int, ...]) -> int:
-    """Return the rank that holds the value of a key: the same on all ranks.
-
-    Examples
-    --------
-    >>> [server_of(key, (4, 5)) for key in ("weights", "loss", "step")]
-    [4, 5, 4]
-    """
-    from zlib import crc32  # `hash` of a text differs between processes
-
-    return servers[crc32(key.encode()) % len(servers)]
+__all__ = ["Context", "Store"]
 
 
 class Store:
@@ -305,6 +76,8 @@ class Context:
         Which copy this is, from 0, of how many.
     iteration, iterations : int
         The same for iterations.
+    turn, turns : int
+        Which iteration of the whole workflow this is, from 0, of how many at most.
     communicator : Communicator
         The ranks of this copy, which is also what `mg.distributed` uses.
     rank, size : int
@@ -335,6 +108,7 @@ class Context:
         self.copy, self.copies = copy, module.copies
         self.iteration, self.iterations = iteration, module.iterations
         self.communicator, self.ranks = communicator, ranks
+        self.turn, self.turns = client.turn, client.workflow.iterations
         self.rank, self.size = communicator.rank, communicator.size
         self.threads = module.threads
         self.store = Store(client)
@@ -346,11 +120,13 @@ class Context:
         os.makedirs(folder, exist_ok=True)
         return folder
 
-    def send(self, module: str, value: Any, copy: int = 0, rank: int = 0) -> None:
+    def send(
+        self, module: str, value: Any, copy: int = 0, rank: int = 0, *, later: int = 0
+    ) -> None:
         """Send an object to a module; this does not wait for it to be read.
 
-        Messages to a module that has not started are kept for it, those to one that has ended are
-        dropped.
+        Messages to a module that has not started are kept for it, those to one that has ended, or
+        for a turn that does not come, are dropped.
 
         Parameters
         ----------
@@ -360,11 +136,13 @@ class Context:
             Anything that can be pickled.
         copy, rank
             Which copy, and which of its ranks.
+        later
+            How many turns of the workflow later it is read: 1 is for the next iteration.
 
         Raises
         ------
         GraphError
-            There is no such module, copy or rank, or it is a program.
+            There is no such module, copy or rank, it is a program, or `later` is below 0.
         WorkflowStopped
             The workflow has failed.
         """
@@ -377,7 +155,14 @@ class Context:
                         need=f"{name} from 0 to {count - 1}",
                     )
                 )
-        self._client.send((module, copy, rank), value)
+        if type(later) is not int or later < 0:
+            raise GraphError(
+                message(
+                    f"a message to module {module!r}, later={later!r}",
+                    need="how many turns later, an int of at least 0",
+                )
+            )
+        self._client.send((module, copy, rank, self.turn + later), value)
 
     def receive(self, module: str, timeout: float | None = None, copy: int | None = None) -> Any:
         """Return the next object that a module has sent to this copy and rank; wait for it.
@@ -411,6 +196,16 @@ class Context:
                 )
             )
         return self._client.receive(module, copy, _limit(timeout))
+
+    def last_turn(self) -> None:
+        """Say that the whole workflow need not run again: what has begun comes to its end.
+
+        Raises
+        ------
+        WorkflowStopped
+            The workflow has failed.
+        """
+        self._client.last()
 
     def _function(self, name: str) -> Module:
         modules = self._client.workflow.modules

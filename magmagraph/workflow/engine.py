@@ -14,7 +14,7 @@ from typing import Any
 
 from ..communicator import Communicator, current
 from ..errors import CommunicationError, ConfigError, MagmagraphError
-from .context import Client
+from .client import Client
 from .file import parse, text_of
 from .line import JOB, Line, Pause
 from .modules import Workflow

@@ -16,7 +16,9 @@ from .modules import Module, Workflow, order
 
 __all__ = ["parse", "read", "text_of"]
 
-PLACES = ("module", "copy", "copies", "iteration", "rank", "processes", "threads", "python")
+PLACES = (
+    "module", "copy", "copies", "turn", "iteration", "rank", "processes", "threads", "python",
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -62,7 +64,10 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "failure": (lambda value: value in ("stop", "continue"), '"stop" or "continue"'),
 }
 _FILE = {"workflow": "table", "store": "table", "modules": "table"}
-_WORKFLOW = {"name": "text", "on_failure": "failure", "grace": "seconds", "output": "text"}
+_WORKFLOW = {
+    "name": "text", "on_failure": "failure", "grace": "seconds", "output": "text",
+    "iterations": "count",
+}  # fmt: skip
 _STORE = {"servers": "wholes", "metadata": "whole"}
 _MODULE = {
     "function": "text",
@@ -172,6 +177,7 @@ def parse(text: str, path: str | os.PathLike[str]) -> Workflow:
         servers,
         store.get("metadata"),
         source,
+        top.get("iterations", 1),
     )
 
 

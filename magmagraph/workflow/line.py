@@ -52,7 +52,7 @@ class Pause:
         time.sleep(min(max(_SHORTEST, _SHARE * waited), _LONGEST))
 
 
-Address = tuple[str, int, int]  # module, copy, rank in its group
+Address = tuple[str, int, int, int]  # module, copy, rank in its group, turn of the workflow
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,8 @@ class Workflow:
         The rank that knows where values are; None for the last server.
     source
         The file's name.
+    iterations
+        How often all modules run, one turn after the other.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Workflow:
     servers: tuple[int, ...]
     metadata: int | None
     source: str
+    iterations: int = 1
 
     def place(self, size: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """Return the workers, the servers and the metadata rank among so many ranks.
@@ -205,7 +208,7 @@ class Workflow:
                             need="a function of one argument, the context",
                         )
                     )
-            elif (name := self.words(module, 0, 0, 0)[0]) and not self.program(name):
+            elif (name := self.words(module, 0, 0, 0, 0)[0]) and not self.program(name):
                 raise ConfigError(
                     message(
                         f'{where} command = ["{name}", ...]: there is no such program',
@@ -213,12 +216,13 @@ class Workflow:
                     )
                 )
 
-    def words(self, module: Module, copy: int, iteration: int, rank: int) -> list[str]:
+    def words(self, module: Module, copy: int, turn: int, iteration: int, rank: int) -> list[str]:
         """Return the words of a program, with placeholders filled in."""
         values = {
             "module": module.name,
             "copy": copy,
             "copies": module.copies,
+            "turn": turn,
             "iteration": iteration,
             "rank": rank,
             "processes": module.processes,

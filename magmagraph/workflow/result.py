@@ -16,7 +16,7 @@ from ..inspect.profile import table
 
 __all__ = ["ModuleRun", "Result", "WorkflowError"]
 
-_COLUMNS = ("module", "copy", "iteration", "ranks", "status", "start", "end", "cause")
+_COLUMNS = ("module", "copy", "turn", "iteration", "ranks", "status", "start", "end", "cause")
 _WIDE = 60  # characters of a cause in a table
 
 
@@ -38,6 +38,8 @@ class ModuleRun:
         Why it was not done.
     output
         The file of what a program printed.
+    turn
+        Of the whole workflow.
     """
 
     module: str
@@ -49,6 +51,7 @@ class ModuleRun:
     end: float
     cause: str = ""
     output: str = ""
+    turn: int = 0
 
     @property
     def seconds(self) -> float:
@@ -99,6 +102,7 @@ class Result:
                 (
                     run.module,
                     str(run.copy),
+                    str(run.turn),
                     str(run.iteration),
                     " ".join(map(str, run.ranks)),
                     run.status,
@@ -111,7 +115,7 @@ class Result:
 
     def table(self) -> str:
         """Return the runs as text."""
-        return table(self.rows(), left=(0, 3, 4, 7))
+        return table(self.rows(), left=(0, 4, 5, 8))
 
     def to_csv(self, path: Any) -> None:
         """Write the runs as comma-separated values; `path` is whole or not there."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .modules import Module, Workflow, order
@@ -18,8 +19,8 @@ class Run:
     ----------
     index
         Its number in the workflow.
-    module, copy
-        What it is.
+    module, copy, turn
+        What it is, in which turn of the workflow.
     state
         "pending", "running", "done", "failed", "stopped" or "skipped".
     ranks
@@ -33,6 +34,7 @@ class Run:
     index: int
     module: Module
     copy: int
+    turn: int = 0
     state: str = "pending"
     ranks: tuple[int, ...] = ()
     busy: set[int] = field(default_factory=set)
@@ -45,13 +47,14 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The module and the copy, for people."""
-        return titled(self.module, self.copy)
+        """The module, the copy and the turn, for people."""
+        return titled(self.module, self.copy, self.turn)
 
 
-def titled(module: Module, copy: int) -> str:
-    """Return the name of a copy for people."""
-    return f"module {module.name}" + (f", copy {copy}" if module.copies > 1 else "")
+def titled(module: Module, copy: int, turn: int) -> str:
+    """Return the name of a copy for people; the first turn of a workflow goes without saying."""
+    told = f"module {module.name}" + (f", copy {copy}" if module.copies > 1 else "")
+    return told + (f", turn {turn}" if turn else "")
 
 
 class Schedule:
@@ -67,34 +70,61 @@ class Schedule:
 
     def __init__(self, workflow: Workflow, workers: Sequence[int]) -> None:
         self.free = list(workers)
-        self.runs: list[Run] = []
-        self._of: dict[str, list[Run]] = {}
-        for module in workflow.modules.values():
-            copies = [Run(len(self.runs) + i, module, i) for i in range(module.copies)]
+        self.runs: list[Run] = []  # of all turns that have begun
+        self.turn = -1
+        self._modules = workflow.modules
+        self._turns = workflow.iterations
+        self._of: dict[str, list[Run]] = {}  # of this turn
+        self._order = list(order(workflow.modules))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin the next turn."""
+        self.turn += 1
+        for module in self._modules.values():
+            copies = [Run(len(self.runs) + i, module, i, self.turn) for i in range(module.copies)]
             self._of[module.name] = copies
             self.runs += copies
-        self._order = list(order(workflow.modules))
 
     @property
     def over(self) -> bool:
         """Whether nothing runs, and nothing will."""
-        return all(run.over for run in self.runs)
+        return self.turn + 1 >= self._turns and self._all_over
 
-    def run_of(self, module: str, copy: int) -> Run:
-        """Return the run of a copy."""
-        return self._of[module][copy]
+    @property
+    def _all_over(self) -> bool:
+        return all(run.over for run in self._current())
+
+    def _current(self) -> Iterator[Run]:
+        """Yield the runs of this turn: all others are over."""
+        return itertools.chain.from_iterable(self._of.values())
+
+    def last(self) -> None:
+        """Let no turn come after this one."""
+        self._turns = self.turn + 1
+
+    def state_of(self, module: str, copy: int, turn: int) -> tuple[str, tuple[int, ...]]:
+        """Return the state of a copy and its ranks; what no turn will bring is "skipped"."""
+        if turn > self.turn:
+            return ("pending" if turn < self._turns else "skipped"), ()
+        if turn < self.turn:
+            return "done", ()
+        run = self._of[module][copy]
+        return run.state, run.ranks
 
     def running(self) -> list[Run]:
         """Return what runs."""
-        return [run for run in self.runs if run.state == "running"]
+        return [run for run in self._current() if run.state == "running"]
 
     def pending(self) -> list[Run]:
         """Return what has not started, and may."""
-        return [run for run in self.runs if run.state == "pending"]
+        return [run for run in self._current() if run.state == "pending"]
 
     def next(self) -> Run | None:
-        """Start a run whose turn it is: give it its ranks, and return it."""
-        for run in self.runs:
+        """Start a run that may: give it its ranks, and return it."""
+        if self._all_over and not self.over:
+            self._begin()
+        for run in self._current():
             if run.state == "pending" and self._ready(run) and (ranks := self._ranks(run)):
                 self.free = [rank for rank in self.free if rank not in ranks]
                 run.state, run.ranks, run.busy = "running", ranks, set(ranks)
@@ -109,6 +139,7 @@ class Schedule:
 
     def drop(self, cause: str) -> list[Run]:
         """Skip all that has not started."""
+        self.last()
         dropped = self.pending()
         for run in dropped:
             run.state, run.cause = "skipped", cause

@@ -138,9 +138,9 @@ class Metadata(Server):
 
     def _start(self, run: Run) -> None:
         for place, rank in enumerate(run.ranks):
-            letters = self._board.held.pop((run.module.name, run.copy, place), [])
-            self.line.post(rank, JOB, "run", run.module.name, run.copy, run.index, run.ranks,
-                           letters)  # fmt: skip
+            address = run.module.name, run.copy, place, run.turn
+            letters = self._board.held.pop(address, [])
+            self.line.post(rank, JOB, "run", address, run.index, run.ranks, letters)
 
     # ---- Values and messages
 
@@ -167,17 +167,21 @@ class Metadata(Server):
         self._board.waits.pop(source, None)
 
     def _on_mail(self, source: int, letter: Letter) -> None:
-        module, copy, place = letter.receiver
-        run = self.schedule.run_of(module, copy)
-        if run.state == "pending":
+        module, copy, place, turn = letter.receiver
+        state, ranks = self.schedule.state_of(module, copy, turn)
+        if state == "pending":
             self._board.held.setdefault(letter.receiver, []).append(letter)
-        elif run.state == "running":
-            rank = run.ranks[place]
+        elif state == "running":
+            rank = ranks[place]
             self._board.sent[rank] = self._board.sent.get(rank, 0) + 1
             self.line.post(rank, MAIL, letter)
             self.line.post(source, ANSWER, "route", letter.receiver, letter.sender, rank)
 
     # ---- How modules end
+
+    def _on_last(self, source: int) -> None:
+        """A module has found that no further turn is needed."""
+        self.schedule.last()
 
     def _on_record(self, source: int, record: ModuleRun) -> None:
         self.records.append(record)
@@ -225,7 +229,8 @@ class Metadata(Server):
     def _note(self, skipped: list[Run]) -> None:
         now = self._clock()
         self.records += [
-            ModuleRun(r.module.name, r.copy, 0, (), "skipped", now, now, r.cause) for r in skipped
+            ModuleRun(r.module.name, r.copy, 0, (), "skipped", now, now, r.cause, turn=r.turn)
+            for r in skipped
         ]
 
     def _check_late(self) -> None:

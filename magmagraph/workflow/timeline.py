@@ -38,7 +38,8 @@ def _bar(frame: Frame, across: Scale, run: ModuleRun, rank: int, rows: int, numb
     right, _ = frame.place(across.at(run.end), 0.0)
     wide = max(1.0, right - left)
     told = (
-        f"{run.module}, copy {run.copy}, iteration {run.iteration}, rank {rank}: {run.status}, "
+        f"{run.module}, copy {run.copy}, turn {run.turn}, iteration {run.iteration}, "
+        f"rank {rank}: {run.status}, "
         f"{run.start:.3f} to {run.end:.3f} s"
     )
     letters = int((wide - 6.0) / _LETTER)

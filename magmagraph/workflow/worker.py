@@ -11,8 +11,9 @@ from typing import Any
 from ..communicator import Communicator, using
 from ..cores import REPLACE_THREADS
 from ..watch import of_user
-from .context import Client, Context, WorkflowStopped
-from .line import JOB, REQUEST, Letter, Line, Pause
+from .client import Client, WorkflowStopped
+from .context import Context
+from .line import JOB, REQUEST, Address, Letter, Line, Pause
 from .modules import Module, Workflow
 from .program import ProgramError, run_program
 from .result import ModuleRun
@@ -60,11 +61,12 @@ class Worker:
             pause.reset()
 
     def _run(
-        self, name: str, copy: int, index: int, ranks: tuple[int, ...], letters: list[Letter]
+        self, address: Address, index: int, ranks: tuple[int, ...], letters: list[Letter]
     ) -> None:
         """Run all iterations of a copy, and say how that ended."""
-        module, place = self.workflow.modules[name], ranks.index(self.line.rank)
-        self.client.begin((name, copy, place), index, letters)
+        name, copy, place, _ = address
+        module = self.workflow.modules[name]
+        self.client.begin(address, index, letters)
         outcome: Outcome = ("done", "")
         if module.command:
             # The other ranks lend the program their cores.
@@ -90,7 +92,10 @@ class Worker:
         for iteration in range(module.iterations):
             start, output = self._clock(), ""
             if group is None:
-                output = f"{module.name}-{copy}-{iteration}.txt"
+                parts = [module.name, copy, iteration]
+                if self.workflow.iterations > 1:
+                    parts.insert(2, self.client.turn)
+                output = f"{'-'.join(map(str, parts))}.txt"
                 outcome = self._attempt(
                     self._program, (module, copy, iteration, output), module, copy, iteration
                 )
@@ -104,7 +109,10 @@ class Worker:
                 path = str(self.workflow.output / output) if output else ""
                 self._tell(
                     "record",
-                    ModuleRun(module.name, copy, iteration, ranks, state, start, end, cause, path),
+                    ModuleRun(
+                        module.name, copy, iteration, ranks, state, start, end, cause, path,
+                        self.client.turn,
+                    ),
                 )
             if outcome[0] != "done":
                 break
@@ -133,7 +141,7 @@ class Worker:
         except WorkflowStopped as stop:
             return "stopped", str(stop)
         except (Exception, SystemExit) as error:  # whatever modules raise
-            title = titled(module, copy)
+            title = titled(module, copy, self.client.turn)
             if module.iterations > 1:
                 title += f", iteration {iteration}"
             return "failed", f"{title}, on rank {self.line.rank}: {_told(error)}"
@@ -144,7 +152,9 @@ class Worker:
             module.resolve()(context)
 
     def _program(self, module: Module, copy: int, iteration: int, output: str) -> None:
-        words = self.workflow.words(module, copy, iteration, self.line.rank)
+        words = self.workflow.words(
+            module, copy, self.client.turn, iteration, self.line.rank
+        )
         os.makedirs(self.workflow.output, exist_ok=True)
         run_program(
             [self.workflow.program(words[0]) or words[0], *words[1:]],

@@ -26,6 +26,22 @@ def test_links_are_measured_alike_on_all_ranks(on_ranks):
     assert found.reduction(2**24, 2) > found.reduction(16, 2)
 
 
+def shared():
+    """Measure what ranks lose to each other, and return it with what one rank loses to nobody."""
+    found = mg.distributed.Sharing.measure()
+    return found, mg.distributed.rank()
+
+
+def test_what_ranks_share_is_the_same_on_all(on_ranks):
+    (one, _), (other, rank) = on_ranks(2, shared, timeout=60)
+    assert one == other
+    assert (one.ranks, rank) == (2, 1)
+    assert one.product >= 1.0
+    assert one.memory >= 1.0
+    assert 0 <= one.late < 0.01
+    assert one.bandwidth > 1e8  # bytes a second: any memory is faster
+
+
 def planned():
     """Plan on all ranks, and run the step in between as a job does."""
     x = mg.var("x", shape=("batch", 8))
@@ -33,7 +49,8 @@ def planned():
     loss = mg.mean((x @ w) ** 2)
     step = mg.optimizer.SGD(0.01).step(loss, [w], inputs=[x], outputs=loss)
     feeds = np.ones((64, 8), np.float32)
-    found = mg.distributed.plan(step, feeds, devices=[1, 2], repeats=2)
+    sharing = mg.distributed.Sharing(2, product=1.5, memory=2.0)
+    found = mg.distributed.plan(step, feeds, devices=[1, 2], repeats=2, sharing=sharing)
     assert np.all(w.value == 1.0)
     return [(p.ranks, p.rows, p.algorithm) for p in found.proposals], found.links.latency
 

@@ -42,7 +42,9 @@ def _cuts(ranks: int, step: int) -> list[int]:
     return [*(i * ROWS // (ranks + 1) for i in range(ranks)), ROWS]
 
 
-def trained(layers: str, algorithm: str, mesh: dict[str, int] | None = None) -> float:
+def trained(
+    layers: str, algorithm: str, mesh: dict[str, int] | None = None, accumulate: int = 1
+) -> float:
     """Train alone on all rows and together on parts; return the largest difference."""
     import magmagraph as mg
 
@@ -64,7 +66,9 @@ def trained(layers: str, algorithm: str, mesh: dict[str, int] | None = None) -> 
         with mg.distributed.use(mg.distributed.Mesh(**mesh) if mesh else world):
             together = mg.optimizer.SGD(0.1, momentum=0.9, clip_norm=1.0).step(
                 loss, weights, inputs, [loss], device="cpu",
-                distribute=mg.distributed.DataParallel(algorithm=algorithm, bucket_bytes=300),
+                distribute=mg.distributed.DataParallel(
+                    algorithm=algorithm, bucket_bytes=300, accumulate=accumulate
+                ),
             )  # fmt: skip
             worst = 0.0
             for step in range(STEPS):
@@ -88,20 +92,45 @@ def test_networks(on_ranks: Any, ranks: int, layers: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "algorithm", "mesh"),
+    ("ranks", "algorithm", "mesh", "accumulate"),
     [
-        (2, "ring", None),
-        (4, "ring", None),
-        (4, "torus", {"rows": 2, "columns": 2}),
-        (2, "parameter_server", None),
-        (4, "parameter_server", None),
+        (2, "ring", None, 1),
+        (4, "ring", None, 1),
+        (4, "torus", {"rows": 2, "columns": 2}, 1),
+        (2, "parameter_server", None, 1),
+        (4, "parameter_server", None, 1),
+        (2, "allreduce", None, 3),
+        (4, "ring", None, 2),
     ],
 )
-def test_algorithms(on_ranks: Any, ranks: int, algorithm: str, mesh: Any) -> None:
+def test_algorithms(
+    on_ranks: Any, ranks: int, algorithm: str, mesh: Any, accumulate: int
+) -> None:
     from magmagraph.dtypes import tolerance
 
     _, atol = tolerance(np.dtype(np.float64), "reassoc")
-    assert max(on_ranks(ranks, trained, "dense", algorithm, mesh, timeout=60)) <= atol
+    given = ("dense", algorithm, mesh, accumulate)
+    assert max(on_ranks(ranks, trained, *given, timeout=60)) <= atol
+
+
+def met_elsewhere(texts: list[str]) -> str:
+    """Exchange an object for something, and return what is raised."""
+    import magmagraph as mg
+
+    held = mg.distributed.communicator()
+    try:
+        return str(held.exchange(held.rank, texts[held.rank]))
+    except mg.errors.CommunicationError as error:
+        return str(error).partition("\n")[0]
+
+
+def test_ranks_that_exchange_something_else_are_told(on_ranks: Any) -> None:
+    texts = ["making the plan of f", "the end of an epoch"]
+    first, second = on_ranks(2, met_elsewhere, texts)
+    assert first == f"rank 0 is in {texts[0]}, rank 1 in {texts[1]}"
+    assert second == f"rank 1 is in {texts[1]}, rank 0 in {texts[0]}"
+    alike = ["making the plan of a server", "making the plan of a worker"]  # roles' names
+    assert on_ranks(2, met_elsewhere, alike) == ["[0, 1]"] * 2
 
 
 def fitted(count: int) -> tuple[list[float], float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS, Communicator, Pending, colored
+from ...communicator import REDUCTIONS, Communicator, Pending, colored, purpose
 from ...dtypes import is_float
 from ...errors import CommunicationError, message
 from ...watch import install, waiting
@@ -203,6 +203,7 @@ class MPIRank(Communicator):
 
     def recv(self, out: Any, source: int, tag: int) -> Any:
         """Wait for an array of a rank."""
+        _contiguous(out)  # MPI would take a device's address, and write there
         with self._waiting(f"a message of rank {source}, tag {tag},", out):
             status = MPI.Status()
             self._data.Probe(source, tag, status)
@@ -221,6 +222,7 @@ class MPIRank(Communicator):
     def sendrecv(self, array: Any, to: int, out: Any, source: int, tag: int) -> Any:
         """Send an array to one rank while another one's is received."""
         given = _contiguous(array)
+        _contiguous(out)
         with self._waiting(f"a message of rank {source}", out):
             kept = given.copy() if out is array else given
             self._data.Sendrecv(_bytes(kept), to, tag, _bytes(out), source, tag)
@@ -235,7 +237,17 @@ class MPIRank(Communicator):
     def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a Python object of each rank."""
         with self._waiting(what, None):
-            return list(self._control.allgather(value))
+            told = self._control.allgather((what, value))
+        for rank, (theirs, _) in enumerate(told):
+            if purpose(theirs) != purpose(what):
+                raise CommunicationError(
+                    message(
+                        f"rank {self.rank} is in {what}, rank {rank} in {theirs}",
+                        need="the same calls on all ranks, in one order",
+                        mend="the same functions with the same distribute= on every rank",
+                    )
+                )
+        return [given for _, given in told]
 
     def barrier(self) -> None:
         """Return when all ranks have come here."""

@@ -7,13 +7,14 @@ graph with what is computed. NCCL reduces 16-bit floats hop by hop in their own 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ...communicator import REDUCTIONS, Communicator, Pending
 
-__all__ = ["NcclRank"]
+__all__ = ["NcclLine", "NcclRank"]
 
 # NCCL's numbers of types and reductions (nccl.h, ncclDataType_t and ncclRedOp_t).
 _TYPES = {
@@ -23,6 +24,16 @@ _TYPES = {
 _PARTS = {"complex64": "float32", "complex128": "float64"}  # two of them are one
 _OPERATIONS = dict(zip(REDUCTIONS, (0, 2, 3), strict=True))
 _BYTE = 1
+
+
+def _kept(communicator: Any) -> Any:
+    """Return a communicator that stays until the process ends.
+
+    Its end would wait for that of all graphs that were captured with it, for ever where these are
+    let go of later: a program's functions are when Python ends.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(communicator))
+    return communicator
 
 
 class NcclRank(Communicator):
@@ -43,7 +54,7 @@ class NcclRank(Communicator):
         self._mesh = host.mesh
         self._host, self._cupy, self._nccl = host, cupy, nccl
         found = host.from_first(nccl.get_unique_id() if host.rank == 0 else None, "NCCL's start")
-        self._ranks = nccl.NcclCommunicator(self.size, found, self.rank)
+        self._ranks = _kept(nccl.NcclCommunicator(self.size, found, self.rank))
 
     def group(self, axes: Any) -> Communicator:
         """Return the communicator of the ranks that differ from this one in some axes alone."""
@@ -175,7 +186,10 @@ class NcclRank(Communicator):
         return out
 
     def send(self, array: Any, to: int, tag: int) -> None:
-        """Send an array to a rank, through the host: NCCL's send would wait for the receiver."""
+        """Send an array to a rank, through the host: NCCL's send would wait for the receiver.
+
+        Steps of a plan send by `NcclLine` instead.
+        """
         self._host.send(self._cupy.asnumpy(array), to, tag)
 
     def recv(self, out: Any, source: int, tag: int) -> Any:
@@ -205,3 +219,43 @@ class NcclRank(Communicator):
     def abort(self, cause: BaseException | str) -> None:
         """End the job, at once."""
         self._host.abort(cause)
+
+
+class NcclLine:
+    """Messages from one rank to another, taken in the order in which they are sent.
+
+    It is a communicator of the two alone: what one rank has sent and the other has not taken yet
+    holds up nothing else. Both ranks make it at the same time.
+
+    Parameters
+    ----------
+    pair
+        The two ranks on the host.
+    sends
+        Whether this one sends; the other receives.
+    cupy, nccl
+        CuPy, and its binding of the library.
+    """
+
+    def __init__(self, pair: Communicator, sends: bool, cupy: Any, nccl: Any) -> None:
+        found = pair.from_first(nccl.get_unique_id() if pair.rank == 0 else None, "NCCL's start")
+        self.sends, self._other = sends, 1 - pair.rank
+        self._ranks = _kept(nccl.NcclCommunicator(2, found, pair.rank))
+        # The first message makes the connection, which a stream that is captured could not.
+        first, stream = cupy.zeros(1, "uint8"), cupy.cuda.get_current_stream()
+        self.pass_on(first.data.ptr, first.nbytes, stream)
+        stream.synchronize()
+
+    def pass_on(self, address: int, count: int, stream: Any) -> None:
+        """Send bytes from an address, or receive them there, on a stream; it waits for the other.
+
+        Parameters
+        ----------
+        address, count
+            Where they lie on the device, and how many.
+        stream
+            Of the device; one may be captured.
+        """
+        if count:
+            move = self._ranks.send if self.sends else self._ranks.recv
+            move(address, count, _BYTE, self._other, stream.ptr)

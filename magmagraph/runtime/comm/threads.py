@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator, Mesh, Pending, colored, using
+from ...communicator import Communicator, Mesh, Pending, colored, purpose, using
 from ...errors import CommunicationError, message
 from ...ops.random.bits import streams_from
 from .reducing import reduced
@@ -47,6 +47,13 @@ class _World:
         self.sent: dict[tuple[int, int, int], deque[np.ndarray]] = {}
         self.posted: list[tuple[int, int, int, bytes]] = []  # sender, receiver, tag, object
         self.failed: tuple[int, BaseException] | None = None
+        self.ended: set[int] = set()  # ranks whose function has returned
+
+    def end(self, rank: int) -> None:
+        """Note that a rank will call nothing any more."""
+        with self.changed:
+            self.ended.add(rank)
+            self.changed.notify_all()
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Note the first failure, and wake up all that wait."""
@@ -55,14 +62,38 @@ class _World:
                 self.failed = (rank, error)
             self.changed.notify_all()
 
-    def wait(self, ready: Callable[[], bool], what: Callable[[], str]) -> None:
-        """Wait, with the lock held, until something is so; raise if a rank fails."""
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        what: Callable[[], str],
+        needed: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        """Wait, with the lock held, until something is so; raise if it cannot be any more.
+
+        Parameters
+        ----------
+        ready
+            Whether it is so.
+        what
+            Says what is waited for.
+        needed
+            The ranks without which it cannot be.
+        """
         end = time.monotonic() + self.limit
         while not ready():
             if self.failed is not None:
                 rank, error = self.failed
                 raise CommunicationError(
                     message(f"rank {rank} failed: {type(error).__name__}: {error}")
+                )
+            gone = [rank for rank in needed() if rank in self.ended]
+            if gone:
+                raise CommunicationError(
+                    message(
+                        f"{what()}; rank {gone[0]} has ended without it",
+                        need="all ranks of a group to call the same collectives in one order",
+                        mend="the same calls and distribute= on every rank",
+                    )
                 )
             left = end - time.monotonic()
             if left <= 0.0:
@@ -105,12 +136,12 @@ class ThreadRank(Communicator):
         chosen = tuple(self._members[member] for member in members)
         return ThreadRank(self._world, chosen, self._own, self._worker)
 
-    def _meet(self, value: Any, what: str) -> list[Any]:
-        """Lay down a value, and return those of all ranks."""
+    def _meet(self, value: Any, what: str, kind: str | None = None) -> list[Any]:
+        """Lay down a value, and return those of all ranks; `kind` (`what`) is equal on them."""
         world = self._world
         with world.changed:
             board = world.boards.setdefault(self._members, _Board(self.size))
-            board.values[self.rank] = (what, value)
+            board.values[self.rank] = (kind or what, what, value)
             board.there.add(self.rank)
             mine = board.rounds
             if len(board.there) == self.size:
@@ -121,24 +152,27 @@ class ThreadRank(Communicator):
                 world.changed.notify_all()
             else:
 
+                def missing() -> list[int]:
+                    return [self._members[i] for i in range(self.size) if i not in board.there]
+
                 def waits() -> str:
-                    missing = [self._members[i] for i in range(self.size) if i not in board.there]
+                    ranks = missing()
                     return (
                         f"rank {self._own} waits in {what} for rank"
-                        f"{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+                        f"{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
                     )
 
-                world.wait(lambda: board.rounds > mine, waits)
+                world.wait(lambda: board.rounds > mine, waits, missing)
             laid = board.complete
-        for other, (theirs, _) in enumerate(laid):
-            if theirs != what:
+        for other, (their_kind, theirs, _) in enumerate(laid):
+            if their_kind != (kind or what):
                 raise CommunicationError(
                     message(
                         f"rank {self._own} is in {what}, rank {self._members[other]} in {theirs}",
                         need="the same collectives, of one shape and dtype, in one order",
                     )
                 )
-        return [given for _, given in laid]
+        return [given for _, _, given in laid]
 
     def _arrays(self, name: str, array: Any) -> list[np.ndarray]:
         own = np.array(_host(array))
@@ -168,7 +202,7 @@ class ThreadRank(Communicator):
 
     def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a Python object of each rank."""
-        return self._meet(value, what)
+        return self._meet(value, what, purpose(what))
 
     def send(self, array: Any, to: int, tag: int) -> None:
         """Leave a copy of an array for a rank."""
@@ -187,6 +221,7 @@ class ThreadRank(Communicator):
             world.wait(
                 lambda: bool(waiting),
                 lambda: f"rank {self._own} waits for a message of rank {sender}, tag {tag}",
+                lambda: (sender,),
             )
             array = waiting.popleft()
         if array.shape != out.shape or array.dtype != out.dtype:
@@ -279,6 +314,7 @@ def run_threads(
             # Every rank counts its random streams from 0, as a process of its own would.
             with using(communicator), streams_from(0):
                 results[rank] = function()
+            world.end(rank)
         except BaseException as error:  # it is raised in the thread that started the ranks
             world.fail(rank, error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import warnings
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...communicator import Communicator, current, using
@@ -19,15 +20,28 @@ from ..numpy.cells import shape_of
 from .calls import LibraryCall
 from .memory import PlanMemory
 
-__all__ = ["CollectiveCall", "collective"]
+__all__ = ["CollectiveCall", "collective", "library"]
 
 
 class CollectiveCall(LibraryCall):
-    """A call of NCCL: all of a device's go in one order, on one stream."""
+    """A call of NCCL, beside what is computed.
+
+    Attributes
+    ----------
+    lane
+        All calls of a lane go in one order, on one stream: what all ranks of a group call has lane
+        0, the messages of each direction have one of their own.
+    """
+
+    def __init__(
+        self, run: Callable[..., None], addresses: Sequence[int], lane: int = 0
+    ) -> None:
+        super().__init__(run, addresses)
+        self.lane = lane
 
     def moved(self, shift: Any) -> CollectiveCall:
         """Return the same call with its operands at other addresses."""
-        return CollectiveCall(self.run, [shift(address) for address in self.addresses])
+        return CollectiveCall(self.run, [shift(address) for address in self.addresses], self.lane)
 
 
 def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
@@ -84,7 +98,7 @@ def _ranks_of(device: Any, host: Communicator) -> NcclRank | None:
         return None
     held = _known.setdefault(host, {})
     if device.number not in held:
-        nccl = _library()
+        nccl = library()
         place = device.cupy.cuda.runtime.deviceGetPCIBusId(device.number)
         able = host.exchange(None if nccl is None else (platform.node(), place), "NCCL's start")
         usable = None not in able and len(set(able)) == host.size
@@ -93,7 +107,7 @@ def _ranks_of(device: Any, host: Communicator) -> NcclRank | None:
     return held[device.number]
 
 
-def _library() -> Any:
+def library() -> Any:
     """Return CuPy's binding of NCCL, or None where the library is not there."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where the library is missing

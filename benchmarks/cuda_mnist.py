@@ -1,6 +1,7 @@
 """Measure: five epochs of MNIST with the data on the GPU, and how far weights are from the CPU's.
 
-The network is the seed's with four layers of 528 units. ``python benchmarks/cuda_mnist.py FILE``
+The network is the seed's with four layers of 528 units; one of two layers, at a rate at which it
+learns, is trained on both from three seeds. ``python benchmarks/cuda_mnist.py FILE``
 takes the CPU's weights from a file, or trains there first and writes it; a machine without a GPU
 stops after that. MNIST is found as `mg.data.mnist` says.
 """
@@ -19,6 +20,7 @@ import numpy as np
 import magmagraph as mg
 
 LAYERS, SIZE, EPOCHS = 4, 100, 5
+LEARNING, RATE, SEEDS = 2, 0.5, 3  # layers and rate of a network that learns in five epochs
 COMPARED = (1, 10, 200, 3000)
 
 
@@ -74,6 +76,26 @@ def differences(data: Any, host: dict[str, np.ndarray]) -> dict[str, float]:
     return found
 
 
+def learned(data: Any, device: str, seed: int) -> float:
+    """Return the percentage of tests that a network with a larger rate recognizes after training.
+
+    Four layers at the papers' rate are right in 11 % of the cases after five epochs, wherever they
+    are trained: that shows little.
+    """
+    mg.config.device = device
+    step, parameters, optimizer = networks.training_step(LEARNING)
+    optimizer.learning_rate.value = RATE
+    rng = np.random.default_rng(seed)
+    for p in parameters:
+        if len(p.shape) == 2:
+            bound = np.sqrt(6 / sum(p.shape))
+            p.value = rng.uniform(-bound, bound, p.shape).astype("f4")
+    rows = mg.batches(data.x_train, data.y_train, size=SIZE, seed=seed)
+    for _ in range(EPOCHS):
+        step.run(rows, keep="last")
+    return accuracy([p.value for p in parameters], data.x_test, data.y_test)
+
+
 def main() -> None:
     data = mg.data.mnist(substitute=False)
     host = reference(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("mnist_cpu.npz"), data)
@@ -103,6 +125,10 @@ def main() -> None:
             (losses,) = step.run(rows)
         cupy.cuda.Device().synchronize()
         seconds.append(time.perf_counter() - began)
+    both = {
+        device: [learned(data, device, seed) for seed in range(SEEDS)] for device in ("cuda", "cpu")
+    }
+    mg.config.device = "cuda"
     on_host = [host[f"{COMPARED[-1]}_{i}"] for i in range(len(parameters))]
     results |= {
         "seconds": float(np.median(seconds)),
@@ -112,6 +138,7 @@ def main() -> None:
         "last loss": float(losses[-1]),
         "accuracy": accuracy([p.value for p in parameters], data.x_test, data.y_test),
         "CPU's accuracy": accuracy(on_host, data.x_test, data.y_test),
+        "accuracy at a larger rate": both,
     }
     for name, value in results.items():
         print(f"{name:16} {value}")

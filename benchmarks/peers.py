@@ -82,6 +82,8 @@ class Benchmark:
         Contenders that are no peers (a copy of memory, products alone): shown, not compared.
     rounds, seconds
         Rounds of timing, and seconds of work of each library in a round.
+    notes
+        What was found about cases that do not meet the claim; it stands in the results.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Benchmark:
     floors: frozenset[str] = frozenset()
     rounds: int = 9
     seconds: float = 0.15
+    notes: str = ""
 
 
 # In the process of a library ------------------------------------------------------------------
@@ -381,6 +384,7 @@ def main(benchmark: Benchmark) -> None:
             common.write(
                 name, merged(benchmark.cases, measured, known), claim=benchmark.claim,
                 cleared=cleared, left_out=left_out,
+                **({"notes": benchmark.notes} if benchmark.notes else {}),
             )
 
     with tempfile.TemporaryFile() as log:

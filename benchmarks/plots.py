@@ -84,11 +84,78 @@ def layers(axes: Any, results: Any) -> None:
     axes.set_title("Training the seed network")
 
 
+SUMS = {"all-reduce": "NCCL's all-reduce", "ring": "ring of sends", "server": "server"}
+ALGORITHMS = {"allreduce": "all-reduce", "ring": "ring", "parameter_server": "server"}
+
+
+def sums_over_ranks(axes: Any, results: Any) -> None:
+    """Sums over two cards by size, and what training makes of them beside torch's DDP."""
+    left, right = axes.inset_axes((0, 0, 0.46, 1)), axes.inset_axes((0.58, 0, 0.42, 1))
+    axes.set_axis_off()
+    for mark, (key, name) in zip(MARKS, SUMS.items(), strict=False):
+        points = [
+            (int(size), int(size) / ways[key] / 1e6)  # two ranks: as many bytes as the array has
+            for size, ways in results["milliseconds"].items()
+            if key in ways
+        ]
+        left.plot(*zip(*points, strict=True), f"{mark}-", label=name)
+    left.set_xscale("log", base=2)
+    left.set_yscale("log")
+    left.set_xlabel("bytes of float32")
+    left.set_ylabel("GB/s (2 (n - 1) / n bytes for each of the array's)")
+    left.set_title("A sum in a captured step", fontsize=10)
+    scaling = json.loads((common.RESULTS / "cuda_scaling.json").read_text())["results"]
+    names = ("resnet50", "cnn", "mlp")
+    for place, (key, name) in enumerate([*ALGORITHMS.items(), ("torch", "torch DDP")]):
+        shares = []
+        for network in names:
+            who = "torch" if key == "torch" else "ours"
+            label = network if key == "torch" else f"{network} {key}"
+            base = scaling["torch, 2"][network]["median"]
+            shares.append(base / scaling[f"{who}, 2"][label]["median"])
+        at = [n + 0.2 * place - 0.3 for n in range(len(names))]
+        right.bar(at, shares, 0.2, label=name, color=f"C{place}")
+    right.set_xticks(range(len(names)), ["ResNet-50", "CNN", "MLP of 4096"])
+    right.set_ylabel("examples a second, torch DDP's as 1")
+    right.set_title("Training on two cards", fontsize=10)
+    for part in (left, right):
+        part.grid(True, which="major", alpha=0.3)
+        part.legend(fontsize=8)
+
+
+def overlap(axes: Any, results: Any) -> None:
+    """What runs on a card's streams in one step, from the device's clock."""
+    colors = {"collective": "C3", "convolution": "C0", "gemm": "C0"}
+    seen: dict[str, str] = {}
+    lanes = [
+        (rank, stream)
+        for rank, found in enumerate(results["ranks"])
+        for stream in sorted({span[1] for span in found["spans"]})
+    ]
+    for row, (rank, stream) in enumerate(lanes):
+        for kernel, own, begin, end in results["ranks"][rank]["spans"]:
+            if own != stream:
+                continue
+            color = colors.get(kernel, "C7")
+            label = {"C0": "convolutions, products", "C3": "all-reduces"}.get(color, "all else")
+            axes.barh(
+                row, (end - begin) / 1e3, left=begin / 1e3, height=0.8, color=color,
+                label=None if label in seen else label,
+            )  # fmt: skip
+            seen[label] = color
+    axes.set_yticks(range(len(lanes)), [f"card {rank}, stream {s}" for rank, s in lanes])
+    axes.set_ylim(len(lanes) + 1, -0.7)  # room for the legend below
+    axes.set_xlabel("milliseconds from the beginning of a step that notes times at each launch")
+    axes.set_title(f"One training step of {results['network']} on two cards")
+
+
 FIGURES: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
     "cuda_sums": ("cuda_kernels", sums),
     "cuda_svd": ("cuda_svd", decompositions),
     "cuda_small": ("cuda_small", small),
     "cuda_layers": ("cuda_step", layers),
+    "cuda_collectives": ("cuda_collectives", sums_over_ranks),
+    "cuda_timeline": ("cuda_timeline", overlap),
 }
 
 
@@ -106,8 +173,9 @@ def main() -> None:
         figure = Figure(figsize=(9, 5), layout="constrained")
         axes = figure.add_subplot()
         draw(axes, kept["results"])
-        axes.grid(True, which="major", alpha=0.3)
-        axes.legend(fontsize=8)
+        if axes.axison:
+            axes.grid(True, which="major", alpha=0.3)
+            axes.legend(fontsize=8)
         device = kept.get("device", {}).get("gpu", "")
         axes.annotate(
             f"{device}, {kept['machine']['processor']}, {kept['machine']['date']}", (1, -0.02),

@@ -11,6 +11,9 @@ from table import assert_agrees
 import magmagraph as mg
 from magmagraph.plan import Place
 from magmagraph.runtime.cuda.arrange import arranged, reader_of
+from magmagraph.runtime.cuda.binding import MULTIPROCESSORS
+from magmagraph.runtime.cuda.cuts import SHARED, cut_for, cut_of_rows
+from magmagraph.runtime.cuda.merge import read_first
 
 
 def network(layers: int, batch: int, width: int) -> tuple[Any, list[Any]]:
@@ -69,6 +72,46 @@ def test_readers_follow_their_products_and_write_elsewhere() -> None:
     for slot in changed.slots:
         if slot.place is Place.ARENA:
             assert slot.offset + slot.size <= changed.arena
+
+
+def test_what_was_written_longer_ago_is_read_first() -> None:
+    f, _ = network(2, 100, 528)
+    f(np.zeros((100, 784), "f4"), np.zeros(100, "i4"))
+    plan = f._last.plan
+    found = []
+    for step in plan.steps:
+        if step.kernel == "gemm":
+            places = tuple(plan.slots[value.slot].place for value in step.inputs[:2])
+            found.append((places, step.node.attrs["transpose_a"], read_first(plan, step)))
+    fed = [first for (a, _), _, first in found if a is Place.FEED]
+    forward = [f for (a, b), t, f in found if not t and a is not Place.FEED and b is Place.STATE]
+    gradients = [first for _, transposed, first in found if transposed]
+    assert fed == [0, 0]  # the first layer's product, and the gradient of its weights
+    assert forward and set(forward) == {1}  # weights before activations and their gradients
+    assert gradients and set(gradients) == {0}  # activations before their gradients
+
+
+@pytest.mark.parametrize("terms", [1, 3])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(528, 528, 100), (784, 528, 100), (600, 700, 17), (700, 700, 128)]
+)
+def test_warps_share_what_they_multiply_where_the_contracted_axis_is_short(
+    m: int, n: int, k: int, terms: int
+) -> None:
+    cut = cut_for(m, n, k, terms)
+    assert cut is not None and cut.common and cut.reach >= k and cut.shared <= SHARED
+    # What each of four warps beside each other brings by itself would be four times as much.
+    alone = cut.threads // 32 * (2 * cut.down + cut.across)
+    assert 2 * sum(cut.lines) < alone
+    blocks = -(-m // cut.rows) * -(-n // cut.columns)
+    assert blocks <= 2 * MULTIPROCESSORS
+
+
+def test_rows_of_a_tile_are_whole() -> None:
+    for n in (1, 8, 9, 10, 24, 32):
+        cut = cut_of_rows(100, n, 528)
+        assert cut is not None and cut.columns >= n and cut.shared <= SHARED
+    assert cut_of_rows(100, 33, 528) is None and cut_of_rows(100, 10, 1 << 20) is None
 
 
 def test_a_plan_without_products_stays_as_it_is() -> None:

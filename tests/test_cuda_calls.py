@@ -14,9 +14,9 @@ import pytest
 import magmagraph as mg
 from magmagraph.runtime.cuda import calls, segments
 from magmagraph.runtime.cuda.bound import CudaBound
-from magmagraph.runtime.cuda.calls import KernelCall, LibraryCall, Together, calls_of, fills
+from magmagraph.runtime.cuda.calls import KernelCall, LibraryCall, Together, calls_of, cost_of
 from magmagraph.runtime.cuda.device import Device
-from magmagraph.runtime.cuda.streams import Touched
+from magmagraph.runtime.cuda.streams import WHOLE, Touched
 
 
 class Driver:
@@ -65,10 +65,11 @@ STREAM = types.SimpleNamespace(ptr=11)
 def test_operands_are_read_early_where_the_launch_before_writes_none_of_them(
     driver: Driver,
 ) -> None:
-    launch = call(100, 200, 5, 0, early=(3, ((100, 120), (300, 310))))
+    launch = call(100, 200, 5, 0, early=(3, (((100, 120),), ((300, 310), (500, 501)))))
     launch(STREAM)
     for written, early in (
-        ((), 1), (((120, 300),), 1), (((119, 121),), 0), (((0, 90), (309, 400)), 0)
+        ((), 3), (((120, 300),), 3), (((119, 121),), 2), (((0, 90), (309, 400)), 1),
+        (((90, 101), (500, 600)), 0),
     ):
         launch.overlapped(STREAM, written)
         assert driver.seen[-1] == (11, [100, 200, 5, early], True)
@@ -85,7 +86,7 @@ def test_the_same_launch_at_other_addresses(driver: Driver) -> None:
     def shift(address: int) -> int:
         return address + 1000 if 100 <= address < 200 else address
 
-    first = call(100, 250, 150, 0, early=(3, ((100, 120), (250, 260))))
+    first = call(100, 250, 150, 0, early=(3, (((100, 120), (250, 260)),)))
     moved = first.moved(shift)
     moved.overlapped(STREAM, ((100, 120),))
     moved.overlapped(STREAM, ((1119, 1120),))
@@ -97,7 +98,10 @@ def test_the_same_launch_at_other_addresses(driver: Driver) -> None:
     assert seen == [(1100, 300)]
     assert driver.seen[-1][1] == [1100, 250, 150, 0]
     assert calls_of(both) == both.calls and calls_of(library) == (library,)
-    assert fills(first, 16) and not fills(first, 17) and not fills(library, 1)
+    # Eight blocks of a warp: on so many multiprocessors that half have none, they are short.
+    assert cost_of(first, 17) == 1 and cost_of(first, 16) == 1 + 8 * 32 / (16 * 128)
+    assert cost_of(Together([first, first]), 16) == 1 + 2 * 8 * 32 / (16 * 128)
+    assert cost_of(library, 100) == cost_of(both, 100) == WHOLE
 
 
 class Stream:
@@ -157,7 +161,7 @@ def launches(device: Double, driver: Driver, count: int) -> list[Any]:
     """Return launches that log their number; all fill the device."""
 
     def logged(number: int) -> KernelCall:
-        launch = call(number, 0, 0, 0, early=(3, ((0, 1),)))
+        launch = call(number, 0, 0, 0, early=(3, (((0, 1),),)))
         plain, over = launch._launch, KernelCall.overlapped
 
         def run(*arguments: Any) -> None:
@@ -183,10 +187,30 @@ def test_a_capture_overlaps_the_longest_chain_and_joins_the_rest(driver: Driver)
     graph = segments.captured(device, launches(device, driver, 5), touched)
     assert graph == "graph" and not device.stream.capturing
     placed = [(stream or 0, words[0], overlaps) for stream, words, overlaps in driver.seen]
-    # The chain 0, 1, 3, 4 overlaps where nothing of the other stream was waited for before.
-    assert placed == [(0, 0, False), (0, 1, True), (1, 2, False), (0, 3, True), (0, 4, False)]
+    assert placed == [(0, 0, False), (0, 1, True), (1, 2, False), (0, 3, True), (0, 4, True)]
     waits = [entry for entry in device.log if entry[0] == "wait"]
     assert [stream for _, stream, _ in waits] == [1, 1, 0, 0]
+
+
+def test_only_the_chain_overlaps_with_what_it_joins_and_only_with_kernels(
+    driver: Driver,
+) -> None:
+    device = Double()
+    # The chain 0, 2, 3; beside it 1, for which 3 waits, too, and 4, which waits for 2.
+    touched = [
+        Touched((), (A,)), Touched((), (B,)), Touched((A,), (C,)), Touched((B, C), (B,)),
+        Touched((C,), (D,)),
+    ]
+    made = launches(device, driver, 5)
+    segments.captured(device, made, touched)
+    placed = [(stream or 0, words[0], overlaps) for stream, words, overlaps in driver.seen]
+    assert placed == [(0, 0, False), (1, 1, False), (0, 2, True), (0, 3, True), (1, 4, False)]
+    driver.seen.clear()
+    library = LibraryCall(lambda stream: None, ())
+    segments.captured(device, [made[0], library, made[2]], [
+        Touched((), (A,)), Touched((), (B,)), Touched((A, B), (C,)),
+    ])  # fmt: skip
+    assert not any(overlaps for _, _, overlaps in driver.seen)
 
 
 def test_older_devices_do_not_overlap(driver: Driver) -> None:

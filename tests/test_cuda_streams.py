@@ -7,7 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from magmagraph.runtime.cuda.streams import FULL, Touched, assign, dependencies, joins
+from magmagraph.runtime.cuda.streams import (
+    BESIDE,
+    WHOLE,
+    Touched,
+    assign,
+    dependencies,
+    joins,
+)
 
 
 def random_steps(rng: np.random.Generator) -> list[Touched]:
@@ -76,17 +83,26 @@ def test_a_chain_stays_on_one_stream_and_branches_part() -> None:
 def test_the_longest_chain_has_a_stream_of_its_own(number: int) -> None:
     rng = np.random.default_rng(number)
     waits = dependencies(random_steps(rng))
-    full = [bool(rng.random() < 0.5) for _ in waits]
-    full[0] = True
-    chain = [step for step, place in enumerate(assign(waits, full)) if place == 0]
+    costs = (1 + rng.integers(0, 3, len(waits))).tolist()
+    costs[0] = WHOLE
+    chosen = assign(waits, costs)
+    chain = [step for step, place in enumerate(chosen) if place == 0]
+    assert max(chosen) <= BESIDE
     assert all(a in waits[b] for a, b in itertools.pairwise(chain))
 
     def longest(step: int) -> int:
-        own = FULL if full[step] else 1
-        return own + max((longest(other) for other in waits[step]), default=0)
+        return costs[step] + max((longest(other) for other in waits[step]), default=0)
 
-    found = sum(FULL if full[step] else 1 for step in chain)
+    found = sum(costs[step] for step in chain)
     assert found == max(longest(step) for step in range(len(waits)))
+
+
+def test_what_waits_for_the_chain_begins_as_early_as_it_can() -> None:
+    # A chain 0, 1, 2; beside it four branches of 0, of which the first two leave streams free.
+    waits = [set(), {0}, {0}, {0}, {0}, {0}, {1}]
+    assert assign(waits, [2, 9, 3, 1, 4, 1, 9]) == [0, 0, 1, 2, 3, 2, 0]
+    # What fills the device is put behind what does so, too.
+    assert assign(waits, [2, 99, WHOLE, WHOLE, WHOLE, 1, 99]) == [0, 0, 1, 1, 1, 2, 0]
 
 
 @pytest.mark.parametrize("number", range(100))

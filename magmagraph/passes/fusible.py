@@ -36,6 +36,7 @@ class Fusible:
         self.position = {node: i for i, node in enumerate(graph.nodes)}
         self.roots = set(graph.roots)
         self._moves: dict[Node, bool] = {}
+        self._readers: dict[Node, tuple[Node, ...]] = {}
         self.free = self._free_scalars()
         self.core = dict.fromkeys(node for node in graph.nodes if self._is_core(node))
         for node in graph.nodes:
@@ -112,8 +113,14 @@ class Fusible:
             node = node.inputs[0]
         return node
 
-    def _users(self, node: Node) -> Iterator[Node]:
-        """Give the readers of a value, seen through what only moves axes."""
+    def _users(self, node: Node) -> tuple[Node, ...]:
+        """Return the readers of a value, seen through what only moves axes."""
+        known = self._readers.get(node)
+        if known is None:
+            known = self._readers[node] = tuple(self._find_users(node))
+        return known
+
+    def _find_users(self, node: Node) -> Iterator[Node]:
         stack = [node]
         while stack:
             for user in self.graph.users[stack.pop()]:

@@ -25,7 +25,8 @@ After::
     %6 = transpose(%5, axes=(0, 3, 1, 2)) : float16[8, 32, 30, 30]
     return %6
 
-Moves are exact; sums take their terms in another order.
+Moves are exact; sums take their terms in another order. Convolutions of images with three channels
+that step over two pixels read them in blocks, see `layout_blocks`.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ from ..ops.convolution.costs import direction_of
 from ..ops.shape.arrange import RESHAPE, TRANSPOSE
 from ..ops.shape.joining import BROADCAST_TO
 from ..types import Shape
+from .layout_blocks import blocks_of, in_blocks
 from .linear import exchanged
 from .pipeline import Options
+from .report import label
 
 RULE = "channels last"
+PIXELS = "pixels of blocks as channels"
 FEWEST_AXES = 3  # batch, channels, space
 
 
@@ -50,7 +54,10 @@ def channels(graph: Graph, trace: Trace, options: Options) -> Graph:
     turned = _Turned(options)
     for node in graph.nodes:
         turned.visit(node)
-    return exchanged(graph, turned.mapping, trace, options, "layout", RULE)
+    return exchanged(
+        graph, turned.mapping, trace, options, "layout",
+        lambda node: PIXELS if node in turned.blocked else RULE,
+    )
 
 
 def chooses(node: Node) -> bool:
@@ -80,6 +87,7 @@ class _Turned:
         self.mapping: dict[Node, Node] = {}
         self.twins: dict[Node, Node] = {}
         self.made: dict[Node, Node] = {}  # twins of what is not turned: inputs, mostly
+        self.blocked: set[Node] = set()  # convolutions that read blocks of pixels
 
     def visit(self, node: Node) -> None:
         """Turn a node, where that is of use and possible."""
@@ -120,6 +128,8 @@ class _Turned:
                     node.op(*operands, name=node.name, **{**node.attrs, "channels_last": True}),
                 )
             return
+        if why_not(node) is None and self._blocks(node):
+            return
         if node.attrs["channels_last"]:
             self._weights(node)
             return
@@ -130,6 +140,24 @@ class _Turned:
         attrs = {**node.attrs, "channels_last": True, "outs_first": True}
         operands = [self._twin(operand) for operand in node.inputs]
         self._turn(node, node.op(*operands, name=node.name, **attrs))
+
+    def _blocks(self, node: Node) -> bool:
+        """Let a convolution of few channels that steps over pixels read blocks of them."""
+        blocks = blocks_of(node)
+        if blocks is None:
+            return False
+        made = in_blocks(node, blocks)
+        if blocks.last or direction_of(node) == "weight":
+            self.mapping[node] = made
+        else:
+            self._turn(node, made)
+        window, taps = (" x ".join(map(str, part)) for part in (blocks.window, blocks.taps))
+        self.blocked.add(node)
+        self.options.record.note(
+            f"{label(node)}: a window of {window} pixels is one of {taps} blocks of 2 x 2, whose "
+            "pixels are channels"
+        )
+        return True
 
     def _weights(self, node: Node) -> None:
         """Turn the weights alone, which users write ``(*window, channels, results)``."""

@@ -125,16 +125,20 @@ def exchanged(
     trace: Trace,
     options: Options,
     name: str,
-    rule: str,
+    rule: str | Callable[[Node], str],
 ) -> Graph:
-    """Return the graph with nodes replaced, each a hit of a rule of the pass of that name."""
+    """Return the graph with nodes replaced, each a hit of a rule of the pass of that name.
+
+    A rule for each node may be given in place of one for all.
+    """
     if not mapping:
         return graph
     members = graph.interner.intern_all(list(mapping.values()))
     settled = dict(zip(mapping, members, strict=True))
     for node, member in settled.items():
-        options.record.hit(rule)
-        trace.replace(node, member, name, rule)
+        called = rule if isinstance(rule, str) else rule(node)
+        options.record.hit(called)
+        trace.replace(node, member, name, called)
     return substituted(graph, settled, lambda old, new: trace.replace(old, new, name, "operands"))
 
 

@@ -56,6 +56,7 @@ def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
         constraints=graph.constraints,
         threads=threads,
         guard=getattr(options, "nan", "allow") == "raise",
+        deterministic=getattr(options, "deterministic", False),
     )
 
 

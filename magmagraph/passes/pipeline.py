@@ -128,10 +128,12 @@ class Pass:
     reason: str
 
 
-def _imported(module: str, function: str) -> PassFunction:
-    """Return a function that imports its pass when it first runs."""
+def _imported(module: str, function: str, setting: str) -> PassFunction:
+    """Return a function that imports its pass when it first runs, and its setting is given."""
 
     def run_pass(graph: Graph, trace: Trace, options: Options) -> Any:
+        if setting and getattr(options, setting) is None:
+            return graph
         found = getattr(importlib.import_module(f".{module}", __package__), function)
         return found(graph, trace, options)
 
@@ -140,14 +142,17 @@ def _imported(module: str, function: str) -> PassFunction:
     return run_pass
 
 
-def _line(name: str, numerics: str, reason: str, *, optional: bool = True) -> Pass:
-    return Pass(name, _imported(name, name), optional, numerics, reason)
+def _line(
+    name: str, numerics: str, reason: str, *, optional: bool = True, setting: str = ""
+) -> Pass:
+    return Pass(name, _imported(name, name, setting), optional, numerics, reason)
 
 
 DEFAULT: tuple[Pass, ...] = (
     _line(
         "distribute", "reassoc",
         "first: collectives are ordinary nodes that every later pass must see",
+        setting="distribute",
     ),
     _line(
         "simplify", "stable",

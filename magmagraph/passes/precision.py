@@ -31,7 +31,8 @@ would touch. Records say which operations it may change (`Op.policy`). A product
 any case; it stores 16 bits where its result goes on to another product, through operations that
 follow, and else all that it has added up. Operations in between compute in float32: what fusion
 makes of them reads and writes 16 bits. ``"tf32"`` changes no type: the chip rounds the operands.
-float16 needs scaled gradients besides, see `loss_scaling`.
+float16 needs scaled gradients besides, see `loss_scaling`. Bodies of loops and branches are lowered
+in the same way, see `precision_bodies`.
 
 Numerics: `half`. Explicit casts, float64 nodes and the types of results never change.
 """
@@ -47,6 +48,7 @@ from .linear import substituted
 from .loss_scaling import scale_gradients
 from .moments import one_pass
 from .pipeline import Options
+from .precision_bodies import enter_bodies
 from .report import label
 
 TF32_ROUNDING = 2.0**-11  # the largest relative error of rounding to 11 digits
@@ -57,6 +59,7 @@ def precision(graph: Graph, trace: Trace, options: Options) -> Graph:
     wanted = options.precision
     if wanted == "float32":
         return graph
+    graph = enter_bodies(graph, trace, options, precision)
     if wanted == "float16":
         graph = scale_gradients(graph, trace, options)
     products = _chosen(graph, options)

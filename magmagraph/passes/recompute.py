@@ -6,7 +6,8 @@ readers compute the chain again, and the value is neither written nor read. What
 value, such as one number for each channel, counts as in memory.
 
 On a CPU a chain is taken where it is of one array and of one shape. Devices have more arithmetic
-for each byte: there any chain is taken that makes its reader read fewer bytes.
+for each byte: there any chain is taken that makes its reader read fewer bytes, and one of the mask
+of an activation whose rest a product library computes with the product before it.
 """
 
 from __future__ import annotations
@@ -58,10 +59,14 @@ def recompute(clusters: Clusters) -> None:
             if maker is None or maker is cluster or external not in cluster.externals:
                 continue
             least = 0 if _may_vanish(clusters, external) else 1  # or it is written in any case
+            product = _left_to_a_library(clusters, external, maker)
+            if product is not None:  # it goes through memory no more
+                least -= 2 * hinted_bytes(product.type, clusters.hints)
             found = [_chain(clusters, external, cluster, begin) for begin in (_is_kept, _never)]
             if not any(chain is not None and chain.saved >= least for chain in found):
                 found = [_chain(clusters, external, cluster, _narrower(external))]
             chains = [chain for chain in found if chain is not None and chain.saved >= least]
+            chains = [chain for chain in chains if product not in chain.bases]
             for chain in sorted(chains, key=lambda chain: -chain.saved):
                 if _take(clusters, cluster, external, chain):
                     break
@@ -135,6 +140,25 @@ def _may_vanish(clusters: Clusters, node: Node) -> bool:
     return all(clusters.cluster_of.get(user) is not None for user in clusters._users(node))
 
 
+def _left_to_a_library(clusters: Clusters, value: Node, maker: Cluster) -> Node | None:
+    """Return the product of which a library computes all of a cluster but one value, or None.
+
+    Without its mask, ``relu(x @ w + b)`` is such a rest.
+    """
+    if not _may_vanish(clusters, value):
+        return None
+    products = [node for node in maker.externals if node.op.kind is Kind.LOWERED]
+    rest = [node for node in maker.nodes if node is not value and node.op is not CAST]
+    if len(products) != 1 or not rest or not all(node.op.epilogue for node in rest):
+        return None
+    (product,) = products
+    if product.op.policy != "allow" or product in clusters.roots or product.shape != value.shape:
+        return None
+    if any(clusters.cluster_of.get(user) is not maker for user in clusters._users(product)):
+        return None
+    return product
+
+
 def _never(clusters: Clusters, node: Node) -> bool:
     return False
 
@@ -152,8 +176,7 @@ def _take(clusters: Clusters, cluster: Cluster, value: Node, chain: Chain) -> bo
         return False
     before = cluster.again, cluster.externals
     cluster.again, cluster.externals = again, externals
-    body, _, _ = clusters._body([*cluster.nodes, *again], cluster)
-    if clusters._no_region(body) is not None:
+    if clusters._no_region(clusters._form([*cluster.nodes, *again], cluster)) is not None:
         cluster.again, cluster.externals = before
         return False
     cluster.plain = False

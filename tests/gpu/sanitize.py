@@ -78,6 +78,38 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
 
         return run
 
+    def half_step() -> Any:
+        """Products of the library with what they store, and one launch for several updates."""
+        x = mg.var("x", shape=(64, 72))
+        sizes = (72, 48, 48, 48, 16)
+        value, variables = x, []
+        for i in range(4):
+            init = mg.init.he_normal(seed=i)
+            variables.append(mg.var(f"w{i}", shape=sizes[i : i + 2], init=init))
+            variables.append(mg.var(f"b{i}", shape=sizes[i + 1 : i + 2], init=mg.init.zeros()))
+            value = mg.relu(value @ variables[-2] + variables[-1])
+        optimizer = mg.optimizer.Adam(0.1)
+        f = optimizer.step(
+            mg.mean(value * value), variables, [x], None, device="cuda", precision="bfloat16"
+        )
+        return f(rng.standard_normal((64, 72)).astype("f4"))
+
+    def pixels() -> Any:
+        """A convolution that reads blocks of pixels, with the gradient of its weights."""
+        x, w = mg.var("x", shape=(2, 10, 10, 3)), mg.var("w", shape=(7, 7, 3, 8))
+        y = mg.conv2d(x, w, stride=2, padding=3, layout="NHWC")
+        outputs = [y, mg.grad(mg.sum(y * y), w)]
+        f = mg.function([x, w], outputs, device="cuda", precision="bfloat16")
+        return f(*[rng.standard_normal(v.shape).astype("f4") for v in (x, w)])
+
+    def scanned(xs: Any, w: Any, first: Any) -> Any:
+        def cell(carry: Any, x: Any) -> tuple[Any, Any]:
+            new = mg.tanh(carry @ w + x)
+            return new, new * 2.0
+
+        last, rows = mg.scan(cell, first, xs)
+        return [last, *mg.grad(mg.sum(last * last) + mg.mean(rows), [xs, w, first])]
+
     def pooled(x: Any) -> Any:
         made = mg.max_pool2d(x, 2)
         return [made, mg.grad(mg.sum(made * made), x)]
@@ -93,6 +125,11 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "column sum", call(lambda a: mg.sum(a, axis=0), (300, 70))
     yield "short rows", call(mg.softmax, (4500, 64))
     yield "many blocks", call(lambda a: mg.exp(a) * 2.0, (4400, 512))
+    yield "many rows", call(lambda a, s, o: mg.relu(a * s + o), (8300, 256), (256,), (256,))
+    yield "few columns", call(lambda a, s, o: a * s + o, (40001, 64), (64,), (64,))
+    yield "half step", half_step
+    yield "blocks of pixels", pixels
+    yield "scan", call(scanned, (5, 4, 8), (8, 8), (4, 8))
     yield "pooling", call(pooled, (2, 3, 8, 8))
     yield "convolution", call(
         lambda x, w: mg.conv2d(x, w, padding=1), (2, 3, 8, 8), (4, 3, 3, 3)

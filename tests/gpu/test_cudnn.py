@@ -50,7 +50,7 @@ def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
 
 def with_gradients(
     build: Callable[[Sequence[mg.Node]], mg.Node], arrays: Sequence[np.ndarray], dtype: str,
-    device: str,
+    device: str, deterministic: bool = False,
 ) -> tuple[Any, tuple[int, ...]]:  # fmt: skip
     """Return a function of operands and a cotangent that gives a result and gradients."""
     wide = "float64" if dtype == "float64" else "float32"
@@ -58,23 +58,24 @@ def with_gradients(
     made = build(nodes)
     above = mg.var("above", shape=made.shape, dtype=dtype)
     total = mg.sum(mg.cast(made, wide) * mg.cast(above, wide))
-    f = mg.function([*nodes, above], [made, *mg.grad(total, nodes)], device=device)
+    outputs = [made, *mg.grad(total, nodes)]
+    f = mg.function([*nodes, above], outputs, device=device, deterministic=deterministic)
     return f, made.shape
 
 
 def compare(
     build: Callable[[Sequence[mg.Node]], mg.Node], arrays: Sequence[np.ndarray], dtype: str,
-    rng: np.random.Generator, interpreted: bool = False,
+    rng: np.random.Generator, interpreted: bool = False, deterministic: bool = True,
 ) -> None:  # fmt: skip
     """Compare a card's result and gradients with float64 on the CPU, call by call."""
     arrays = [rounded(a, dtype) for a in arrays]
     exact, shape = with_gradients(build, arrays, "float64", "cpu")
-    f, _ = with_gradients(build, arrays, dtype, "cuda")
+    f, _ = with_gradients(build, arrays, dtype, "cuda", deterministic)
     above = rounded(rng.standard_normal(shape), dtype)
     right = exact(*arrays, above)
     given = [a.astype(canonical(dtype)) for a in (*arrays, above)]
     calls = [[part.get() for part in f(*given)] for _ in range(3)]
-    for again in calls[1:]:  # run step by step, captured, replayed
+    for again in calls[1:] if deterministic else ():  # run step by step, captured, replayed
         assert [a.tobytes() for a in again] == [a.tobytes() for a in calls[0]]
     numerics = "half" if canonical(dtype).itemsize == 2 else "reassoc"
     for found, wanted in zip(calls[0], right, strict=True):
@@ -130,8 +131,9 @@ def test_the_first_nan_of_a_window_is_found() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [1, 4])
+@pytest.mark.parametrize("deterministic", [True, False])
 def test_attention_and_its_gradients(
-    shared: int, causal: bool, dtype: str, rng: np.random.Generator
+    deterministic: bool, shared: int, causal: bool, dtype: str, rng: np.random.Generator
 ) -> None:
     q, k, v = (
         rng.standard_normal((2, heads, length, 64)) / 2
@@ -139,7 +141,7 @@ def test_attention_and_its_gradients(
     )
     compare(
         lambda n: mg.scaled_dot_product_attention(*n, causal=causal, algorithm="rows"),
-        [q, k, v], dtype, rng,
+        [q, k, v], dtype, rng, deterministic=deterministic,
     )  # fmt: skip
 
 

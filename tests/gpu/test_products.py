@@ -11,9 +11,12 @@ import pytest
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
+from magmagraph.runtime.cuda.arrange import arranged, reader_of
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.cuts import Configuration, cut_for
+from magmagraph.runtime.cuda.cuts import Configuration, cut_for, cut_of_rows
 from magmagraph.runtime.cuda.products import ProductShape
+from magmagraph.runtime.cuda.products import product_of as product_of_shape
+from magmagraph.runtime.cuda.row_epilogue import RowEpilogue
 from magmagraph.runtime.cuda.small_gemm import (
     SmallProduct,
     complete_source,
@@ -32,6 +35,7 @@ WAYS = [
     Configuration(2, 4, (2, 2, 1), 2),
     Configuration(2, 4, (1, 1, 2), 1),
     Configuration(1, 1, (2, 1, 3), 2),
+    Configuration(1, 2, (3, 2, 1), 3),
 ]
 TRANSPOSES = list(itertools.product((False, True), repeat=2))
 SIZES = [(100, 528, 784), (100, 528, 10), (33, 70, 301), (1, 1, 257), (64, 32, 256), (7, 130, 1000)]
@@ -158,6 +162,68 @@ def test_epilogues_on_the_device_are_the_host(
     for _ in range(4):
         x = rng.standard_normal((rows, inputs)).astype("f4")
         for found, wanted in zip(device(x), host(x), strict=True):
+            assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
+    for found, wanted in zip(on_device, on_host, strict=True):
+        assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))
+
+
+def classifier(
+    classes: int, inputs: int, device: str, loss: str = "cross_entropy"
+) -> tuple[Any, list[Any]]:
+    """Return a step whose last product is followed by a loss of its rows and their gradients."""
+    x = mg.var("x", shape=("rows", inputs))
+    labels = mg.var("labels", shape=("rows",), dtype="int32")
+    w = mg.var("w", init=mg.init.glorot_uniform(seed=1), shape=(inputs, classes))
+    b = mg.var("b", init=mg.init.zeros(), shape=(classes,))
+    logits = x @ w + b
+    if loss == "cross_entropy":
+        outputs = [mg.cross_entropy(logits, labels)]
+    else:  # what a row has one of, and what it has many of
+        rows_of = mg.logsumexp(logits, axis=1), mg.softmax(logits), mg.max(logits, axis=1)
+        outputs = [mg.mean(rows_of[0]), *rows_of[1:]]
+    updates = mg.optimizer.SGD(0.1).updates(outputs[0], [w, b])
+    return mg.function([x, labels], outputs, updates=updates, device=device), [w, b]
+
+
+def test_losses_of_few_classes_are_computed_on_tiles_without_a_gpu() -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
+    f, _ = classifier(10, 300, "cpu")
+    f(np.ones((50, 300), "f4"), np.zeros(50, "i4"))
+    before = f._last.plan
+    plan = arranged(before)
+    (reader,) = (
+        found for i, step in enumerate(plan.steps)
+        if step.kernel == "gemm" and (found := reader_of(plan, plan.steps, i)) is not None
+    )
+    product = plan.steps[reader.place - 1]
+    assert product.kernel == "gemm" and reader.kernels.region.row
+    # The reader renews the bias: it and its product run when nothing can fail any more.
+    assert plan.commit <= reader.place - 1 < before.commit
+    cut = cut_of_rows(50, 10, 300)
+    assert cut is not None and cut.columns >= 10
+    epilogue = RowEpilogue(reader.kernels, reader.node, cut)
+    shape = ProductShape(50, 10, 300, False, False)
+    made = product_of_shape(shape, cut, epilogue.epilogue, 0)
+    assert made.grid(50, 10) == (1, 4, 1) and epilogue.lines(50) == 4
+    assert compile_source(complete_source([made]), "90")[:4] == b"\x7fELF"
+    assert cut_of_rows(50, 33, 300) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", ["cross_entropy", "others"])
+@pytest.mark.parametrize(
+    ("rows", "classes", "inputs"),
+    [(100, 10, 528), (37, 32, 300), (64, 3, 260), (1, 2, 270), (20, 33, 300), (513, 17, 1000)],
+)
+def test_losses_on_the_device_are_the_host(
+    rows: int, classes: int, inputs: int, loss: str, rng: np.random.Generator
+) -> None:
+    device, on_device = classifier(classes, inputs, "cuda", loss)
+    host, on_host = classifier(classes, inputs, "cpu", loss)
+    for _ in range(4):
+        x = rng.standard_normal((rows, inputs)).astype("f4")
+        labels = rng.integers(0, classes, rows).astype("i4")
+        for found, wanted in zip(device(x, labels), host(x, labels), strict=True):
             assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
     for found, wanted in zip(on_device, on_host, strict=True):
         assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))

@@ -24,14 +24,15 @@ def program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-def test_collectives_and_a_step_on_two_devices() -> None:
+@pytest.mark.parametrize("name", ["ranks_program.py", "ranks_strategies.py"])
+def test_two_devices(name: str) -> None:
     mpiexec = program()
     if mpiexec is None:
         pytest.skip("mpi4py or mpiexec is not there")
     if count_of_devices() < 2:
         pytest.skip("there are fewer than two devices")
     done = subprocess.run(
-        [mpiexec, "-n", "2", sys.executable, str(HERE / "ranks_program.py")],
+        [mpiexec, "-n", "2", sys.executable, str(HERE / name)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -204,7 +204,7 @@ def test_an_error_in_a_capture_ends_it(rng: np.random.Generator, monkeypatch: An
         raise RuntimeError("in the middle")
 
     with monkeypatch.context() as patch:
-        patch.setattr(segments, "_capture", failing)
+        patch.setattr(segments, "_launch", failing)
         with pytest.raises(RuntimeError, match="in the middle"):
             g(x, labels)
     assert not device_of("cuda").stream.is_capturing()

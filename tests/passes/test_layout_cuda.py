@@ -21,6 +21,8 @@ from magmagraph.ops.shape.arrange import TRANSPOSE
 from magmagraph.passes import pipeline
 from magmagraph.passes.specialize import specialize
 from magmagraph.plan import Plan
+from magmagraph.runtime.cuda.arrange import reading
+from magmagraph.runtime.cuda.library_epilogue import library_epilogue
 
 
 def passed(
@@ -144,6 +146,93 @@ def test_algorithms_of_our_own_are_left_alone() -> None:
     (node,) = convolutions(graph)
     assert node.attrs["algorithm"] == "winograd-2x2"
     assert not node.attrs["channels_last"]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("channels", "window", "padding", "size"),
+    [(3, 7, 3, 12), (3, 3, 1, 9), (1, 2, 0, 8), (4, 5, 2, 11), (2, 4, 1, 10)],
+)
+@pytest.mark.parametrize("batch", [3, "batch"])
+def test_images_of_few_channels_are_read_in_blocks_of_pixels(
+    batch: int | str, channels: int, window: int, padding: int, size: int, layout: str,
+    rng: np.random.Generator,
+) -> None:
+    """As many products and some zeros: forward, and for the gradient of the weights."""
+    last = layout == "NHWC"
+    image, weight = (size, size, channels), (window, window, channels, 6)
+    x = mg.var("x", shape=(batch, *(image if last else image[::-1])))
+    w = mg.var("w", shape=weight if last else (weight[3], weight[2], *weight[:2]))
+    y = mg.conv2d(
+        mg.cast(x, "float16"), mg.cast(w, "float16"), stride=2, padding=padding, layout=layout
+    )
+    wide = mg.cast(y, "float32")
+    outputs = [y, mg.grad(mg.sum(wide * wide), w)]
+    graph, report = passed([x, w], outputs)
+    assert report["layout"].hits["pixels of blocks as channels"] == 2
+    for node in convolutions(graph):
+        assert node.attrs["strides"] == (1, 1)
+        assert node.inputs[0].shape[-1] % 8 == 0  # as tensor cores take them
+    given = [rng.standard_normal((3, *v.shape[1:]) if v is x else v.shape) for v in (x, w)]
+    given = [array.astype("f4") for array in given]
+    before = interpreted(freeze([x, w], outputs), given)
+    for old, new in zip(before, interpreted(graph, given), strict=True):
+        assert_agrees(np.asarray(new, "f4"), np.asarray(old, "f4"), "half", magnitude(old))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"stride": 1}, {"stride": 2, "dilation": 2}, {"stride": 3}, {"stride": (2, 1)}],
+)
+def test_other_steps_read_pixels(options: dict[str, Any]) -> None:
+    x = mg.var("x", shape=(2, 9, 9, 3), dtype="float16")
+    w = mg.var("w", shape=(3, 3, 3, 8), dtype="float16")
+    graph, report = passed([x, w], [mg.conv2d(x, w, layout="NHWC", **options)])
+    assert "pixels of blocks as channels" not in report["layout"].hits
+    (node,) = convolutions(graph)
+    assert node.inputs[0].shape == x.shape
+
+
+def test_many_channels_and_exact_products_read_pixels() -> None:
+    for dtype, channels in (("float16", 8), ("float32", 3)):
+        x = mg.var("x", shape=(2, 8, 8, channels), dtype=dtype)
+        w = mg.var("w", shape=(3, 3, channels, 8), dtype=dtype)
+        _, report = passed([x, w], [mg.conv2d(x, w, stride=2, layout="NHWC")])
+        assert "pixels of blocks as channels" not in report["layout"].hits
+
+
+def test_a_copy_in_blocks_is_one_kernel() -> None:
+    """Reading, rounding and filling up are one step of the plan; nothing is copied bit by bit."""
+    x, w = mg.var("x", shape=(8, 32, 32, 3)), mg.var("w", shape=(7, 7, 3, 16))
+    y = mg.conv2d(x, w, stride=2, padding=3, layout="NHWC")
+    plan = planned([x, w], [mg.relu(y)], precision="bfloat16")
+    images = 8 * 32 * 32 * 3
+    reads = [s for s in plan.steps if any(v.type.size == images for v in s.inputs)]
+    assert [step.kernel for step in reads] == ["fused"]
+    (made,) = reads[0].outputs
+    assert (made.type.shape, made.type.dtype.name) == ((8, 16, 16, 16), "bfloat16")
+    assert {step.kernel for step in plan.steps} == {"fused", "join", "convolution"}
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
+def test_a_dense_layer_is_left_to_the_library_without_its_mask(precision: str) -> None:
+    """The backward pass takes relu's mask of the value, which is in memory anyway."""
+    x, w, b, v = (
+        mg.var(n, shape=s)
+        for n, s in (("x", (512, 256)), ("w", (256, 1024)), ("b", (1024,)), ("v", (1024, 256)))
+    )
+    loss = mg.mean(mg.sin(mg.relu(x @ w + b) @ v))
+    plan = planned([x, w, b, v], [loss, *mg.grad(loss, [w, b, v])], precision=precision)
+    assert not any(
+        value.type.dtype.name == "bool" for step in plan.steps for value in step.outputs
+    )
+    first = next(i for i, step in enumerate(plan.steps) if step.kernel == "gemm")
+    read = reading(plan, plan.steps, first)
+    assert read is not None
+    assert read.alone
+    epilogue = library_epilogue(read.graph, read.parameter)
+    assert epilogue is not None
+    assert epilogue.name == "relu_bias"
 
 
 def test_a_users_transposition_cancels() -> None:

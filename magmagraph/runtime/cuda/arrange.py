@@ -16,11 +16,12 @@ from ... import dims
 from ...graph import Graph, Node
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import bodies_of
-from .cuts import cut_for
+from .cuts import cut_for, cut_of_rows
 from .epilogue import product_read
 from .fused import kernels_of
 from .kernels import RegionKernels
 from .library_epilogue import library_epilogue
+from .row_epilogue import row_read
 
 __all__ = ["Reader", "arranged", "reader_of"]
 
@@ -28,6 +29,7 @@ Room = tuple[int, int, int]  # which block of memory, and half-open offsets in i
 
 ARENA = -1
 ALIGNMENT = 256  # bytes: libraries want it of products
+NEVER_FAIL = ("gemm", "fused")  # kernels that have nothing to refuse when they run
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,14 @@ def reader_of(plan: Plan, steps: Sequence[Step], i: int) -> Reader | None:
     if found is None or any(value.type.dtype != np.float32 for value in values):
         return None
     kernels = kernels_of(found.graph)
-    if kernels is None or (kernels.cross and not kernels.joined):
+    if kernels is None:
         return None
-    node = product_read(kernels.region, found.parameter)
+    if kernels.region.row:
+        node = row_read(kernels.region, found.parameter)
+    elif kernels.cross and not kernels.joined:
+        return None
+    else:
+        node = product_read(kernels.region, found.parameter)
     return None if node is None else Reader(found.place, found.body, kernels, node)
 
 
@@ -122,12 +129,22 @@ def arranged(plan: Plan) -> Plan:
     """Return a specialized plan with readers of products behind these.
 
     Where a reader would write over what the steps that it is moved past still read, its result
-    and its workspace get memory of their own; the arena grows by that.
+    and its workspace get memory of their own; the arena grows by that. Where it renews variables,
+    its product and what lies between run when nothing can fail any more, too.
     """
     arrangement = _Arrangement(plan)
     for i in range(len(plan.steps)):
         place = _behind(plan, arrangement.steps, i)
-        if place is not None and (i < plan.commit) == (place < plan.commit):
+        if place is None:
+            continue
+        commit = arrangement.commit
+        if i < commit <= place:
+            between = arrangement.steps[i:place]
+            if plan.guard or any(step.kernel not in NEVER_FAIL for step in between):
+                continue
+            if arrangement.move(i, place):
+                arrangement.commit = i
+        else:
             arrangement.move(i, place)
     return arrangement.result()
 
@@ -137,10 +154,12 @@ def _behind(plan: Plan, steps: Sequence[Step], i: int) -> int | None:
     step = steps[i]
     if step.kernel != "gemm":
         return None
-    if len(step.outputs[0].type.shape) == 2 and cut_for(*_sizes(plan, step)) is not None:
-        reader = reader_of(plan, steps, i)
+    if len(step.outputs[0].type.shape) == 2:
+        sizes = _sizes(plan, step)
+        reader = reader_of(plan, steps, i) if cut_for(*sizes) is not None else None
         if reader is not None:
-            return reader.place
+            rows = bool(reader.kernels.region.row)
+            return reader.place if not rows or cut_of_rows(*sizes) is not None else None
     found = reading(plan, steps, i)
     if found is None or not found.alone:
         return None
@@ -155,12 +174,13 @@ class _Arrangement:
         self.steps = list(plan.steps)
         self.slots = list(plan.slots)
         self.arena = _even(plan.arena or 0)
+        self.commit = plan.commit
 
     def result(self) -> Plan:
         """Return the plan, the lives of its slots told anew."""
         plan = self.plan
         if all(a is b for a, b in zip(self.steps, plan.steps, strict=True)):
-            return plan
+            return plan if self.commit == plan.commit else replace(plan, commit=self.commit)
         alive: dict[int, list[int]] = {}
         for number, step in enumerate(self.steps):
             for slot in _slots(step):
@@ -171,10 +191,18 @@ class _Arrangement:
             else slot
             for slot in self.slots
         )
-        return replace(plan, steps=tuple(self.steps), slots=slots, arena=self.arena)
+        return replace(
+            plan, steps=tuple(self.steps), slots=slots, arena=self.arena, commit=self.commit
+        )
 
-    def move(self, i: int, j: int) -> None:
-        """Put the reader ``j`` behind the product ``i``, where that changes no value."""
+    def move(self, i: int, j: int) -> bool:
+        """Put the reader ``j`` behind the product ``i``, where that changes no value.
+
+        Returns
+        -------
+        bool
+            Whether it is there.
+        """
         steps = self.steps
         product, reader, between = steps[i], steps[j], steps[i + 1 : j]
         out = product.outputs[0]
@@ -183,11 +211,11 @@ class _Arrangement:
         busy = [*factors, *written, *(r for s in between for r in self._rooms(s.inputs))]
         others = [value for value in reader.inputs if value.slot != out.slot]
         if _meet(self._rooms(others), written):
-            return
+            return False
         fetched = {value.slot for value in self.plan.fetches}
         taken = [v for v in reader.outputs if _meet(self._rooms([v]), busy)]
         if any(self.slots[v.slot].place is not Place.ARENA or v.slot in fetched for v in taken):
-            return
+            return False
         after = steps[j + 1 :]
         for value in taken:
             fresh = self._fresh(_size(self.plan, value), value.slot)
@@ -197,6 +225,7 @@ class _Arrangement:
             size = dims.evaluate(self.slots[reader.workspace].size, self.plan.sizes or {})
             reader = replace(reader, workspace=self._fresh(size, reader.workspace))
         self.steps = [*steps[: i + 1], reader, *between, *after]
+        return True
 
     def _fresh(self, size: int, like: int) -> int:
         """Return a new slot at the end of the arena."""

@@ -7,13 +7,14 @@ import functools
 import numpy as np
 
 from ...errors import PlanError, message
-from ...op import Effect, Op
+from ...op import Effect, Kind, Op
 from ...plan import Plan
 from ..numpy.cells import bodies_of
 from .bound import CudaBound
 from .device import device_of
 from .fused import Modules, kernels_of, source_of
 from .kernels import RegionKernels
+from .messages import is_message, lines_of
 
 __all__ = ["CudaPrepared"]
 
@@ -30,12 +31,16 @@ class CudaPrepared:
         self.plan = plan
         self.device = device_of(name)
         self.modules = _modules(self.device.number)
+        self.lines = lines_of(plan, self.device)
         self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
         self.generated = 0
-        # Operations that CuPy was found not to have, and those that show values to people.
+        # Operations that CuPy was found not to have, and those that show values to people, or send
+        # them where the library of the devices does not.
         self.on_host: set[Op] = {
-            step.node.op for step in plan.steps if step.node.op.effect is Effect.ORDERED
+            step.node.op
+            for step in plan.steps
+            if step.node.op.effect is Effect.ORDERED or step.node.op.kind is Kind.COLLECTIVE
         }
         for i in self._steps:
             kernels = [kernels_of(body) for body in bodies_of(plan.steps[i])]
@@ -48,6 +53,8 @@ class CudaPrepared:
         cuts: dict[str, None] = {}
         for step in self.plan.steps:
             node = step.node
+            if is_message(node) and self.lines:
+                continue
             if step.kernel == "array" or node.op.effect is Effect.ORDERED:
                 label = f" '{node.attrs['label']}'" if "label" in node.attrs else ""
                 cuts[f"{node.op.name}{label}"] = None

@@ -44,6 +44,7 @@ class CudaBinding(Binding):
 
     def __init__(self, region: Region, sizes: Mapping[str, int], lines: int) -> None:
         super().__init__(region, sizes, 1)
+        self.group = 1  # threads lie side by side however short a row is
         self.lines = max(1, lines)
         self.places: list[int] = []
         at = 0

@@ -22,7 +22,7 @@ from .loops import Loop, Rows
 from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
 from .merge import merges
 from .namespace import array_namespace, refusing
-from .segments import Interpreted, Segment, placed
+from .segments import Interpreted, Segment, lane_of, placed
 from .streams import Range
 from .timeline import timeline
 
@@ -83,7 +83,9 @@ class CudaBound:
         """Return what runs some steps, in order."""
         parts: list[Segment | Interpreted] = []
         steps = self.plan.steps[low:high]
-        make = StepLaunches(self.memory, self.prepared.modules, self.stream)
+        make = StepLaunches(
+            self.memory, self.prepared.modules, self.stream, self.prepared.lines
+        )
         merged = merges(self.memory, steps)
         make.prepare(steps if low else self.plan.steps, merged)  # of all steps side by side
         free = {id(step) for step in steps if id(step) not in merged}
@@ -407,11 +409,13 @@ class CudaBound:
         Raises
         ------
         DeviceError
-            A step runs as its array expression, which is no kernel.
+            A step runs as its array expression, which is no kernel, or sends a message.
         """
         for part in (*self._before, *self._after):
             if isinstance(part, Interpreted):
                 raise DeviceError(message(f"{part.node.op.name} runs as an array expression"))
+            if any(map(lane_of, part.launches)):
+                raise DeviceError(message("messages between ranks need streams of their own"))
             for launch in part.launches:
                 launch(stream)
 

@@ -17,14 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from .streams import Range
+from .streams import WHOLE, Range
 
 __all__ = [
-    "KernelCall", "LibraryCall", "Together", "calls_of", "driver", "driver_function", "fills",
+    "KernelCall", "LibraryCall", "Together", "calls_of", "cost_of", "driver", "driver_function",
     "prefetching",
 ]
 
 Shift = Callable[[int], int]
+
+_THREADS = 128  # of a multiprocessor, that take about as long as a launch
 
 
 def driver() -> Any:
@@ -93,7 +95,8 @@ class KernelCall:
     shared
         Bytes of shared memory that are asked for at the launch.
     early
-        The word that says whether some operands may be read early, and their memory.
+        The word that says what may be read early, and some groups of operands: bit i of the word
+        stands for the memory of group i.
     overlaps
         Whether the kernel waits for the one before it by itself.
     """
@@ -106,7 +109,7 @@ class KernelCall:
         words: np.ndarray,
         pointers: Sequence[int],
         shared: int = 0,
-        early: tuple[int, tuple[Range, ...]] | None = None,
+        early: tuple[int, tuple[tuple[Range, ...], ...]] | None = None,
         overlaps: bool = False,
     ) -> None:
         self.function, self.grid, self.block = function, tuple(grid), tuple(block)
@@ -123,22 +126,24 @@ class KernelCall:
         )
 
     def overlapped(self, stream: Any, written: Sequence[Range]) -> None:
-        """Launch the kernel so that it may begin before the kernel before it is done.
+        """Launch the kernel so that it may begin before the kernels before it are done.
 
         Parameters
         ----------
         stream
-            Its last launch is a kernel that overlaps, too, or ends before this one may begin.
+            What it waits for are kernels that overlap, too, or end before this one may begin.
         written
-            What that kernel writes.
+            What these kernels write.
         """
         if not self.overlaps:
             self(stream)
             return
         if self.early is not None:
-            place, ranges = self.early
-            self.words[place] = all(
-                end <= a or b <= start for start, end in ranges for a, b in written
+            place, groups = self.early
+            self.words[place] = sum(
+                1 << i
+                for i, ranges in enumerate(groups)
+                if all(end <= a or b <= start for start, end in ranges for a, b in written)
             )
         attribute = _Attribute(_STREAM_SERIALIZATION, 0, 1)
         configuration = _Configuration(
@@ -159,8 +164,10 @@ class KernelCall:
             words[place] = shift(int(words[place]))
         early = self.early
         if early is not None:
-            place, ranges = early
-            early = place, tuple((shift(a), shift(a) + b - a) for a, b in ranges)
+            place, groups = early
+            early = place, tuple(
+                tuple((shift(a), shift(a) + b - a) for a, b in ranges) for ranges in groups
+            )
         return KernelCall(
             self.function, self.grid, self.block, words, self.pointers, self.shared, early,
             self.overlaps,
@@ -217,7 +224,16 @@ def calls_of(launch: Any) -> tuple[Any, ...]:
     return launch.calls if isinstance(launch, Together) else (launch,)
 
 
-def fills(launch: Any, multiprocessors: int) -> bool:
-    """Return whether a launch leaves little of a device to others: half have a block or more."""
-    blocks = [math.prod(call.grid) for call in calls_of(launch) if isinstance(call, KernelCall)]
-    return 2 * max(blocks, default=0) >= multiprocessors
+def cost_of(launch: Any, multiprocessors: int) -> float:
+    """Return about how long a launch takes, by its blocks and threads: 1 to `WHOLE`.
+
+    1 is for what leaves half of the multiprocessors without a block; libraries fill a device.
+    """
+    cost = 0.0
+    for call in calls_of(launch):
+        if not isinstance(call, KernelCall):
+            return WHOLE
+        blocks = math.prod(call.grid)
+        if 2 * blocks >= multiprocessors:
+            cost += blocks * math.prod(call.block) / (multiprocessors * _THREADS)
+    return min(1 + cost, WHOLE)

@@ -3,8 +3,9 @@
 The library is reached through NVIDIA's Python frontend, which builds graphs of operations and asks
 for plans that compute them. Graphs are made once a process for each shape, and the choice among
 their first plans is timed on the arrays of the step itself and kept on disk. Plans whose sums
-depend on the order of threads are not taken, so that two runs give the same bits. Workspace is the
-scratch memory of the stream where that suffices.
+depend on the order of threads are not taken, so that two runs give the same bits, but for gradients
+of attention, unless ``deterministic=True`` asks for that. Workspace is the scratch memory of the
+stream where that suffices.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class LibraryGraph:
         Whether tensor cores are kept out, which cut float32 factors to 11 digits.
     limit
         The most bytes of workspace.
+    deterministic
+        Whether plans whose sums depend on the order of threads are left out.
 
     Raises
     ------
@@ -111,7 +114,7 @@ class LibraryGraph:
 
     def __init__(
         self, device: Any, key: Hashable, build: Build, dtype: str, *, exact: bool = False,
-        limit: int = SCRATCH,
+        limit: int = SCRATCH, deterministic: bool = True,
     ) -> None:  # fmt: skip
         import cudnn
 
@@ -128,7 +131,7 @@ class LibraryGraph:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         notes = cudnn.numerical_note
-        barred = [notes.NONDETERMINISTIC]
+        barred = [notes.NONDETERMINISTIC] if deterministic else []
         if exact:
             barred += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(barred)

@@ -35,6 +35,9 @@ class Attention(NamedTuple):
         Whether query i sees keys 0 to i only.
     dtype
         Of all but the sums, which are float32.
+    deterministic
+        Whether the gradient is the same in each run: sums over blocks of queries wait for each
+        other, then.
     """
 
     gradient: bool
@@ -45,6 +48,7 @@ class Attention(NamedTuple):
     sums: Layout
     causal: bool
     dtype: str
+    deterministic: bool
 
 
 def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
@@ -67,11 +71,13 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
         _packed(batch, heads, rows, 1),
         bool(step.node.attrs["causal"]),
         step.inputs[0].type.dtype.name,
+        memory.plan.deterministic,
     )
     return cudnn.graph_of(
         memory.device, attributes, lambda g: _built(g, attributes), attributes.dtype,
         [memory.at(value) for value in values],
         f"{step.node.op.name} of {step.inputs[0].type}", limit=MOST_WORKSPACE,
+        deterministic=attributes.deterministic,
     )  # fmt: skip
 
 
@@ -102,7 +108,7 @@ def _built(graph: Any, what: Attention) -> tuple[list[Any], list[Any]]:
     q, k, v, sums, out, above = read
     parts = graph.sdpa_backward(
         q=q, k=k, v=v, o=out, dO=above, stats=sums, attn_scale=1.0,
-        use_causal_mask=what.causal, use_deterministic_algorithm=True,
+        use_causal_mask=what.causal, use_deterministic_algorithm=what.deterministic,
     )
     layouts = (what.queries, what.keys, what.values)
     return read, [made(part, layout) for part, layout in zip(parts, layouts, strict=True)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...plan import Step
 from . import cudnn_attention, cudnn_convolution
+from .calls import LibraryCall
 from .cudnn import LibraryGraph
 from .memory import PlanMemory
 
@@ -26,7 +27,7 @@ def settle(memory: PlanMemory) -> None:
             _CHOSEN[step.kernel](memory, step)
 
 
-def library(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
+def library(memory: PlanMemory, step: Step) -> LibraryCall | None:
     """Return what launches a step of the library, or None where its array expression has to run."""
     found = _CHOSEN[step.kernel](memory, step)
     if found is None:
@@ -36,7 +37,7 @@ def library(memory: PlanMemory, step: Step) -> Callable[[Any], None] | None:
     own = graph.own_workspace()
     memory.keep.append(own)
 
-    def run(stream: Any) -> None:
+    def run(stream: Any, *addresses: int) -> None:
         graph.launch(addresses, graph.place(stream, own), stream)
 
-    return run
+    return LibraryCall(run, addresses)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Configuration", "cut_for"]
+from .binding import MULTIPROCESSORS
+
+__all__ = ["Configuration", "cut_for", "cut_of_rows"]
 
 SHARED = 112 << 10  # bytes a block may have: two of them fit a multiprocessor
 
@@ -64,17 +66,31 @@ class Configuration:
         return f"{self.down}x{self.across}/{warps}/{self.stages}/{self.terms}"
 
     @property
+    def common(self) -> bool:
+        """Whether warps of one row or column of the tile share what they multiply."""
+        return self.warps[2] == 1 and self.warps[0] * self.warps[1] > 1
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """How many times eight rows of the two factors a block holds at a time."""
+        rows, columns, parts = self.warps
+        sharing = (rows, columns) if self.common else (rows * columns * parts,) * 2
+        return 2 * self.down * sharing[0], self.across * sharing[1]
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory of a block: factors at first, then the warps' tiles."""
-        factors = self.threads * self.stages * (2 * self.down + self.across) * 4
+        factors = sum(self.lines) * self.stages * 8 * 16
         return 4 * max(factors, self.warps[2] * self.rows * (self.columns + 4))
 
 
 MOST_WARPS = 16
 SMALL = 1 << 17  # elements of a result that leaves a device empty in a library's tiles
 SHORT = 256  # a contracted axis so short that this holds for larger results, too
+FEW = 8  # sixteens of a contracted axis that a block holds, all warps in common
 MANY = 300_000  # elements of which smaller blocks are faster where the contracted axis is short
 LONG = 2048
+ROW = 32  # elements of a row that the lanes of a warp have one each of
 
 
 def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
@@ -91,11 +107,34 @@ def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
         cuts = [(*tile, *_along(groups, stages)) for tile in tiles for stages in (3, 4, 2, 5)]
         cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
         cuts.append((1, 4, (1, 1, 12), 3))
+    elif m * n <= 4 * SMALL and groups <= FEW:
+        cuts = [(1, 2, (_high(m, n, terms), 4, 1), groups)]
     elif m * n <= 4 * SMALL and k <= SHORT:
         warps = 2 if m * n <= MANY and groups <= 8 else 4
         cuts = [(2, 4, (1, 1, warps), min(4, -(-groups // warps)))]
     else:
         return None
+    made = (Configuration(*cut, terms) for cut in cuts)
+    return next((cut for cut in made if cut.shared <= SHARED), None)
+
+
+def _high(m: int, n: int, terms: int) -> int:
+    """Return how many times 16 rows tiles of 64 columns have: few, but no block is left over.
+
+    Where all multiprocessors are full and multiply long, two blocks take turns at reading.
+    """
+    fits = (high for high in (2, 3) if -(-m // (16 * high)) * -(-n // 64) <= MULTIPROCESSORS)
+    return next(fits, 2 if terms > 1 else 4)
+
+
+def cut_of_rows(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
+    """Return how a product is cut whose rows are whole in a tile, or None where they are long."""
+    if n > ROW or m * n > SMALL or k > LONG:
+        return None
+    tile, groups = (1, -(-n // 8)), -(-k // 16)
+    cuts = [(*tile, *_along(groups, stages)) for stages in (3, 4, 2, 5)]
+    cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
+    cuts.append((*tile, (1, 1, 12), 3))
     made = (Configuration(*cut, terms) for cut in cuts)
     return next((cut for cut in made if cut.shared <= SHARED), None)
 

@@ -16,6 +16,7 @@ from .compiler import compile_source
 __all__ = ["Device", "count_of_devices", "device_of", "why_unusable"]
 
 SCRATCH = 32 << 20
+URGENT = -100  # the driver takes the highest priority that there is
 _INSTALL = "pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version)"
 
 _PAUSE = r"""
@@ -80,6 +81,7 @@ class Device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self.lock = threading.RLock()
         self._beside: list[Any] = []
+        self._urgent: list[Any] = []
         self._scratch: dict[int, Any] = {}
         self._pause: Any = None
 
@@ -88,6 +90,12 @@ class Device:
         while len(self._beside) < count:
             self._beside.append(self.cupy.cuda.Stream(non_blocking=True))
         return self._beside[:count]
+
+    def urgent(self, number: int) -> Any:
+        """Return a stream whose kernels get the next room on the device, before other streams'."""
+        while len(self._urgent) <= number:
+            self._urgent.append(self.cupy.cuda.Stream(non_blocking=True, priority=URGENT))
+        return self._urgent[number]
 
     def scratch(self, stream: Any) -> int:
         """Return the address of the memory that products on a stream may write to meanwhile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...graph import Node
 from ...region import Fold, Output, Region
@@ -16,7 +16,7 @@ from .kernels import RegionKernels
 from .shares import Shares
 from .small_gemm import FIRST_OF_EPILOGUE, Epilogue
 
-__all__ = ["RegionEpilogue", "product_read"]
+__all__ = ["RegionEpilogue", "TileEpilogue", "product_read"]
 
 
 def product_read(region: Region, parameter: int) -> Node | None:
@@ -44,7 +44,51 @@ def product_read(region: Region, parameter: int) -> Node | None:
     return node
 
 
-class RegionEpilogue:
+class TileEpilogue:
+    """What epilogues that compute a region have in common.
+
+    Parameters
+    ----------
+    kernels
+        Of the region; those that end its sums are launched behind the product.
+    configuration
+        How the product is cut.
+    """
+
+    epilogue: Epilogue
+
+    def __init__(self, kernels: RegionKernels, configuration: Configuration) -> None:
+        self.kernels = kernels
+        self.configuration = configuration
+        self.code = FoldingCode(kernels.region)
+        # The numbers of the kernels that end the sums come first: they share one list.
+        self.code.numbers = kernels.code.numbers
+        self.code.places = kernels.code.places
+
+    def _head(self, lines: Sequence[str], folds: Sequence[Fold]) -> list[str]:
+        """Return the lines before some others: operands, numbers, room for what is folded."""
+        head = self.code.header("\n".join(lines), FIRST_OF_EPILOGUE)
+        if folds:
+            head.append(f"__shared__ double mg_buffer[{self.configuration.threads}];")
+            if any(indexed(fold.node.op) for fold in folds):
+                head.append(f"__shared__ int64_t mg_places[{self.configuration.threads}];")
+        return head
+
+    def lines(self, m: int) -> int:
+        """Return how many lines of partial results the blocks write."""
+        return -(-m // self.configuration.rows)
+
+    def shares(
+        self, sizes: Mapping[str, int], lines: int, m: int, multiprocessors: int
+    ) -> Shares:
+        """Return the numbers of the region, and the launches that end its sums."""
+        shares = Shares(self.kernels, sizes, lines, multiprocessors)
+        for position in range(len(self.kernels.region.folds)):
+            shares.used_lines[position] = self.lines(m)
+        return shares
+
+
+class RegionEpilogue(TileEpilogue):
     """The lines of a product's epilogue that compute a region.
 
     Parameters
@@ -60,13 +104,8 @@ class RegionEpilogue:
     def __init__(
         self, kernels: RegionKernels, node: Node, configuration: Configuration
     ) -> None:
-        self.kernels = kernels
-        self.configuration = configuration
-        region = kernels.region
-        code = self.code = FoldingCode(region)
-        # The numbers of the kernels that end the sums come first: they share one list.
-        code.numbers = kernels.code.numbers
-        code.places = kernels.code.places
+        super().__init__(kernels, configuration)
+        code, region = self.code, kernels.region
         first = [n for n in code.walk.passes[0] if n.op.reduction is None]
         top = code.define([n for n in first if n is not node], frozenset())
         begin = [line for fold in region.folds for line in code.begin(fold)]
@@ -87,12 +126,7 @@ class RegionEpilogue:
             stores.append(self._write(output, f"{array}[item]"))
         code.scope = known
         end = [line for fold in region.folds for line in self._partial(fold)]
-        text = "\n".join([*top, *begin, *early, *lines, *stores, *end])
-        head = code.header(text, FIRST_OF_EPILOGUE)
-        if region.folds:
-            head.append(f"__shared__ double mg_buffer[{configuration.threads}];")
-            if any(indexed(fold.node.op) for fold in region.folds):
-                head.append(f"__shared__ int64_t mg_places[{configuration.threads}];")
+        head = self._head([*top, *begin, *early, *lines, *stores, *end], region.folds)
         self.epilogue = Epilogue(
             (*head, *arrays), tuple(top), tuple(early), tuple(begin), tuple(lines),
             tuple(stores), tuple(end),
@@ -157,16 +191,3 @@ class RegionEpilogue:
             ]),
             "}",
         ]
-
-    def lines(self, m: int) -> int:
-        """Return how many lines of partial results the blocks write."""
-        return -(-m // self.configuration.rows)
-
-    def shares(
-        self, sizes: Mapping[str, int], lines: int, m: int, multiprocessors: int
-    ) -> Shares:
-        """Return the numbers of the region, and the launches that end its sums."""
-        shares = Shares(self.kernels, sizes, lines, multiprocessors)
-        for position in range(len(self.kernels.region.folds)):
-            shares.used_lines[position] = self.lines(m)
-        return shares

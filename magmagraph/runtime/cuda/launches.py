@@ -18,18 +18,21 @@ from .bodies import Body
 from .calls import KernelCall, LibraryCall, Together
 from .collectives import collective
 from .cudnn_plans import library
-from .epilogue import RegionEpilogue
+from .epilogue import RegionEpilogue, TileEpilogue
 from .fused import Modules, kernels_of
 from .many import call_of_many, groups_of
 from .memory import DEVICE_TO_DEVICE, PlanMemory
-from .merge import Merge, product_shape
+from .merge import Merge, product_shape, read_first
+from .messages import Lines, is_message, message
 from .moves import joined, window
 from .pooling import pooling
 from .products import ProductShape, call_of, cut_of, load, product_of
+from .row_epilogue import RowEpilogue
 from .segments import Launcher
 from .shares import Launch
 from .small_gemm import SmallProduct, plain_epilogue
 from .streams import Touched
+from .turns import turns
 
 __all__ = ["StepLaunches", "Unit"]
 
@@ -53,17 +56,27 @@ class StepLaunches:
         The kernels of the device.
     stream
         On which products are timed.
+    lines
+        What messages between two ranks go by.
     """
 
-    def __init__(self, memory: PlanMemory, modules: Modules, stream: Any) -> None:
+    def __init__(
+        self, memory: PlanMemory, modules: Modules, stream: Any, lines: Lines | None = None
+    ) -> None:
         self.memory, self.modules, self.stream = memory, modules, stream
+        self.lines = {} if lines is None else lines
         self.plan, self.device = memory.plan, memory.device
-        self._products: dict[int, tuple[SmallProduct, RegionEpilogue]] = {}
+        self._products: dict[int, tuple[SmallProduct, TileEpilogue]] = {}
 
     def step(self, step: Step) -> list[Unit] | None:
         """Return what launches a step, or None where its array expression has to run."""
         if step.kernel == "fused":
             return self._fused(step)
+        if is_message(step.node):
+            found = message(self.memory, step, self.lines)
+            return None if found is None else [Unit(*pair) for pair in found]
+        if step.kernel == "loop":
+            return turns(self.memory, step)
         launch: Launcher | None = None
         if step.kernel == "copy":
             launch = self._copy(step)
@@ -95,11 +108,13 @@ class StepLaunches:
                 found += [] if generated is None else [generated[0]]
         load(self.device, found)
 
-    def _merged(self, merge: Merge) -> tuple[SmallProduct, RegionEpilogue]:
+    def _merged(self, merge: Merge) -> tuple[SmallProduct, TileEpilogue]:
         """Return a product and its epilogue."""
         if id(merge) not in self._products:
-            epilogue = RegionEpilogue(merge.kernels, merge.node, merge.configuration)
-            product = product_of(merge.shape, merge.configuration, epilogue.epilogue)
+            kind = RowEpilogue if merge.kernels.region.row else RegionEpilogue
+            epilogue = kind(merge.kernels, merge.node, merge.configuration)
+            early = read_first(self.plan, merge.product)
+            product = product_of(merge.shape, merge.configuration, epilogue.epilogue, early)
             self._products[id(merge)] = product, epilogue
         return self._products[id(merge)]
 
@@ -119,7 +134,7 @@ class StepLaunches:
         call = call_of(
             function, product, merge.shape, (a, b, 0, 0, 0, 0),
             [*body.words, *shares.numbers()], len(body.words),
-            (*body.read, (one, other)[product.early]),
+            (((one, other)[product.early],), body.read),
         )
         made = [
             Unit(call, Touched((one, other, *body.read), (*body.early, *body.workspace)))
@@ -130,7 +145,8 @@ class StepLaunches:
         ]
         if ends:
             # What runs behind the product needs not wait for the end of its sums.
-            touched = Touched((*body.read, *body.early, *body.workspace), body.late)
+            read = (*body.read, *body.early, *body.workspace)
+            touched = Touched(read, (*body.late, *body.workspace))
             made.append(Unit(_together(ends), touched))
         return [*made, *others]
 
@@ -375,7 +391,8 @@ class StepLaunches:
         if configuration is None:
             return None
         epilogue = plain_epilogue(attrs["scaled"], attrs["accumulate"], configuration.items)
-        return product_of(shape, configuration, epilogue), shape
+        early = read_first(self.plan, step)
+        return product_of(shape, configuration, epilogue, early), shape
 
     def _generated(self, step: Step) -> Launcher | None:
         """Return what launches a generated product, where there is one."""
@@ -389,7 +406,7 @@ class StepLaunches:
         others = [value for value in (c, alpha, beta) if value is not None]
         return call_of(
             function, product, shape, [self.memory.at(value) for value in operands], (), 0,
-            self.memory.ranges([step.inputs[product.early], *others]),
+            (self.memory.ranges([step.inputs[product.early]]), self.memory.ranges(others)),
         )
 
     def _gemv(self, step: Step) -> Launcher | None:

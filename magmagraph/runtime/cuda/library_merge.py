@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...types import Type
 from ..numpy.cells import shape_of
 from . import gemm
 from .arrange import reading
+from .calls import LibraryCall
 from .cuts import cut_for
 from .fused import kernels_of
 from .library_epilogue import library_epilogue
@@ -133,11 +134,11 @@ def with_epilogue(make: StepLaunches, merge: LibraryMerge) -> list[Unit] | None:
     a, b = (memory.at(value) for value in step.inputs[:2])
     target = memory.at(out)
 
-    def run(stream: object) -> None:
-        scratch = device.scratch(stream)
-        product.launch(a, b, 0, target, 0, 0, scratch, stream.ptr, bias)  # type: ignore[attr-defined]
+    def run(stream: Any, a: int, b: int, target: int, bias: int) -> None:
+        product.launch(a, b, 0, target, 0, 0, device.scratch(stream), stream.ptr, bias)
 
-    return [*units, Unit(run, Touched(read, memory.ranges(merge.reader.outputs)))]
+    call = LibraryCall(run, (a, b, target, bias))
+    return [*units, Unit(call, Touched(read, memory.ranges(merge.reader.outputs)))]
 
 
 def _bias(make: StepLaunches, value: Value, dtype: str) -> tuple[int, Range, list[Unit]]:

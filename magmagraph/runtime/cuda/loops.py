@@ -24,6 +24,7 @@ from .memory import DEVICE_TO_DEVICE
 from .prelude import complete
 from .segments import captured
 from .streams import Range, Touched
+from .turns import moved
 
 if TYPE_CHECKING:
     from .bound import CudaBound
@@ -211,20 +212,10 @@ class Loop:
             return [Unit(a, b) for a, b in zip(launches, touched, strict=True)]
         spaces = [*self.feeds, *((start, start + count) for start, count in self.results)]
         moves = [
-            (start, end, int(pool.data.ptr) + number * apart - start)
+            (start, end, int(pool.data.ptr) + number * apart)
             for (start, end), pool, apart in zip(spaces, self._pools, self.apart, strict=True)
         ]
-
-        def shift(address: int) -> int:
-            return address + next((by for start, end, by in moves if start <= address < end), 0)
-
-        def shifted(ranges: Sequence[Range]) -> tuple[Range, ...]:
-            return tuple((shift(start), shift(start) + end - start) for start, end in ranges)
-
-        return [
-            Unit(launch.moved(shift), Touched(shifted(t.read), shifted(t.written)))  # type: ignore[attr-defined]
-            for launch, t in zip(launches, touched, strict=True)
-        ]
+        return moved([Unit(a, b) for a, b in zip(launches, touched, strict=True)], moves)
 
     def _place(self, position: int) -> int:
         """Return where the first step of a graph has a feed, or a result behind the feeds."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...graph import Node
-from ...plan import Step
+from ...plan import Place, Plan, Step
 from ..numpy.cells import shape_of
 from .arrange import reader_of
 from .cuts import Configuration
@@ -17,7 +17,7 @@ from .memory import PlanMemory
 from .products import ProductShape, cut_of
 from .streams import Range
 
-__all__ = ["Merge", "merges", "product_shape"]
+__all__ = ["Merge", "merges", "product_shape", "read_first"]
 
 @dataclass(frozen=True, eq=False)
 class Merge:
@@ -58,6 +58,16 @@ def product_shape(step: Step) -> ProductShape | None:
     return ProductShape(m, n, k, attrs["transpose_a"], attrs["transpose_b"], terms)
 
 
+def read_first(plan: Plan, step: Step) -> int:
+    """Return which factor of a product is read first, 0 or 1: the one that was written longer ago.
+
+    Feeds are there before a step begins; weights were renewed at the end of the last one, and
+    gradients are what the launch before this made.
+    """
+    fed = plan.slots[step.inputs[0].slot].place is Place.FEED
+    return 0 if fed or step.node.attrs["transpose_a"] else 1
+
+
 def merges(memory: PlanMemory, steps: Sequence[Step]) -> dict[int, Merge]:
     """Return the products that are launched with the one region that reads their result."""
     found: dict[int, Merge] = {}
@@ -80,7 +90,7 @@ def _merge(
     for other in steps[i + 1 : reader.place + 1]:
         if _overlap(memory.touched(other).written, factors):
             return None  # the factors would be gone when the reader runs
-    configuration = cut_of(memory.device, shape)
+    configuration = cut_of(memory.device, shape, bool(reader.kernels.region.row))
     if configuration is None:
         return None
     lines = -(-shape.m // configuration.rows)  # of partial results, one for each row of tiles

@@ -32,14 +32,6 @@ template <int LINES, bool ALONG, bool WIDE> struct mg_side
     {
         return ALONG ? row * depth + k : k * extent + row;
     }
-    /* Four floats of a row, or of one place along the contracted axis. */
-    __device__ __forceinline__ const float *chunk(int number, int k, int &row, int &at) const
-    {
-        const int across = number / CHUNKS, along = number % CHUNKS * 4;
-        row = first + (ALONG ? across : along);
-        at = k + (ALONG ? along : across);
-        return from + place(row, at);
-    }
     /* Where a chunk is held, so that no two lanes read from one bank at a time. */
     static __device__ __forceinline__ int held_at(int number)
     {
@@ -48,29 +40,40 @@ template <int LINES, bool ALONG, bool WIDE> struct mg_side
         const int turn = CHUNKS >= 8 ? 2 * t : CHUNKS == 4 ? t & 2 : 0;
         return ((k & 3) * 4 + t) * CHUNKS + (c ^ turn);
     }
-    __device__ __forceinline__ void bring(float *held, int k) const
+    /* Bring sixteens of the contracted axis, from k on and `apart` from each other: all STAGES, or
+       each of TURNS from one's turn on. What lies outside of the factor is zero. */
+    template <int STAGES, int TURNS>
+    __device__ __forceinline__ void bring(
+        float *held, int held_apart, int k, int apart, int turn) const
     {
         #pragma unroll
         for (int j = 0; j < LINES; j++) {
             const int number = j * 32 + lane;
-            int row, at;
-            const float *here = chunk(number, k, row, at);
-            const unsigned to =
-                (unsigned)__cvta_generic_to_shared(held + 4 * held_at(number));
-            if constexpr (WIDE) {
-                const int count = row < extent && at < depth ? 16 : 0;
-                here = count ? here : from;
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
-                             "r"(to), "l"(here), "r"(count) : "memory");
-            } else {
-                #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const bool valid =
-                        row + (ALONG ? 0 : i) < extent && at + (ALONG ? i : 0) < depth;
-                    const int count = valid ? 4 : 0;
-                    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::
-                                 "r"(to + 4 * i), "l"(valid ? here + i : from), "r"(count)
-                                 : "memory");
+            const int across = number / CHUNKS, along = number % CHUNKS * 4;
+            const int row = first + (ALONG ? across : along);
+            const int at = k + (ALONG ? along : across) + turn * apart;
+            const float *here = from + place(row, at);
+            const int64_t step = (int64_t)apart * TURNS * (ALONG ? 1 : extent);
+            const unsigned to = (unsigned)__cvta_generic_to_shared(held + 4 * held_at(number))
+                + 4 * turn * held_apart;
+            #pragma unroll
+            for (int s = 0; s * TURNS < STAGES; s++) {
+                if ((s + 1) * TURNS > STAGES && turn + s * TURNS >= STAGES) continue;
+                const int there = at + s * TURNS * apart;
+                const unsigned place_of = to + 4 * s * TURNS * held_apart;
+                if constexpr (WIDE) {
+                    const int count = row < extent && there < depth ? 16 : 0;
+                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
+                                 "r"(place_of), "l"(here + s * step), "r"(count) : "memory");
+                } else {
+                    #pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const bool valid = row + (ALONG ? 0 : i) < extent &&
+                            there + (ALONG ? i : 0) < depth;
+                        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::
+                                     "r"(place_of + 4 * i), "l"(here + s * step + i),
+                                     "r"(valid ? 4 : 0) : "memory");
+                    }
                 }
             }
         }
@@ -116,7 +119,9 @@ static __device__ __forceinline__ void mg_split(float x, unsigned &high, unsigne
 }
 static __device__ __forceinline__ void mg_round(float x, unsigned &high)
 {
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
+    /* Tensor cores cut what is behind 11 digits: half of the last one is added, away from zero. */
+    const float binade = __uint_as_float(__float_as_uint(x) & 0xff800000u);
+    high = __float_as_uint(fmaf(binade, 4.8828125e-4f, x));
 }
 static __device__ __forceinline__ void mg_multiply(
     float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
@@ -137,7 +142,6 @@ static __device__ __forceinline__ void mg_multiply_first(
 static __device__ __forceinline__ void mg_arrived()
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncwarp();
 }
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .calls import KernelCall, driver
 from .compiler import compile_sources
-from .cuts import Configuration, cut_for
+from .cuts import Configuration, cut_for, cut_of_rows
 from .small_gemm import (
     EARLY,
     FIRST_OF_EPILOGUE,
@@ -46,21 +46,30 @@ class ProductShape(NamedTuple):
     terms: int = 3
 
 
-def cut_of(device: Any, shape: ProductShape) -> Configuration | None:
-    """Return how a product is cut on a device, or None where the library computes it."""
+def cut_of(device: Any, shape: ProductShape, rows: bool = False) -> Configuration | None:
+    """Return how a product is cut on a device, or None where the library computes it.
+
+    Parameters
+    ----------
+    device, shape
+        Where, and what.
+    rows
+        Whether tiles have whole rows.
+    """
     if int(device.architecture) < _WITH_TENSOR_CORES:
         return None
-    return cut_for(shape.m, shape.n, shape.k, shape.terms)
+    cut = cut_of_rows if rows else cut_for
+    return cut(shape.m, shape.n, shape.k, shape.terms)
 
 
 def product_of(
-    shape: ProductShape, configuration: Configuration, epilogue: Epilogue
+    shape: ProductShape, configuration: Configuration, epilogue: Epilogue, early: int
 ) -> SmallProduct:
-    """Return the generated product of a shape."""
+    """Return the generated product of a shape; `early` is its factor that is read first."""
     m, n, k, transpose_a, transpose_b, _ = shape
     return SmallProduct(
         configuration, transpose_a, transpose_b, (m if transpose_a else k) % 4 == 0,
-        (k if transpose_b else n) % 4 == 0, epilogue, k <= configuration.reach,
+        (k if transpose_b else n) % 4 == 0, epilogue, k <= configuration.reach, early,
     )
 
 
@@ -91,7 +100,7 @@ def call_of(
     operands: Sequence[int],
     more: Sequence[int] = (),
     pointers: int = 0,
-    early: Sequence[Range] = (),
+    early: Sequence[Sequence[Range]] = (),
 ) -> KernelCall:
     """Return the launch of a generated product.
 
@@ -106,12 +115,12 @@ def call_of(
     pointers
         How many of `more` are addresses: the first.
     early
-        What the launch reads, but for the factor that it reads last.
+        The memory of the factor that the launch reads first, and of all that its epilogue reads.
     """
     words = np.array([*operands, *shape[:3], 0, *more], np.int64)
     assert len(words) == FIRST_OF_EPILOGUE + len(more)
     places = (*range(6), *range(FIRST_OF_EPILOGUE, FIRST_OF_EPILOGUE + pointers))
     return KernelCall(
         function, product.grid(shape.m, shape.n), (product.configuration.threads, 1, 1), words,
-        places, product.configuration.shared, (EARLY, tuple(early)), overlaps=True,
+        places, product.configuration.shared, (EARLY, tuple(map(tuple, early))), overlaps=True,
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import MagmagraphError
 from ...plan import Step
-from .calls import KernelCall, calls_of, fills
+from .calls import KernelCall, calls_of, cost_of
 from .collectives import CollectiveCall
 from .streams import Touched, assign, dependencies, joins
 
-__all__ = ["Interpreted", "Launcher", "Segment", "captured", "placed"]
+__all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed"]
 
 OVERLAPPING = 90  # compute capability from which launches can overlap
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
@@ -63,6 +63,10 @@ class Segment:
             self.graph.launch(self.device.stream)
             return
         self.runs += 1
+        if any(map(lane_of, self.launches)):  # on one stream two ranks could wait for each other
+            arranged = _arranged(self.device, self.launches, self.touched)
+            _launch(self.device, self.launches, self.touched, arranged)
+            return
         for launch in self.launches:
             launch(self.device.stream)
 
@@ -74,13 +78,33 @@ class Segment:
         device.pause(stream, PAUSE * (1 + len(self.launches)))
         marks = [event() for _ in range(len(self.launches) + 1)]
         marks[0].record(stream)
-        for launch, mark in zip(self.launches, marks[1:], strict=True):
-            launch(stream)
+        for launch, touched, mark in zip(self.launches, self.touched, marks[1:], strict=True):
+            aside = device.urgent(lane_of(launch)) if lane_of(launch) else stream
+            if aside is not stream:
+                _meet(device, stream, aside)
+            launch(aside)
+            if aside is not stream and touched.written:  # what a rank sends it does not wait for
+                _meet(device, aside, stream)
             mark.record(stream)
+        for launch in self.launches:
+            if lane_of(launch):
+                device.urgent(lane_of(launch)).synchronize()
         marks[-1].synchronize()
         for number, begin, end in zip(self.numbers, marks[:-1], marks[1:], strict=True):
             milliseconds = device.cupy.cuda.get_elapsed_time(begin, end)
             taken[number] += round(milliseconds * 1e6)
+
+
+def lane_of(launch: Any) -> int:
+    """Return the lane of a message; 0 for all else."""
+    return launch.lane if isinstance(launch, CollectiveCall) else 0
+
+
+def _meet(device: Any, first: Any, then: Any) -> None:
+    """Let what comes next on a stream wait for all that another one has."""
+    ended = device.cupy.cuda.Event(disable_timing=True)
+    ended.record(first)
+    then.wait_event(ended)
 
 
 def placed(
@@ -88,12 +112,36 @@ def placed(
 ) -> tuple[list[set[int]], list[int]]:
     """Return the earlier launches that each waits for, and the stream that each is put on."""
     waits = dependencies(touched)
-    chosen = assign(waits, [fills(launch, device.multiprocessors) for launch in launches])
+    chosen = assign(waits, [cost_of(launch, device.multiprocessors) for launch in launches])
     aside = max(chosen, default=0) + 1
     for number, launch in enumerate(launches):
         if isinstance(launch, CollectiveCall):  # beside what is computed, in one order
-            chosen[number] = aside
+            chosen[number] = aside + launch.lane
     return waits, chosen
+
+
+class _Arrangement(NamedTuple):
+    """Launches on streams: whose ends each waits for, the streams' places, and they themselves."""
+
+    joined: list[set[int]]
+    chosen: list[int]
+    streams: dict[int, Any]
+
+
+def _arranged(
+    device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]
+) -> _Arrangement:
+    """Put launches on streams, and have all there that is allocated for these."""
+    waits, chosen = placed(device, launches, touched)
+    beside = device.beside(max(chosen, default=0))
+    streams = {place: beside[place - 1] for place in set(chosen) if place}
+    streams[0] = device.stream
+    for launch, place in zip(launches, chosen, strict=True):
+        if isinstance(launch, CollectiveCall):  # the sooner it ends, the sooner others go on
+            streams[place] = device.urgent(launch.lane)
+    for stream in streams.values():
+        device.scratch(stream)  # nothing may be allocated while a stream is captured
+    return _Arrangement(joins(waits, chosen), chosen, streams)
 
 
 def captured(
@@ -116,14 +164,11 @@ def captured(
         ``mark(number, stream)``, called before and after each launch. Launches that could overlap
         on one stream do not, then.
     """
-    waits, chosen = placed(device, launches, touched)
-    streams = [device.stream, *device.beside(max(chosen, default=0))]
-    for stream in streams:
-        device.scratch(stream)  # nothing may be allocated while a stream is captured
+    arranged = _arranged(device, launches, touched)
     with device.stream:
         device.stream.begin_capture()
         try:
-            _capture(device, launches, touched, joins(waits, chosen), chosen, streams, mark)
+            _launch(device, launches, touched, arranged, mark)
         except BaseException:
             with contextlib.suppress(device.cupy.cuda.runtime.CUDARuntimeError):
                 device.stream.end_capture()  # branches that were not joined are an error, too
@@ -131,16 +176,15 @@ def captured(
         return device.stream.end_capture()
 
 
-def _capture(
+def _launch(
     device: Any,
     launches: Sequence[Launcher],
     touched: Sequence[Touched],
-    joined: Sequence[set[int]],
-    chosen: Sequence[int],
-    streams: Sequence[Any],
-    mark: Callable[[int, Any], None] | None,
+    arranged: _Arrangement,
+    mark: Callable[[int, Any], None] | None = None,
 ) -> None:
-    """Put every launch on its stream, behind what it waits for."""
+    """Put every launch on its stream, behind what it waits for; the device's own ends last."""
+    joined, chosen, streams = arranged
     event = device.cupy.cuda.Event
     begun = event(disable_timing=True)
     begun.record(streams[0])
@@ -149,26 +193,34 @@ def _capture(
     done: dict[int, Any] = {}
     entered = {0}
     before: dict[int, int] = {}  # the launch that a stream's next may overlap with
+    kernels: set[int] = set()  # launches that end with a generated kernel
     for number, launch in enumerate(launches):
         place = chosen[number]
         stream = streams[place]
         if place not in entered:
             entered.add(place)
             stream.wait_event(begun)
-        for other in sorted(joined[number]):
+        waited = sorted(joined[number])
+        for other in waited:
             stream.wait_event(done[other])
-            before.pop(place, None)
+            # Beside the longest chain, what comes early would only take room from that.
+            if place or other not in kernels:
+                before.pop(place, None)
         if mark is not None:
             mark(number, stream)
         for call in calls_of(launch):
             if overlapping and place in before and isinstance(call, KernelCall):
-                call.overlapped(stream, touched[before[place]].written)
+                behind = (before[place], *waited)
+                call.overlapped(stream, [r for other in behind for r in touched[other].written])
             else:
                 call(stream)
+            waited = []
             if isinstance(call, KernelCall):
                 before[place] = number
+                kernels.add(number)
             else:
                 before.pop(place, None)
+                kernels.discard(number)
         if mark is not None:
             mark(number, stream)
         if number in needed:

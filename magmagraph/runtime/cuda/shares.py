@@ -250,7 +250,8 @@ class Shares(CudaBinding):
         many = items * groups > FEW * self.multiprocessors
         if kernels.narrows and widest and many and 0 < groups <= LANES // 2:
             self.few_lanes = True
-            lanes = max(4, 1 << ((groups + 1) // 2 - 1).bit_length())  # of two vectors, or one
+            each = 2 if self.region.passes > 1 else 4  # vectors of a lane
+            lanes = max(4, 1 << (-(-groups // each) - 1).bit_length())
             return self._worker_grid(items, (lanes, 1, NARROW_THREADS // lanes))
         self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS
         most, parts = (KEEPING_THREADS, KEPT_PARTS) if self.keeps else (MAX_THREADS, PARTS)

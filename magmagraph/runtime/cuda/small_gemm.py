@@ -53,6 +53,11 @@ class Epilogue:
         Lines for one element that write its results.
     end
         Lines when a block's tile is done.
+    ahead
+        Lines that read, for the whole tile, what the sums are not needed for.
+    tile
+        Whether `end` finds the sums in ``shared``, in rows of as many columns as the tile has and
+        four more.
     """
 
     head: tuple[str, ...]
@@ -62,6 +67,8 @@ class Epilogue:
     lines: tuple[str, ...]
     stores: tuple[str, ...]
     end: tuple[str, ...] = ()
+    ahead: tuple[str, ...] = ()
+    tile: bool = False
 
 
 def plain_epilogue(scaled: bool, accumulate: bool, items: int) -> Epilogue:
@@ -86,7 +93,7 @@ def plain_epilogue(scaled: bool, accumulate: bool, items: int) -> Epilogue:
 
 
 SIZES = 6  # arguments: a, b, out, c, alpha, beta, then m, n, k
-EARLY = 9  # whether the launch before this one writes no operand but the late factor
+EARLY = 9  # bits: the launches before this one write not the early factor; not what is read beside
 FIRST_OF_EPILOGUE = 10  # arguments of an epilogue that is a region begin here
 
 
@@ -121,6 +128,7 @@ class SmallProduct:
         wide_b: bool,
         epilogue: Epilogue,
         once: bool = False,
+        early: int = 1,
     ) -> None:
         self.configuration = configuration
         self.along_a = not transpose_a  # neighbours in memory lie along the contracted axis
@@ -128,7 +136,7 @@ class SmallProduct:
         self.wide_a, self.wide_b = wide_a, wide_b
         self.epilogue = epilogue
         self.once = once
-        self.early = 0 if transpose_a else 1
+        self.early = early
         body = self._text()
         self.key = hashlib.sha256(body.encode()).hexdigest()[:16]
         self.name = f"product_{self.key}"
@@ -200,26 +208,41 @@ class SmallProduct:
         """Return the lines after which a warp has its part of the products in ``sums``."""
         c = self.configuration
         lines_of = {"a": 2 * c.down, "b": c.across}
-        room = {"a": 0, "b": c.stages * lines_of["a"] * 128}
+        room = {"a": 0, "b": c.stages * c.lines[0] * 128}
+        places = {"a": ("part_m", c.warps[0]), "b": ("part_n", c.warps[1])}
         early, late = ("a", "b") if self.early == 0 else ("b", "a")
         stages = ["#pragma unroll", f"for (int s = 0; s < {c.stages}; s++)"]
+        wait = "__syncthreads();" if c.common else "__syncwarp();"
 
-        def held(letter: str) -> str:
-            return f"held + {room[letter]} + s * {lines_of[letter] * 128}"
+        def held(letter: str) -> tuple[str, int]:
+            """Return where a warp's part of the first stage is, and how far apart stages are."""
+            place, count = places[letter] if c.common else ("warp", c.threads // 32)
+            size = lines_of[letter] * 128
+            return f"shared + {room[letter]} + {place} * {size}", count * size
 
         def bring(letter: str) -> list[str]:
-            start = f"(at + s * {c.warps[2]}) * 16"
-            return [*stages, f"    side_{letter}.bring({held(letter)}, {start});"]
+            start, apart = held(letter)
+            # Warps that need the same take turns.
+            turn, turns = places["b" if letter == "a" else "a"] if c.common else ("0", 1)
+            return [
+                f"side_{letter}.bring<{c.stages}, {turns}>({start}, {apart}, at * 16, "
+                f"{16 * c.warps[2]}, {turn});"
+            ]
+
+        def take(letter: str, into: str) -> str:
+            start, apart = held(letter)
+            return f"side_{letter}.take({into}, {start} + s * {apart});"
 
         multiply = [
             *bring(late),
             "mg_arrived();",
+            wait,
             *stages[:1],
             f"{stages[1]} {{",
             *indent([
                 f"float x[{lines_of['a']}][4], y[{lines_of['b']}][4];",
-                f"side_a.take(x, {held('a')});",
-                f"side_b.take(y, {held('b')});",
+                take("a", "x"),
+                take("b", "y"),
                 "#pragma unroll",
                 "for (int h = 0; h < 4; h += 2) {",
                 *indent(self._multiply()),
@@ -229,16 +252,17 @@ class SmallProduct:
         ]
         turns = [
             f"for (; at < groups; at += {c.stages * c.warps[2]}) {{",
-            *indent(["__syncwarp();", *bring(early), *multiply]),
+            *indent([wait, *bring(early), *multiply]),
             "}",
         ]
         return [
-            f"float *held = shared + warp * {c.stages * (2 * c.down + c.across) * 128};",
             f"{'const ' if self.once else ''}int at = part_k;",
-            f"if (!v[{EARLY}]) mg_wait_before();",
+            f"if (!(v[{EARLY}] & 1)) mg_wait_before();",
             *bring(early),
+            f"if (!(v[{EARLY}] & 2)) mg_wait_before();",
             *self.epilogue.scalars,
             *self._each_element(self.epilogue.early),
+            *self.epilogue.ahead,
             "mg_begin();",
             *multiply,
             *([] if self.once else [f"at += {c.stages * c.warps[2]};", *turns]),
@@ -277,11 +301,15 @@ class SmallProduct:
             "}",
         ]
 
+    def _place(self) -> str:
+        """Return where an element of the tile is in shared memory, in the first warp's part."""
+        columns = self.configuration.columns
+        return f"at_tile / {columns} * {columns + 4} + at_tile % {columns}"
+
     def _totals(self) -> list[str]:
         """Return the lines that add up the tiles of the warps."""
         c = self.configuration
-        tile = c.columns + 4
-        place = f"at_tile / {c.columns} * {tile} + at_tile % {c.columns}"
+        tile, place = c.columns + 4, self._place()
         most = "3.402823466e38f"
         added = [
             f"const float *here = shared + {place};",
@@ -311,6 +339,16 @@ class SmallProduct:
                 *self._each_element([f"totals[item] = shared[{place}];"], anywhere=True),
             ]),
             "}",
+        ]
+
+    def _finished(self) -> list[str]:
+        """Return the lines that do something with the sums."""
+        if self.epilogue.tile:
+            put = [f"shared[{self._place()}] = totals[item];"]
+            return [*self._each_element(put, anywhere=True), "__syncthreads();"]
+        return [
+            *self._each_element(["const float sum = totals[item];", *self.epilogue.lines]),
+            *self._each_element(self.epilogue.stores),
         ]
 
     def _text(self) -> str:
@@ -351,8 +389,7 @@ class SmallProduct:
             f"            {put} = sums[p][q][i];",
             "__syncthreads();",
             *self._totals(),
-            *self._each_element(["const float sum = totals[item];", *self.epilogue.lines]),
-            *self._each_element(self.epilogue.stores),
+            *self._finished(),
             *self.epilogue.end,
         ]
         blocks = max(2, 512 // c.threads)

@@ -6,10 +6,11 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["STREAMS", "Range", "Touched", "assign", "dependencies", "joins"]
+__all__ = ["STREAMS", "WHOLE", "Range", "Touched", "assign", "dependencies", "joins"]
 
 STREAMS = 4
-FULL = 3  # times as long as others takes a step that fills the device, about
+BESIDE = 3  # streams beside the longest chain
+WHOLE = 16.0  # how dear a step is that leaves no room for another beside it
 
 Range = tuple[int, int]
 
@@ -96,7 +97,7 @@ def dependencies(steps: Sequence[Touched]) -> list[set[int]]:
 
 
 def assign(
-    waits: Sequence[set[int]], full: Sequence[bool] | None = None, streams: int = STREAMS
+    waits: Sequence[set[int]], costs: Sequence[float] | None = None, streams: int = STREAMS
 ) -> list[int]:
     """Return a stream for each step: behind one that it waits for, where that is a stream's last.
 
@@ -104,21 +105,22 @@ def assign(
     ----------
     waits
         The earlier steps that each waits for.
-    full
-        Which steps leave little of the device to others. Where there are such, the longest chain
-        of steps that wait for each other has the first stream, all the rest a second one.
+    costs
+        About how long each takes, if not all are short: 1 and less is short. Then the dearest
+        chain of steps that wait for each other has the first stream; the others begin as early as
+        they can on streams beside it, but those that fill the device take turns on one.
     streams
-        The most streams, where no step is full.
+        The most streams, where all steps are short.
 
     Examples
     --------
     >>> assign([set(), {0}, {0}, {1, 2}])
     [0, 0, 1, 0]
-    >>> assign([set(), {0}, {0}, {2}], [True, True, True, False])
+    >>> assign([set(), {0}, {0}, {2}], [2, 2, 2, 1])
     [0, 1, 0, 0]
     """
-    if full is not None and any(full):
-        return _beside(waits, full)
+    if costs is not None and max(costs, default=0) > 1:
+        return _beside(waits, costs)
     last: list[int] = []
     chosen: list[int] = []
     for number, before in enumerate(waits):
@@ -138,23 +140,47 @@ def assign(
     return chosen
 
 
-def _beside(waits: Sequence[set[int]], full: Sequence[bool]) -> list[int]:
-    """Return 0 for the longest chain of steps that wait for each other, 1 for all the others."""
+def _beside(waits: Sequence[set[int]], costs: Sequence[float]) -> list[int]:
+    """Return 0 for the dearest chain of steps that wait for each other, streams for all others."""
+    chain = _dearest(waits, costs)
+    ends: list[float] = []
+    free = [0.0] * (1 + BESIDE)
+    last = [-1] * (1 + BESIDE)
+    chosen: list[int] = []
+    for number, before in enumerate(waits):
+        ready = max((ends[other] for other in before), default=0.0)
+
+        def begins(
+            stream: int, ready: float = ready, before: set[int] = before
+        ) -> tuple[float, bool]:
+            return max(ready, free[stream]), last[stream] not in before
+
+        place = 0 if number in chain else 1
+        if place and costs[number] < WHOLE:
+            place = min(range(1, 1 + BESIDE), key=begins)
+        ends.append(begins(place)[0] + costs[number])
+        free[place], last[place] = ends[number], number
+        chosen.append(place)
+    return chosen
+
+
+def _dearest(waits: Sequence[set[int]], costs: Sequence[float]) -> set[int]:
+    """Return the chain of steps, each waiting for the one before it, that takes the longest."""
     behind: list[list[int]] = [[] for _ in waits]
     for number, before in enumerate(waits):
         for other in before:
             behind[other].append(number)
-    length = [0] * len(waits)
+    length = [0.0] * len(waits)
     for number in range(len(waits) - 1, -1, -1):
-        own = FULL if full[number] else 1
-        length[number] = own + max((length[other] for other in behind[number]), default=0)
-    chosen = [1] * len(waits)
+        after = max((length[other] for other in behind[number]), default=0.0)
+        length[number] = costs[number] + after
+    chain: set[int] = set()
     following = list(range(len(waits)))
     while following:
         number = max(following, key=lambda other: (length[other], -other))
-        chosen[number] = 0
+        chain.add(number)
         following = behind[number]
-    return chosen
+    return chain
 
 
 def joins(waits: Sequence[set[int]], chosen: Sequence[int]) -> list[set[int]]:

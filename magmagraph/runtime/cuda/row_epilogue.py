@@ -1,0 +1,190 @@
+"""A region with rows that follows a product whose columns are few: a loss of some classes.
+
+Each row of the product's tile is a warp's, an element a lane. So a pass over a row is a few
+instructions and a fold is shuffles; what passes compute stays in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graph import Node
+from ...region import Fold, Region
+from ...region_parts import indexed
+from ..numpy.codegen_scalar import load
+from ..numpy.codegen_text import indent
+from ..numpy.scalar import computing_type
+from .binding import LANES
+from .cuts import Configuration
+from .epilogue import TileEpilogue
+from .kernels import RegionKernels
+from .small_gemm import Epilogue
+
+__all__ = ["RowEpilogue", "row_read"]
+
+
+def row_read(region: Region, parameter: int) -> Node | None:
+    """Return what a region with rows reads of a parameter, where a product's tile can stand for it.
+
+    It must read the whole parameter once, element by element, and the parameter's rows must be the
+    region's, of no more elements than a warp has lanes.
+    """
+    reads = [n for n, access in region.accesses.items() if access.parameter == parameter]
+    if len(reads) != 1 or region.depth != 2 or len(region.row) != 1:
+        return None
+    (node,), (row,) = reads, region.row
+    access = region.accesses[node]
+    source = region.body.inputs[parameter]
+    if source.ndim != 2 or not all(view.op.alias for view in access.views):
+        return None
+    if node.shape != source.shape or source.dtype.name != "float32":
+        return None
+    length = source.shape[1]
+    if not isinstance(length, int) or length > LANES:
+        return None
+    if access.axes[row] != 1 or access.axes[1 - row] != 0:
+        return None
+    if any(not fold.row and fold.kept not in ((), (row,)) for fold in region.folds):
+        return None
+    return node
+
+
+class RowEpilogue(TileEpilogue):
+    """The lines of a product's epilogue that compute a region with rows.
+
+    Parameters
+    ----------
+    kernels
+        Of the region; those that end its sums are launched behind the product.
+    node
+        What `row_read` gave.
+    configuration
+        How the product is cut: a tile has whole rows.
+    """
+
+    def __init__(
+        self, kernels: RegionKernels, node: Node, configuration: Configuration
+    ) -> None:
+        super().__init__(kernels, configuration)
+        code, region = self.code, kernels.region
+        (self.row,) = region.row
+        self.warps = configuration.threads // LANES
+        self.turns = -(-configuration.rows // self.warps)
+        top = code.top()
+        begin = [line for fold in code.cross for line in code.begin(fold)]
+        known = dict(code.scope)
+        declared, ahead = self._ahead(node)
+        code.scope[node] = "sum"
+        work = [f"const float sum = shared[line * {configuration.columns + 4} + column];"]
+        for index in range(max(region.passes, len(code.walk.stages))):
+            if index < len(code.walk.stages):
+                work += self._stage(index)
+            if index < region.passes:
+                work += self._pass(index)
+        code.scope = known
+        end = [
+            *begin,
+            *self._each_row(work),
+            *(line for fold in code.cross for line in self._partial(fold)),
+        ]
+        head = self._head([*top, *begin, *ahead, *work, *end], code.cross)
+        self.epilogue = Epilogue(
+            (*head, *declared), tuple(top), (), (), (), (), tuple(end), tuple(ahead), tile=True
+        )
+
+    def _each_row(self, lines: Sequence[str], reading: bool = False) -> list[str]:
+        """Return the loop of a warp over its rows of the tile; lanes beyond a row repeat its last.
+
+        Parameters
+        ----------
+        lines
+            For one row, with the number `turn` among the warp's.
+        reading
+            Whether rows beyond the result repeat its last, rather than being left out.
+        """
+        c = self.configuration
+        inside = f"line < {c.rows} && a_first + line < m"
+        row = "min(a_first + line, m - 1)" if reading else "a_first + line"
+        body = [
+            f"const int row = {row};",
+            "const int column = min(lane, n - 1);",
+            f"const idx i{self.row} = column, i{1 - self.row} = row;",
+            *lines,
+        ]
+        return [
+            "#pragma unroll",
+            f"for (int turn = 0; turn < {self.turns}; turn++) {{",
+            *indent([
+                f"const int line = warp + turn * {self.warps};",
+                *(body if reading else [f"if ({inside}) {{", *indent(body), "}"]),
+            ]),
+            "}",
+        ]
+
+    def _ahead(self, product: Node) -> tuple[list[str], list[str]]:
+        """Return arrays by turns for what rows read, and the lines that read it early."""
+        code = self.code
+        arrays: list[str] = []
+        lines: list[str] = []
+        nodes = [n for nodes in (*code.walk.stages, *code.walk.passes) for n in nodes]
+        for node in dict.fromkeys(nodes):
+            value = code.region.values[node]
+            read = node in code.region.accesses and not value.epilogue
+            if not read or node is product or node in code.scope:
+                continue
+            array = f"{code.names[node]}_early"
+            arrays.append(f"{computing_type(node.dtype)} {array}[{self.turns}];")
+            lines.append(f"{array}[turn] = {load(code.read(node), node.dtype)};")
+            code.scope[node] = f"{array}[turn]"
+        return arrays, self._each_row(lines, reading=True) if lines else []
+
+    def _stage(self, index: int) -> list[str]:
+        """Return what is done with what a row has one of, before a pass: by each lane."""
+        code, walk = self.code, self.code.walk
+        lines = code.define(walk.stages[index])
+        for fold in walk.folds(index, element=False):
+            name = code.fold_name(fold)
+            lines += code.take(fold, name, f"{name}_at", condition="lane == 0")
+        writes = [code.write(output) for output in walk.outputs(index, element=False)]
+        return [*lines, "if (lane == 0) {", *indent(writes), "}"] if writes else lines
+
+    def _pass(self, index: int) -> list[str]:
+        """Return a pass over the elements of a row, one a lane."""
+        code, walk = self.code, self.code.walk
+        lines = code.define(walk.passes[index])
+        for fold in walk.folds(index, element=True):
+            name = code.fold_name(fold)
+            lines += code.begin(fold) if fold.row else []
+            lines += code.take(fold, name, f"{name}_at", condition="lane < n")
+            if fold.row:
+                lines += code.across_warp(fold)
+                code.scope[fold.node] = code.result(fold, name)
+        writes = [code.write(output) for output in walk.outputs(index, element=True)]
+        return [*lines, "if (lane < n) {", *indent(writes), "}"] if writes else lines
+
+    def _partial(self, fold: Fold) -> list[str]:
+        """Return the lines that join what the warps folded across rows, and write it."""
+        code = self.code
+        name, kind = code.fold_name(fold), computing_type(code.accumulator(fold))
+        place = f"lane + part * {LANES}"
+        put = [f"(({kind} *)mg_buffer)[thread] = {name};"]
+        inside = [f"const {kind} other = ((const {kind} *)mg_buffer)[{place}];"]
+        if indexed(fold.node.op):
+            put.append(f"mg_places[thread] = {name}_at;")
+            inside.append(f"const int64_t other_at = mg_places[{place}];")
+        inside += code.join(fold, name, f"{name}_at", "other", "other_at")
+        index, condition = ("lane", "lane < n") if fold.kept else ("0", "lane == 0")
+        return [
+            *([] if fold.kept else code.across_warp(fold)),
+            "__syncthreads();",
+            *put,
+            "__syncthreads();",
+            "if (warp == 0) {",
+            *indent([
+                f"for (int part = 1; part < {self.warps}; part++) {{",
+                *indent(inside),
+                "}",
+                *code.store_partial(fold, "blockIdx.y", index, condition),
+            ]),
+            "}",
+        ]

@@ -265,7 +265,7 @@ class _Builder:
         for node in (*self.late, *reading.parameter):
             order += [c for c in of(node) if c is not None and c not in order]
         tracks = [read_track(n, reading.views[n], of(n)) for n in reading.parameter]
-        tracks += [Track(of(n)) for n in reading.body.outputs]
+        tracks += [Track(classes) for classes in dict.fromkeys(map(of, reading.body.outputs))]
         tracks += [Track(reading.counted(n)) for n in reading.counters]
         groups = [self.space, self.row, *reading.reduced.values()]
         for node in self.folded:
@@ -294,11 +294,16 @@ class _Builder:
         return frozenset(self.position[c] for c in self.reading.of((node,)))
 
     def _values(self) -> dict[Node, Value]:
-        reading = self.reading
+        reading, classes_of = self.reading, self.reading.classes.of
         values: dict[Node, Value] = {}
+        loops_of: dict[tuple[int | None, ...], frozenset[int]] = {}  # a body has few shapes
         for node in reading.nodes:
             source = reading.source[node]
-            shape_loops = self._loops_of(node)
+            classes = classes_of(node)
+            along = loops_of.get(classes)
+            if along is None:
+                along = loops_of[classes] = self._loops_of(node)
+            shape_loops = along
             if source is not node:
                 loops = values[source].loops
             elif node in reading.counters:
@@ -307,7 +312,11 @@ class _Builder:
             elif node in reading.parameter:
                 loops = shape_loops
             else:
-                loops = frozenset[int]().union(*(values[o].loops for o in node.inputs))
+                loops = frozenset[int]()
+                for operand in node.inputs:
+                    more = values[operand].loops
+                    if more is not loops:
+                        loops = loops | more if loops else more
                 if reading.reduced.get(node):
                     loops = shape_loops
             late = node in self.epilogue

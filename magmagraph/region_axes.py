@@ -146,6 +146,7 @@ class AxisClasses:
         self.axes: dict[Node, tuple[int | None, ...]] = {}
         # What `of` gave since two classes met: it is asked for the same nodes again and again.
         self._found: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}
+        self._checked: set[tuple[int | None, ...]] = set()
         self._parent: list[int] = []
         self._extent: list[Extent] = []
 
@@ -257,6 +258,10 @@ class AxisClasses:
 
     def check(self, node: Node) -> None:
         """Refuse a node that runs along one class twice."""
-        classes = [a for a in self.of(node) if a is not None]
+        along = self.of(node)
+        if along in self._checked:
+            return
+        self._checked.add(along)
+        classes = [a for a in along if a is not None]
         if len(set(classes)) != len(classes):
             raise Refused(f"two axes of {node.op.name} are one axis of the region", node)

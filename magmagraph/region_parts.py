@@ -166,6 +166,7 @@ class Region:
             and bool(self.folds)
             and all(f.element and f.kept == (inner,) and not indexed(f.node.op) for f in self.folds)
             and all(a.unit or a.axes[inner] is None for a in self.accesses.values())
+            and not any(map(self.walk.of_row, self.walk.passes[0]))  # a strip has one of these
         )
 
     @property
@@ -183,7 +184,7 @@ class Region:
         read = [self.accesses[n].axes for n in self.walk.passes[0] if n in self.accesses]
         written = [o.axes for o in self.outputs if o not in self.late]
         # Rows have to lie side by side, also those written, which may be transposed.
-        for rows, columns in (*read, *written):
+        for rows, columns, *_ in (*read, *written):  # other loops are of the epilogue
             if (rows is None) != (columns is None):
                 return False
             if rows is not None and columns is not None and columns != rows + 1:

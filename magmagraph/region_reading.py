@@ -82,13 +82,11 @@ class Reading:
 
     def _keep_what_is_read(self) -> None:
         """Forget parameters and views that are only on the way to other views."""
-        source = self.source
-        read = {source[output] for output in self.body.outputs}
-        for node in self.nodes:
-            if source[node] is node and node not in self.parameter:
-                read.update(source[operand] for operand in node.inputs)
-        passed = {node for node in self.parameter if node not in read}
-        self.nodes = [node for node in self.nodes if source[node] not in passed]
+        read = set(self.body.outputs)
+        for node in reversed(self.nodes):
+            if node in read and node not in self.parameter:
+                read.update(node.inputs)
+        self.nodes = [node for node in self.nodes if node in read]
         self.parameter = {n: i for n, i in self.parameter.items() if n in read}
 
     def of(self, nodes: Iterable[Node]) -> frozenset[int]:
@@ -99,7 +97,8 @@ class Reading:
             own = self._sets.get(classes)
             if own is None:
                 own = self._sets[classes] = frozenset(c for c in classes if c is not None)
-            found = found | own if found else own
+            if own is not found:
+                found = found | own if found else own
         return found
 
     def _read(self, node: Node, views: tuple[Node, ...], parameter: int) -> None:

@@ -30,6 +30,7 @@ CASES = (
     Case("renewed", ((B, N), (N,)), lambda x, b: b - 0.1 * mg.sum(x, axis=0)),
     Case("two loops", ((B, 3, N), (3, N)), lambda x, y: mg.sum(x * y, axis=(0, 1))),
     Case("view", ((B, N),), lambda x: mg.sum(x[1:-1], axis=0), least=3),
+    Case("crossed", ((B, N), (3,)), lambda x, v: [x * 2.0, v * mg.sum(x, axis=0)[:, None]]),
     Case("centred", ((B, N),), lambda x: x - mg.mean(x, axis=0, keepdims=True)),
     Case("counted", ((B, N),), lambda x: mg.sum(x * mg.cast(mg.arange(N), "float32"), axis=0)),
 )
@@ -63,8 +64,9 @@ def test_columns_of_every_shape(case: Case, kernels: Kernels, rng: np.random.Gen
 def test_the_cases_are_columns() -> None:
     found = {case.name: regions.region_of(case.body()) for case in CASES}
     assert {name for name, region in found.items() if not region.columns} <= {"centred"}
-    assert {name for name, region in found.items() if region.flat} >= {"sum", "scaled", "written"}
-    assert not {"beside", "of rows", "two loops"} & {n for n, r in found.items() if r.flat}
+    flat = {name for name, region in found.items() if region.flat}
+    assert flat >= {"sum", "scaled", "written", "crossed"}
+    assert not {"beside", "of rows", "two loops"} & flat
 
 
 def test_what_is_turned_beside_its_columns_is_not_taken_as_one_row(
@@ -166,3 +168,19 @@ def test_compiled_kernels_hold_no_graph() -> None:
 def _bodies(step: Any) -> list[mg.Graph]:
     attrs = step.node.attrs
     return list(attrs.get("bodies") or [attrs["body"]])
+
+
+def test_rows_too_short_for_a_vector_read_what_each_of_them_has_one_of() -> None:
+    """The sums of such rows are taken side by side, like columns; what a row has one of is not."""
+    x = mg.input("x", (5,), dtype="int64")
+    one = mg.expand_dims(x % 3, 1)
+    outputs = [
+        mg.sum(mg.one_hot(x % 3, 4), axis=1),
+        mg.sum(mg.cast(one * mg.arange(4), "float32"), axis=1),
+        mg.max(one + mg.arange(4), axis=1),
+    ]
+    for output, wanted in zip(
+        outputs, ([1, 1, 1, 1, 1], [0, 6, 12, 0, 6], [3, 4, 5, 3, 4]), strict=True
+    ):
+        function = mg.function([x], output, device="cpu")
+        assert np.array_equal(function(np.arange(5)), wanted)

@@ -18,9 +18,10 @@ from magmagraph.runtime.numpy.support import Program, address_of, support
 DTYPES = [np.float32, np.float64]
 # Below, at and above the height of a tile, the width of a strip with vectors of any size, the
 # depth that is packed at once, and the rows of a block.
-ROWS, COLUMNS, DEPTHS = (1, 5, 6, 7, 13), (1, 3, 4, 8, 15, 16, 17, 33, 64), (1, 7, 8, 9, 35)
+ROWS, COLUMNS = (1, 5, 6, 7, 12, 13, 19, 35), (1, 3, 4, 8, 15, 16, 17, 33, 64)
+DEPTHS = (1, 7, 8, 9, 35)
 LARGE = [(13, 17, 319), (7, 33, 320), (5, 40, 321), (12, 20, 645), (191, 40, 20), (193, 31, 9),
-         (400, 64, 18), (0, 3, 2), (3, 0, 2), (3, 2, 0)]  # fmt: skip
+         (400, 64, 18), (13, 33, 545), (337, 33, 9), (0, 3, 2), (3, 0, 2), (3, 2, 0)]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -285,6 +286,6 @@ def test_products_without_a_compiler(restored):
 
 def test_the_source_has_both_element_types():
     for dtype, name in ((np.float32, "float"), (np.float64, "double")):
-        source = products.product_source(dtype)
-        assert f"#define REAL {name}\n" in source
+        for source in (products.product_source(dtype), products.tiled_source(dtype)):
+            assert f"#define REAL {name}\n" in source
         assert "mg_gemm_batch_tiles" in source

@@ -94,6 +94,34 @@ def test_what_was_begun_is_waited_for_and_not_compiled_again(fresh, monkeypatch)
     assert not compiler._started  # it is there
 
 
+def test_runs_begin_before_the_compiler_has_said_what_it_is(fresh, monkeypatch):
+    original = compiler._answer
+    monkeypatch.setattr(compiler, "_answer", None)
+    start_libraries([SOURCE])
+    (begun,) = compiler._started.values()
+    monkeypatch.setattr(compiler, "_answer", original)
+    monkeypatch.setattr(compiler, "_build", None)
+    assert compile_library(SOURCE).answer() == 42
+    assert not compiler._asked
+    assert begun.process.returncode == 0
+
+
+def test_a_compiler_that_is_ended_leaves_nothing(fresh, monkeypatch, tmp_path):
+    places = []
+    original = compiler.subprocess.Popen
+
+    def watch(arguments, **options):
+        places.append(options["env"].get("TMPDIR"))
+        return original(arguments, **options)
+
+    find_compiler()
+    monkeypatch.setattr(compiler.subprocess, "Popen", watch)
+    start_libraries([SOURCE])
+    (begun,) = compiler._started.values()
+    assert places == [begun.folder]
+    compiler._abandon()
+
+
 def test_what_was_begun_in_vain_is_compiled_by_who_needs_it(fresh):
     start_libraries([SOURCE])
     (begun,) = compiler._started.values()

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..graph import Graph
-from ..op import Kind
 from ..plan import Plan
 from .backend import Prepared
 from .comm import local_rank, ranks_started
-
-_MULTIPLY = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.CONTROL, Kind.LOWERED))
 
 
 def prepare(plan: Plan, device: str = "cpu", budget: float = 60.0) -> Prepared:
@@ -43,7 +40,7 @@ def begin(graph: Graph, device: str = "cpu") -> None:
         return
     from .numpy import warmup
 
-    warmup.begin(products=any(node.op.kind in _MULTIPLY for node in graph.nodes))
+    warmup.begin(graph)
 
 
 def threads(device: str = "cpu") -> int:
@@ -135,7 +132,10 @@ def resident(owner: Any, arrays: Sequence[Any], device: str) -> Any:
 
 def received(value: Any, device: str) -> Any:
     """Return an array of another library, on any device, as one that a device's plans take."""
-    on_host = value.__dlpack_device__()[0] in (1, 3)  # the host's memory, also where it is pinned
+    try:
+        on_host = value.__dlpack_device__()[0] in (1, 3)  # its memory, also where it is pinned
+    except (ValueError, TypeError, RuntimeError, BufferError):
+        on_host = True  # one without elements, say: who reads it says why
     if on_host:
         return value
     if device == "cpu":

@@ -19,11 +19,18 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def machine(device: str) -> str:
-    """Return the name of a device, and of what its speed depends on."""
+def chip(device: str) -> str:
+    """Return the name of the chip that a device is."""
     if device == "cpu":
-        count = threads(device)
-        return f"{processor()}, {count} thread{'s' if count > 1 else ''}"
+        return processor()
     from .cuda.device import device_of
 
     return str(device_of(device).name)
+
+
+def machine(device: str) -> str:
+    """Return the name of a device, and of what its speed depends on."""
+    if device != "cpu":
+        return chip(device)
+    count = threads(device)
+    return f"{chip(device)}, {count} thread{'s' if count > 1 else ''}"

@@ -315,6 +315,7 @@ def assemble(steps: Sequence[StepCode]) -> str:
 def describe(region: Region, names: Mapping[Node, str]) -> str:
     """Return a comment with what a region computes, node by node, over which loops."""
     lines = []
+    kinds = {dtype: dtype.name for dtype in {node.dtype for node in region.values}}
     for node, value in region.values.items():
         access = region.accesses.get(node)
         if access is not None:
@@ -327,7 +328,7 @@ def describe(region: Region, names: Mapping[Node, str]) -> str:
         else:
             what = f"{node.op.name}({', '.join(names[i] for i in node.inputs)})"
         loops = ", ".join(f"i{loop}" for loop in sorted(value.loops))
-        lines.append(f"   {names[node]} = {what}   {node.dtype.name}[{loops}]")
+        lines.append(f"   {names[node]} = {what}   {kinds[node.dtype]}[{loops}]")
     for output in region.outputs:
         lines.append(f"   result {output.position} is {names[output.node]}")
     passes = f"{region.passes} passes over a row" if region.passes > 1 else "one pass"

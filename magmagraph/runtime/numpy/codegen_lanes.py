@@ -20,9 +20,7 @@ from .codegen_scalar import identity_expression, is_floating, storage_type
 from .codegen_text import indent
 from .scalar import computing_type, suffix
 
-__all__ = ["LANE_BYTES", "Lanes", "joins"]
-
-LANE_BYTES = 32
+__all__ = ["Lanes", "joins", "lane_count"]
 
 # The combination of a reduction, and what joins its lanes.
 _JOINS = {"a + b": "sum", "$maximum(a, b)": "maximum", "$minimum(a, b)": "minimum"}
@@ -34,6 +32,11 @@ def joins(reduction: Reduction, dtype: np.dtype) -> str:
     return _JOINS.get(reduction.combine, "") if plain else ""
 
 
+def lane_count(itemsize: int) -> str:
+    """Return the C of how many elements of 4 or 8 bytes a group has: the compiler's header says."""
+    return f"mg_lanes_f{8 * itemsize}"
+
+
 @dataclass
 class Lanes:
     """The groups of one vector loop.
@@ -41,7 +44,7 @@ class Lanes:
     Attributes
     ----------
     count
-        Elements of a group.
+        The C of the elements of a group.
     reads
         Lines that read an element: the name of its value, its C type and its place.
     stores
@@ -50,7 +53,7 @@ class Lanes:
         Lines in front of the groups, and the C of each fold's result.
     """
 
-    count: int
+    count: str
     reads: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     stores: set[str] = field(default_factory=set)
     before: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ from ...region_access import is_unit
 from ...region_parts import MAX_STRIP, indexed
 from . import philox
 from .binding import BLOCK, SUMMED, crosses
-from .codegen_lanes import LANE_BYTES, Lanes, joins
+from .codegen_lanes import Lanes, joins, lane_count
 from .codegen_scalar import (
     apply_scalar,
     combine_expression,
@@ -86,12 +86,14 @@ class Nest:
         result: list[str] = []
         for depth in range(len(self.loops), -1, -1):
             block = self.blocks[depth]
-            if depth and not (block.before or result or block.after):
+            innermost = depth == len(self.loops)
+            folds = innermost and self.lanes is not None  # also what no loop computes or reads
+            if depth and not (block.before or result or block.after or folds):
                 continue
             inside = [*block.before, *result, *block.after]
             if depth == 0:
                 result = inside
-            elif depth == len(self.loops):
+            elif innermost:
                 result = self._vector_loop(inside)
             else:
                 loop = self.loops[depth - 1]
@@ -116,7 +118,7 @@ class Nest:
                 return None
         if any(not is_floating(node.dtype) or node.op.kind is Kind.RANDOM for node in inside):
             return None
-        return Lanes(LANE_BYTES // sizes.pop())
+        return Lanes(lane_count(sizes.pop()))
 
     def _vector_loop(self, inside: list[str]) -> list[str]:
         """Return the innermost loop, with what it folds into parts of its own."""
@@ -143,9 +145,10 @@ class Nest:
         begin, end = self.lanes.before, self.parts.after
         if not self.blocked:
             return ["{", *indent([*begin, *self.lanes.lines(limit, "", i, inside), *end]), "}"]
-        count = f"const int64_t count = {limit} - block < {SUMMED} ? {limit} - block : {SUMMED};"
+        size = "mg_lanes_summed"
+        count = f"const int64_t count = {limit} - block < {size} ? {limit} - block : {size};"
         block = [count, *begin, *self.lanes.lines("count", "block + ", i, inside), *end]
-        head = f"for (int64_t block = 0; block < {limit}; block += {SUMMED}) {{"
+        head = f"for (int64_t block = 0; block < {limit}; block += {size}) {{"
         return [head, *indent(block), "}"]
 
     # ---- Values

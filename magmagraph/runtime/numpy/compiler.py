@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import CompilerUnavailable, message
 from ..cache import content_key, default_cache, default_choices
@@ -106,44 +107,81 @@ def find_compiler() -> Compiler:
 
 @functools.lru_cache(maxsize=8)
 def _find(chosen: str, search: str) -> Compiler:
+    return _probe(_command(chosen, search))
+
+
+def _command(chosen: str, search: str) -> tuple[str, ...]:
+    """Return the program that serves as compiler, and its arguments; nothing is run."""
     if os.name != "posix":
         raise _unavailable(f"generated kernels need a POSIX system, and this is {sys.platform}")
     wanted = [shlex.split(chosen)] if chosen.strip() else [["cc"], ["gcc"], ["clang"]]
     for name, *arguments in wanted:
         path = shutil.which(name, path=search)
         if path is not None:
-            return _probe((path, *arguments))
+            return (path, *arguments)
     if chosen.strip():
         raise _unavailable(f"MAGMAGRAPH_CC names {chosen!r}, which is no program here")
     raise _unavailable("none of cc, gcc and clang is on the PATH")
 
 
 def _probe(command: tuple[str, ...]) -> Compiler:
-    real = os.path.realpath(command[0])
-    status = os.stat(real)
-    stamp = (real, str(status.st_mtime_ns), str(status.st_size))
-    identity = (*command, *stamp, *BASE_FLAGS, *machine())
-    key = "compiler " + content_key(*identity)
-    choices = default_choices()
-    kept = choices.get(key)
-    if isinstance(kept, dict) and {"version", "flags"} <= kept.keys():
-        return Compiler(command, str(kept["version"]), tuple(kept["flags"]))
+    key = _probe_key(command)
+    kept = _kept(command, key)
+    if kept is not None:
+        return kept
     reason = ""
     for extra in _machine_flags():
         flags = BASE_FLAGS + extra
-        # The predefined macros come from the compiler proper, which refuses flags it knows not.
-        done = _execute([*command, *flags, "-dM", "-E", "-x", "c", "-"])
+        asked = _asked.pop((command, flags), None)
+        done = _answer(command, asked or _ask(command, flags))
         version = re.search(r'#define __VERSION__ "(.*)"', done.stdout)
         if done.returncode == 0 and version is not None:
             clang = "#define __clang__" in done.stdout
-            if clang and sys.platform == "linux" and platform.machine() == "x86_64":
-                # gcc learns of glibc's vector functions from declarations, clang by a flag.
-                flags += ("-fveclib=libmvec",)
+            flags += _family_flags(clang)
             said = ("clang " if clang else "gcc ") + version.group(1)
-            choices.set(key, {"version": said, "flags": list(flags)})
+            default_choices().set(key, {"version": said, "flags": list(flags)})
             return Compiler(command, said, flags)
         reason = reason or done.stderr.strip()[-500:] or f"it ends with code {done.returncode}"
     raise _unavailable(f"{shlex.join(command)} is no C compiler that can be used: {reason}")
+
+
+def _probe_key(command: tuple[str, ...]) -> str:
+    real = os.path.realpath(command[0])
+    status = os.stat(real)
+    stamp = (real, str(status.st_mtime_ns), str(status.st_size))
+    return "compiler " + content_key(*command, *stamp, *BASE_FLAGS, *machine())
+
+
+def _kept(command: tuple[str, ...], key: str) -> Compiler | None:
+    """Return the compiler as an earlier process found it to be."""
+    kept = default_choices().get(key)
+    if isinstance(kept, dict) and {"version", "flags"} <= kept.keys():
+        return Compiler(command, str(kept["version"]), tuple(kept["flags"]))
+    return None
+
+
+def _expected() -> tuple[Compiler, bool]:
+    """Return the compiler, and whether that is known: else as it most likely is.
+
+    What it is, it is asked meanwhile: `find_compiler` takes the answer.
+    """
+    command = _command(os.environ.get("MAGMAGRAPH_CC", ""), os.environ.get("PATH", ""))
+    if _kept(command, _probe_key(command)) is not None:
+        return find_compiler(), True
+    flags = BASE_FLAGS + _machine_flags()[0]
+    if (command, flags) not in _asked:
+        _asked[command, flags] = _ask(command, flags)
+    clang = "clang" in os.path.basename(os.path.realpath(command[0]))
+    return Compiler(command, "", flags + _family_flags(clang)), False
+
+
+_asked: dict[tuple[tuple[str, ...], tuple[str, ...]], subprocess.Popen[str]] = {}
+
+
+def _family_flags(clang: bool) -> tuple[str, ...]:
+    """Return the flag by which clang learns of glibc's vector functions, gcc by declarations."""
+    intel = sys.platform == "linux" and platform.machine() == "x86_64"
+    return ("-fveclib=libmvec",) if clang and intel else ()
 
 
 def _machine_flags() -> list[tuple[str, ...]]:
@@ -152,19 +190,34 @@ def _machine_flags() -> list[tuple[str, ...]]:
     return [("-march=native" if intel else "-mcpu=native",), ()]
 
 
-def _execute(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _ask(command: tuple[str, ...], flags: tuple[str, ...]) -> subprocess.Popen[str]:
+    """Let the compiler say what it is, and whether it takes the flags."""
     try:
-        return subprocess.run(
-            arguments,
+        # The predefined macros come from the compiler proper, which refuses flags it knows not.
+        return subprocess.Popen(
+            [*command, *flags, "-dM", "-E", "-x", "c", "-"],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=_TIMEOUT,
             env=dict(os.environ, LC_ALL="C"),
+            start_new_session=True,
         )
+    except OSError as error:
+        raise _unavailable(f"{command[0]} cannot be run: {error}") from error
+
+
+def _answer(
+    command: tuple[str, ...], asked: subprocess.Popen[str]
+) -> subprocess.CompletedProcess[str]:
+    try:
+        said, errors = asked.communicate(timeout=_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _unavailable(f"{arguments[0]} cannot be run: {error}") from error
+        raise _unavailable(f"{command[0]} cannot be run: {error}") from error
+    finally:
+        _end(asked)
+    return subprocess.CompletedProcess(command, asked.returncode, said, errors)
 
 
 @functools.lru_cache(maxsize=1)
@@ -238,11 +291,11 @@ def compile_libraries(
         for key, flag, source in zip(keys, flags, sources, strict=True)
         if not _is_there(key)
     }
-    waited = [key for key in missing if key in _started]
-    begun = {key: missing.pop(key) for key in waited}
+    runs = {key: _run_key(compiler, *what) for key, what in missing.items()}
+    begun = {key: missing.pop(key) for key, run in runs.items() if run in _started}
     if missing:
         _build(compiler, missing)
-    again = {key: what for key, what in begun.items() if not _ends_well(compiler, key)}
+    again = {key: what for key, what in begun.items() if not _ends_well(compiler, key, runs[key])}
     if again:
         _build(compiler, again)
     return [_loaded[key] for key in keys]
@@ -265,17 +318,18 @@ def start_libraries(
     CompilerUnavailable
         Where there is no working compiler.
     """
-    compiler = find_compiler()
+    compiler, known = _expected()
     flags, keys = _keys(compiler, sources, optimization)
     for key, flag, source in zip(keys, flags, sources, strict=True):
         with _lock:
-            if key in _started or _is_there(key):
+            run = _run_key(compiler, flag, source)
+            if run in _started or (known and _is_there(key)):
                 continue
             folder = tempfile.mkdtemp(prefix="magmagraph-")
-            file = os.path.join(folder, key[:16])
+            file = os.path.join(folder, run[:16])
             try:
                 Path(file + ".c").write_text(source, encoding="utf-8")
-                _started[key] = _Started(folder, file + ".so", _start(compiler, flag, file))
+                _started[run] = _Started(folder, file + ".so", _start(compiler, flag, file))
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)  # the one who needs it will say why
 
@@ -297,10 +351,15 @@ class _Started:
 _started: dict[str, _Started] = {}
 
 
-def _ends_well(compiler: Compiler, key: str) -> bool:
+def _run_key(compiler: Compiler, flag: str, source: str) -> str:
+    """Return what tells runs apart: one may begin before the compiler has said what it is."""
+    return content_key(source, *compiler.command, flag, *compiler.flags, *machine())
+
+
+def _ends_well(compiler: Compiler, key: str, run: str) -> bool:
     """Wait for a library that was begun, once; return whether it is there then."""
     with _lock:
-        begun = _started.pop(key, None)
+        begun = _started.pop(run, None)
         if begun is None:
             return _is_there(key)  # another thread has waited for it
         try:
@@ -317,6 +376,8 @@ def _ends_well(compiler: Compiler, key: str) -> bool:
 def _abandon() -> None:
     while _started:
         _started.popitem()[1].end()
+    while _asked:
+        _end(_asked.popitem()[1])
 
 
 def _forget() -> None:
@@ -324,6 +385,7 @@ def _forget() -> None:
     global _lock
     _lock = threading.Lock()
     _started.clear()
+    _asked.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -374,7 +436,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
                 while waiting or running:
                     while waiting and len(running) < max(2, available_threads()):
                         key, (flag, source) = waiting.pop(0)
-                        file = os.path.join(folder, key[:16])
+                        file = os.path.join(folder, _run_key(compiler, flag, source)[:16])
                         Path(file + ".c").write_text(source, encoding="utf-8")
                         running.append((key, file + ".so", _start(compiler, flag, file)))
                     key, output, process = running[0]
@@ -394,18 +456,20 @@ def _start(compiler: Compiler, flag: str, file: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=dict(os.environ, LC_ALL="C"),
+        # What it leaves when it is ended goes with the folder.
+        env=dict(os.environ, LC_ALL="C", TMPDIR=os.path.dirname(file)),
         start_new_session=True,  # with the programs that it runs, it is a group to end
     )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[Any]) -> None:
     """End a compiler and what it runs, if it still does."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    if process.stderr is not None:
-        process.stderr.close()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _finish(compiler: Compiler, process: subprocess.Popen[bytes]) -> None:

@@ -16,11 +16,12 @@ from ...ops.convolution.costs import Extents, algorithm_of, direction_of
 from ...ops.convolution.expressions import TILES
 from .convolution_code import block_source, vector_source, winograd_source
 from .products import product_library
-from .support import function_address, load_kernels
+from .support import function_address, load_kernels_together
 
 __all__ = ["convolution_library", "convolution_step"]
 
 _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+CONVOLUTION_LEVEL = "2"
 
 def _text(name: str) -> str:
     return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
@@ -48,7 +49,9 @@ def convolution_library(dtype: np.dtype, algorithm: str) -> ctypes.CDLL:
         Where there is no working C compiler.
     """
     products = product_library(dtype)
-    library = load_kernels(convolution_source(dtype, algorithm))
+    (library,) = load_kernels_together(
+        [convolution_source(dtype, algorithm)], [CONVOLUTION_LEVEL]
+    )
     names = ("mg_product", "mg_products_begin", "mg_products_end")
     set_products = library.mg_set_products
     set_products.argtypes = [ctypes.c_void_p] * 3

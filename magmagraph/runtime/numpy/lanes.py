@@ -6,12 +6,18 @@ from collections.abc import Mapping
 
 __all__ = ["LANES"]
 
-# Of a vector of 32 bytes, of which each lane has an accumulator; what was NaN is told beside.
+# Of a vector of 32 or 64 bytes, of which each lane has an accumulator; what was NaN is told beside.
 LANES: Mapping[str, str] = {
     "lanes_sum": """
 @T mg_lanes_sum_@s(const @T *part)
 {
     enum { HALF = 16 / sizeof(@T) };
+#if MG_LANE_BYTES == 64
+    @T whole[2 * HALF];
+    #pragma omp simd
+    for (int l = 0; l < 2 * HALF; l++) whole[l] = part[l] + part[l + 2 * HALF];
+    part = whole;
+#endif
     @T sum[HALF];
     #pragma omp simd
     for (int l = 0; l < HALF; l++) sum[l] = part[l] + part[l + HALF];
@@ -24,13 +30,22 @@ LANES: Mapping[str, str] = {
 @T mg_lanes_{name}_@s(const @T *part, const int@bits_t *nan)
 {{
     enum {{ HALF = 16 / sizeof(@T) }};
-    union {{ @T value; int@bits_t key; }} best[2 * HALF];
-    int@bits_t bad[HALF];
+    union {{ @T value; int@bits_t key; }} best[MG_LANE_BYTES / sizeof(@T)];
+    int@bits_t bad[2 * HALF];
     #pragma omp simd
-    for (int l = 0; l < 2 * HALF; l++) {{
+    for (int l = 0; l < mg_lanes_@s; l++) {{
         best[l].value = part[l];
         best[l].key ^= (int@bits_t)((uint@bits_t)(best[l].key >> (@bits - 1)) >> 1);
     }}
+#if MG_LANE_BYTES == 64
+    #pragma omp simd
+    for (int l = 0; l < 2 * HALF; l++) {{
+        const int@bits_t other = best[l + 2 * HALF].key;
+        best[l].key = best[l].key {sign} other ? best[l].key : other;
+        bad[l] = nan[l] | nan[l + 2 * HALF];
+    }}
+    nan = bad;
+#endif
     #pragma omp simd
     for (int l = 0; l < HALF; l++) {{
         const int@bits_t other = best[l + HALF].key;

@@ -14,7 +14,7 @@ from ...communicator import current
 from ...config import config
 from ..cache import content_key, default_choices
 from .blas import describe, find_blas
-from .products import Step, batched_gemm_step, gemm_step, product_source
+from .products import Step, batched_gemm_step, gemm_step, product_source, tiled_source
 from .support import Program, address_of, aligned_empty
 
 __all__ = ["BLAS", "TILES", "Sizes", "Way", "way_of"]
@@ -131,7 +131,7 @@ def _library() -> str:
     """Return what tells one text of the tiles, and one BLAS, from another."""
     found = describe()
     said = (str(found[what]) for what in ("path", "config", "core"))
-    return content_key(product_source(np.float32), *said)[:12]
+    return content_key(product_source(np.float32), tiled_source(np.float32), *said)[:12]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,10 +1,5 @@
 /* Matrix products of one element type, as steps of a plan. products.py makes a library of this
-   text, and of products_tiled.c behind it, for float and one for double: it defines REAL, and puts
-   the header of all kernels before. Matrices are row-major. A scalar is a pointer, for it may be a variable or the result of an
-   earlier step; NULL stands for one. */
-
-#include <stdatomic.h>
-#include <string.h>
+   text for float and one for double, with products_common.c before it. */
 
 enum { MG_PLAIN = 0, MG_CBLAS_64 = 1, MG_CBLAS_32 = 2, MG_FORTRAN_32 = 3 };
 
@@ -33,13 +28,6 @@ static int fits_int(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64
 {
     return ((a | b | c | d | e | f) >> 31) == 0;
 }
-
-typedef struct {
-    int64_t transpose_a, transpose_b, m, n, k, lda, ldb, ldc;
-    REAL alpha, beta;
-    const REAL *a, *b;
-    REAL* c;
-} product;
 
 /* C = alpha op(A) op(B) + beta C without BLAS, for machines where none is found. */
 static void plain_rows(void* context, int64_t thread, int64_t threads)
@@ -228,28 +216,6 @@ static void multiply_shared(const product* p)
     begin_alone();
     mg_parallel(panel_part, &shares, team);
     end_alone();
-}
-
-/* Read the arguments that all matrix products share:
-   out, A, B, C, alpha, beta, transpose_a, transpose_b, m, n, k, lda, ldb, ld_out, ldc.
-   C NULL, or a beta of zero: C is not read, as BLAS has it. */
-static product read_product(void** arguments)
-{
-    product p;
-    p.c = arguments[0];
-    p.a = arguments[1];
-    p.b = arguments[2];
-    p.alpha = arguments[4] ? *(const REAL*)arguments[4] : (REAL)1;
-    p.beta = !arguments[3] ? (REAL)0 : arguments[5] ? *(const REAL*)arguments[5] : (REAL)1;
-    p.transpose_a = (int64_t)arguments[6];
-    p.transpose_b = (int64_t)arguments[7];
-    p.m = (int64_t)arguments[8];
-    p.n = (int64_t)arguments[9];
-    p.k = (int64_t)arguments[10];
-    p.lda = (int64_t)arguments[11];
-    p.ldb = (int64_t)arguments[12];
-    p.ldc = (int64_t)arguments[13];
-    return p;
 }
 
 /* out = alpha op(A) op(B) + beta C; out may be C. */

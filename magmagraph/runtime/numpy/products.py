@@ -27,6 +27,7 @@ __all__ = [
     "gemv_step",
     "product_source",
     "scatter_step",
+    "tiled_source",
     "zero_step",
 ]
 
@@ -37,7 +38,7 @@ PRODUCT_LEVEL = "1"
 
 
 def product_source(dtype: Any) -> str:
-    """Return the C source of the products of a dtype.
+    """Return the C source of the products of a dtype through BLAS.
 
     A caller that compiles kernels of its own can hand it to
     :func:`~magmagraph.runtime.numpy.support.load_kernels_together` with them, at the level
@@ -52,14 +53,25 @@ def product_source(dtype: Any) -> str:
     return "\n".join(
         [
             f"#define REAL {_type(dtype)[0]}",
+            _text("products_common"),
             _text("products"),
+        ]
+    )
+
+
+def tiled_source(dtype: Any) -> str:
+    """Return the C source of the products of a dtype by tiles; else as `product_source`."""
+    return "\n".join(
+        [
+            f"#define REAL {_type(dtype)[0]}",
+            _text("products_common"),
             tile_source(np.dtype(dtype).itemsize),
             _text("products_tiled"),
         ]
     )
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def _text(name: str) -> str:
     return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
 
@@ -85,6 +97,13 @@ def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
     return library
 
 
+@functools.lru_cache(maxsize=4)
+def tiled_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
+    """Return the library of a dtype's products by tiles, compiled on the first call."""
+    (library,) = load_kernels_together([tiled_source(dtype)], [PRODUCT_LEVEL])
+    return library
+
+
 def join_blas(library: ctypes.CDLL, letter: str) -> None:
     """Tell a library of products where BLAS is; the letter is that of its dtype there."""
     set_blas = library.mg_set_blas
@@ -102,7 +121,8 @@ def join_blas(library: ctypes.CDLL, letter: str) -> None:
 
 
 def _function(name: str, dtype: Any) -> int:
-    return function_address(product_library(np.dtype(dtype)), name)
+    library = tiled_library if name.endswith("_tiles") else product_library
+    return function_address(library(np.dtype(dtype)), name)
 
 
 def _check_rows(what: str, row: int, least: int) -> None:
@@ -189,7 +209,8 @@ def gemm_step(
         out, a, b, m, n, k, c=c, alpha=alpha, beta=beta, transpose_a=transpose_a,
         transpose_b=transpose_b, lda=lda, ldb=ldb, ld_out=ld_out, ldc=ldc,
     )  # fmt: skip
-    return _function("mg_gemm_tiles" if tiles else "mg_gemm", dtype), cells
+    # Without an inner extent there is nothing to tile.
+    return _function("mg_gemm_tiles" if tiles and k else "mg_gemm", dtype), cells
 
 
 def batched_gemm_step(
@@ -220,7 +241,7 @@ def batched_gemm_step(
             )
         )
     cells += [count, stride_out, stride_a, stride_b, stride_c]
-    return _function("mg_gemm_batch_tiles" if tiles else "mg_gemm_batch", dtype), cells
+    return _function("mg_gemm_batch_tiles" if tiles and k else "mg_gemm_batch", dtype), cells
 
 
 def gemv_step(

@@ -1,14 +1,14 @@
 /* Products in tiles of sums that stay in registers, for sizes at which BLAS has much to prepare and
    little to multiply: few rows, a short inner extent, many small products. product_tiles.py writes
-   what depends on the vectors of the processor before this text: tile_1 .. tile_6, which compute
-   as many rows of two vectors, and transpose_square.
+   what depends on the vectors of the processor before this text: `tiles`, which compute as many rows
+   of two vectors (1 to MG_TILE_LOW, and MG_TILE_HEIGHT), the sizes of blocks, and transpose_square.
 
    A strip of B, two vectors wide, is packed into the nearest cache and meets all rows of a block of
    A, which is read where it lies. Blocks are taken by whichever thread is free: a core that others
    use too, and which is slower for it, takes fewer. Which thread computes a block does not change
    its sums. */
 
-enum { MG_TILE_DEPTH = 320, MG_TILE_ROWS = 192, MG_TILE_ITEMS = 16 };
+enum { MG_TILE_ITEMS = 16 };
 
 #define MG_TILE_WIDTH (2 * VECTOR)
 /* Products of elements that are worth an item, and a thread. */
@@ -63,15 +63,15 @@ static void multiply_strip(const product* p, const REAL* strip, int64_t k, const
                            REAL* out, int first)
 {
     int64_t row_a = p->transpose_a ? 1 : p->lda, step_a = p->transpose_a ? p->lda : 1;
-    int64_t tile_a = MG_TILE_HEIGHT * row_a;
     REAL part[MG_TILE_HEIGHT * MG_TILE_WIDTH] __attribute__((aligned(64)));
     size_t bytes = (size_t)width * sizeof(REAL);
-    for (int64_t i = 0; i < rows; i += MG_TILE_HEIGHT, a += tile_a) {
-        int64_t left = rows - i, height = left < MG_TILE_HEIGHT ? left : MG_TILE_HEIGHT;
+    for (int64_t i = 0, height; i < rows; i += height, a += height * row_a) {
+        int64_t left = rows - i;
+        height = left >= MG_TILE_HEIGHT ? MG_TILE_HEIGHT : left < MG_TILE_LOW ? left : MG_TILE_LOW;
         const REAL* from = c + i * ldc;
         REAL* to = out + i * p->ldc;
         if (first && left >= 2 * MG_TILE_HEIGHT)
-            ask_for(a + tile_a, MG_TILE_HEIGHT, k, row_a, step_a);
+            ask_for(a + MG_TILE_HEIGHT * row_a, MG_TILE_HEIGHT, k, row_a, step_a);
         if (beta != 0)
             for (int64_t r = 0; r < height; r++) __builtin_prefetch(from + r * ldc);
         if (width == MG_TILE_WIDTH) {
@@ -166,21 +166,19 @@ static void multiply_tiled(tiled* t)
     mg_parallel(tiled_part, t, between(1, work / MG_TILE_THREAD, team));
 }
 
-/* As mg_gemm. */
+/* As mg_gemm, for an inner extent of at least 1. */
 void mg_gemm_tiles(void** arguments)
 {
     tiled t = { read_product(arguments), arguments[3], (int64_t)arguments[14], 1, 0, 0, 0, 0,
                 0, 0, 0, 0 };
-    if (t.first.k > 0) multiply_tiled(&t);
-    else mg_gemm(arguments);
+    multiply_tiled(&t);
 }
 
-/* As mg_gemm_batch. */
+/* As mg_gemm_batch, so too. */
 void mg_gemm_batch_tiles(void** arguments)
 {
     tiled t = { read_product(arguments), arguments[3], (int64_t)arguments[14],
                 (int64_t)arguments[15], (int64_t)arguments[16], (int64_t)arguments[17],
                 (int64_t)arguments[18], (int64_t)arguments[19], 0, 0, 0, 0 };
-    if (t.first.k > 0) multiply_tiled(&t);
-    else mg_gemm_batch(arguments);
+    multiply_tiled(&t);
 }

@@ -68,7 +68,8 @@ int mg_less_or_nan_@s(@T a, @T b) { return (a < b) | ((a != a) & (b == b)); }"""
     const @T rest = fmod@f(a, b);
     const @T whole = rint@f((a - rest) / b);
     const @T lowered = (rest != 0) & ((rest < 0) != (b < 0)) ? whole - 1 : whole;
-    return b == 0 ? a / b : lowered;
+    const @T zero = copysign@f((@T)0, a) * copysign@f((@T)1, b);
+    return b == 0 ? a / b : lowered == 0 ? zero : lowered;
 }""",
 }
 

@@ -53,6 +53,16 @@ typedef struct {
     void (*leave_blas)(void);
 } mg_support;
 
+/* Bytes of the vectors that the sums of a row are kept in, elements of one, and elements that are
+   added up in them before they go to a double. */
+#if !defined(MG_LANE_BYTES) && defined(__AVX512F__)
+#define MG_LANE_BYTES 64
+#elif !defined(MG_LANE_BYTES)
+#define MG_LANE_BYTES 32
+#endif
+enum { mg_lanes_f32 = MG_LANE_BYTES / 4, mg_lanes_f64 = MG_LANE_BYTES / 8,
+       mg_lanes_summed = 8 * MG_LANE_BYTES };
+
 /* The part [begin, end) of count things that a thread takes, in whole grains. */
 static inline void mg_split(int64_t count, int64_t grain, int64_t thread, int64_t threads,
                             int64_t* begin, int64_t* end)
@@ -229,7 +239,9 @@ def load_kernels_together(
     return libraries
 
 
-def start_support(sources: Sequence[str] = (), optimization: Sequence[str] = ()) -> None:
+def start_support(
+    sources: Sequence[str] = (), optimization: Sequence[str | None] = ()
+) -> None:
     """Let the compiler begin with the support library, and kernels beside it; returns at once.
 
     Parameters

@@ -1,38 +1,76 @@
 """What every compiled plan needs, built while the passes run.
 
-The support library and the products of float32 do not depend on the graph. Where they are not in
-the disk cache yet, the C compiler makes them on another core beside the first compile's passes:
-the products only for a graph that multiplies. Its processes are started here and waited for where
+The support library, the products of float32 and the convolutions do not depend on the graph. Where
+they are not in the disk cache yet, the C compiler makes those that the graph will want on other
+cores beside the first compile's passes. Its processes are started here and waited for where
 the libraries are asked for; a thread that did both would wait for Python's lock at every turn.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
 import numpy as np
 
 from ...config import config
 from ...errors import CompilerUnavailable
-from .products import PRODUCT_LEVEL, product_source
+from ...graph import Graph, Node
+from ...op import Kind
+from ...ops.convolution.expressions import TILES
+from .convolution import CONVOLUTION_LEVEL, convolution_source
+from .products import PRODUCT_LEVEL, product_source, tiled_source
 from .support import start_support
 
-_begun: set[bool] = set()
+_FLOAT32 = np.dtype(np.float32)
+_PRODUCTS = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LOWERED))
+ALGORITHMS = (*TILES, "direct", "im2col")
+_begun: set[str] = set()
 
 
-def begin(*, products: bool) -> None:
-    """Start building, once in a process; returns at once.
-
-    Parameters
-    ----------
-    products
-        Whether the products of float32 are wanted, too. They are built when a step first asks for
-        them otherwise.
-    """
-    if config.compiler == "off" or products in _begun:
+def begin(graph: Graph) -> None:
+    """Start building what the plan of a graph needs, once in a process; returns at once."""
+    if config.compiler == "off":
         return
-    _begun.add(products)
-    sources = [product_source(np.dtype(np.float32))] if products else []
+    wanted = _wanted(graph) - _begun
+    if not wanted:
+        return
+    _begun.update(wanted)
+    sources, levels = [], []
+    if "products" in wanted:
+        sources.append(product_source(_FLOAT32))
+        levels.append(PRODUCT_LEVEL)
+    if "tiles" in wanted:
+        sources.append(tiled_source(_FLOAT32))
+        levels.append(PRODUCT_LEVEL)
+    for algorithm in ALGORITHMS:
+        if algorithm in wanted:
+            sources.append(convolution_source(_FLOAT32, algorithm))
+            levels.append(CONVOLUTION_LEVEL)
     # Without a compiler, whoever needs a kernel meets the same error, and says so.
     with contextlib.suppress(CompilerUnavailable):
-        start_support(sources, [PRODUCT_LEVEL] * len(sources))
+        start_support(sources, levels)
+
+
+def _wanted(graph: Graph) -> set[str]:
+    wanted = {"support"}
+    for node in _nodes(graph):
+        if node.op.kind in _PRODUCTS:
+            wanted.add("products")
+            factors = [operand.shape[-2:] for operand in node.inputs[:2]]
+            # One row or column is for BLAS; what is wanted all the same is built when asked for.
+            if len(factors) == 2 and all(len(s) == 2 and 1 not in s for s in factors):
+                wanted.add("tiles")
+        if node.op.kind is Kind.CONVOLUTION and node.op.algorithms is not None:
+            wanted.update(node.op.algorithms(node))
+    return wanted
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """Yield the nodes of a graph and of the bodies that its nodes hold."""
+    for node in graph.nodes:
+        yield node
+        held = (*node.attrs.get("bodies", ()), node.attrs.get("body"))
+        for body in held:
+            if isinstance(body, Graph):
+                yield from _nodes(body)

@@ -4,8 +4,9 @@ ResNet-50 in bfloat16 with batch 128 a card, a small convolutional network with 
 and a perceptron of four layers of 4096 in bfloat16 with batch 1024 a card. Batch norms take the
 statistics of a card's own rows, as DDP's do. Ours by NCCL's all-reduce, by a ring of sends of our
 own, and by a server; ``--algorithms`` has more (see `strategy_of`). First a few steps in float32
-are compared with those of one card that is given all rows. Results of networks that are not run
-again stay in the file.
+are compared with those of one card that is given all rows. One card is each of them by itself,
+side by side: the mean of their speeds is what scaling is beside. Results of networks that are not
+run again stay in the file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -267,10 +269,14 @@ def _mpiexec() -> str:
     return str(beside) if beside.exists() else shutil.which("mpiexec") or "mpiexec"
 
 
-def child(arguments: list[str], ranks: int, torch: bool) -> dict[str, Any]:
-    """Run a part in processes of its own; return what rank 0 found."""
+def child(
+    arguments: list[str], ranks: int, torch: bool, card: int | None = None
+) -> dict[str, Any]:
+    """Run a part in processes of its own, or in one on one card; return what rank 0 found."""
     command = [sys.executable, __file__, *arguments]
     environments: list[dict[str, str]] = [{}]
+    if card is not None:
+        environments = [{"CUDA_VISIBLE_DEVICES": str(card)}]
     if torch and ranks > 1:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -293,6 +299,19 @@ def child(arguments: list[str], ranks: int, torch: bool) -> dict[str, Any]:
         print(f"{' '.join(arguments)} on {ranks} failed", file=sys.stderr, flush=True)
         return {}
     return next(found for found in map(json.loads, lines) if found.pop("rank") == 0)
+
+
+def alone(arguments: list[str], cards: int) -> dict[str, Any]:
+    """Run a part on each card by itself, side by side; return what card 0 found, and the medians.
+
+    A job of several goes at the pace of the slowest.
+    """
+    with ThreadPoolExecutor(cards) as pool:
+        each = list(pool.map(lambda card: child(arguments, 1, False, card), range(cards)))
+    found = each[0]
+    for name, entry in found.items():
+        entry["cards"] = [other[name]["median"] for other in each if name in other]
+    return found
 
 
 def main() -> None:
@@ -325,11 +344,11 @@ def main() -> None:
     if given.compression:
         chosen += ["--compression", given.compression]
     results = {
-        "ours, 1": child(["--part", "ours", *chosen], 1, False),
+        "ours, 1": alone(["--part", "ours", *chosen], given.ranks),
         f"ours, {given.ranks}": child(
             ["--part", "ours", *([] if given.alone else ["--check"]), *chosen], given.ranks, False
         ),
-        "torch, 1": {} if given.alone else child(["--part", "torch", *chosen], 1, True),
+        "torch, 1": {} if given.alone else alone(["--part", "torch", *chosen], given.ranks),
         f"torch, {given.ranks}": {}
         if given.alone
         else child(["--part", "torch", *chosen], given.ranks, True),
@@ -347,10 +366,11 @@ def main() -> None:
                 if label.split()[0] != name or "median" not in entry:
                     continue
                 speed = given.ranks * BATCHES[name] / entry["median"] * 1e3
-                alone = BATCHES[name] / one["median"] * 1e3 if one else float("nan")
+                cards = one.get("cards", [one["median"]]) if one else [float("nan")]
+                single = statistics.mean(BATCHES[name] / median * 1e3 for median in cards)
                 lines.append(
                     (f"{who} {label}", f"{entry['median']:.3f}", f"{speed:,.0f}",
-                     f"{alone:,.0f}", f"{speed / alone / given.ranks:.3f}")
+                     f"{single:,.0f}", f"{speed / single / given.ranks:.3f}")
                 )  # fmt: skip
     common.table(lines, ("way", "ms a step", "examples/s", "of one card", "scaling"))
     import cuda_common

@@ -107,6 +107,16 @@ def test_warps_share_what_they_multiply_where_the_contracted_axis_is_short(
     assert blocks <= 2 * MULTIPROCESSORS
 
 
+def test_split_factors_have_small_blocks_while_two_fit_a_multiprocessor() -> None:
+    split, rounded = cut_for(100, 528, 528, 3), cut_for(100, 528, 528, 1)
+    assert split is not None and (split.down, split.across) == (1, 2)
+    assert rounded is not None and (rounded.down, rounded.across) == (1, 4)
+    many = cut_for(200, 528, 528, 3)  # blocks of 16 x 16 would be more than two a multiprocessor
+    assert many is not None and (many.down, many.across) == (1, 4)
+    wide, tall = cut_for(528, 528, 100, 3), cut_for(528, 528, 100, 1)
+    assert wide is not None and tall is not None and (wide.rows, tall.rows) == (32, 48)
+
+
 def test_rows_of_a_tile_are_whole() -> None:
     for n in (1, 8, 9, 10, 24, 32):
         cut = cut_of_rows(100, n, 528)

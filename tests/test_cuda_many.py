@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import magmagraph as mg
+from magmagraph.runtime.cuda import fused
+from magmagraph.runtime.cuda.binding import CudaBinding
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.fused import kernels_of, words
 from magmagraph.runtime.cuda.kernels import RegionKernels
 from magmagraph.runtime.cuda.many import call_of_many, groups_of, many_text, table_size
 from magmagraph.runtime.cuda.prelude import MAX_ARGUMENTS, complete
 from magmagraph.runtime.cuda.streams import Touched
+from magmagraph.runtime.numpy.binding import Binding
 from magmagraph.runtime.numpy.cells import bodies_of
 
 
@@ -95,6 +100,38 @@ def test_launches_of_many_blocks_do_not_overlap() -> None:
     assert "mg_begin" in found.text("v4")
     assert "mg_begin" not in found.text("v4_alone")
     assert "mg_kernel_v4_alone(" in found.text("v4_alone")
+
+
+def test_rows_on_a_device_are_rows_however_short() -> None:
+    found = kernels(lambda x: [mg.sum(x, axis=0)], (1000, 4))
+    region = found.region
+    # A core takes several short rows as one; threads lie side by side, and take rows by number.
+    assert Binding(region, {}, 1).row_group() > 1
+    bound = CudaBinding(region, {}, 8)
+    assert bound.row_group() == 1
+    assert [bound.read_step(0, loop) for loop in range(2)] == [4, 1]
+
+
+def test_what_products_compute_is_not_compiled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kernels(lambda x: [mg.tanh(x), mg.sum(mg.tanh(x), axis=0)], (100, 528))
+    asked: list[str] = []
+
+    def begin(sources: list[str], architecture: str) -> Any:
+        asked[:] = sources
+        return lambda: []
+
+    monkeypatch.setattr(fused, "begin_sources", begin)
+    modules = fused.Modules(SimpleNamespace(multiprocessors=132, architecture="90"))
+
+    def names() -> set[str]:
+        return {name for text in asked for name in re.findall(r"void.* fused_\w+?_(\w+)\(", text)}
+
+    modules.begin_launched([found], {}, 64)
+    assert any(name.startswith(("v", "d")) for name in names())
+    modules.begin_launched([found, found], {}, 64, [found])  # another body has none for it
+    assert any(name.startswith(("v", "d")) for name in names()) and "end" in names()
+    modules.begin_launched([found], {}, 64, [found])
+    assert names() == {"end"}
 
 
 def test_short_rows_have_a_few_lanes_each() -> None:

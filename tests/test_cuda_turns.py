@@ -12,6 +12,8 @@ import pytest
 import magmagraph as mg
 from magmagraph.graph import freeze
 from magmagraph.ops.control.loop import LOOP
+from magmagraph.passes.kernels import family
+from magmagraph.runtime.cuda import launches
 from magmagraph.runtime.cuda import turns as module
 from magmagraph.runtime.cuda.calls import LibraryCall
 from magmagraph.runtime.cuda.streams import Touched, dependencies
@@ -99,7 +101,21 @@ def loop_step(memory: Memory, count: int, width: int, reverse: bool, flag: str =
         size = 4 * int(np.prod(shape))
         type_ = SimpleNamespace(shape=shape, bytes=size)
         values.append(SimpleNamespace(address=memory.more(size), type=type_))
-    return SimpleNamespace(node=node, inputs=values[:3], outputs=values[3:], kernel="loop")
+    kernel = family(node, "cuda")
+    return SimpleNamespace(node=node, inputs=values[:3], outputs=values[3:], kernel=kernel)
+
+
+def test_a_loop_of_a_plan_is_launched_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    memory.plan = None  # type: ignore[attr-defined]
+    step = loop_step(memory, 2, 3, False)
+    monkeypatch.setattr(launches, "turns", lambda memory, step: ["launched"])
+    make = launches.StepLaunches(memory, None, None)  # type: ignore[arg-type]
+    assert make.step(step) == ["launched"]
+    assert module.is_counted(step.node)
+    free: Any = SimpleNamespace(op=LOOP, attrs={"flag": "carry", "stacks": 0, "length": 9})
+    assert not module.is_counted(free)
+    assert not module.is_counted(step.node.inputs[0])
 
 
 @pytest.mark.parametrize("reverse", [False, True])

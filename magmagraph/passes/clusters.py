@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -211,6 +212,8 @@ class Clusters(Forms):
                     if not self._reads(reader, node):
                         continue
                     wide = [e for e in reader.shape if e != 1]
+                    if len(small.externals) == 1 and Counter(own) == Counter(wide):
+                        continue  # each element of one array is read once, in another order
                     if reader.op.reduction is None and own != wide[: len(own)]:
                         return "a smaller value would be computed again for every row"
         return ""

@@ -26,13 +26,17 @@ from ..graph import Graph, Node, Trace
 from ..op import Kind
 from ..ops.control.fused import FUSED, FUSED_MANY
 from ..ops.control.identities import ITEM
+from ..ops.leaf import VARIABLE
 from ..region import Region, analyze
+from .buffers import hinted_bytes
 from .clusters import PATH_BUDGET, Cluster, Clusters
 from .forms import Made
 from .pipeline import Options
 from .recompute import recompute
 
 Parts = Sequence[Made]
+PREPARED = 256 << 20  # bytes that one kernel makes of many variables
+ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a launch
 
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
@@ -81,15 +85,20 @@ class _Fusion(Clusters):
         self._break_cycles()
         computed = [n for n in self.core if n in self.cluster_of and n not in self.unread]
         whole = dict.fromkeys(self.cluster_of[n] for n in computed)
+        again = [cluster for cluster in whole if cluster.again]
         clusters = [part for cluster in whole for part in self._legal(cluster)]
-        if clusters != list(whole):  # what one part makes, another may read from now on
+        if any(self.cluster_of.get(cluster.nodes[0]) is not cluster for cluster in again):
+            # What it computed again, its parts read from now on: another has to return that.
             for cluster in clusters:
                 form, _ = self._made([*cluster.nodes, *cluster.again], cluster)
                 self.bodies[cluster] = form.made()
         scalars = self._scalar_cluster()
         sinks: list[Cluster] = []
-        groups: list[list[Cluster]] = []
+        groups = self._prepared(clusters)
+        prepared = {id(cluster) for group in groups for cluster in group}
         for cluster in clusters:
+            if id(cluster) in prepared:
+                continue
             if cluster.plain and all(self._is_sink(n, cluster) for n in cluster.nodes):
                 sinks.append(cluster)
             else:
@@ -112,6 +121,37 @@ class _Fusion(Clusters):
                 self.record.hit("many tensors, one kernel", len(together))
         self.scalars = set() if scalars is None else set(scalars.nodes)
         return groups
+
+    def _prepared(self, clusters: Sequence[Cluster]) -> list[list[Cluster]]:
+        """Return kernels that cast and turn variables for others, many of them as one.
+
+        On a device each by itself takes a launch, for which the first products wait. All wait for
+        no other step, and most of what they make is read until the end of a training step.
+        """
+        groups: list[list[Cluster]] = [[]]
+        room = PREPARED
+        for cluster in clusters if self.options.device != "cpu" else ():
+            size = sum(hinted_bytes(node.type, self.hints) for node in cluster.nodes)
+            if size > ONE_PREPARED or not self._prepares(cluster):
+                continue
+            if size > room:
+                groups.append([])
+                room = PREPARED
+            groups[-1].append(cluster)
+            room -= size
+        made = [group for group in groups if len(group) > 1]
+        for group in made:
+            self.record.hit("many variables, one kernel", len(group))
+        return made
+
+    def _prepares(self, cluster: Cluster) -> bool:
+        """Return whether a cluster moves and converts a variable, and nothing else."""
+        return (
+            len(cluster.externals) == 1
+            and next(iter(cluster.externals)).op is VARIABLE
+            and all(n.op.scalar == "a" or n.op.kind is Kind.LAYOUT for n in cluster.nodes)
+            and not any(n in self.roots for n in cluster.nodes)
+        )
 
     def _message(self, cluster: Cluster) -> int:
         """Return the place of the last collective that a cluster waits for; -1 without one.

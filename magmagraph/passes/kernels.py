@@ -11,6 +11,7 @@ from ..region import Region, analyze
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 _PRODUCTS = frozenset(("gemm", "gemv"))
 _WINDOWS = frozenset(("convolution", "pooling"))
+_ON_DEVICES = frozenset(("attention", "indexed"))  # families without a kernel of the CPU
 # Their bodies may hold what only an array expression does.
 _NESTED = frozenset(("loop", "branch"))
 
@@ -21,7 +22,7 @@ def family(node: Node, device: str = "cpu") -> str:
     name = kernel if isinstance(kernel, str) else kernel(node)
     if name in _WINDOWS and device == "cpu" and not _plain_windows(node):
         return "array"
-    if name == "attention" and device == "cpu":
+    if name in _ON_DEVICES and device == "cpu":
         return "array"
     if name == "scatter" and not _plain_rows(node):
         return "array"
@@ -60,7 +61,7 @@ def _plain_rows(node: Node) -> bool:
 def can_fail(node: Node, device: str = "cpu") -> bool:
     """Return whether running the step may raise (generated kernels and libraries cannot)."""
     name = family(node, device)
-    return name in ("array", "collective") or name in _NESTED
+    return name in ("array", "collective", "indexed") or name in _NESTED
 
 
 def in_place_pairs(node: Node, device: str = "cpu") -> frozenset[tuple[int, int]]:

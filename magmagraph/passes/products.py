@@ -6,8 +6,6 @@ Factors that are positive by what made them cancel; ``exp(x)`` over its sum is s
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 from ..graph import Node
 from ..op import Kind
 from ..ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
@@ -50,7 +48,16 @@ def _is_telling(node: Node) -> bool:
 # the nearest sigmoid. Found from the operands' own: long chains cost no more than short ones.
 _Distances = tuple[int, int, int]
 _FAR = 1 << 20
-_distances: WeakKeyDictionary[Node, _Distances] = WeakKeyDictionary()
+_distances: dict[Node, _Distances] = {}
+
+
+def forget_distances() -> None:
+    """Let go of the nodes that were looked at; a pass that asks for distances does so at its end.
+
+    Who is at it in another thread keeps the table that it began with.
+    """
+    global _distances
+    _distances = {}
 
 
 def has_telling_divisor(root: Node) -> bool:
@@ -63,7 +70,8 @@ def has_telling_divisor(root: Node) -> bool:
 
 
 def _distances_of(root: Node) -> _Distances:
-    known = _distances.get(root)
+    distances = _distances
+    known = distances.get(root)
     if known is not None:
         return known
     stack = [root]
@@ -73,7 +81,7 @@ def _distances_of(root: Node) -> _Distances:
         if op not in LOOKED_THROUGH:
             found = (_FAR, 0 if op is EXP else _FAR, 0 if op is SIGMOID else _FAR)
         else:
-            below = [_distances.get(operand) for operand in node.inputs]
+            below = [distances.get(operand) for operand in node.inputs]
             missing = [i for i, d in zip(node.inputs, below, strict=True) if d is None]
             if missing:
                 stack += missing
@@ -84,9 +92,9 @@ def _distances_of(root: Node) -> _Distances:
             if op is DIVIDE and _is_telling(node.inputs[1]):
                 near[0] = 0
             found = (near[0], near[1], near[2])
-        _distances[node] = found
+        distances[node] = found
         stack.pop()
-    return _distances[root]
+    return distances[root]
 
 
 # Products as factors above and below the line.

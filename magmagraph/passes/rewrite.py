@@ -124,11 +124,16 @@ class Rule:
         found = self.pattern.operand_operations if isinstance(self.pattern, Application) else ()
         return frozenset(found)
 
-    def possible(self, node: Node) -> bool:
-        """Return False where a look at the node and its operands rules the rule out."""
+    @functools.cached_property
+    def possible(self) -> Callable[[Node], bool]:
+        """A look at a node and its operands, which is False where it rules the rule out."""
         if self.looks is not None:
-            return self.looks(node)
-        return not isinstance(self.pattern, Pattern) or self.pattern.possible(node)
+            return self.looks
+        return self.pattern.possible if isinstance(self.pattern, Pattern) else _always
+
+
+def _always(node: Node) -> bool:
+    return True
 
 
 def rules_by_operation(rules: Sequence[Rule]) -> dict[Op, list[Rule]]:
@@ -187,6 +192,15 @@ def rewrite(
     )
 
 
+def _any_complex(graph: Graph) -> bool:
+    """Return whether a graph has to do with complex numbers anywhere."""
+    found = graph.facts.get("complex")
+    if found is None:
+        seen = {id(node.type): node for node in graph.nodes}  # nodes share few types
+        found = graph.facts["complex"] = any(map(has_complex, seen.values()))
+    return bool(found)
+
+
 class _Frame:
     """A node on its way to its normal form, and what it was before."""
 
@@ -223,13 +237,15 @@ class Rewriter:
         self.normal: dict[Node, Node] = {}
         self.origins: dict[Node, Node] = {}  # what stood where a node is: of the graph at first
         self._active: set[Node] = set()
-        self._any_complex = any(has_complex(node) for node in graph.nodes)
-        self.reads: dict[Node, int] = {}
+        self._any_complex = _any_complex(graph)
+        reads: dict[Node, int] = {}
         for node in graph.nodes:
-            for operand in dict.fromkeys(node.inputs):
-                self.reads[operand] = self.reads.get(operand, 0) + 1
+            inputs = node.inputs
+            for operand in inputs if len(inputs) < 2 else dict.fromkeys(inputs):
+                reads[operand] = reads.get(operand, 0) + 1
         for root in graph.roots:
-            self.reads[root] = self.reads.get(root, 0) + 1
+            reads[root] = reads.get(root, 0) + 1
+        self.reads = reads
 
     def run(self) -> Graph:
         """Return the graph with every node in its normal form."""
@@ -322,22 +338,22 @@ class Rewriter:
         self.normal[done] = done
 
     def _apply(self, node: Node) -> Node | None:
-        present = {operand.op for operand in node.inputs}
-        for rule in self.rules.get(node.op, ()):
-            if not rule.needed <= present:
-                continue
-            result = self._try(rule, node)
-            if result is not None:
-                return result
+        rules = self.rules.get(node.op)
+        if rules:
+            present = {operand.op for operand in node.inputs}
+            for rule in rules:
+                if rule.needed <= present and rule.possible(node):
+                    result = self._try(rule, node)
+                    if result is not None:
+                        return result
         for rule in self.everywhere:
-            result = self._try(rule, node)
-            if result is not None:
-                return result
+            if rule.possible(node):
+                result = self._try(rule, node)
+                if result is not None:
+                    return result
         return None
 
     def _try(self, rule: Rule, node: Node) -> Node | None:
-        if not rule.possible(node):
-            return None
         pattern = rule.pattern
         if isinstance(pattern, tuple):
             return self._at(rule, Match(node, {}, self))

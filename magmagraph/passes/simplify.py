@@ -16,9 +16,10 @@ After::
     return %1
 
 (``x - x`` stays: it is NaN where x is infinite.) The rules stand in `inline`, `simplify_algebra`,
-`simplify_layout`, `pieces`, `simplify_linalg`, `constants`, `stable`, `cancel`, `centered` and
-`sum_factors`; what loops make for nobody is taken away by `loops`. A value that is not finite may
-be replaced by its continuous limit, which the report lists as a repair; the reverse never happens.
+`simplify_layout`, `pieces`, `simplify_linalg`, `constants`, `stable`, `cancel`, `centered`,
+`pooled` and `sum_factors`; what loops make for nobody is taken away by `loops`. A value that is not
+finite may be replaced by its continuous limit, which the report lists as a repair; the reverse
+never happens.
 
 Numerics: `stable`.
 """
@@ -33,6 +34,7 @@ from . import (
     inline,
     loops,
     pieces,
+    pooled,
     simplify_algebra,
     simplify_layout,
     simplify_linalg,
@@ -41,6 +43,7 @@ from . import (
 )
 from .constants import FOLD
 from .pipeline import Options
+from .products import forget_distances
 from .rewrite import rewrite, rules_by_operation
 
 RULES = rules_by_operation(
@@ -54,6 +57,7 @@ RULES = rules_by_operation(
         *stable.RULES,
         *cancel.RULES,
         *centered.RULES,
+        *pooled.RULES,
         *sum_factors.RULES,
     ]
 )
@@ -63,5 +67,8 @@ EVERYWHERE = (FOLD, simplify_layout.NARROW)
 def simplify(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph in its simple, numerically stable form."""
     graph = loops.prune(graph, trace, options, "simplify")
-    graph = rewrite(graph, RULES, trace, options, "simplify", EVERYWHERE)
+    try:
+        graph = rewrite(graph, RULES, trace, options, "simplify", EVERYWHERE)
+    finally:
+        forget_distances()
     return loops.prune(graph, trace, options, "simplify")

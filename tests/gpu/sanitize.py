@@ -102,6 +102,19 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
         f = mg.function([x, w], outputs, device="cuda", precision="bfloat16")
         return f(*[rng.standard_normal(v.shape).astype("f4") for v in (x, w)])
 
+    def few_channels() -> Any:
+        """The gradient of weights of an image with one channel, by the generated kernel."""
+        from magmagraph.runtime.cuda import few_channels as generated
+
+        chosen, generated.is_faster = generated.is_faster, lambda *_: True
+        try:
+            x, w = mg.var("x", shape=(3, 1, 13, 41)), mg.var("w", shape=(40, 1, 3, 5))
+            y = mg.conv2d(x, w, padding=2)
+            f = mg.function([x, w], mg.grad(mg.sum(y * y), w), device="cuda")
+            return f(*[rng.standard_normal(v.shape).astype("f4") for v in (x, w)])
+        finally:
+            generated.is_faster = chosen
+
     def scanned(xs: Any, w: Any, first: Any) -> Any:
         def cell(carry: Any, x: Any) -> tuple[Any, Any]:
             new = mg.tanh(carry @ w + x)
@@ -129,6 +142,7 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "few columns", call(lambda a, s, o: a * s + o, (40001, 64), (64,), (64,))
     yield "half step", half_step
     yield "blocks of pixels", pixels
+    yield "few channels", few_channels
     yield "scan", call(scanned, (5, 4, 8), (8, 8), (4, 8))
     yield "pooling", call(pooled, (2, 3, 8, 8))
     yield "convolution", call(

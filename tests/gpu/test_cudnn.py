@@ -27,10 +27,20 @@ CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((3, 8, 40), (16, 8, 5), {"stride": 2, "padding": 2}),
     ((2, 4, 6, 8, 8), (8, 4, 3, 3, 3), {"padding": 1}),
 ]
+# Of images with few channels, whose weights' gradients are generated.
+FEW_CHANNELS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((300, 1, 28, 28), (32, 1, 5, 5), {"padding": 2}),
+    ((5, 3, 19, 41), (40, 3, 3, 5), {"padding": ((1, 0), (2, 2))}),
+    ((3, 4, 33, 30), (70, 4, 7, 7), {"stride": (2, 1), "padding": 3}),
+    ((2, 2, 9, 70), (16, 2, 2, 1), {"stride": (1, 3)}),
+]
 POOLS: list[tuple[Callable[..., mg.Node], dict[str, Any]]] = [
     (mg.max_pool2d, {"window": 3, "stride": 2, "padding": 1}),
     (mg.max_pool2d, {"window": (2, 3), "stride": 1, "dilation": 2}),
+    (mg.max_pool2d, {"window": 2}),
+    (mg.max_pool2d, {"window": (13, 2)}),
     (mg.avg_pool2d, {"window": 2}),
+    (mg.avg_pool2d, {"window": (1, 2)}),
     (mg.avg_pool2d, {"window": 3, "stride": 2, "padding": 1}),
 ]
 
@@ -101,6 +111,62 @@ def test_convolutions_and_their_gradients(
         x, w = np.moveaxis(x, 1, -1), w.transpose(*range(2, w.ndim), 1, 0)
     layout = LAYOUTS[count][last]
     compare(lambda n: mg.conv(*n, layout=layout, **options), [x, w], dtype, rng)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("case", range(len(FEW_CHANNELS)))
+def test_generated_gradients_of_weights(
+    case: int, last: bool, dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from magmagraph.runtime.cuda import few_channels
+
+    monkeypatch.setattr(few_channels, "is_faster", lambda *_: True)
+    launched = []
+    launch = few_channels.launched
+    monkeypatch.setattr(few_channels, "launched", lambda *a: launched.append(a) or launch(*a))
+    shape, window, options = FEW_CHANNELS[case]
+    x, w = rng.standard_normal(shape), rng.standard_normal(window)
+    if last:
+        x, w = np.moveaxis(x, 1, -1), w.transpose(2, 3, 1, 0)
+    layout = LAYOUTS[2][last]
+    compare(lambda n: mg.conv(*n, layout=layout, **options), [x, w], dtype, rng)
+    assert launched
+
+
+@pytest.mark.usefixtures("library")
+def test_steps_that_need_much_workspace_share_one_block(rng: np.random.Generator) -> None:
+    from magmagraph.runtime.cuda import cudnn
+    from magmagraph.runtime.cuda.device import SCRATCH
+
+    x, w = rng.standard_normal((256, 32, 14, 14)), rng.standard_normal((64, 32, 5, 5))
+    f, shape = with_gradients(lambda n: mg.conv(*n, padding=2), [x, w], "float32", "cuda")
+    given = [a.astype("f4") for a in (x, w, rng.standard_normal(shape))]
+    first = [part.get() for part in f(*given)]
+    start, end = f._last.memory.workspace
+    graphs = [g for g in cudnn._graphs.values() if isinstance(g, cudnn.LibraryGraph)]
+    large = [g for g in graphs if g.workspace > SCRATCH and g.key.image[0] == x.shape]
+    assert large and end - start >= max(g.workspace for g in large)
+    # Where there is no such block, plans that need less are chosen, of which each has its scratch.
+    f, _ = with_gradients(lambda n: mg.conv(*n, padding=2), [x, w], "float32", "cuda")
+    refused = []
+    with pytest.MonkeyPatch.context() as patch:
+        from magmagraph.errors import DeviceError
+        from magmagraph.runtime.cuda.memory import PlanMemory
+
+        share = PlanMemory.share_workspace
+
+        def refuse(memory: PlanMemory, count: int) -> None:
+            if not refused:
+                refused.append(count)
+                raise DeviceError("no room")
+            share(memory, count)
+
+        patch.setattr(PlanMemory, "share_workspace", refuse)
+        second = [part.get() for part in f(*given)]
+    assert refused and f._last.memory.workspace[1] - f._last.memory.workspace[0] < refused[0]
+    for a, b in zip(first, second, strict=True):
+        assert np.linalg.norm(a - b) <= 1e-4 * np.linalg.norm(a)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])

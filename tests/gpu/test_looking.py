@@ -111,3 +111,25 @@ def test_a_profile_stands_under_the_roofs_of_the_card(monkeypatch: Any, tmp_path
     assert stream.bound == "bandwidth"
     assert 0.5 < stream.bandwidth_share < 1.2, str(measured)
     print(measured, measured.peaks)
+
+
+def test_a_profile_says_which_steps_others_compute(monkeypatch: Any, tmp_path: Any) -> None:
+    monkeypatch.setattr(mg.config, "tuning", True)
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path))
+    x = mg.var("x", shape=(100, 784))
+    labels = mg.var("labels", shape=(100,), dtype="int32")
+    w = mg.var("w", shape=(784, 528), init=mg.init.glorot_uniform(seed=0))
+    u = mg.var("u", shape=(528, 10), init=mg.init.glorot_uniform(seed=1))
+    b, c = (mg.var(name, shape=(n,), init=mg.init.zeros()) for name, n in (("b", 528), ("c", 10)))
+    loss = mg.cross_entropy(mg.sigmoid(x @ w + b) @ u + c, labels)
+    updates = mg.optimizer.SGD(0.1).updates(loss, [w, b, u, c])
+    function = mg.function([x, labels], loss, updates=updates, device="cuda")
+    measured = function.profile(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
+    merged = [step for step in measured if step.bound == "merged"]
+    # The sigmoid and its gradient are computed by products; the end of the loss has a launch of
+    # its own.
+    assert {step.kernel for step in merged} == {"fused"} and len(merged) >= 2
+    for step in measured:
+        assert (step.nanoseconds == 0) == (step.bound == "merged")
+        assert step.nanoseconds or step.gigabytes_per_second == step.gigaflops == 0.0
+    assert "merged" in str(measured)

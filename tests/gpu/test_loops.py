@@ -9,17 +9,22 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
+from magmagraph.runtime.cuda.segments import Segment
 
 pytestmark = pytest.mark.gpu
 
 
-def on_both(inputs: list[Any], outputs: list[Any], *feeds: Any) -> None:
-    """Compare what a function gives on the device, three times, with what it gives on the host."""
+def on_both(inputs: list[Any], outputs: list[Any], *feeds: Any) -> Any:
+    """Compare what a function gives on the device, three times, with what it gives on the host.
+
+    Returns the device's function.
+    """
     wanted = mg.function(inputs, outputs, device="cpu")(*feeds)
     f = mg.function(inputs, outputs, device="cuda")
     for _ in range(3):
         for found, value in zip(f(*feeds), wanted, strict=True):
             assert_agrees(found.get(), value, "reassoc", float(np.abs(value).max()))
+    return f
 
 
 @pytest.mark.parametrize("checkpoint", [False, True, "sqrt"])
@@ -40,7 +45,9 @@ def test_a_scan_and_its_gradients(checkpoint: Any, rng: np.random.Generator) -> 
         0.3 * rng.standard_normal((6, 6)).astype("f4"),
         rng.standard_normal((4, 6)).astype("f4"),
     )
-    on_both([xs, w, first], [last, all_of_them, *gradients], *feeds)
+    f = on_both([xs, w, first], [last, all_of_them, *gradients], *feeds)
+    parts = [*f._last._before, *f._last._after]
+    assert all(isinstance(part, Segment) for part in parts)  # iterations are launches of the graph
 
 
 @pytest.mark.parametrize("start", [3.0, 300.0])

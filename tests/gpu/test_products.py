@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import re
+import types
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,14 @@ import pytest
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
+from magmagraph.plan import Place
+from magmagraph.runtime.cuda import merge
 from magmagraph.runtime.cuda.arrange import arranged, reader_of
+from magmagraph.runtime.cuda.behind import blocks_across
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.cuts import Configuration, cut_for, cut_of_rows
+from magmagraph.runtime.cuda.merge import merges
+from magmagraph.runtime.cuda.merged import MergedProducts
 from magmagraph.runtime.cuda.products import ProductShape
 from magmagraph.runtime.cuda.products import product_of as product_of_shape
 from magmagraph.runtime.cuda.row_epilogue import RowEpilogue
@@ -22,6 +30,7 @@ from magmagraph.runtime.cuda.small_gemm import (
     complete_source,
     plain_epilogue,
 )
+from magmagraph.runtime.cuda.streams import Touched
 
 WAYS = [
     *(
@@ -225,5 +234,141 @@ def test_losses_on_the_device_are_the_host(
         labels = rng.integers(0, classes, rows).astype("i4")
         for found, wanted in zip(device(x, labels), host(x, labels), strict=True):
             assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
+    for found, wanted in zip(on_device, on_host, strict=True):
+        assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))
+
+
+def behind_a_loss(
+    rows: int,
+    inputs: int,
+    width: int,
+    classes: int,
+    device: str,
+    frozen: bool = False,
+    optimizer: Any = mg.optimizer.SGD,
+) -> tuple[Any, list[Any]]:
+    """Return a step whose loss is followed by a product with the weights before it."""
+    x = mg.var("x", shape=(rows, inputs))
+    labels = mg.var("labels", shape=(rows,), dtype="int32")
+    w = mg.var("w", init=mg.init.glorot_uniform(seed=1), shape=(inputs, width))
+    b = mg.var("b", init=mg.init.zeros(), shape=(width,))
+    u = mg.var("u", init=mg.init.glorot_uniform(seed=2), shape=(width, classes))
+    c = mg.var("c", init=mg.init.zeros(), shape=(classes,))
+    loss = mg.cross_entropy(mg.sigmoid(x @ w + b) @ u + c, labels)
+    variables = [w, b] if frozen else [w, b, u, c]
+    updates = optimizer(0.01).updates(loss, variables)
+    return mg.function([x, labels], loss, updates=updates, device=device), variables
+
+
+def merged_on_the_host(f: Any) -> tuple[Any, dict[int, Any]]:
+    """Return the arranged plan of a function's last call, and what would be launched together."""
+    plan = dataclasses.replace(arranged(f._last.plan), threads=264)  # lines, as on a device
+    memory = HostMemory(plan)
+    found: dict[int, Any] = {}
+    for low, high in ((0, plan.commit), (plan.commit, len(plan.steps))):
+        found |= merges(memory, plan.steps[low:high])
+    return memory, found
+
+
+class HostMemory:
+    """Addresses of a plan's values, with no memory behind them."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan, self.sizes = plan, plan.sizes or {}
+        self.device = types.SimpleNamespace(architecture="90", multiprocessors=132)
+        self.address = [
+            slot.offset if slot.place is Place.ARENA else (slot.index + 1) << 30
+            for slot in plan.slots
+        ]
+
+    def ranges(self, values: Any) -> Any:
+        return tuple((self.address[v.slot], self.address[v.slot] + int(v.type.bytes))
+                     for v in values if int(v.type.bytes))
+
+    def touched(self, step: Any) -> Any:
+        return Touched(self.ranges(step.inputs), self.ranges(step.outputs))
+
+
+# The second gives kernels many operands; with this eps small gradients are not all of one size.
+OPTIMIZERS = [mg.optimizer.SGD, functools.partial(mg.optimizer.Adam, eps=1.0)]
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "BEHIND", True)
+
+
+@pytest.mark.usefixtures("behind")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_loss_and_the_product_behind_it_are_one_kernel_without_a_gpu(optimizer: Any) -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
+    f, _ = behind_a_loss(100, 784, 528, 10, "cpu", optimizer=optimizer)
+    f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
+    memory, found = merged_on_the_host(f)
+    (pair,) = {one for one in found.values() if one.behind is not None}
+    behind = pair.behind
+    assert behind.inside and found[id(behind.product)] is found[id(behind.reader)] is behind
+    assert (behind.shape.m, behind.shape.n, behind.shape.k) == (100, 528, 10)
+    make = MergedProducts(types.SimpleNamespace(plan=memory.plan, memory=memory))
+    product = make.product(pair)
+    assert blocks_across(behind.shape) == 18  # the last writes the rows
+    most = max(int(place) for place in re.findall(r"\bv\[(\d+)\]", product.source))
+    assert most < product.words == (64 if optimizer is OPTIMIZERS[0] else 128)
+    assert compile_source(complete_source([product]), "90")[:4] == b"\x7fELF"
+
+
+@pytest.mark.usefixtures("behind")
+def test_a_product_stays_by_itself_where_too_many_blocks_would_compute_rows() -> None:
+    f, _ = behind_a_loss(300, 100, 528, 10, "cpu")
+    f(np.ones((300, 100), "f4"), np.zeros(300, "i4"))
+    _, found = merged_on_the_host(f)
+    assert found and all(one.behind is None for one in found.values())
+
+
+@pytest.mark.usefixtures("behind")
+def test_a_product_stays_by_itself_where_its_reader_writes_what_the_rows_are_made_of() -> None:
+    f, _ = behind_a_loss(100, 784, 528, 10, "cpu")
+    f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
+    memory, found = merged_on_the_host(f)
+    (pair,) = {one for one in found.values() if one.behind is not None}
+    # The hidden layer is a factor of the product that blocks compute again.
+    memory.address[pair.behind.reader.outputs[0].slot] = memory.address[
+        pair.product.inputs[0].slot
+    ]
+    plan = memory.plan
+    again = merges(memory, plan.steps[plan.commit :])
+    assert again and all(one.behind is None for one in again.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "width", "classes"),
+    [
+        (100, 784, 528, 10), (37, 300, 260, 3), (5, 64, 1000, 32), (1, 300, 40, 2), (17, 50, 31, 8),
+        (100, 300, 257, 16), (33, 260, 500, 17), (300, 100, 528, 10), (256, 100, 128, 10),
+    ],
+)
+def test_products_behind_losses_are_the_host(
+    rows: int,
+    inputs: int,
+    width: int,
+    classes: int,
+    frozen: bool,
+    optimizer: Any,
+    together: bool,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merge, "BEHIND", together)
+    device, on_device = behind_a_loss(rows, inputs, width, classes, "cuda", frozen, optimizer)
+    host, on_host = behind_a_loss(rows, inputs, width, classes, "cpu", frozen, optimizer)
+    for _ in range(4):
+        x = rng.standard_normal((rows, inputs)).astype("f4")
+        labels = rng.integers(0, classes, rows).astype("i4")
+        found, wanted = device(x, labels), host(x, labels)
+        assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
     for found, wanted in zip(on_device, on_host, strict=True):
         assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))

@@ -352,3 +352,27 @@ def test_chains_that_readers_compute_again_change_no_value(
         numerics = "half" if canonical(dtype).itemsize == 2 else "reassoc"
         scale = magnitude(np.asarray(old, "f4"))
         assert_agrees(new, np.asarray(old, "f8"), numerics, 10 * scale)
+
+
+def test_weights_are_cast_and_turned_by_one_kernel(rng: np.random.Generator) -> None:
+    x = mg.input("x", shape=(2, 8, 8, 8))
+    weights = [
+        mg.var(f"w{i}", init=rng.standard_normal((3, 3, 8, 8)).astype("f4")) for i in range(3)
+    ]
+    value: Any = x
+    for w in weights:
+        value = mg.relu(mg.conv2d(value, w, padding=1, layout="NHWC"))
+    trace = Trace()
+    graph = freeze([x], [mg.mean(value)], trace=trace)
+    count = [record.name for record in pipeline.DEFAULT].index("fuse") + 1
+    after, report = pipeline.run(
+        graph, trace, passes=pipeline.DEFAULT[:count],
+        options=pipeline.Options.make(device="cuda:0", precision="bfloat16"),
+    )
+    (many,) = [node for node in after.nodes if node.op.name == "fused_many"]
+    assert [node.op.name for node in many.inputs] == ["variable"] * 3
+    assert all(len(body.inputs) == len(body.outputs) == 1 for body in many.attrs["bodies"])
+    assert report["fuse"].hits["many variables, one kernel"] == 3
+    # Nothing else reads the variables, and each is turned where it is cast.
+    assert all(after.users[w] == (many,) for w in many.inputs)
+    assert all(body.outputs[0].shape == (8, 3, 3, 8) for body in many.attrs["bodies"])

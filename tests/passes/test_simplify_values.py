@@ -176,3 +176,21 @@ def test_extents_of_one_leave_a_sum_for_good(rng: np.random.Generator) -> None:
     before, after = both([x], sums, [rng.normal(size=(3, 4))])
     for old, new in zip(before, after, strict=True):
         assert tolerance(canonical("float64"), "reassoc").close(new, old)
+
+
+@pytest.mark.parametrize("zeros", [[0.0, -0.0], [-0.0, 0.0], [complex(-0.0, 0.0), 0j]])
+def test_zeros_of_both_signs_are_not_one_number(zeros: list[complex]) -> None:
+    held = mg.constant(np.array(zeros))
+    x = mg.input("x", (), held.dtype.name)
+    real = x if x.dtype.name == "float64" else mg.real(x)
+    before, after = both([x], [mg.copysign(real, mg.real(held))], [np.array(2.0, held.dtype.name)])
+    assert np.array_equal(np.signbit(after[0]), np.signbit(before[0]))
+    assert len(set(np.signbit(after[0]))) == 2
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint64", "float16", "bfloat16", "complex64"])
+def test_zeros_of_any_dtype_are_one_number(dtype: str) -> None:
+    held = mg.constant(np.zeros((2, 3), canonical(dtype)))
+    x = mg.input("x", (), dtype)
+    before, after = both([x], [mg.equal(x, held)], [np.zeros((), canonical(dtype))])
+    assert before[0].all() and after[0].all() and after[0].shape == (2, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dims import Dim
-from ...dtypes import is_float, is_integer
+from ...dtypes import is_bool, is_float, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
@@ -169,6 +169,7 @@ TAKE = Op(
     rule=_take_type,
     evaluate=_take,
     into=_take_into,
+    kernel="indexed",
     gradient=_take_gradient,
     batching=map_gather,
     sharding="gather",
@@ -237,6 +238,11 @@ def _scatter_add_into(
     xp.add.at(xp.moveaxis(target, axis, 0), at, rows)
 
 
+def added(node: Node) -> str:
+    """Return the family that adds up rows at positions: kernels have sums of numbers."""
+    return "" if is_bool(node.dtype) else "indexed"
+
+
 def _scatter_gradient(node: Node, cotangent: Node) -> tuple[Node, None]:
     indices = node.inputs[1]
     attrs = node.attrs
@@ -251,6 +257,7 @@ SCATTER_ADD = Op(
     rule=_scatter_type,
     evaluate=_scatter_add,
     into=_scatter_add_into,
+    kernel=added,
     gradient=_scatter_gradient,
     batching=map_scatter,
     sharding="scatter",

@@ -26,6 +26,7 @@ from ..shape.slicing import PLACE, Selection, cut_out, selection
 from .gathering import (
     SCATTER_ADD,
     TAKE,
+    added,
     check_indices,
     check_range,
     counted,
@@ -168,6 +169,7 @@ UPDATE = Op(
     batching=_map_update,
     evaluate=_update,
     into=_update_into,
+    kernel=lambda node: added(node) if node.attrs["how"] == "add" else "",
     gradient=_update_gradient,
     numerics="reassoc",
 )

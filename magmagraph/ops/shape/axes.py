@@ -7,14 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from ...op import Call
+from ...graph import Node
+from ...op import Call, describe
 
+LINE = np.array([0.5, -1.0, 2.0])
 MATRIX = np.arange(6.0).reshape(2, 3) - 2.5
 CUBE = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 
 
 def axes_of(call: Call, axes: int | Iterable[int], ndim: int, name: str = "axis") -> list[int]:
     """Return normalized axes, each at most once, in the order given."""
+    if isinstance(axes, Node):
+        raise call.dtype_error(
+            f"{name} is {describe(axes)}",
+            need="ints, known when the graph is built",
+            mend="mg.maximum(x, y), mg.minimum(x, y), mg.add(x, y) take two arrays",
+        )
     given: list[Any] = list(axes) if isinstance(axes, Iterable) else [axes]
     found = [call.axis(axis, ndim, name) for axis in given]
     for position, axis in enumerate(found):

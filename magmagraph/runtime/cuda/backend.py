@@ -15,6 +15,7 @@ from .device import device_of
 from .fused import Modules, kernels_of, source_of
 from .kernels import RegionKernels
 from .messages import is_message, lines_of
+from .turns import is_counted
 
 __all__ = ["CudaPrepared"]
 
@@ -55,6 +56,8 @@ class CudaPrepared:
             node = step.node
             if is_message(node) and self.lines:
                 continue
+            if is_counted(node):
+                continue  # its launches are those of the body
             if step.kernel == "array" or node.op.effect is Effect.ORDERED:
                 label = f" '{node.attrs['label']}'" if "label" in node.attrs else ""
                 cuts[f"{node.op.name}{label}"] = None

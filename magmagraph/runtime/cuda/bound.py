@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from .launches import StepLaunches, Unit
 from .library_merge import library_merges, with_epilogue
 from .loops import Loop, Rows
 from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
-from .merge import merges
+from .merge import Merge, merges
 from .namespace import array_namespace, refusing
+from .pooling import pairs
 from .segments import Interpreted, Segment, lane_of, placed
 from .streams import Range
 from .timeline import timeline
@@ -51,12 +52,20 @@ class CudaBound:
         self.stream = self.device.stream
         cupy = self.device.cupy
         with self.device:
-            load = prepared.modules.begin_launched(
-                prepared.kernels, plan.sizes or {}, plan.threads
-            )
             self.memory = PlanMemory(self.device, plan)
+            halves = (0, plan.commit), (plan.commit, len(plan.steps))
+            merged: dict[int, Merge] = {}
+            for low, high in halves:
+                merged |= merges(self.memory, plan.steps[low:high])
+            on_tiles = [merge.kernels for merge in dict.fromkeys(merged.values())]
+            load = prepared.modules.begin_launched(
+                prepared.kernels, plan.sizes or {}, plan.threads, on_tiles
+            )
+            self._make = StepLaunches(self.memory, prepared.modules, self.stream, prepared.lines)
+            load_products = self._make.begin(plan.steps, merged)
             settle(self.memory)  # libraries choose their plans while kernels are compiled
             load()
+            load_products()
             self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
             self._staged: list[Any] = [None] * len(self._feeds)
             self._before_event = cupy.cuda.Event(disable_timing=True)
@@ -67,8 +76,7 @@ class CudaBound:
                 for slot in plan.slots
                 if slot.place is Place.STATE and slot.index in written
             ]
-            self._before = self._segments(0, plan.commit)
-            self._after = self._segments(plan.commit, len(plan.steps))
+            self._before, self._after = (self._segments(*half, merged) for half in halves)
             if len(self._before) == len(self._after) == 1 and not plan.guard:
                 first, second = self._before[0], self._after[0]
                 if isinstance(first, Segment) and isinstance(second, Segment):
@@ -79,19 +87,21 @@ class CudaBound:
         self._loops: weakref.WeakKeyDictionary[Rows, Loop] = weakref.WeakKeyDictionary()
         self._risky = any(isinstance(part, Interpreted) for part in self._after)
 
-    def _segments(self, low: int, high: int) -> list[Segment | Interpreted]:
+    def _segments(
+        self, low: int, high: int, merged: Mapping[int, Merge]
+    ) -> list[Segment | Interpreted]:
         """Return what runs some steps, in order."""
         parts: list[Segment | Interpreted] = []
-        steps = self.plan.steps[low:high]
-        make = StepLaunches(
-            self.memory, self.prepared.modules, self.stream, self.prepared.lines
-        )
-        merged = merges(self.memory, steps)
-        make.prepare(steps if low else self.plan.steps, merged)  # of all steps side by side
+        steps, make = self.plan.steps[low:high], self._make
         free = {id(step) for step in steps if id(step) not in merged}
         by_library = library_merges(self.memory, steps, free)
+        pooled = pairs(self.memory, steps)
         place = {id(step): number for number, step in enumerate(steps, low)}
         for number, step in enumerate(steps, low):
+            pair = pooled.get(id(step))
+            if pair is not None:  # both where the first one stands
+                self._add(parts, step, make.pooled(pair) if pair.first is step else [], number)
+                continue
             called = by_library.get(id(step))
             if called is not None:
                 if called.product is not step:
@@ -104,11 +114,12 @@ class CudaBound:
             if merge is not None and merge.product is step:
                 continue  # it is launched with the step that reads it
             units = None if merge is None else make.with_product(step, merge)
-            if merge is not None:  # the first launch counts as the product
+            if merge is not None and not merge.inside:  # the first launch counts as the product
                 product = merge.product
                 first = make.step(product) if units is None else units[:1]
                 self._add(parts, product, first, place[id(product)])
-            self._add(parts, step, make.step(step) if units is None else units[1:], number)
+                units = None if units is None else units[1:]
+            self._add(parts, step, make.step(step) if units is None else units, number)
         return parts
 
     def _add(

@@ -5,15 +5,19 @@ Cubins are kept, never PTX: a driver refuses the PTX of a newer compiler and run
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...errors import CompilerUnavailable, message
 from ..cache import content_key, default_cache
 
-__all__ = ["compile_source", "compile_sources"]
+__all__ = ["begin_sources", "compile_source", "compile_sources", "load_beside"]
 
+_SMALLEST = 'extern "C" __global__ void mg_nothing() {}'
 # As on the CPU: a * b + c is rounded twice, so that a value does not depend on what it was fused
 # with; an expression that wants one rounding says fma.
 FLAGS = ("-std=c++17", "-fmad=false", "-default-device", "-w")
@@ -66,6 +70,29 @@ def compile_sources(sources: list[str], architecture: str) -> list[bytes]:
     for i, cubin in zip(new, compiled, strict=True):
         made[i] = cubin
     return [cubin for cubin in made if cubin is not None]
+
+
+def begin_sources(sources: list[str], architecture: str) -> Callable[[], list[bytes]]:
+    """Begin `compile_sources` beside what the caller does; what is returned waits for it."""
+    if not sources:
+        return list
+    pool = ThreadPoolExecutor(max_workers=1)
+    compiled = pool.submit(compile_sources, sources, architecture)
+    pool.shutdown(wait=False)
+    return compiled.result
+
+
+def load_beside() -> None:
+    """Load the compiler on a thread of its own: from the disk that takes longer than a compile."""
+    threading.Thread(target=_load).start()
+
+
+def _load() -> None:
+    with contextlib.suppress(Exception):  # whoever compiles is told
+        nvrtc = _nvrtc()
+        program = nvrtc.createProgram(_SMALLEST, "magmagraph.cu", (), ())
+        nvrtc.compileProgram(program, FLAGS)  # what it reads when it compiles for the first time
+        nvrtc.destroyProgram(program)
 
 
 def _key(source: str, architecture: str) -> tuple[str, tuple[str, ...]]:

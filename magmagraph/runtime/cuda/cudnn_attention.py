@@ -76,7 +76,7 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
     return cudnn.graph_of(
         memory.device, attributes, lambda g: _built(g, attributes), attributes.dtype,
         [memory.at(value) for value in values],
-        f"{step.node.op.name} of {step.inputs[0].type}", limit=MOST_WORKSPACE,
+        f"{step.node.op.name} of {step.inputs[0].type}", least_limit=MOST_WORKSPACE,
         deterministic=attributes.deterministic,
     )  # fmt: skip
 

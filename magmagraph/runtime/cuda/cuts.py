@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .binding import MULTIPROCESSORS
 
-__all__ = ["Configuration", "cut_for", "cut_of_rows"]
+__all__ = ["Configuration", "Tile", "cut_for", "cut_of_rows"]
 
 SHARED = 112 << 10  # bytes a block may have: two of them fit a multiprocessor
 
@@ -84,6 +84,28 @@ class Configuration:
         return 4 * max(factors, self.warps[2] * self.rows * (self.columns + 4))
 
 
+@dataclass(frozen=True)
+class Tile:
+    """A part of a second product's result, which a block computes behind the first.
+
+    Attributes
+    ----------
+    rows, columns
+        Of the part.
+    threads
+        Of the block.
+    """
+
+    rows: int
+    columns: int
+    threads: int
+
+    @property
+    def items(self) -> int:
+        """Elements that a thread finishes."""
+        return -(-self.rows * self.columns // self.threads)
+
+
 MOST_WARPS = 16
 SMALL = 1 << 17  # elements of a result that leaves a device empty in a library's tiles
 SHORT = 256  # a contracted axis so short that this holds for larger results, too
@@ -103,7 +125,7 @@ def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
     if groups <= 2 and m * n <= 2 * SMALL:
         cuts = [(1, 2, (2, 2, 1), groups)]
     elif m * n <= SMALL and k <= LONG:
-        tiles = ((1, 1),) if n <= 16 else ((1, 4), (1, 2))
+        tiles = ((1, 1),) if n <= 16 else _tiles(m, n, terms)
         cuts = [(*tile, *_along(groups, stages)) for tile in tiles for stages in (3, 4, 2, 5)]
         cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
         cuts.append((1, 4, (1, 1, 12), 3))
@@ -118,13 +140,26 @@ def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
     return next((cut for cut in made if cut.shared <= SHARED), None)
 
 
-def _high(m: int, n: int, terms: int) -> int:
-    """Return how many times 16 rows tiles of 64 columns have: few, but no block is left over.
+def _tiles(m: int, n: int, terms: int) -> tuple[tuple[int, int], ...]:
+    """Return tiles that a warp may compute where the contracted axis is long, the best first.
 
-    Where all multiprocessors are full and multiply long, two blocks take turns at reading.
+    Factors that are split take instructions: then two small blocks on a multiprocessor, which take
+    turns at them and at waiting, are faster than one, though they read more.
     """
+    small = -(-m // 16) * -(-n // 16) <= 2 * MULTIPROCESSORS
+    return ((1, 2), (1, 4)) if terms > 1 and small else ((1, 4), (1, 2))
+
+
+def _high(m: int, n: int, terms: int) -> int:
+    """Return how many times 16 rows tiles of 64 columns have.
+
+    Few where factors are split, so that blocks take turns, see `_tiles`; otherwise so many that no
+    block is left over.
+    """
+    if terms > 1:
+        return 2
     fits = (high for high in (2, 3) if -(-m // (16 * high)) * -(-n // 64) <= MULTIPROCESSORS)
-    return next(fits, 2 if terms > 1 else 4)
+    return next(fits, 4)
 
 
 def cut_of_rows(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:

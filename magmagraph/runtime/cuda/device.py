@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError, message
-from .compiler import compile_source
+from .compiler import compile_source, load_beside
 
 __all__ = ["Device", "count_of_devices", "device_of", "why_unusable"]
 
@@ -79,6 +79,7 @@ class Device:
             self.multiprocessors = int(facts["multiProcessorCount"])
             self.architecture = str(device.compute_capability)
             self.stream = cupy.cuda.Stream(non_blocking=True)
+        load_beside()
         self.lock = threading.RLock()
         self._beside: list[Any] = []
         self._urgent: list[Any] = []
@@ -154,6 +155,11 @@ class Device:
                     "computes parts again instead of keeping them",
                 )
             ) from None
+
+    def free(self) -> int:
+        """Return how many bytes can be had now."""
+        pool = self.cupy.get_default_memory_pool()
+        return int(self.cupy.cuda.runtime.memGetInfo()[0]) + int(pool.free_bytes())
 
     def works(self) -> bool:
         """Return whether the driver reports no error now; most errors last until a process ends."""

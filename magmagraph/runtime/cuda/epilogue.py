@@ -10,7 +10,7 @@ from ...region_parts import indexed
 from ..numpy.codegen_scalar import load, storage_type, store
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
-from .cuts import Configuration
+from .cuts import Configuration, Tile
 from .folding import FoldingCode
 from .kernels import RegionKernels
 from .shares import Shares
@@ -53,12 +53,19 @@ class TileEpilogue:
         Of the region; those that end its sums are launched behind the product.
     configuration
         How the product is cut.
+    first
+        The place of its first argument.
     """
 
     epilogue: Epilogue
 
-    def __init__(self, kernels: RegionKernels, configuration: Configuration) -> None:
-        self.kernels = kernels
+    def __init__(
+        self,
+        kernels: RegionKernels,
+        configuration: Configuration | Tile,
+        first: int = FIRST_OF_EPILOGUE,
+    ) -> None:
+        self.kernels, self.first = kernels, first
         self.configuration = configuration
         self.code = FoldingCode(kernels.region)
         # The numbers of the kernels that end the sums come first: they share one list.
@@ -67,12 +74,18 @@ class TileEpilogue:
 
     def _head(self, lines: Sequence[str], folds: Sequence[Fold]) -> list[str]:
         """Return the lines before some others: operands, numbers, room for what is folded."""
-        head = self.code.header("\n".join(lines), FIRST_OF_EPILOGUE)
+        head = self.code.header("\n".join(lines), self.first)
         if folds:
             head.append(f"__shared__ double mg_buffer[{self.configuration.threads}];")
             if any(indexed(fold.node.op) for fold in folds):
                 head.append(f"__shared__ int64_t mg_places[{self.configuration.threads}];")
         return head
+
+    @property
+    def words(self) -> int:
+        """How many arguments the product has up to the last of this epilogue."""
+        body = self.kernels.region.body
+        return self.first + len(body.inputs) + len(body.outputs) + 1 + len(self.code.numbers)
 
     def lines(self, m: int) -> int:
         """Return how many lines of partial results the blocks write."""
@@ -99,18 +112,24 @@ class RegionEpilogue(TileEpilogue):
         What `product_read` gave.
     configuration
         How the product is cut.
+    first
+        The place of its first argument.
     """
 
     def __init__(
-        self, kernels: RegionKernels, node: Node, configuration: Configuration
+        self,
+        kernels: RegionKernels,
+        node: Node,
+        configuration: Configuration | Tile,
+        first: int = FIRST_OF_EPILOGUE,
     ) -> None:
-        super().__init__(kernels, configuration)
+        super().__init__(kernels, configuration, first)
         code, region = self.code, kernels.region
-        first = [n for n in code.walk.passes[0] if n.op.reduction is None]
-        top = code.define([n for n in first if n is not node], frozenset())
+        inside = [n for n in code.walk.passes[0] if n.op.reduction is None]
+        top = code.define([n for n in inside if n is not node], frozenset())
         begin = [line for fold in region.folds for line in code.begin(fold)]
         known = dict(code.scope)
-        arrays, early = self._early([n for n in first if n is not node])
+        arrays, early = self._early([n for n in inside if n is not node])
         code.scope[node] = "sum"
         lines = [*self._index(), *code.define(code.walk.passes[0])]
         for fold in region.folds:
@@ -129,7 +148,7 @@ class RegionEpilogue(TileEpilogue):
         head = self._head([*top, *begin, *early, *lines, *stores, *end], region.folds)
         self.epilogue = Epilogue(
             (*head, *arrays), tuple(top), tuple(early), tuple(begin), tuple(lines),
-            tuple(stores), tuple(end),
+            tuple(stores), tuple(end), words=self.words,
         )
 
     def _index(self) -> list[str]:

@@ -24,8 +24,13 @@ class FoldingCode(VectorCode):
         """The folds across rows."""
         return [fold for fold in self.region.folds if not fold.row]
 
-    def across_warp(self, fold: Fold, target: str = "", at: str = "") -> list[str]:
-        """Return the lines after which all lanes of a warp hold what they folded together."""
+    def across_warp(
+        self, fold: Fold, target: str = "", at: str = "", least: int = 1
+    ) -> list[str]:
+        """Return the lines after which all lanes of a warp hold what they folded together.
+
+        With `least`, all lanes that are a multiple of that apart.
+        """
         name = target or self.fold_name(fold)
         place = at or f"{self.fold_name(fold)}_at"
         kind = computing_type(self.accumulator(fold))
@@ -35,7 +40,7 @@ class FoldingCode(VectorCode):
         inside += self.join(fold, name, place, "other", "other_at")
         return [
             "#pragma unroll",
-            f"for (int mask = {self.half}; mask; mask >>= 1) {{",
+            f"for (int mask = {self.half}; mask >= {least}; mask >>= 1) {{",
             *indent(inside),
             "}",
         ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...errors import PlanError, message
 from ...graph import Graph, structure
 from ...region import Refusal, analyze
-from .compiler import compile_sources
+from .compiler import begin_sources, compile_sources
 from .element import Unsupported
 from .kernels import ALONE_NAME, RegionKernels
 from .many import many_text, table_size
@@ -136,9 +135,24 @@ class Modules:
         self._build([Wanted(k, suffix, wide) for k in kernels for suffix in k.suffixes])
 
     def begin_launched(
-        self, kernels: Sequence[RegionKernels], sizes: Mapping[str, int], lines: int
+        self,
+        kernels: Sequence[RegionKernels],
+        sizes: Mapping[str, int],
+        lines: int,
+        on_tiles: Sequence[RegionKernels] = (),
     ) -> Callable[[], None]:
         """Begin to compile the kernels that are launched for given sizes, side by side.
+
+        Parameters
+        ----------
+        kernels
+            Of each body.
+        sizes
+            The size of every dimension.
+        lines
+            For how many workers workspaces were planned.
+        on_tiles
+            Of those bodies that products compute, but for the ends of their sums.
 
         Returns
         -------
@@ -148,26 +162,27 @@ class Modules:
         wanted = []
         count = self.device.multiprocessors
         often = Counter(k.key for k in kernels)
+        ended = {k.key for k in on_tiles}
+        often.subtract(k.key for k in on_tiles)
         many: dict[Place, str] = {}
         for k in {k.key: k for k in kernels}.values():
             try:
                 here = k.lines_for(sizes, lines, count)
                 for tail in (True, False)[: 1 + bool(k.cross)]:  # sums may be ended apart
                     launches, wide = k.launches(sizes, here, 0, tail, count)
-                    wanted += [Wanted(k, _suffix(launch.kernel), wide) for launch in launches]
+                    main = 0 if often[k.key] > 0 else 1
+                    wanted += [Wanted(k, _suffix(one.kernel), wide) for one in launches[main:]]
             except k.refusals:
                 continue  # the array expression runs
+            if k.key in ended:
+                wanted += [Wanted(k, suffix, wide) for suffix in k.ends]
             if often[k.key] > 1 and not wide:
                 many |= self._likely_many(k, launches, often[k.key])
         groups, sources = self._groups(wanted)
-        pool = ThreadPoolExecutor(max_workers=1)
-        compiled = pool.submit(
-            compile_sources, [*sources, *many.values()], self.device.architecture
-        )
-        pool.shutdown(wait=False)
+        compiled = begin_sources([*sources, *many.values()], self.device.architecture)
 
         def load() -> None:
-            cubins = compiled.result()
+            cubins = compiled()
             self._load(groups, cubins[: len(groups)])
             for place, cubin in zip(many, cubins[len(groups) :], strict=True):
                 self._load_many(place, cubin)

@@ -53,6 +53,7 @@ _WAITS = "    mg_begin();\n"
 COMMON = 2  # operands that all rows share, from which on it pays to read them once for many rows
 NARROWEST = 4  # neighbours of a thread that takes many rows
 MOST_READS = 12  # of an element, up to which half the registers are room for eight neighbours
+_ENDS = ("end", "join", "late")
 
 
 class RegionKernels:
@@ -232,6 +233,11 @@ class RegionKernels:
 
     def _tail(self) -> list[str]:
         return self._ends.tail() if self.cross else []
+
+    @property
+    def ends(self) -> list[str]:
+        """The kernels that add up lines of partial results, and use them."""
+        return [suffix for suffix in self.suffixes if suffix.startswith(_ENDS)]
 
     def _finish(self) -> list[str]:
         """Return the kernels that add up lines of partial results, and use them."""

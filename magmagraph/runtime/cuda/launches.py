@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import dims
 from ...config import config
+from ...ops.control.loop import LOOP
 from ...plan import Place, Step, Value
 from ..numpy.cells import bodies_of, shape_of
 from . import gemm
@@ -18,23 +19,24 @@ from .bodies import Body
 from .calls import KernelCall, LibraryCall, Together
 from .collectives import collective
 from .cudnn_plans import library
-from .epilogue import RegionEpilogue, TileEpilogue
 from .fused import Modules, kernels_of
+from .gathering import gathering
 from .many import call_of_many, groups_of
 from .memory import DEVICE_TO_DEVICE, PlanMemory
 from .merge import Merge, product_shape, read_first
+from .merged import MergedProducts
 from .messages import Lines, is_message, message
 from .moves import joined, window
-from .pooling import pooling
-from .products import ProductShape, call_of, cut_of, load, product_of
-from .row_epilogue import RowEpilogue
+from .pooling import Pair, pooling
+from .products import ProductShape, begin_load, call_of, cut_of, load, product_of
+from .scattering import scattering, scatters
 from .segments import Launcher
 from .shares import Launch
 from .small_gemm import SmallProduct, plain_epilogue
 from .streams import Touched
 from .turns import turns
 
-__all__ = ["StepLaunches", "Unit"]
+__all__ = ["StepLaunches", "Unit", "together"]
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,21 @@ class StepLaunches:
         self.memory, self.modules, self.stream = memory, modules, stream
         self.lines = {} if lines is None else lines
         self.plan, self.device = memory.plan, memory.device
-        self._products: dict[int, tuple[SmallProduct, TileEpilogue]] = {}
+        self.merged = MergedProducts(self)
+        self._known: dict[int, list[Body]] = {}
 
     def step(self, step: Step) -> list[Unit] | None:
         """Return what launches a step, or None where its array expression has to run."""
         if step.kernel == "fused":
-            return self._fused(step)
+            return self.fused(step)
         if is_message(step.node):
             found = message(self.memory, step, self.lines)
             return None if found is None else [Unit(*pair) for pair in found]
-        if step.kernel == "loop":
+        if step.node.op is LOOP:  # a step of array expressions where its body has any
             return turns(self.memory, step)
+        if scatters(step):
+            added = scattering(self.memory, step)
+            return None if added is None else [Unit(*added)]
         launch: Launcher | None = None
         if step.kernel == "copy":
             launch = self._copy(step)
@@ -85,75 +91,50 @@ class StepLaunches:
         elif step.kernel == "gemv" and gemm.available():
             launch = self._gemv(step)
         elif step.kernel in ("convolution", "attention"):
-            launch = library(self.memory, step)
+            return self._library(step)
         elif step.kernel == "pooling":
             launch = pooling(self.memory, step)
         elif step.kernel == "collective":
             launch = collective(self.memory, step)
         elif step.kernel == "join":
             launch = joined(self.memory, step)
+        elif step.kernel == "indexed":
+            launch = gathering(self.memory, step)
         elif step.kernel == "array":
             launch = window(self.memory, step)
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
 
-    def prepare(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> None:
-        """Compile, side by side, the generated products of some steps."""
+    def begin(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> Callable[[], None]:
+        """Begin to compile the generated products of some steps, side by side.
+
+        Returns
+        -------
+        callable
+            Waits for that, and loads them.
+        """
         found = []
         for step in steps:
             merge = merged.get(id(step))
-            if merge is not None:
-                found.append(self._merged(merge)[0])
-            elif step.kernel == "gemm":
+            if merge is not None and not merge.inside:
+                found.append(self.merged.product(merge))
+            elif merge is None and step.kernel == "gemm":
                 generated = self._small(step)
                 found += [] if generated is None else [generated[0]]
-        load(self.device, found)
-
-    def _merged(self, merge: Merge) -> tuple[SmallProduct, TileEpilogue]:
-        """Return a product and its epilogue."""
-        if id(merge) not in self._products:
-            kind = RowEpilogue if merge.kernels.region.row else RegionEpilogue
-            epilogue = kind(merge.kernels, merge.node, merge.configuration)
-            early = read_first(self.plan, merge.product)
-            product = product_of(merge.shape, merge.configuration, epilogue.epilogue, early)
-            self._products[id(merge)] = product, epilogue
-        return self._products[id(merge)]
+        return begin_load(self.device, found)
 
     def with_product(self, step: Step, merge: Merge) -> list[Unit] | None:
         """Return what launches a fused step together with the product that it reads."""
-        memory, lines = self.memory, self.plan.threads
-        product, epilogue = self._merged(merge)
-        m = merge.shape.m
-        others = self._fused(step, without=merge.body)
-        if others is None:
-            return None
-        body = self._bodies(step)[merge.body]
-        (function,) = load(self.device, [product])
-        shares = epilogue.shares(memory.sizes, lines, m, self.device.multiprocessors)
-        a, b = (memory.at(value) for value in merge.product.inputs[:2])
-        one, other = memory.ranges(merge.product.inputs[:2])
-        call = call_of(
-            function, product, merge.shape, (a, b, 0, 0, 0, 0),
-            [*body.words, *shares.numbers()], len(body.words),
-            (((one, other)[product.early],), body.read),
-        )
-        made = [
-            Unit(call, Touched((one, other, *body.read), (*body.early, *body.workspace)))
-        ]
-        ends = [
-            self.launcher(address, launch, [*body.words, *launch.numbers], len(body.words))
-            for address, launch in self.modules.ends(merge.kernels, shares)
-        ]
-        if ends:
-            # What runs behind the product needs not wait for the end of its sums.
-            read = (*body.read, *body.early, *body.workspace)
-            touched = Touched(read, (*body.late, *body.workspace))
-            made.append(Unit(_together(ends), touched))
-        return [*made, *others]
+        return self.merged.units(step, merge)
 
     # ---- Fused steps
 
-    def _bodies(self, step: Step) -> list[Body]:
-        """Return the operands of each body of a fused step."""
+    def bodies(self, step: Step) -> list[Body]:
+        """Return the operands of each body of a fused step, the same at each call."""
+        if id(step) not in self._known:
+            self._known[id(step)] = self._operands(step)
+        return self._known[id(step)]
+
+    def _operands(self, step: Step) -> list[Body]:
         memory, found = self.memory, []
         at = to = 0
         workspace = 0 if step.workspace is None else memory.address[step.workspace]
@@ -186,11 +167,11 @@ class StepLaunches:
             )
         return found
 
-    def _fused(self, step: Step, without: int = -1) -> list[Unit] | None:
+    def fused(self, step: Step, without: int = -1) -> list[Unit] | None:
         """Return what launches the bodies of a fused step, but for one that a product computes."""
         touched: list[Body] = []
         launches: list[list[tuple[int, Launch]]] = []
-        bodies = self._bodies(step)
+        bodies = self.bodies(step)
         if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
             return self._ended_apart(bodies[0])
         for number, body in enumerate(bodies):
@@ -211,7 +192,7 @@ class StepLaunches:
             return []
         read = tuple(place for body in touched for place in body.read)
         written = tuple(place for body in touched for place in body.written)
-        return [Unit(_together(self._in_groups(touched, launches)), Touched(read, written))]
+        return [Unit(together(self._in_groups(touched, launches)), Touched(read, written))]
 
     def _in_groups(
         self, bodies: Sequence[Body], launches: Sequence[Sequence[tuple[int, Launch]]]
@@ -265,7 +246,7 @@ class StepLaunches:
         if not ends:
             return [Unit(main, Touched(body.read, (*written, *body.late)))]
         after = Touched((*body.read, *written), (*body.late, *body.workspace))
-        return [Unit(main, Touched(body.read, written)), Unit(_together(ends), after)]
+        return [Unit(main, Touched(body.read, written)), Unit(together(ends), after)]
 
     def launcher(
         self, function: int, launch: Launch, words: Sequence[int], pointers: int = 0
@@ -296,6 +277,20 @@ class StepLaunches:
                 runtime.memcpyAsync(to, start, count, DEVICE_TO_DEVICE, stream.ptr)
 
         return LibraryCall(copy, (self.memory.at(target), self.memory.at(source)))
+
+    def _library(self, step: Step) -> list[Unit] | None:
+        """Return what launches a step of a library, which may work in memory that others share."""
+        found = library(self.memory, step)
+        if found is None:
+            return None
+        launch, shared = found
+        touched = self.memory.touched(step)
+        return [Unit(launch, Touched(touched.read, (*touched.written, *shared)))]
+
+    def pooled(self, pair: Pair) -> list[Unit]:
+        """Return what launches two steps that pool the same array."""
+        launch = pooling(self.memory, pair.first, pair.second)
+        return [] if launch is None else [Unit(launch, pair.touched(self.memory))]
 
     # ---- Products
 
@@ -405,7 +400,7 @@ class StepLaunches:
         operands = (*step.inputs[:2], step.outputs[0], c, alpha, beta)
         others = [value for value in (c, alpha, beta) if value is not None]
         return call_of(
-            function, product, shape, [self.memory.at(value) for value in operands], (), 0,
+            function, product, shape, [self.memory.at(value) for value in operands], (), (),
             (self.memory.ranges([step.inputs[product.early]]), self.memory.ranges(others)),
         )
 
@@ -442,6 +437,6 @@ class StepLaunches:
         return LibraryCall(run, (a, b, c, out, alpha, beta))
 
 
-def _together(launches: Sequence[Launcher]) -> Launcher:
+def together(launches: Sequence[Launcher]) -> Launcher:
     """Return what launches some kernels one after the other."""
     return launches[0] if len(launches) == 1 else Together(launches)

@@ -17,6 +17,7 @@ from .streams import Range, Touched
 __all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
+SHARE = 64  # of the memory that is free, one part may be what libraries work in
 
 
 class VariableCopy:
@@ -85,10 +86,15 @@ class PlanMemory:
         The variables that the plan reads or writes, with their copies here.
     keep
         What launches point to.
+    workspace
+        The block that steps of libraries work in by turns; (0, 0) where none needs it.
+    workspace_limit
+        The most bytes that it may have.
     """
 
     def __init__(self, device: Any, plan: Plan) -> None:
         self.device, self.plan = device, plan
+        self.workspace: Range = (0, 0)
         self.sizes = plan.sizes or {}
         self.keep: list[Any] = []
         self.address = [0] * len(plan.slots)
@@ -99,6 +105,7 @@ class PlanMemory:
         types = self._types()
         for slot in plan.slots:
             self._place(slot, types)
+        self.workspace_limit = device.free() // SHARE
 
     def _types(self) -> dict[int, Any]:
         found: dict[int, Any] = {}
@@ -175,6 +182,11 @@ class PlanMemory:
         held = self.device.cupy.zeros(1, np.uint32)
         self.keep.append(held)
         return int(held.data.ptr)
+
+    def share_workspace(self, count: int) -> None:
+        """Make the block that steps of libraries work in, for as long as the plan lives."""
+        start = self.more(count)
+        self.workspace = (start, start + count)
 
     def more(self, count: int) -> int:
         """Return the address of as many bytes, for as long as the plan lives."""

@@ -149,4 +149,4 @@ static __device__ __forceinline__ void mg_arrived()
 def complete_source(products: Sequence[Any]) -> str:
     """Return one source with some products."""
     text = "\n".join([_HELPERS, *(product.source for product in products)])
-    return complete(f"typedef int idx;\n{text}", 64)
+    return complete(f"typedef int idx;\n{text}", max(product.words for product in products))

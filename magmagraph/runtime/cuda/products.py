@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .calls import KernelCall, driver
-from .compiler import compile_sources
+from .compiler import begin_sources
 from .cuts import Configuration, cut_for, cut_of_rows
 from .small_gemm import (
     EARLY,
@@ -19,7 +19,7 @@ from .small_gemm import (
 )
 from .streams import Range
 
-__all__ = ["ProductShape", "call_of", "cut_of", "load", "product_of"]
+__all__ = ["ProductShape", "begin_load", "call_of", "cut_of", "load", "product_of"]
 
 _MAX_SHARED, _CARVEOUT = 8, 9  # CU_FUNC_ATTRIBUTE_...
 _WITH_TENSOR_CORES = 80  # compute capability whose tensor cores take float32
@@ -79,18 +79,27 @@ _loaded: list[Any] = []  # modules live as long as the process: plans share thei
 
 def load(device: Any, products: Sequence[SmallProduct]) -> list[int]:
     """Return the functions of generated products: compiled side by side, and loaded, once."""
+    begin_load(device, products)()
+    return [_functions[device.number, product.name] for product in products]
+
+
+def begin_load(device: Any, products: Sequence[SmallProduct]) -> Callable[[], None]:
+    """Begin to compile generated products; what is returned waits for that, and loads them."""
     new = {p.name: p for p in products if (device.number, p.name) not in _functions}
     sources = [complete_source([product]) for product in new.values()]
-    cubins = compile_sources(sources, device.architecture)
-    for product, cubin in zip(new.values(), cubins, strict=True):
-        module = device.cupy.cuda.function.Module()
-        module.load(cubin)
-        function = module.get_function(product.name)
-        driver().funcSetAttribute(function.ptr, _MAX_SHARED, product.configuration.shared)
-        driver().funcSetAttribute(function.ptr, _CARVEOUT, 100)
-        _loaded.append((module, function))
-        _functions[device.number, product.name] = function.ptr
-    return [_functions[device.number, product.name] for product in products]
+    compiled = begin_sources(sources, device.architecture)
+
+    def finish() -> None:
+        for product, cubin in zip(new.values(), compiled(), strict=True):
+            module = device.cupy.cuda.function.Module()
+            module.load(cubin)
+            function = module.get_function(product.name)
+            driver().funcSetAttribute(function.ptr, _MAX_SHARED, product.configuration.shared)
+            driver().funcSetAttribute(function.ptr, _CARVEOUT, 100)
+            _loaded.append((module, function))
+            _functions[device.number, product.name] = function.ptr
+
+    return finish
 
 
 def call_of(
@@ -99,8 +108,9 @@ def call_of(
     shape: ProductShape,
     operands: Sequence[int],
     more: Sequence[int] = (),
-    pointers: int = 0,
+    pointers: Sequence[int] = (),
     early: Sequence[Sequence[Range]] = (),
+    across: int = 0,
 ) -> KernelCall:
     """Return the launch of a generated product.
 
@@ -113,14 +123,19 @@ def call_of(
     more
         The arguments of an epilogue that is a region.
     pointers
-        How many of `more` are addresses: the first.
+        Which of `more` are addresses.
     early
         The memory of the factor that the launch reads first, and of all that its epilogue reads.
+    across
+        Blocks side by side, where a second product follows.
     """
-    words = np.array([*operands, *shape[:3], 0, *more], np.int64)
-    assert len(words) == FIRST_OF_EPILOGUE + len(more)
-    places = (*range(6), *range(FIRST_OF_EPILOGUE, FIRST_OF_EPILOGUE + pointers))
+    # Numbers that kernels of the same region came to have since are none of this one's.
+    given = [*operands, *shape[:3], 0, *more][: product.words]
+    words = np.zeros(product.words, np.int64)  # all of them are read when the kernel is launched
+    words[: len(given)] = given
+    places = (*range(6), *(FIRST_OF_EPILOGUE + place for place in pointers))
+    columns, rows, _ = product.grid(shape.m, shape.n)
     return KernelCall(
-        function, product.grid(shape.m, shape.n), (product.configuration.threads, 1, 1), words,
+        function, (across or columns, rows, 1), (product.configuration.threads, 1, 1), words,
         places, product.configuration.shared, (EARLY, tuple(map(tuple, early))), overlaps=True,
     )

@@ -1,7 +1,8 @@
 """A region with rows that follows a product whose columns are few: a loss of some classes.
 
-Each row of the product's tile is a warp's, an element a lane. So a pass over a row is a few
-instructions and a fold is shuffles; what passes compute stays in registers.
+Each row of the product's tile is a warp's, or that of half or a quarter of one where rows are so
+short, an element a lane. So a pass over a row is a few instructions and a fold is shuffles; what
+passes compute stays in registers.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Sequence
 from ...graph import Node
 from ...region import Fold, Region
 from ...region_parts import indexed
-from ..numpy.codegen_scalar import load
+from ..numpy.codegen_scalar import load, store
 from ..numpy.codegen_text import indent
 from ..numpy.scalar import computing_type
 from .binding import LANES
 from .cuts import Configuration
 from .epilogue import TileEpilogue
+from .folding import FoldingCode
 from .kernels import RegionKernels
 from .small_gemm import Epilogue
 
@@ -60,16 +62,24 @@ class RowEpilogue(TileEpilogue):
         What `row_read` gave.
     configuration
         How the product is cut: a tile has whole rows.
+    kept
+        Which output stands in ``shared``, where the sums were, when `Epilogue.end` is done; then
+        several blocks compute the same rows, and only the last of them writes. -1 for none.
     """
 
     def __init__(
-        self, kernels: RegionKernels, node: Node, configuration: Configuration
+        self, kernels: RegionKernels, node: Node, configuration: Configuration, kept: int = -1
     ) -> None:
         super().__init__(kernels, configuration)
+        self.kept = kept
+        self.writes = "" if kept < 0 else " && blockIdx.x == gridDim.x - 1"
         code, region = self.code, kernels.region
         (self.row,) = region.row
         self.warps = configuration.threads // LANES
-        self.turns = -(-configuration.rows // self.warps)
+        self.lanes = next((w for w in (8, 16) if configuration.columns <= w), LANES)
+        self.slots = configuration.threads // self.lanes  # rows at a time
+        self.turns = -(-configuration.rows // self.slots)
+        code.half = str(self.lanes // 2)
         top = code.top()
         begin = [line for fold in code.cross for line in code.begin(fold)]
         known = dict(code.scope)
@@ -81,7 +91,7 @@ class RowEpilogue(TileEpilogue):
                 work += self._stage(index)
             if index < region.passes:
                 work += self._pass(index)
-        code.scope = known
+        code.scope, code.half = known, FoldingCode.half
         end = [
             *begin,
             *self._each_row(work),
@@ -89,11 +99,14 @@ class RowEpilogue(TileEpilogue):
         ]
         head = self._head([*top, *begin, *ahead, *work, *end], code.cross)
         self.epilogue = Epilogue(
-            (*head, *declared), tuple(top), (), (), (), (), tuple(end), tuple(ahead), tile=True
+            (*head, *declared), tuple(top), (), (), (), (), tuple(end), tuple(ahead), tile=True,
+            words=self.words,
         )
 
     def _each_row(self, lines: Sequence[str], reading: bool = False) -> list[str]:
-        """Return the loop of a warp over its rows of the tile; lanes beyond a row repeat its last.
+        """Return the loop over a thread's rows of the tile; lanes beyond a row repeat its last.
+
+        Lanes whose row is outside of the result, beside one that is not, have a high number.
 
         Parameters
         ----------
@@ -103,20 +116,27 @@ class RowEpilogue(TileEpilogue):
             Whether rows beyond the result repeat its last, rather than being left out.
         """
         c = self.configuration
-        inside = f"line < {c.rows} && a_first + line < m"
-        row = "min(a_first + line, m - 1)" if reading else "a_first + line"
+        place = f"thread % {self.lanes}"
         body = [
-            f"const int row = {row};",
+            f"const int line = min(slot, {c.rows - 1});",
+            f"const int lane = {place if reading else f'inside ? {place} : {LANES}'};",
+            "const int row = min(a_first + line, m - 1);",
             "const int column = min(lane, n - 1);",
             f"const idx i{self.row} = column, i{1 - self.row} = row;",
             *lines,
+        ]
+        guarded = [
+            f"const bool inside = slot < {c.rows} && a_first + slot < m;",
+            "if (__any_sync(0xffffffffu, inside)) {",
+            *indent(body),
+            "}",
         ]
         return [
             "#pragma unroll",
             f"for (int turn = 0; turn < {self.turns}; turn++) {{",
             *indent([
-                f"const int line = warp + turn * {self.warps};",
-                *(body if reading else [f"if ({inside}) {{", *indent(body), "}"]),
+                f"const int slot = thread / {self.lanes} + turn * {self.slots};",
+                *(body if reading else guarded),
             ]),
             "}",
         ]
@@ -146,7 +166,8 @@ class RowEpilogue(TileEpilogue):
             name = code.fold_name(fold)
             lines += code.take(fold, name, f"{name}_at", condition="lane == 0")
         writes = [code.write(output) for output in walk.outputs(index, element=False)]
-        return [*lines, "if (lane == 0) {", *indent(writes), "}"] if writes else lines
+        guarded = [f"if (lane == 0{self.writes}) {{", *indent(writes), "}"]
+        return [*lines, *guarded] if writes else lines
 
     def _pass(self, index: int) -> list[str]:
         """Return a pass over the elements of a row, one a lane."""
@@ -159,8 +180,16 @@ class RowEpilogue(TileEpilogue):
             if fold.row:
                 lines += code.across_warp(fold)
                 code.scope[fold.node] = code.result(fold, name)
-        writes = [code.write(output) for output in walk.outputs(index, element=True)]
-        return [*lines, "if (lane < n) {", *indent(writes), "}"] if writes else lines
+        outputs = walk.outputs(index, element=True)
+        for output in outputs:
+            if output.position == self.kept:
+                place = f"shared[line * {self.configuration.columns + 4} + column]"
+                value = store(code.operand(output.node), output.node.dtype)
+                # Lanes beyond the row have read the sum of its last element there.
+                lines += ["__syncwarp();", f"if (lane < n) {place} = {value};"]
+        writes = [code.write(output) for output in outputs]
+        guarded = [f"if (lane < n{self.writes}) {{", *indent(writes), "}"]
+        return [*lines, *guarded] if writes else lines
 
     def _partial(self, fold: Fold) -> list[str]:
         """Return the lines that join what the warps folded across rows, and write it."""
@@ -174,8 +203,8 @@ class RowEpilogue(TileEpilogue):
             inside.append(f"const int64_t other_at = mg_places[{place}];")
         inside += code.join(fold, name, f"{name}_at", "other", "other_at")
         index, condition = ("lane", "lane < n") if fold.kept else ("0", "lane == 0")
-        return [
-            *([] if fold.kept else code.across_warp(fold)),
+        lines = [
+            *code.across_warp(fold, least=self.lanes if fold.kept else 1),
             "__syncthreads();",
             *put,
             "__syncthreads();",
@@ -188,3 +217,6 @@ class RowEpilogue(TileEpilogue):
             ]),
             "}",
         ]
+        if self.kept < 0:
+            return lines
+        return ["if (blockIdx.x == gridDim.x - 1) {", *indent(lines), "}"]

@@ -58,6 +58,13 @@ class Epilogue:
     tile
         Whether `end` finds the sums in ``shared``, in rows of as many columns as the tile has and
         four more.
+    first
+        Lines that read what the launch before this one writes no more than the early factor.
+    words
+        How many arguments the product has with it; 0 where it has no more than a plain one.
+    behind
+        How many columns of a second product, that follows in `end`, a block has: then those that
+        stand side by side compute the same tile of this one. 0 where there is none.
     """
 
     head: tuple[str, ...]
@@ -69,6 +76,9 @@ class Epilogue:
     end: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
     tile: bool = False
+    first: tuple[str, ...] = ()
+    behind: int = 0
+    words: int = 0
 
 
 def plain_epilogue(scaled: bool, accumulate: bool, items: int) -> Epilogue:
@@ -94,6 +104,7 @@ def plain_epilogue(scaled: bool, accumulate: bool, items: int) -> Epilogue:
 
 SIZES = 6  # arguments: a, b, out, c, alpha, beta, then m, n, k
 EARLY = 9  # bits: the launches before this one write not the early factor; not what is read beside
+_LEAST_WORDS = 64
 FIRST_OF_EPILOGUE = 10  # arguments of an epilogue that is a region begin here
 
 
@@ -117,6 +128,8 @@ class SmallProduct:
     ----------
     early
         The place, 0 or 1, of the factor that may be read before the launch before this is done.
+    words
+        How many arguments the kernel takes: a power of two.
     """
 
     def __init__(
@@ -138,7 +151,10 @@ class SmallProduct:
         self.once = once
         self.early = early
         body = self._text()
-        self.key = hashlib.sha256(body.encode()).hexdigest()[:16]
+        self.words = _LEAST_WORDS
+        while self.words < epilogue.words:
+            self.words *= 2
+        self.key = hashlib.sha256(f"{self.words}{body}".encode()).hexdigest()[:16]
         self.name = f"product_{self.key}"
         self.source = body.replace("mg_product", self.name)
 
@@ -259,6 +275,7 @@ class SmallProduct:
             f"{'const ' if self.once else ''}int at = part_k;",
             f"if (!(v[{EARLY}] & 1)) mg_wait_before();",
             *bring(early),
+            *self.epilogue.first,
             f"if (!(v[{EARLY}] & 2)) mg_wait_before();",
             *self.epilogue.scalars,
             *self._each_element(self.epilogue.early),
@@ -356,6 +373,7 @@ class SmallProduct:
         tile = c.columns + 4
         size = c.rows * tile
         rows, _, parts = c.warps
+        left = "0" if self.epilogue.behind else f"blockIdx.x * {c.columns}"
         put = (
             f"mine[side_a.line(2 * p + (i >> 1), g) * {tile} + side_b.line(q, 2 * t + (i & 1))]"
         )
@@ -367,7 +385,7 @@ class SmallProduct:
             "const int g = lane >> 2, t = lane & 3;",
             f"const int part_k = warp % {parts}, part_m = warp / {parts} % {rows};",
             f"const int part_n = warp / {parts * rows};",
-            f"const int a_first = blockIdx.y * {c.rows}, b_first = blockIdx.x * {c.columns};",
+            f"const int a_first = blockIdx.y * {c.rows}, b_first = {left};",
             f"const int top = part_m * {16 * c.down}, left = part_n * {8 * c.across};",
             f"const {self._side('a')} side_a = "
             "{(const float *)v[0], a_first + top, m, depth, lane};",

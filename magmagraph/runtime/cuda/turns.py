@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import dims
+from ...graph import Node
 from ...interpret import body_function
+from ...ops.control.loop import LOOP
 from ...plan import Step
 from .calls import LibraryCall
 from .memory import DEVICE_TO_DEVICE, PlanMemory
@@ -25,7 +27,7 @@ from .streams import Range, Touched
 if TYPE_CHECKING:
     from .launches import Unit
 
-__all__ = ["MOST", "moved", "turns"]
+__all__ = ["MOST", "is_counted", "moved", "turns"]
 
 MOST = 8192  # launches of a loop
 ALIGNMENT = 256  # bytes
@@ -84,6 +86,13 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit] | None:
         before, moves, after = loop.iteration(number)
         made += [*before, *moved(units, moves), *after]
     return made
+
+
+def is_counted(node: Node) -> bool:
+    """Return whether a node is a loop whose number of iterations is known when it begins."""
+    attrs = node.attrs
+    counted = node.op is LOOP and not attrs["flag"]
+    return counted and bool(attrs["stacks"] or attrs["length"] is not None)
 
 
 def _count(memory: PlanMemory, step: Step) -> int | None:

@@ -1,0 +1,112 @@
+"""Reading and adding at computed positions on the card: against the host, captured, repeatable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from table import assert_agrees
+
+import magmagraph as mg
+from magmagraph.dtypes import canonical
+from magmagraph.runtime.cuda.segments import Interpreted, Segment
+
+pytestmark = pytest.mark.gpu
+
+
+def assert_captured(f: Any) -> None:
+    """Check that no array expression runs, and that what is launched is one graph."""
+    parts = [*f._last._before, *f._last._after]
+    assert not [part.node.op.name for part in parts if isinstance(part, Interpreted)]
+    assert all(p.graph is not None for p in parts if isinstance(p, Segment) and len(p.launches) > 1)
+    assert "cut by" not in " ".join(f.report["kernels"].notes)
+
+
+def compared(inputs: list[Any], outputs: list[Any], *feeds: np.ndarray) -> None:
+    """Compare whole numbers with the host's, four times."""
+    wanted = mg.function(inputs, outputs, device="cpu")(*feeds)
+    f = mg.function(inputs, outputs, device="cuda")
+    first = [found.get() for found in f(*feeds)]
+    for found, value in zip(first, wanted, strict=True):
+        np.testing.assert_array_equal(found, value)
+    for _ in range(3):
+        again = [found.get() for found in f(*feeds)]
+        assert [a.tobytes() for a in again] == [a.tobytes() for a in first]
+    assert_captured(f)
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int16", "bool", "complex64"])
+def test_elements_at_positions(dtype: str, mode: str, rng: np.random.Generator) -> None:
+    cases = ((50, 64), 0, (7, 9)), ((3, 40, 5), 1, (33,)), ((9, 70), -1, (200,))
+    for shape, axis, count in cases:
+        given = rng.integers(-9, 9, shape).astype(canonical(dtype))
+        for kind in ("int32", "uint8"):
+            low = -2 * shape[axis] if kind == "int32" else 0
+            at = rng.integers(low, 2 * shape[axis], count).astype(kind)
+            x, positions = mg.var("x", shape=shape, dtype=dtype), mg.input("at", count, kind)
+            compared([x, positions], [mg.take(x, positions, axis, mode)], given, at)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("count", [1, 900, 5000, 70_000])
+def test_rows_of_a_gradient(count: int, dtype: str, rng: np.random.Generator) -> None:
+    for extent, inside in ((3, 5), (4000, 24)):
+        table = mg.var("table", shape=(extent, inside), dtype=dtype)
+        above = mg.var("above", shape=(count, inside), dtype=dtype)
+        ids = mg.input("ids", (count,), "int32")
+        at = rng.integers(0, extent, count).astype("i4")
+        at[: count // 4] = 1
+        rows = rng.integers(-2, 3, (count, inside)).astype(canonical(dtype))
+        held = np.zeros((extent, inside), canonical(dtype))
+        made = table.at[ids].add(above)
+        outputs = [made]
+        if dtype != "int32":
+            outputs.append(mg.grad(mg.sum(mg.take(table, ids, 0) * above), table))
+        compared([table, ids, above], outputs, held, at, rows)
+
+
+def test_lines_with_positions_of_their_own(rng: np.random.Generator) -> None:
+    x = mg.var("x", shape=("n", 40))
+    order = mg.argsort(mg.stop_gradient(x), axis=1)
+    taken = mg.take_along_axis(x * x, order[:, :7], axis=1)
+    gradient = mg.grad(mg.sum(taken * taken), x)
+    ids = mg.input("ids", ("n",), "int64")
+    f = mg.function([x, ids], [mg.take_along_axis(x, ids[:, None], axis=1), x[ids]], device="cuda")
+    for n in (3, 40, 1):
+        given, at = rng.standard_normal((n, 40)).astype("f4"), rng.integers(0, n, n)
+        for _ in range(3):
+            one, rows = f(given, at)
+            np.testing.assert_array_equal(one.get(), given[np.arange(n), at][:, None])
+            np.testing.assert_array_equal(rows.get(), given[at])
+        assert_captured(f)
+        wanted = mg.function([x], [taken, gradient], device="cpu")(given)
+        found = mg.function([x], [taken, gradient], device="cuda")(given)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert_agrees(ours.get(), theirs, "reassoc", 100.0)
+
+
+@pytest.mark.parametrize("make", [lambda: mg.optimizer.SGD(0.5), lambda: mg.optimizer.Adam(0.1)])
+def test_a_table_is_trained(make: Any, rng: np.random.Generator) -> None:
+    ids = [rng.integers(0, 90, (4, 50)).astype("i4") for _ in range(6)]
+    start = rng.standard_normal((90, 16)).astype("f4")
+    found = {}
+    for device in ("cpu", "cuda"):
+        table, at = mg.var("table", init=start), mg.input("ids", (4, 50), "int32")
+        loss = mg.mean(mg.tanh(mg.embedding(at, table, padding_index=3)) ** 2)
+        step = make().step(loss, [table], [at], [loss], device=device)
+        losses = [float(step(batch)[0]) for batch in ids]
+        found[device] = np.array(losses, "f4"), table.value
+        if device == "cuda":
+            assert_captured(step)
+    for ours, theirs in zip(found["cuda"], found["cpu"], strict=True):
+        assert_agrees(ours, theirs, "reassoc", 10.0)
+
+
+def test_an_axis_without_elements(rng: np.random.Generator) -> None:
+    x, at = mg.var("x", shape=("n", 3)), mg.input("at", ("m",), "int32")
+    f = mg.function([x, at], mg.take(x, at, axis=0), device="cuda")
+    assert f(np.zeros((2, 3), "f4"), np.zeros(0, "i4")).shape == (0, 3)
+    with pytest.raises(mg.ShapeError, match="axis 0 is empty, and 2 elements of it are taken"):
+        f(np.zeros((0, 3), "f4"), np.zeros(2, "i4"))

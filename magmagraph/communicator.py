@@ -196,6 +196,8 @@ class Communicator(abc.ABC):
 
     def group(self, axes: Group) -> Communicator:
         """Return the communicator of the ranks that differ from this one in some axes alone."""
+        if axes == ():
+            return self
         names = self.mesh.group(axes)
         if not names:
             return self

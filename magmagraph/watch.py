@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from .errors import ConfigError, message
 
@@ -22,6 +22,8 @@ __all__ = ["attend", "install", "state", "waiting", "where"]
 
 BEAT = 0.5  # seconds between two signs of life
 TIMEOUT = 300.0  # seconds that a rank waits in one call, unless said
+MISSED = 3.0  # seconds that a rank waits for one that has ended
+APART = 5.0  # seconds that two ranks wait for all others in different calls
 HEARD = 0.5  # seconds that a launcher has to pass on what a rank said last
 HUNG = 124  # status of a job that waited too long, as of timeout(1)
 
@@ -141,7 +143,22 @@ def attend(tell: Callable[[dict[str, Any]], None]) -> None:
     threading.Thread(target=beat, name="magmagraph-beat", daemon=True).start()
 
 
-def install(rank: int, size: int, abort: Callable[[int], object]) -> None:
+class Others(Protocol):
+    """How ranks see each other beside their messages, see `runtime.comm.host`."""
+
+    def write(self, told: dict[str, Any]) -> None:
+        """Say something to the other ranks."""
+
+    def read(self) -> dict[int, dict[str, Any]]:
+        """Return what each rank said last."""
+
+    def living(self) -> set[int]:
+        """Return the ranks that have a process."""
+
+
+def install(
+    rank: int, size: int, abort: Callable[[int], object], others: Others | None = None
+) -> None:
     """Make the end of this rank known to the others; called when MPI is there.
 
     Under `magmagraph.run` the launcher learns how many ranks there are, and does the rest.
@@ -156,6 +173,9 @@ def install(rank: int, size: int, abort: Callable[[int], object]) -> None:
         This rank, and the number of ranks.
     abort
         Ends all ranks with a status, at once: MPI's `Abort`.
+    others
+        How ranks see each other; None where they cannot. Where they can, a rank that waits for all
+        others, one of which has ended or waits in another call, ends the job within seconds.
 
     Raises
     ------
@@ -170,8 +190,8 @@ def install(rank: int, size: int, abort: Callable[[int], object]) -> None:
         return
     limit = timeout()
     _installed = True
-    _end_with_job(rank, size, abort)
-    _limit_waiting(rank, size, limit)
+    _end_with_job(rank, size, abort, others)
+    _limit_waiting(rank, size, limit, others)
 
 
 def timeout() -> float:
@@ -209,7 +229,9 @@ class _Exit(SystemExit):
         return given
 
 
-def _end_with_job(rank: int, size: int, abort: Callable[[int], object]) -> None:
+def _end_with_job(
+    rank: int, size: int, abort: Callable[[int], object], others: Others | None
+) -> None:
     owner = os.getpid()
     hook = sys.excepthook
 
@@ -228,6 +250,8 @@ def _end_with_job(rank: int, size: int, abort: Callable[[int], object]) -> None:
 
     def at_end() -> None:
         status = _Exit.noted
+        if others is not None and os.getpid() == owner:
+            others.write({"ended": True})
         if status is None or status == 0 or os.getpid() != owner:
             return
         _say(f"rank {rank} of {size} left with status {status!r}: the job ends")
@@ -240,22 +264,80 @@ def _end_with_job(rank: int, size: int, abort: Callable[[int], object]) -> None:
     atexit.register(at_end)
 
 
-def _limit_waiting(rank: int, size: int, limit: float) -> None:
+def _limit_waiting(rank: int, size: int, limit: float, others: Others | None) -> None:
     def look() -> None:
+        told: dict[str, Any] = {}
         while True:
             time.sleep(min(BEAT, limit / 4))
             now = state()
-            if now["waiting"] is not None and now["seconds"] > limit:
-                _say(
-                    f"rank {rank} of {size} has waited {limit:g} s in {now['waiting']}, "
-                    f"at {now['where']}: the job ends (MAGMAGRAPH_TIMEOUT sets the time)"
-                )
-                time.sleep(HEARD)
-                # MPI itself may be locked by the call that waits. A process that leaves without a
-                # word to MPI ends the job as well.
-                os._exit(HUNG)
+            if others is not None and now != told:
+                told = now
+                others.write(now)
+            if now["waiting"] is None:
+                continue
+            late = now["seconds"] > limit
+            cause = "" if others is None else missed(rank, size, now, others)
+            if not late and not cause:
+                continue
+            if state()["count"] != now["count"]:
+                continue  # it has just gone on
+            waits = f"{now['seconds']:.0f}" if cause else f"{limit:g}"
+            _say(
+                f"rank {rank} of {size} has waited {waits} s in {now['waiting']}, "
+                f"at {now['where']}{cause}: the job ends"
+                + ("" if cause else " (MAGMAGRAPH_TIMEOUT sets the time)")
+            )
+            time.sleep(HEARD)
+            # MPI itself may be locked by the call that waits. A process that leaves without a
+            # word to MPI ends the job as well.
+            os._exit(HUNG)
 
     threading.Thread(target=look, name="magmagraph-watch", daemon=True).start()
+
+
+def missed(rank: int, size: int, now: dict[str, Any], others: Others) -> str:
+    """Return in words why a rank that waits for all others will wait for ever; empty if not.
+
+    Parameters
+    ----------
+    rank, size
+        The rank, and the number of ranks.
+    now
+        Its state.
+    others
+        How it sees the other ranks.
+    """
+    everybody = f" on {size} ranks"
+    if now["seconds"] < MISSED or not now["waiting"].endswith(everybody):
+        return ""
+    told = others.read()
+    ended = {other for other, theirs in told.items() if theirs.get("ended")}
+    if not ended:
+        ended = set(range(size)) - others.living()
+    if ended:
+        which = ", ".join(map(str, sorted(ended)))
+        return f", for all ranks, and rank {which} {_through(len(ended))}"
+    if now["seconds"] < APART:
+        return ""
+    for other, theirs in told.items():
+        call = theirs.get("waiting") or ""
+        if (
+            other != rank
+            and theirs.get("seconds", 0.0) > APART
+            and call.endswith(everybody)
+            and _kind(call) != _kind(now["waiting"])
+        ):
+            return f", and rank {other} as long in {call}, at {theirs['where']}"
+    return ""
+
+
+def _through(count: int) -> str:
+    return "is through with its program" if count == 1 else "are through with their program"
+
+
+def _kind(call: str) -> str:
+    """Return a call without what it is given, which ranks of other roles have otherwise."""
+    return call.partition(" of ")[0]
 
 
 def _say(text: str) -> None:

@@ -360,8 +360,8 @@ def test_variables_begin_as_those_of_rank_0() -> None:
     assert mg.distributed.threads(3, job) == [(3.0, 1.0)] * 3
 
 
-def test_what_is_made_last_travels_alone_and_little_rides_along() -> None:
-    """Weights of 8 KiB in buckets of 24: biases ride along, the first layer's are the last."""
+def test_little_is_left_for_the_end_and_little_rides_along() -> None:
+    """Weights of 8 KiB: biases ride along, the first layer's are the last."""
 
     def notes(limit: int) -> list[str]:
         build = _layers(lambda: [nn.Dense(32, "tanh") for _ in range(6)], (32,), SGD)
@@ -379,7 +379,9 @@ def test_what_is_made_last_travels_alone_and_little_rides_along() -> None:
         return [re.search(r": sum of (.*) \(", note).group(1) for note in found[1:]]
 
     # A loss, six layers from the last to the first, whose gradients are the last to be made.
-    assert notes(24 << 10) == ["5 arrays", "4 arrays", "2 arrays", "2 arrays"]
+    assert notes(24 << 10) == ["5 arrays", "4 arrays", "4 arrays"]
+    # The second layer's are less than a quarter of a bucket: they go with those before.
+    assert notes(33 << 10) == ["11 arrays", "2 arrays"]
     assert notes(1 << 20) == ["13 arrays"]  # all of it is one message: nothing is cut off
 
 

@@ -124,6 +124,21 @@ def _line(strategy: Any, rows: slice, x: np.ndarray, y: np.ndarray, steps: int) 
     return w.value
 
 
+def test_asynchronous_training_of_a_number() -> None:
+    def job() -> np.ndarray:
+        x, w = mg.input("x", ("batch",)), mg.var("w", init=0.5)
+        strategy = DataParallel(algorithm="async")
+        step = mg.optimizer.SGD(0.1).step(
+            mg.mean(x * w), [w], [x], device="cpu", distribute=strategy
+        )
+        step(np.ones(2))
+        strategy.finish()
+        return w.value
+
+    for value in mg.distributed.threads(2, job):
+        assert value.shape == () and np.isclose(value, 0.4)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_asynchronous_training_reaches_the_same_weights(
     ranks: int, rng: np.random.Generator

@@ -166,7 +166,9 @@ class Exchange:
                 time.sleep(_PATIENCE)
             ranks.post(None, 0, _LAST)
         for held in self.weights:
-            held.assign(ranks.broadcast(np.ascontiguousarray(held.value), 0))
+            value = held.value
+            whole = ranks.broadcast(np.ascontiguousarray(value), 0)
+            held.assign(whole.reshape(value.shape))  # a scalar was given an axis
         self._version, counted = ranks.from_first(
             (self._version, dict(self.staleness)), "the end of asynchronous training"
         )

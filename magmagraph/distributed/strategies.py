@@ -15,6 +15,7 @@ from .alike import check_alike
 from .asynchronous import Exchange, weights_of
 from .compression import compressed
 from .parts import Parts
+from .sums import Sums
 
 __all__ = ["DataParallel", "Facts", "Strategy", "checked", "held_apart", "joined", "settle"]
 
@@ -110,6 +111,10 @@ class Strategy:
 
     def optimizer_parts(self) -> Parts | None:
         """Return how ranks share what an optimizer remembers; None where each has all of it."""
+        return None
+
+    def optimizer_sums(self) -> Sums | None:
+        """Return who adds up gradients over calls apart; None where all ranks have the sums."""
         return None
 
     def own_variables(self) -> set[Node]:
@@ -336,6 +341,12 @@ class DataParallel(Strategy):
             return None
         self._parts.append(Parts(facts.group, facts.size))
         return self._parts[-1]
+
+    def optimizer_sums(self) -> Sums | None:
+        """Return who adds up gradients over calls apart; None where all ranks have the sums."""
+        facts = self.facts()
+        whole = self.shard_optimizer or self.asynchronous or self.compression is not None
+        return None if whole or facts.size == 1 else Sums(facts.group)
 
     def own_variables(self) -> set[Node]:
         """Return the variables that hold other values on each rank."""

@@ -174,7 +174,8 @@ class _Walk:
 
     def _copies(self, node: Node) -> bool:
         """Return whether a node is its operand in another dtype, or under another name."""
-        if len(node.inputs) != 1 or node.inputs[0].shape != node.shape:
+        several = any(isinstance(each.type, tuple) for each in (node, *node.inputs))
+        if several or len(node.inputs) != 1 or node.inputs[0].shape != node.shape:
             return False
         return node.op.kind in (Kind.CONTROL, Kind.LAYOUT) or node.op.sharding == "linear"
 

@@ -45,7 +45,8 @@ class Optimizer:
         All gradients are scaled by one factor so that their global norm is at most this. Clipping
         by value comes first.
     accumulate : int, optional
-        Calls per step: the mean of so many calls' gradients makes one step.
+        Calls per step: the mean of so many calls' gradients makes one step. With
+        ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call.
     **settings
         Settings of the rule, which a parameter group may override. `update` finds them in
         ``state.options``.
@@ -305,9 +306,12 @@ class Optimizer:
         means = []
         for target, gradient in zip(variables, gradients, strict=True):
             name = f"{self._memory.label(target)}/accumulated"
-            held = self._memory.remember(name, np.zeros_like(target.state.data))
-            total = add(held, gradient)
-            updates[held] = where(ready, as_node(0.0, held.dtype), total)
+            held = self._memory.added_up(name, np.zeros_like(target.state.data))
+            if self._memory.sums is None:
+                total = add(held, gradient)
+                updates[held] = where(ready, as_node(0.0, held.dtype), total)
+            else:  # each rank adds up its own, and the sum is taken when it is applied
+                total, updates[held] = self._memory.sums.added(held, gradient, ready)
             means.append(multiply(total, 1.0 / self.accumulate))
         return means, ready
 
@@ -349,7 +353,8 @@ class Optimizer:
         >>> step(), x.value
         ([array(25., dtype=float32)], array(2.5, dtype=float32))
         """
-        self._memory.share(options.get("distribute"))
+        # Loss scaling asks at each call whether all ranks' gradients are finite.
+        self._memory.share(options.get("distribute"), options.get("precision") != "float16")
         together: dict[Variable, Any] = self.updates(loss, wrt)
         for target, value in ({} if updates is None else updates).items():
             if target in together:

@@ -25,6 +25,8 @@ class Memory:
         self._labels: dict[Variable, str] = {}
         self._saved: dict[str, np.ndarray] = {}
         self.parts: Any = None  # how ranks share what is remembered, see `distributed.parts`
+        self.sums: Any = None  # what ranks add up apart, see `distributed.sums`
+        self._added_up: set[str] = set()  # sums over calls
 
     def register(self, name: str, held: Variable) -> Variable:
         """Return the variable of a name, `held` where there is none yet."""
@@ -40,8 +42,18 @@ class Memory:
             name not in self.parts.shapes
         )
 
-    def share(self, strategy: Any) -> None:
-        """Let ranks share what is remembered, where a strategy wants that."""
+    def share(self, strategy: Any, apart: bool = True) -> None:
+        """Let ranks share what is remembered, where a strategy wants that.
+
+        All ranks call it. `apart` says whether gradients may be added up by each rank alone.
+        """
+        sums = None if strategy is None or not apart else strategy.optimizer_sums()
+        if (sums is None) != (self.sums is None):
+            begun = {name: self.variables[name] for name in sorted(self._added_up)}
+            whole = {name: self._whole(name, held.value) for name, held in begun.items()}
+            self.sums = sums
+            for name, held in begun.items():
+                held.assign(self._cut(name, whole[name]))
         parts = None if strategy is None else strategy.optimizer_parts()
         if parts is None:
             return
@@ -60,7 +72,23 @@ class Memory:
         for name in [name for name in self._saved if name in self.variables]:
             self.variables[name].assign(self._cut(name, self._saved.pop(name)))
 
+    def added_up(self, name: str, value: Any) -> Variable:
+        """Return the variable of a sum over calls, which ranks may have terms of."""
+        self._added_up.add(name)
+        return self.remember(name, value)
+
+    def _whole(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return a value of all ranks; where each has a term of it, all of them call it."""
+        found: np.ndarray = value
+        if self.sums is not None and name in self._added_up:
+            found = self.sums.gathered(value)
+        elif self.parts is not None and name in self.parts.shapes:
+            found = self.parts.gathered(name, value)
+        return found
+
     def _cut(self, name: str, value: Any) -> Any:
+        if self.sums is not None and name in self._added_up:
+            return self.sums.cut(value)
         if self.parts is None or name not in self.parts.shapes:
             return value
         return self.parts.cut(name, value)
@@ -87,11 +115,7 @@ class Memory:
 
     def save(self) -> dict[str, np.ndarray]:
         """Return all values by name."""
-        found = {name: held.value for name, held in self.variables.items()}
-        if self.parts is not None:
-            for name in self.parts.shapes:
-                found[name] = self.parts.gathered(name, found[name])
-        return found
+        return {name: self._whole(name, held.value) for name, held in self.variables.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Restore values; those of variables that are not made yet wait until they are."""

@@ -28,7 +28,8 @@ from .distribute_bodies import as_sum
 from .distribute_buckets import exchanged
 from .distribute_layouts import MICRO, Sharded, Way
 from .distribute_pipeline import cut
-from .distribute_walk import Walk, counts
+from .distribute_walk import Walk, counts, gradients_apart
+from .distribute_when import joined
 from .loops import prune
 from .pipeline import Options
 
@@ -63,7 +64,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
         changed = cut(changed, facts.pipeline, facts.dim)
         sent = sum(node.op is SEND for node in changed.effects)
         options.record.hit("message to another stage", sent)
-    return exchanged(changed, facts, trace, options)
+    return joined(exchanged(changed, facts, trace, options), facts, trace, options)
 
 
 def _walked(
@@ -71,6 +72,9 @@ def _walked(
 ) -> Graph:
     """Return the graph of one of the parts that rows are cut into."""
     walk = Walk(facts, sharded, counts(graph.nodes, graph.roots))
+    # A captured graph of a card does the same at every launch, and so do rings and servers here.
+    walk.conditional = options.device == "cpu" and facts.algorithm == "allreduce"
+    walk.apart = gradients_apart(graph.nodes) if facts.group != MICRO else walk.apart
     walk.run(graph.nodes)
     outputs = [walk.complete(node) for node in graph.outputs]
     effects = [walk.complete(node) for node in graph.effects]

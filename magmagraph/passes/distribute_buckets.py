@@ -28,6 +28,7 @@ from .pipeline import Options
 __all__ = ["exchanged"]
 
 NEAR = 4  # operations between two gradients of one layer, at most
+LITTLE = 4  # what part of a bucket may be sent beyond its limit, so that less is left for the end
 
 
 def exchanged(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Graph:
@@ -170,18 +171,28 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
             found.append(bucket)
         bucket.append(node)
         opened[place] = bucket, held + size
-    return found if op is not ALLREDUCE or not limit else _last_apart(found, level)
+    return found if op is not ALLREDUCE or not limit else _small_end(found, level, limit)
 
 
-def _last_apart(found: list[list[Node]], level: Mapping[Node, int]) -> list[list[Node]]:
-    """Let what is made at the very end travel alone: nothing is left to be computed beside it."""
+def _small_end(
+    found: list[list[Node]], level: Mapping[Node, int], limit: int
+) -> list[list[Node]]:
+    """Let little be left for the end, when nothing is computed beside it any more.
+
+    What of the last message is made before the very end goes with the message before, where it is
+    little beside that.
+    """
     if len(found) < 3:  # all of it is a message or two
         return found
-    *others, last = found
+    *others, before, last = found
     top = max(map(level.__getitem__, last)) - 1  # a layer's weights and biases
     early = [node for node in last if level[node] < top]
     late = [node for node in last if level[node] >= top]
-    return [*others, early, late] if early else found
+    alike = all(before[0].attrs == node.attrs and before[0].dtype == node.dtype for node in early)
+    sizes = [node.inputs[0].type.bytes for node in early]
+    if not early or not alike or sum(s for s in sizes if isinstance(s, int)) > limit // LITTLE:
+        return found
+    return [*others, before + early, late]
 
 
 def _joins(node: Node) -> bool:

@@ -81,6 +81,8 @@ def _own_stream(walk: Walk, node: Node) -> Node:
 
 
 def _drawn(walk: Walk, node: Node) -> Made:
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     axis = _one_axis(walk, node)
     for operand, layout in zip(node.inputs[1:], walk.layouts(node)[1:], strict=True):
         place = axis - (node.ndim - operand.ndim)
@@ -153,6 +155,8 @@ def _own_rows(walk: Walk, indices: Node, extent: Extent) -> Node:
 
 
 def _gather(walk: Walk, node: Node) -> Made:
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     x, indices = node.inputs
     source, places = walk.layouts(node)
     axis = node.attrs["axis"]
@@ -172,6 +176,8 @@ def _gather(walk: Walk, node: Node) -> Made:
 
 
 def _scatter(walk: Walk, node: Node) -> Made:
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     values, indices = node.inputs
     given, places = walk.layouts(node)
     axis, extent = node.attrs["axis"], node.attrs["extent"]
@@ -196,6 +202,8 @@ def _scatter(walk: Walk, node: Node) -> Made:
 
 def _mapped(walk: Walk, node: Node) -> Made:
     """A body run for each position of an axis: a rank runs it for its own."""
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     layouts = walk.layouts(node)
     batched = node.attrs["batched"]
     outers = set()

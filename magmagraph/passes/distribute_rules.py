@@ -54,6 +54,8 @@ def rule_of(node: Node) -> Rule:
 
 
 def _refused(walk: Walk, node: Node) -> Made:
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     raise NotSharded(
         "it works on all rows together"
         if any(layout.way is Way.PARTS for layout in walk.layouts(node))
@@ -121,6 +123,11 @@ def _elementwise(walk: Walk, node: Node) -> Made:
     layouts = walk.layouts(node)
     if _stays_apart(walk, node, layouts):
         return _left_apart(walk, node)
+    if node in walk.apart and {layout.way for layout in layouts} == {Way.SUM, Way.WHOLE}:
+        from .distribute_bodies import as_sum
+
+        # A penalty's gradient, say, beside that of rows: one rank adds it to its own.
+        return again(node, tuple(as_sum(walk, operand) for operand in node.inputs)), SUM
     return again(node, operands_of(walk, node)), met(walk, node, layouts)
 
 
@@ -290,6 +297,8 @@ def _all_cut(walk: Walk, node: Node) -> tuple[int, Extent | None]:
 
 def _along_axes(walk: Walk, node: Node) -> Made:
     """Make again what works along axes that its attributes name, on rows for themselves."""
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     axis, outer = _all_cut(walk, node)
     rank = max(operand.ndim for operand in node.inputs)
     for name in ("axis", "axes"):
@@ -306,6 +315,8 @@ def _along_axes(walk: Walk, node: Node) -> Made:
 
 def _leading(walk: Walk, node: Node) -> Made:
     """Make again what treats its leading axes as a batch: the axis can be left out then."""
+    if walk.reads_no_rows(node):
+        return walk.of_sums(node)
     axis, outer = _all_cut(walk, node)
     leaves = [
         input("part", _without(operand.shape, axis), operand.dtype) for operand in node.inputs

@@ -18,6 +18,7 @@ from ..graph import Node
 from ..op import Kind
 from ..ops.collective.messages import INDEX
 from ..ops.collective.rows import ALLGATHER
+from ..ops.collective.timed import ALLREDUCE_WHEN
 from ..ops.collective.whole import ALLREDUCE
 from ..ops.control.identities import (
     APART,
@@ -28,6 +29,7 @@ from ..ops.control.identities import (
     OWN_STATISTICS,
     SCATTERED,
     SENT,
+    SENT_WHEN,
 )
 from ..ops.elementwise.arithmetic import add, floor_divide, multiply
 from ..ops.elementwise.comparison import less, minimum, where
@@ -38,7 +40,7 @@ from ..ops.rules.sharding import NotSharded
 from ..types import Extent
 from .distribute_layouts import MICRO, OWN, SUM, WHOLE, Layout, Sharded, Way, parts, refusal
 
-__all__ = ["Facts", "Walk"]
+__all__ = ["Facts", "Walk", "again", "counts", "gradients_apart"]
 
 INT64 = np.dtype(np.int64)
 
@@ -66,6 +68,10 @@ class Walk:
         Node -> its `Layout` (a tuple for an operation with several results).
     joined
         The all-reduces that were put in, each with the node whose value it completes.
+    conditional
+        Whether a sum that only some calls need may be left out at the others.
+    apart
+        What gradients that ranks add up over calls, each its own, are made of by linear operations.
     """
 
     def __init__(self, facts: Facts, sharded: Sharded, readers: Mapping[Node, int]) -> None:
@@ -75,6 +81,8 @@ class Walk:
         self.value: dict[Node, Any] = {}
         self.layout: dict[Node, Any] = {}
         self.joined: dict[Node, Node] = {}
+        self.conditional = False
+        self.apart: frozenset[Node] = frozenset()
         self._completed: dict[Node, Node] = {}
         self._alone: dict[Node, Node] = {}
         self._size: Node | None = None
@@ -196,6 +204,9 @@ class Walk:
         ways = {self.layout[operand].way for operand in node.inputs}
         if node.op is MARKER and self._marked(node):
             return
+        if node.op is SENT_WHEN:
+            self._sent_when(node)
+            return
         if ways == {Way.WHOLE} and not self.sharded.in_node(node):
             self._whole(node)
         elif Way.OWN in ways and Way.PARTS not in ways:
@@ -220,7 +231,7 @@ class Walk:
             self.given(node, again(node, (self.value[operand],)), layout)
         elif role == HELD and operand.op.kind is Kind.LEAF:
             self.given(node, again(node, (self.value[operand],)), SUM)
-        elif role == SCATTERED:
+        elif role == SCATTERED or (role == GRADIENT and node.attrs.get("apart")):
             self.given(node, again(node, (as_sum(self, operand),)), SUM)
         elif role in (GRADIENT, SENT) and self.layout[operand].way is Way.SUM:
             # Here, so that all that reads a gradient reads one all-reduce.
@@ -228,6 +239,23 @@ class Walk:
         else:
             return False
         return True
+
+    def _sent_when(self, node: Node) -> None:
+        """Take a sum over ranks at the calls that need it; its flag is the same on all of them."""
+        operand, flag = node.inputs
+        if self.layout[operand].way is not Way.SUM or not self.conditional:
+            self.given(node, self.complete(operand), WHOLE)
+            return
+        made = ALLREDUCE_WHEN(
+            self.value[operand],
+            self.complete(flag),
+            op="sum",
+            group=self.facts.group,
+            size=self.facts.size,
+        )
+        made.line = node.line
+        self.joined[made] = operand
+        self.given(node, made, WHOLE)
 
     def _whole(self, node: Node) -> None:
         operands = tuple(self.value[operand] for operand in node.inputs)
@@ -273,7 +301,6 @@ class Walk:
         except NotSharded as error:
             raise self.fail(node, error.reason, error.mend) from None
 
-
     def layouts(self, node: Node) -> list[Layout]:
         """Return what ranks have of a node's operands, some of which are in parts.
 
@@ -288,6 +315,16 @@ class Walk:
             found.append(layout)
         return found
 
+    def reads_no_rows(self, node: Node) -> bool:
+        """Return whether a node reads whole values and sums over ranks alone, and makes no rows."""
+        cut = any(layout.way is Way.PARTS for layout in self.layouts(node))
+        return not cut and not self.sharded.in_node(node)
+
+    def of_sums(self, node: Node) -> tuple[Node, Any]:
+        """Make a node again on sums that are taken: every rank has all of them then."""
+        made = again(node, tuple(map(self.complete, node.inputs)))
+        return made, (WHOLE,) * len(node.type) if isinstance(node.type, tuple) else WHOLE
+
 
 def again(node: Node, operands: tuple[Node, ...]) -> Node:
     """Return a node on other operands of the same types."""
@@ -296,6 +333,18 @@ def again(node: Node, operands: tuple[Node, ...]) -> Node:
     return type(node)(
         node.op, operands, node.attrs, node.type, node.name, node.line, node.constraints
     )
+
+
+def gradients_apart(nodes: Sequence[Node]) -> frozenset[Node]:
+    """Return what gradients that ranks add up over calls are made of by linear operations."""
+    rest = [node.inputs[0] for node in nodes if node.op is MARKER and node.attrs.get("apart")]
+    found: set[Node] = set()
+    while rest:
+        node = rest.pop()
+        if node not in found and node.op.sharding == "linear":
+            found.add(node)
+            rest.extend(node.inputs)
+    return frozenset(found)
 
 
 def counts(nodes: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int]:

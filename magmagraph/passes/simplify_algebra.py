@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import is_bool, is_float, is_integer
 from ..graph import Node
 from ..ops.control.differentiation import CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT
-from ..ops.control.identities import MARKER, STOP_GRADIENT
+from ..ops.control.identities import MARKER, SENT_WHEN, STOP_GRADIENT
 from ..ops.convert import CAST, cast
 from ..ops.elementwise.arithmetic import (
     ABSOLUTE,
@@ -257,7 +257,8 @@ def _quotient_out_of_sum(match: Match) -> Node | None:
 # continue. Rules that change it (x + 0 for x, -(x - y) for y - x) are for real numbers only.
 RULES: tuple[Rule, ...] = (
     # Identities with a meaning for gradients only.
-    Rule("drop marker", (MARKER, STOP_GRADIENT, CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT),
+    Rule("drop marker",
+         (MARKER, STOP_GRADIENT, SENT_WHEN, CHECKPOINT, CHECKPOINT_NAME, CUSTOM_GRADIENT),
          _unmarked, complex=True),
     # Casts.
     Rule("cast to the same dtype", (CAST,),

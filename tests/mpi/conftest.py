@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -59,11 +60,23 @@ def mpiexec(tmp_path: Path) -> Callable[..., Done]:
     `text` is the program. ``timeout=`` (30 s), ``extra=`` variables, ``during=`` as of `jobs.run`.
     Returns its status, stdout, stderr, seconds, and ids of processes that lived on.
     """
+    return functools.partial(_script, tmp_path)
 
-    def start(ranks: int, text: str, *arguments: str, **options: Any) -> Done:
-        script = tmp_path / "script.py"
-        script.write_text(textwrap.dedent(text))
-        command = [program(), "-n", str(ranks), sys.executable, str(script), *arguments]
-        return run(command, folder=tmp_path, **options)
+
+@pytest.fixture
+def mpiexec_beside(tmp_path: Path) -> Callable[..., Done]:
+    """Like `mpiexec`, for jobs at the same time: ``mpiexec_beside(name, 2, text, *arguments)``."""
+
+    def start(name: str, *arguments: Any, **options: Any) -> Done:
+        folder = tmp_path / name
+        folder.mkdir()
+        return _script(folder, *arguments, **options)
 
     return start
+
+
+def _script(folder: Path, ranks: int, text: str, *arguments: str, **options: Any) -> Done:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    command = [program(), "-n", str(ranks), sys.executable, str(script), *arguments]
+    return run(command, folder=folder, **options)

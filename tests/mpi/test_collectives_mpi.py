@@ -100,6 +100,28 @@ def test_several_arrays(on_ranks: Callable[..., Any]) -> None:
     on_ranks(4, many)
 
 
+def in_turns() -> None:
+    """Sum arrays of sizes that go different ways, whose buffers must not meet."""
+    world = current()
+    sizes = (4096, 200_003, 4096, 300_007, 300_007, 20, 4096, 5_000_011, 200_003, 4096)
+    for turn, count in enumerate(sizes * 3):
+        given = np.arange(count, dtype=np.float32) % 100 + turn
+        mine = given * (1 + world.rank)
+        if turn % world.size == world.rank:
+            np.sort(np.random.default_rng(turn).random(200_000))  # another rank is late each time
+        if turn % 2:
+            found = world.allreduce(mine, "sum", mine)
+        else:
+            found = world.allreduce(mine, "sum")
+        assert (found == given * (world.size * (world.size + 1) // 2)).all(), (turn, count)
+
+
+def test_arrays_of_many_sizes_in_turns(on_ranks: Callable[..., Any]) -> None:
+    on_ranks(2, in_turns)
+    on_ranks(3, in_turns)
+    on_ranks(4, in_turns)
+
+
 def graph() -> None:
     rank, size = ranks.rank(), ranks.size()
     x = mg.input("x", ("batch", 4))

@@ -93,6 +93,23 @@ MARKER = Op(
     onnx=onnx_forms.first,
 )
 
+
+def _sent_type(call: Call, x: Type, flag: Type) -> Type:
+    if flag.dtype != np.dtype(bool) or flag.shape:
+        raise call.dtype_error(f"a flag that is {flag}", need="a bool for the whole call")
+    return x
+
+
+SENT_WHEN = Op(
+    name="sent_when",
+    kind=Kind.CONTROL,
+    doc="The operand; where it is a sum over ranks, that is taken here, at calls with a flag.",
+    rule=_sent_type,
+    evaluate=lambda xp, x, flag: x,
+    alias=True,
+    no_gradient="it stands behind gradients",
+)
+
 # Roles of markers around updates: the state of loss scaling, which the precision pass renews, and
 # updates that land at every call.
 SCALE, STEPS, SKIPPED = STATE = ("loss scale", "finite steps", "skipped steps")
@@ -104,4 +121,4 @@ def is_scaling_state(value: Node) -> bool:
     return value.op is MARKER and value.attrs["role"] in STATE
 
 
-RECORDS = (ITEM, STOP_GRADIENT, MARKER)
+RECORDS = (ITEM, STOP_GRADIENT, MARKER, SENT_WHEN)

@@ -60,10 +60,15 @@ def world() -> Communicator:
             message(f"MAGMAGRAPH_COMMUNICATOR is {wanted!r}", need="auto, solo or mpi")
         )
     if wanted == "mpi" or (wanted == "auto" and ranks_started() > 1):
+        from .host import Host
+
+        host = Host.find(ranks_started())
+        if host is not None:
+            host.gather()  # MPI starts with its import, and waits for all ranks without a word
         from .mpi import mpi_world
 
         chosen = os.environ.get("MAGMAGRAPH_OVERLAP", "").lower()
-        return mpi_world(chosen not in ("", "0", "false", "no", "off"))
+        return mpi_world(chosen not in ("", "0", "false", "no", "off"), host)
     from .solo import Solo
 
     return Solo()

@@ -19,9 +19,10 @@ from ...communicator import REDUCTIONS, Communicator, Pending, colored, purpose
 from ...dtypes import is_float
 from ...errors import CommunicationError, message
 from ...watch import install, waiting
+from .host import Host
 from .reducing import narrow, reduced
 from .windows import PIECE as SHARED_PIECE
-from .windows import SharedMemory
+from .windows import REDUNDANT, SharedMemory
 from .worker import Worker
 
 try:
@@ -37,23 +38,28 @@ except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an 
 __all__ = ["MPIRank", "mpi_world"]
 
 PIECE = 8 << 20  # bytes that MPI reduces at once: larger arrays fall out of caches on the way
-SHARED = 256 << 10  # bytes from which memory that ranks share is faster than messages
+SHARED = 12 << 10  # bytes from which memory that ranks share is faster than messages
+SHARED_MANY = 256 << 10  # the same where they meet twice for each piece
 _OPERATIONS = dict(zip(REDUCTIONS, (MPI.SUM, MPI.MAX, MPI.MIN), strict=True))
+_IN_PLACE, _SUM = MPI.IN_PLACE, MPI.SUM
+_ADDED = frozenset(map(np.dtype, ("f4", "f8", "i4", "i8", "c8", "c16")))  # whose sums are MPI's
+_REDUCING = {op: f"the {op} over ranks" for op in REDUCTIONS}
 POSTED = 1  # first tag of objects; exchanges of objects are collective and have none
 
 
-class _What:
-    """A call in words, made when somebody asks."""
+class _Waiting(waiting):
+    """Waiting in a call, which is put into words when somebody asks."""
 
     __slots__ = ("_array", "_name", "_ranks")
 
-    def __init__(self, name: str, array: Any, ranks: str) -> None:
+    def __init__(self, name: str, array: Any, ranks: int) -> None:
         self._name, self._array, self._ranks = name, array, ranks
+        self._what = self
 
     def __str__(self) -> str:
         array = self._array
         shape = "" if array is None else f" of {array.dtype.name}{list(array.shape)}"
-        return f"{self._name}{shape} {self._ranks}"
+        return f"{self._name}{shape} on {self._ranks} ranks"
 
 
 class MPIRank(Communicator):
@@ -77,6 +83,7 @@ class MPIRank(Communicator):
         self._sent: list[tuple[Any, Any]] = []  # requests, and what must stay until they are done
         self._shared: SharedMemory | None = None
         self._one_host: bool | None = None
+        self._share_from = SHARED if self.size <= REDUNDANT else SHARED_MANY
 
     def _subset(self, members: tuple[int, ...]) -> Communicator:
         chosen = self._data.Get_group().Incl(list(members))
@@ -97,10 +104,13 @@ class MPIRank(Communicator):
         """Return the arrays of all ranks joined element by element."""
         given = _contiguous(array)
         target = np.empty_like(given) if out is None else out
-        with self._waiting(f"the {op} over ranks", given):
-            if self.size == 1:
+        with _Waiting(_REDUCING[op], given, self.size):
+            if op == "sum" and given.nbytes < self._share_from and given.dtype in _ADDED:
+                own = _IN_PLACE if target is given else given
+                self._data.Allreduce(own, target, _SUM)  # short: each line counts
+            elif self.size == 1:
                 np.copyto(target, given)
-            elif given.nbytes >= SHARED and self._on_one_host():
+            elif given.nbytes >= self._share_from and self._on_one_host():
                 self._through_memory([given], op, [target])
             elif _by_hand(given.dtype, op):
                 self._dealt_out(given, op, target)
@@ -111,7 +121,7 @@ class MPIRank(Communicator):
     def allreduce_many(self, arrays: Sequence[Any], op: str, outs: Sequence[Any]) -> None:
         """Reduce several arrays of one dtype in one go; through shared memory without packing."""
         total = sum(array.nbytes for array in arrays)
-        if self.size == 1 or total < SHARED or not self._on_one_host():
+        if self.size == 1 or total < self._share_from or not self._on_one_host():
             super().allreduce_many(arrays, op, outs)
             return
         with self._waiting(f"the {op} over ranks of {len(arrays)} arrays", None):
@@ -122,7 +132,7 @@ class MPIRank(Communicator):
         step = max(1, PIECE // flat.itemsize)
         for low in range(0, flat.size, step):
             part = flat[low : low + step]
-            own = MPI.IN_PLACE if target is given else source[low : low + step]
+            own = _IN_PLACE if target is given else source[low : low + step]
             self._data.Allreduce(own, part, _OPERATIONS[op])
 
     def _dealt_out(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
@@ -292,7 +302,7 @@ class MPIRank(Communicator):
         MPI.COMM_WORLD.Abort(1)
 
     def _waiting(self, name: str, array: Any) -> waiting:
-        return waiting(_What(name, array, f"on {self.size} ranks"))
+        return _Waiting(name, array, self.size)
 
 
 def _by_hand(dtype: np.dtype, op: str) -> bool:
@@ -301,6 +311,8 @@ def _by_hand(dtype: np.dtype, op: str) -> bool:
 
 
 def _contiguous(array: Any) -> np.ndarray:
+    if type(array) is np.ndarray and array.flags.c_contiguous:
+        return array
     if not isinstance(array, (np.ndarray, np.generic)):
         raise TypeError(f"an array of the host is needed, not {type(array).__name__}")
     return np.asarray(array, order="C")
@@ -311,16 +323,21 @@ def _bytes(array: np.ndarray) -> list[Any]:
     return [array.reshape(-1).view(np.uint8), MPI.BYTE]
 
 
-def mpi_world(overlap: bool) -> Communicator:
+def mpi_world(overlap: bool, host: Host | None = None) -> Communicator:
     """Return the communicator of all processes of the job.
 
     Parameters
     ----------
     overlap
         Whether started collectives run in a thread of their own.
+    host
+        Where all ranks run, if that is one host.
     """
     world = MPI.COMM_WORLD
-    install(world.Get_rank(), world.Get_size(), world.Abort)
+    if host is not None:
+        world.Barrier()
+        host.forget()
+    install(world.Get_rank(), world.Get_size(), world.Abort, host)
     able = overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     worker = Worker("collectives") if able else None
     return MPIRank(world.Dup(), world.Dup(), worker)

@@ -16,9 +16,10 @@ import numpy as np
 
 from .reducing import FUNCTIONS, narrow, reduced
 
-__all__ = ["PIECE", "SharedMemory", "pieces"]
+__all__ = ["PIECE", "REDUNDANT", "SharedMemory", "pieces"]
 
 PIECE = 8 << 20  # bytes of a buffer: four of them fit the cache that two cores share
+AGAIN = 512 << 10  # bytes from which buffers in caches are worth a second meeting
 REDUNDANT = 3  # ranks of which each joins everything: that reads less than a second exchange
 
 
@@ -42,6 +43,9 @@ class SharedMemory:
             whole = np.frombuffer(held, np.uint8)
             self._buffers.append((whole[:PIECE], whole[PIECE:]))
         self._turn = 0
+        self._free = False  # whether nobody reads the last buffers any more
+        # The buffers of both turns as arrays of a dtype, made once.
+        self._views: dict[np.dtype, tuple[list[np.ndarray], list[np.ndarray]]] = {}
         window.Lock_all()
 
     def reduce(
@@ -51,11 +55,38 @@ class SharedMemory:
 
         A target may be its array.
         """
+        if len(arrays) == 1 and self._size <= REDUNDANT and arrays[0].nbytes <= PIECE:
+            self._small(arrays[0], op, targets[0])
+            return
         sources = [array.reshape(-1) for array in arrays]
         results = [target.reshape(-1) for target in targets]
         count = PIECE // sources[0].itemsize
         for piece in pieces([source.size for source in sources], count):
             self._piece(piece, sources, results, op)
+
+    def _small(self, array: np.ndarray, op: str, target: np.ndarray) -> None:
+        """Join arrays that fit a buffer whole, by one meeting, or by two in the same buffers."""
+        again = array.nbytes >= AGAIN
+        buffers = self._take_turn(array.dtype, stay=again and self._free)
+        count = array.size
+        buffers[self._rank][:count] = array.reshape(-1)
+        self._meet()
+        _join([buffer[:count] for buffer in buffers], op, target.reshape(-1))
+        if again:
+            self._meet()
+            self._free = True
+
+    def _take_turn(self, dtype: np.dtype, stay: bool = False) -> list[np.ndarray]:
+        """Return the ranks' buffers that nobody reads any more; the last ones if these `stay`."""
+        views = self._views.get(dtype)
+        if views is None:
+            first, second = zip(*self._buffers, strict=True)
+            views = [b.view(dtype) for b in first], [b.view(dtype) for b in second]
+            self._views[dtype] = views
+        if not stay:
+            self._turn = 1 - self._turn
+            self._free = False
+        return views[self._turn]
 
     def _piece(
         self,
@@ -64,9 +95,7 @@ class SharedMemory:
         results: Sequence[np.ndarray],
         op: str,
     ) -> None:
-        dtype = sources[0].dtype
-        buffers = [pair[self._turn].view(dtype) for pair in self._buffers]
-        self._turn = 1 - self._turn
+        buffers = self._take_turn(sources[0].dtype)
         mine = buffers[self._rank]
         for number, low, high, at in piece:
             mine[at : at + high - low] = sources[number][low:high]

@@ -1,0 +1,232 @@
+"""What a search leaves: tables, seeds, the page, the command line."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+import searched
+from browser import chromium
+
+import magmagraph as mg
+from magmagraph import cli
+
+PLANE = {"x": mg.tune.grid(0, 5), "y": mg.tune.grid(0.0, 1.0, 0.25)}
+
+
+# ------------------------------------------------------------------------------ results
+
+
+def test_results_are_tables_and_files(tmp_path):
+    found = mg.tune.search(searched.troubled, {"x": [6, 1, 0]}, "grid")
+    assert re.fullmatch(
+        r"3 trials \(2 done, 1 failed\), the least value is best\n"
+        r"trial 1 failed: ValueError: no such x\n"
+        r"trial  x  value  seconds  state\n"
+        r"    2  0      0     0\.00   done\n"
+        r"    0  6      6     0\.00   done",
+        str(found),
+    )
+    found.to_csv(tmp_path / "trials.csv")
+    with (tmp_path / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["x"] for row in rows] == ["6", "1", "0"]
+    assert [row["goal"] for row in rows] == ["6.0", "", "0.0"]
+    assert [row["error"] for row in rows] == ["", "ValueError: no such x", ""]
+
+
+def test_trials_have_seeds_of_their_own_which_repeat():
+    seeds = [
+        [t.values["seed"] for t in mg.tune.search(
+            lambda trial: {"loss": 0.0, "seed": trial.seed}, {"x": [0, 1, 2]}, seed=s
+        ).trials]
+        for s in (0, 0, 1)
+    ]  # fmt: skip
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0] + seeds[2])) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"method": "bayes"}, "method='bayes'\n  needed: one of 'grid', 'random', 'tpe'"),
+        ({"executor": "thread"}, "executor='thread'\n  needed: one of 'serial', 'process', 'mpi'"),
+        ({"minimize": "a", "maximize": "b"}, "minimize='a' and maximize='b'\n  needed: one"),
+        ({"minimize": 3}, "minimize=3\n  needed: a name, a dict of weights, or a function"),
+        ({"minimize": {"a": math.nan}}, "needed: a finite weight for each name"),
+        ({"trials": 0}, "trials=0\n  needed: an int of at least 1"),
+        ({"seconds": -1}, "seconds=-1\n  needed: a positive number of seconds"),
+        ({"until": "a"}, "until='a'\n  needed: a finite number"),
+        ({"seed": 1.5}, "seed=1.5\n  needed: an int of at least 0"),
+        ({"stop": "best"}, "stop='best'\n  needed: 'median', 'halving'"),
+        ({"ahead": 0}, "ahead=0\n  needed: an int of at least 1"),
+        ({"workers": 2}, "workers=2 with executor='serial'\n  needed: executor=\"process\""),
+        ({"group": 2}, "group=2 with executor='serial'"),
+        ({"failures": "ignore"}, "failures='ignore'\n  needed: one of 'record', 'raise'"),
+    ],
+)
+def test_wrong_arguments_are_refused(options, text):
+    with pytest.raises(mg.ConfigError) as caught:
+        mg.tune.search(searched.bowl, PLANE, **options)
+    assert text in str(caught.value)
+
+
+def test_searches_that_have_no_end_or_no_steps_are_refused():
+    space = {"rate": mg.tune.uniform(0, 1)}
+    with pytest.raises(mg.ConfigError, match="never comes to an end") as caught:
+        mg.tune.search(searched.bowl, space)
+    assert "mend: trials=50" in str(caught.value)
+    with pytest.raises(mg.ConfigError, match="method='grid': 'rate' has no steps"):
+        mg.tune.search(searched.bowl, space, "grid")
+    with pytest.raises(mg.ConfigError, match="the objective 3"):
+        mg.tune.search(3, space)
+
+
+# ------------------------------------------------------------------------------ pages, commands
+
+
+def varied(tmp_path):
+    """Return a search with every kind of domain and every end of a trial, and its journal."""
+
+    def objective(trial):
+        if trial["units"] == 64 and trial["rule"] == "<b>":
+            raise ValueError("no memory for <64> units")
+        for epoch in range(1, 4):
+            trial.report(epoch, abs(trial["rate"] - 0.01) + trial["drop"] + 1 / epoch)
+            if trial.should_stop():
+                break
+        return {"loss": trial.reports[-1][1], "accuracy": 1 - trial["drop"]}
+
+    space = {
+        "rate": mg.tune.log_uniform(1e-5, 1.0),
+        "units": mg.tune.grid(16, 128, factor=2),
+        "drop": mg.tune.uniform(0, 0.6),
+        "rule": ["sgd", "<b>"],
+    }
+    journal = tmp_path / "search.jsonl"
+    found = mg.tune.search(
+        objective, space, trials=40, minimize="loss", stop=mg.tune.Median(startup=3),
+        journal=journal,
+    )  # fmt: skip
+    assert min(found.count(state) for state in ("done", "stopped", "failed")) > 0
+    return found, journal
+
+
+def test_the_page_shows_every_trial(tmp_path):
+    found, _ = varied(tmp_path)
+    found.report(tmp_path / "page.html", "A <search>")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<title>A &lt;search&gt;</title>" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
+    assert "<b>" not in text.replace("<p><b>Best", "")
+    pictures = [
+        ElementTree.fromstring(part) for part in re.findall(r"<svg .*?</svg>", text, re.DOTALL)
+    ]
+    assert len(pictures) == 3 + len(found.space)
+    history, parallel, *each, times = pictures
+
+    def drawn(picture, tag, kind):
+        name = "{http://www.w3.org/2000/svg}" + tag
+        return [e for e in picture.iter(name) if kind in e.get("class", "").split()]
+
+    done, stopped, failed = map(found.count, ("done", "stopped", "failed"))
+    for picture in (history, *each):
+        assert len(drawn(picture, "circle", "done")) == done
+        assert len(drawn(picture, "circle", "stopped")) == stopped
+    assert len(drawn(history, "path", "failed")) == failed
+    assert len(drawn(parallel, "polyline", "line")) == done
+    assert len(drawn(parallel, "polyline", "first")) == 1
+    assert len(drawn(times, "rect", "bar")) == len(found)
+    for picture in pictures:
+        wide, tall = map(float, picture.get("viewBox").split()[2:])
+        for dot in picture.iter("{http://www.w3.org/2000/svg}circle"):
+            assert 0 < float(dot.get("cx")) < wide
+            assert 0 < float(dot.get("cy")) < tall
+    assert text.count("<details>") == failed
+    assert "ValueError: no memory for &lt;64&gt; units" in text
+    body = text[text.index("<tbody>") : text.index("</tbody>")]
+    assert body.count("<tr>") == len(found)
+
+
+@pytest.mark.parametrize(
+    "objective", [lambda trial: 1.0, lambda trial: 1 / 0], ids=["all alike", "all failed"]
+)
+def test_pages_of_searches_that_found_nothing(objective, tmp_path):
+    for space in ({"x": [1]}, {"x": [1, 2], "y": [3]}):
+        mg.tune.search(objective, space).report(tmp_path / "page.html")
+        assert "nan" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(tmp_path):
+    """All text is seen: none of it is cut off by its picture, and nothing is loaded or fails."""
+    found, _ = varied(tmp_path)
+    path = tmp_path / "page.html"
+    found.report(path)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 960, "height": 800})
+        told, asked = [], []
+        page.on("console", lambda line: told.append(line.text))
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+                const whole = svg.getBoundingClientRect();
+                return [...svg.querySelectorAll('text')].filter(text => {
+                    const own = text.getBoundingClientRect();
+                    return own.left < whole.left - 1 || own.right > whole.right + 1
+                        || own.top < whole.top - 1 || own.bottom > whole.bottom + 1;
+                }).map(text => text.textContent);
+            })"""
+        )
+        assert outside == []
+        assert told == []
+        assert asked == [path.as_uri()]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 960
+
+
+def test_the_command_shows_a_journal(tmp_path, capsys):
+    found, journal = varied(tmp_path)
+    with journal.open("a") as file:
+        file.write('{"event": "start", "trial": 40, "attempt": 0, "codes": [0.1, 1, 0.2, 0], ')
+        file.write('"params": {"rate": 0.1, "units": 32, "drop": 0.2, "rule": "sgd"}}\n{"ev')
+    before = journal.read_bytes()
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    words = ["search", str(journal), "-n", "2", "-o", str(page), "--csv", str(table)]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == found.summary().splitlines()
+    assert lines[1] == "trial 17 failed: ValueError: no memory for <64> units"
+    assert lines[2] == "1 without an end, running or cut off: 40"
+    assert [line.split()[0] for line in lines[3:6]] == [
+        "trial", *(str(trial.number) for trial in found.ranked()[:2])
+    ]  # fmt: skip
+    assert lines[6].startswith(f"{page}: ")
+    assert journal.read_bytes() == before
+    read, _ = mg.tune.read(journal)
+    found.report(tmp_path / "own.html")
+    assert page.read_text() == (tmp_path / "own.html").read_text()
+    assert [trial.labels for trial in read.trials] == [trial.labels for trial in found.trials]
+    with table.open() as file:
+        assert len(list(csv.DictReader(file))) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["none.jsonl"], "none.jsonl cannot be read: No such file or directory"),
+        (["other"], "other is not the journal of a search"),
+        (["search.jsonl", "-o", "none/page.html"], "none/page.html cannot be written: there is"),
+    ],
+)
+def test_the_command_refuses_in_a_line(words, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").write_text("3\n")
+    mg.tune.search(searched.bowl, PLANE, trials=1, journal="search.jsonl")
+    assert cli.main(["search", *words]) == 1
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told.startswith(f"magmagraph search: {text}")

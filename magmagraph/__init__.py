@@ -68,6 +68,8 @@ from .errors import (
     GraphError,
     LinAlgError,
     MagmagraphError,
+    MissingFileError,
+    MissingLibraryError,
     NonFiniteError,
     PassError,
     PlanError,
@@ -266,24 +268,21 @@ from .ops.elementwise.math import (
     tan,
     tanh,
 )
-from .ops.elementwise.numbers import (
-    copysign,
-    deg2rad,
-    divmod,
+from .ops.elementwise.not_finite import (
     fmax,
     fmin,
-    fmod,
-    gcd,
-    heaviside,
     isneginf,
     isposinf,
+    nan_to_num,
+)
+from .ops.elementwise.numbers import (
+    deg2rad,
+    divmod,
+    fmod,
+    gcd,
     lcm,
     modf,
-    nan_to_num,
-    nextafter,
-    positive,
     rad2deg,
-    signbit,
     sinc,
 )
 from .ops.elementwise.rounding import (
@@ -296,6 +295,22 @@ from .ops.elementwise.rounding import (
     round,
     trunc,
 )
+from .ops.elementwise.signs import (
+    copysign,
+    heaviside,
+    nextafter,
+    positive,
+    signbit,
+)
+from .ops.indexing.choosing import (
+    choose,
+    select,
+)
+from .ops.indexing.finding import (
+    argwhere,
+    flatnonzero,
+    nonzero,
+)
 from .ops.indexing.gathering import (
     take,
     take_along_axis,
@@ -305,15 +320,10 @@ from .ops.indexing.iota import (
     one_hot,
 )
 from .ops.indexing.selecting import (
-    argwhere,
     boolean_index,
-    choose,
     compress,
     extract,
-    flatnonzero,
     isin,
-    nonzero,
-    select,
 )
 from .ops.indexing.sets import (
     intersect1d,
@@ -347,28 +357,17 @@ from .ops.leaf import (
 )
 from .ops.linalg.products import (
     kron,
-    matrix_transpose,
     vecdot,
 )
+from .ops.linalg.traces import (
+    matrix_transpose,
+)
 from .ops.networks.activation import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hardtanh,
-    leaky_relu,
     log1mexp,
     log_sigmoid,
-    mish,
-    prelu,
     relu,
-    selu,
     sigmoid,
-    silu,
     softplus,
-    softsign,
-    squareplus,
-    tanhshrink,
 )
 from .ops.networks.attention import (
     scaled_dot_product_attention,
@@ -378,6 +377,19 @@ from .ops.networks.ctc import (
 )
 from .ops.networks.embedding import (
     embedding,
+)
+from .ops.networks.exponential_units import (
+    celu,
+    elu,
+    selu,
+    softsign,
+    squareplus,
+    tanhshrink,
+)
+from .ops.networks.gelu import (
+    gelu,
+    mish,
+    silu,
 )
 from .ops.networks.masks import (
     causal_mask,
@@ -396,6 +408,12 @@ from .ops.networks.piecewise import (
 from .ops.networks.positions import (
     apply_rotary,
     positional_encoding,
+)
+from .ops.networks.slopes import (
+    glu,
+    hardtanh,
+    leaky_relu,
+    prelu,
 )
 from .ops.products.contraction import (
     dot,
@@ -512,12 +530,7 @@ from .ops.shape.creation import (
     eye,
     full,
     full_like,
-    geomspace,
     identity,
-    indices,
-    linspace,
-    logspace,
-    meshgrid,
     ones,
     ones_like,
     tri,
@@ -541,6 +554,10 @@ from .ops.shape.editing import (
     delete,
     insert,
 )
+from .ops.shape.grids import (
+    indices,
+    meshgrid,
+)
 from .ops.shape.joining import (
     broadcast_to,
     concatenate,
@@ -553,6 +570,11 @@ from .ops.shape.pieces import (
 )
 from .ops.shape.slicing import (
     index,
+)
+from .ops.shape.spacing import (
+    geomspace,
+    linspace,
+    logspace,
 )
 from .ops.shape.tiling import (
     fliplr,
@@ -689,7 +711,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise import_module(".spellings", __name__).missing(__name__, name)
     module = import_module(f"{__name__}.{_LATER[name]}")
     value = module if name == _LATER[name] else getattr(module, name)
     globals()[name] = value
@@ -769,6 +791,8 @@ __all__ = [
     "GraphError",
     "LinAlgError",
     "MagmagraphError",
+    "MissingFileError",
+    "MissingLibraryError",
     "Model",
     "NeuralNetwork",
     "Node",

@@ -26,10 +26,17 @@ from ._version import __version__
 from .collection import collection_paused
 from .data.files import replace_file
 from .dtypes import canonical
-from .errors import FallbackWarning, MagmagraphError, PlanError, message
+from .errors import (
+    DeviceError,
+    FallbackWarning,
+    MagmagraphError,
+    MissingFileError,
+    PlanError,
+    message,
+)
 from .graph import Graph, Node
 from .structure import Structure
-from .text import constants, dump
+from .text import Writer, dump
 from .text_load import load as load_text
 
 FORMAT = 1
@@ -77,6 +84,7 @@ def save(function: Any, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "version": __version__,
         "machine": _machine(),
+        "chip": function._chip(),
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
     with replace_file(path) as file, zipfile.ZipFile(file, "w") as archive:
@@ -104,11 +112,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     ------
     PlanError
         The file is no archive, is truncated or damaged, or is of a later format.
-    FileNotFoundError
-        There is no such file.
+    MissingFileError
+        There is no such file; it is a FileNotFoundError, too.
     """
     name = Path(path).name
-    members, manifest = _checked(name, Path(path).read_bytes())
+    members, manifest = _checked(name, _content(Path(path)))
     try:
         with collection_paused():
             function = _function(members)
@@ -125,6 +133,15 @@ def load(path: str | os.PathLike[str]) -> Any:
             FallbackWarning,
             stacklevel=2,
         )
+    elif "chip" in manifest:
+        with contextlib.suppress(DeviceError):  # a device that is not here: a call will say so
+            here = function._chip()
+            if manifest["chip"] != here:
+                warnings.warn(
+                    f"{name} was saved on {manifest['chip']}: it is lowered anew for {here}",
+                    FallbackWarning,
+                    stacklevel=2,
+                )
     return function
 
 
@@ -174,13 +191,14 @@ def _members(function: Any) -> dict[str, bytes]:
         "variables": [],
         "constants": [],
     }
-    members: dict[str, bytes] = {_SOURCE: dump(source, data=False).encode()}
+    writer = Writer()
+    members: dict[str, bytes] = {_SOURCE: "\n".join(writer.graph(source)).encode()}
     with function._lock:
         for i, node in enumerate(variables):
             value = node.attrs["state"].read()
             saved["variables"].append([node.name, value.dtype.name, list(value.shape)])
             members[f"variables/{i}.npy"] = _array_bytes(value)
-    for digest, array in constants(source).items():
+    for digest, array in writer.data.items():
         saved["constants"].append([digest, array.dtype.name, list(array.shape)])
         members[f"constants/{digest[1:]}.npy"] = _array_bytes(array)
     plan = function.plan
@@ -231,6 +249,20 @@ def _form(tree: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- loading
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file, or raise where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise MissingFileError(
+            message(f"there is no file {str(path)!r}", need="a file that f.save(path) wrote")
+        ) from None
+    except OSError as error:  # a folder, or no right to read it
+        raise PlanError(
+            message(f"{str(path)!r} cannot be read: {error.strerror or error}")
+        ) from error
 
 
 def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:

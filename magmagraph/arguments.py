@@ -63,6 +63,15 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
     if updates is None:
         return []
     pairs = list(updates.items()) if isinstance(updates, Mapping) else list(updates)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise UpdateError(
+                message(
+                    f"updates holds {describe(pair) if isinstance(pair, Node) else repr(pair)}",
+                    need="a dict from variables to new values, or pairs of them",
+                    mend="updates={w: new}",
+                )
+            )
     seen: set[Node] = set()
     checked: list[tuple[Node, Node]] = []
     for target, new in pairs:

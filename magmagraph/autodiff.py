@@ -368,6 +368,9 @@ def _check_loss(who: str, loss: Any) -> None:
             message(
                 f"{who}: the loss is of type {type(loss).__name__}, not a node",
                 need="a scalar node",
+                mend=f"{who} takes what the function returns: loss = f(x), mg.{who}(loss, x)"
+                if callable(loss)
+                else None,
             )
         )
     if not is_float(loss.dtype):
@@ -408,7 +411,10 @@ def _float_nodes(
     for label, member in members:
         if not isinstance(member, Node):
             raise GradientError(
-                message(f"{who}: {label} is of type {type(member).__name__}, not a node")
+                message(
+                    f"{who}: {label} is of type {type(member).__name__}, not a node",
+                    mend="nodes that a function returned: y = f(x)" if callable(member) else None,
+                )
             )
         if isinstance(member.type, tuple) or not is_inexact(member.dtype):
             raise GradientError(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,7 @@ def _settled(name: str, value: Any) -> Any:
 
 
 def _read(name: str, default: Any) -> Any:
-    """Return a setting as its environment variable has it."""
+    """Return a setting as its environment variable has it, or raise `ConfigError`."""
     variable, need = _SETTINGS[name]
     text = os.environ.get(variable)
     if text is None:
@@ -84,9 +83,26 @@ def _read(name: str, default: Any) -> Any:
         raise ConfigError(message(f"{variable} is {text!r}", need=need)) from None
 
 
-@dataclass(slots=True)
+_DEFAULTS: dict[str, Any] = {
+    "float_dtype": "float32",
+    "device": "auto",
+    "verify": False,
+    "compiler": "auto",
+    "products": "auto",
+    "tuning": True,
+    "compile_budget": 60.0,
+    "specializations": 16,
+    "threads": None,
+    "cache_dir": None,
+    "cache_size": None,
+}
+
+
 class Config:
     """Every setting of the package; `docs/environment.md` lists the variables.
+
+    A variable with a value that cannot be used is an error where its setting is read, not where
+    the package is imported: setting it, or `magmagraph info`, still works.
 
     Attributes
     ----------
@@ -121,22 +137,45 @@ class Config:
     Raises
     ------
     ConfigError
-        When a setting, or its variable at import, is given what it does not take.
+        When a setting is given what it does not take, or is read and its variable holds that.
     AttributeError
         There is no such setting.
     """
 
-    float_dtype: np.dtype = field(default_factory=partial(_read, "float_dtype", "float32"))
-    device: str = field(default_factory=partial(_read, "device", "auto"))
-    verify: bool = field(default_factory=partial(_read, "verify", False))
-    compiler: str = field(default_factory=partial(_read, "compiler", "auto"))
-    products: str = field(default_factory=partial(_read, "products", "auto"))
-    tuning: bool = field(default_factory=partial(_read, "tuning", True))
-    compile_budget: float = field(default_factory=partial(_read, "compile_budget", 60.0))
-    specializations: int = field(default_factory=partial(_read, "specializations", 16))
-    threads: int | None = None
-    cache_dir: str | None = None
-    cache_size: int | None = None
+    __slots__ = tuple(_SETTINGS)
+
+    float_dtype: np.dtype
+    device: str
+    verify: bool
+    compiler: str
+    products: str
+    tuning: bool
+    compile_budget: float
+    specializations: int
+    threads: int | None
+    cache_dir: str | None
+    cache_size: int | None
+
+    def __init__(self) -> None:
+        for name, default in _DEFAULTS.items():
+            if name in _LEFT_TO_VARIABLES:
+                setattr(self, name, default)
+                continue
+            with contextlib.suppress(ConfigError):  # said where it is read
+                setattr(self, name, _read(name, default))
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what has no value comes here.
+        if name not in _SETTINGS:
+            raise AttributeError(
+                message(f"there is no setting {name!r}", need=f"one of {', '.join(_SETTINGS)}")
+            )
+        setattr(self, name, _read(name, _DEFAULTS[name]))  # raises unless the variable was mended
+        return getattr(self, name)
+
+    def __repr__(self) -> str:
+        held = (f"{name}={getattr(self, name)!r}" for name in _SETTINGS)
+        return f"Config({', '.join(held)})"
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _SETTINGS:
@@ -155,3 +194,14 @@ class Config:
 
 
 config = Config()
+
+
+def unusable() -> dict[str, str]:
+    """Return, by its variable, what is wrong with each setting that cannot be read."""
+    found = {}
+    for name, (variable, _) in _SETTINGS.items():
+        try:
+            getattr(config, name)
+        except ConfigError as error:
+            found[variable] = str(error)
+    return found

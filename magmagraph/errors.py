@@ -38,6 +38,8 @@ __all__ = [
     "GraphError",
     "LinAlgError",
     "MagmagraphError",
+    "MissingFileError",
+    "MissingLibraryError",
     "NonFiniteError",
     "PassError",
     "PlanError",
@@ -141,6 +143,14 @@ class LinAlgError(MagmagraphError, np.linalg.LinAlgError):
 
 class DataError(MagmagraphError, ValueError):
     """A data file is missing, truncated, or not of the expected form."""
+
+
+class MissingFileError(DataError, FileNotFoundError):
+    """There is no such file: what is to be read from it cannot be had."""
+
+
+class MissingLibraryError(MagmagraphError, ImportError):
+    """A library that is used only for this, and so is optional, is not installed."""
 
 
 class StorageError(MagmagraphError, OSError):

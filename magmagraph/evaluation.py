@@ -22,6 +22,14 @@ _evaluators_lock = threading.Lock()
 
 def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str, Any]) -> Any:
     """Return the value of a node: what its method `eval` does."""
+    if feeds is not None and not isinstance(feeds, Mapping):
+        raise FeedError(
+            message(
+                f"eval is given {type(feeds).__name__}",
+                need="a dict from inputs to arrays",
+                mend="node.eval({x: array}), or by name, node.eval(x=array)",
+            )
+        )
     others = [n for n in feeds or () if isinstance(n, Node) and "key" in n.attrs]
     place = (node, frozenset(others))
     with _evaluators_lock:
@@ -45,10 +53,6 @@ def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str
                 _evaluators.popitem(last=False)
     if feeds is None:
         return compiled(**named)
-    if not isinstance(feeds, Mapping):
-        raise FeedError(
-            message(f"eval is given {type(feeds).__name__}", need="a dict from inputs to arrays")
-        )
     return compiled(dict(feeds), **named)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import dims
 from .dims import Constraint
+from .dlpack import as_array
 from .dtypes import can_feed, canonical, is_complex, is_inexact
 from .errors import DTypeError, FeedError, message
 from .graph import Node
@@ -127,7 +128,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
         if hasattr(value, "__cuda_array_interface__") and hasattr(value, "flags"):
             array = value  # a CuPy array, whose methods are NumPy's
         elif hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
-            array = np.from_dlpack(value)
+            array = as_array(value)
         else:
             array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
@@ -229,7 +230,8 @@ def check_targets(targets: Sequence[Any], types: Sequence[Type]) -> None:
     Raises
     ------
     FeedError
-        One is no array, cannot be written, or has another shape or another kind of dtype.
+        One is no array, cannot be written, or has another shape or another kind of dtype, or two
+        of them share memory, where one result would overwrite the other.
     """
     for position, (target, type_) in enumerate(zip(targets, types, strict=True)):
         if not isinstance(target, np.ndarray):
@@ -246,3 +248,42 @@ def check_targets(targets: Sequence[Any], types: Sequence[Type]) -> None:
             continue
         need = f"a NumPy array of shape {type_.shape} and dtype {type_.dtype.name}"
         raise FeedError(message(f"out[{position}] {wrong}", need=need))
+    if len(targets) > 1:
+        _check_apart(targets)
+
+
+def _check_apart(targets: Sequence[np.ndarray]) -> None:
+    """Raise where two of the arrays that results are written into share memory."""
+    order = sorted((i for i, target in enumerate(targets) if target.size),
+                   key=lambda i: _begin(targets[i]))
+    for at, first in enumerate(order):
+        for second in order[at + 1 :]:
+            if not np.may_share_memory(targets[first], targets[second]):
+                break  # nor do those that begin later
+            if _shares_memory(targets[first], targets[second]):
+                one, other = sorted((first, second))
+                same = targets[one] is targets[other]
+                raise FeedError(
+                    message(
+                        f"out[{one}] and out[{other}] "
+                        + ("are the same array" if same else "share memory")
+                        + ": one result would overwrite the other",
+                        need="memory of its own for each output",
+                        mend=f"out[{other}] = np.empty_like(out[{other}])",
+                    )
+                )
+
+
+def _begin(array: np.ndarray) -> int:
+    """Return the lowest address of an array's elements."""
+    if array.flags.c_contiguous:
+        return int(array.__array_interface__["data"][0])
+    return int(np.lib.array_utils.byte_bounds(array)[0])
+
+
+def _shares_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays have an element in common; False where that is too hard to say."""
+    try:
+        return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return False

@@ -53,13 +53,8 @@ from .ops.linalg.norms import (
 )
 from .ops.linalg.products import (
     cross,
-    diagonal,
-    matrix_transpose,
     multi_dot,
     outer,
-    tensorinv,
-    tensorsolve,
-    trace,
     vecdot,
 )
 from .ops.linalg.qr import (
@@ -92,6 +87,15 @@ from .ops.linalg.svd import (
     SVDResult,
     svd,
     svdvals,
+)
+from .ops.linalg.tensor_solve import (
+    tensorinv,
+    tensorsolve,
+)
+from .ops.linalg.traces import (
+    diagonal,
+    matrix_transpose,
+    trace,
 )
 from .ops.linalg.triangular import (
     triangular_solve,

@@ -136,6 +136,13 @@ class Node(Operators):
             "node.eval() for the value, or a function of magmagraph in NumPy's place",
         )
 
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from .spellings import missing_of_node
+
+            raise missing_of_node(self, name)
+
     def __repr__(self) -> str:
         label = f"'{self.name}' " if self.name else ""
         return f"<{self.op.name} {label}{self.type!r}>"

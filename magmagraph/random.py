@@ -16,6 +16,8 @@ no number is biased by a limit on rounds.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from .ops.random.basic import bernoulli, normal, permutation, randint, uniform
 from .ops.random.bits import Key, fold_in, key, seed, split
 from .ops.random.choice import (
@@ -97,3 +99,9 @@ __all__ = [
     "weibull",
     "zipf",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    from .spellings import missing
+
+    raise missing(__name__, name)

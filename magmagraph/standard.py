@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .dlpack import as_array
 from .dtypes import canonical, finfo, iinfo, is_bool, is_complex, is_float, is_integer, is_unsigned
 from .dtypes import promote as _promote
 from .errors import DTypeError, ShapeError, message
@@ -172,7 +173,7 @@ def from_dlpack(value: Any) -> Node:
     >>> mg.from_dlpack(np.array([1.0, 2.0])).eval()
     array([1., 2.])
     """
-    return as_node(np.array(np.from_dlpack(value)))
+    return as_node(np.array(as_array(value)))
 
 
 def result_type(*operands: Any) -> np.dtype:

@@ -106,13 +106,6 @@ Node.__str__ = write_node  # type: ignore[assignment]
 Graph.__str__ = lambda self: dump(self)  # type: ignore[method-assign]
 
 
-def constants(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the long constants of a graph and its bodies by the digests that its text shows."""
-    writer = Writer()
-    writer.graph(graph)
-    return writer.data
-
-
 class Code:
     """What stands in a loaded graph for an attribute that is code, which a text only names.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,12 @@ PUBLIC: dict[str, Record] = {
     for name, record in TABLE.items()
     if record.function is not None and record.kind is not Kind.RANDOM
 }
+
+
+def together(names: Iterable[str], count: int) -> list[list[str]]:
+    """Return names in groups: the tests of one compile, since starting a compiler takes long."""
+    held = list(names)
+    return [held[i : i + count] for i in range(0, len(held), count)]
 
 
 def dtypes_of(record: Record) -> tuple[np.dtype, ...]:
@@ -106,6 +112,17 @@ def leaves(operands: tuple[Any, ...], label: str = "x") -> tuple[tuple[Any, ...]
     return mapped(operands, leaf), feeds
 
 
+def awkward(array: Any) -> Any:
+    """Return the same values in memory that is neither contiguous nor in NumPy's order."""
+    if not isinstance(array, np.ndarray) or array.ndim == 0:
+        return array
+    wide = np.empty((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
+    wide[...] = array.dtype.type(1)
+    held = np.asfortranarray(wide)[..., 1::2]
+    held[...] = array
+    return held
+
+
 def results(value: Any) -> list[Any]:
     """Return one result or several as a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -124,10 +141,14 @@ def magnitude(*values: Any) -> float:
     return largest
 
 
-def assert_agrees(actual: Any, expected: Any, numerics: str, scale: float = 1.0) -> None:
+def assert_agrees(
+    actual: Any, expected: Any, numerics: str, scale: float = 1.0, what: str = ""
+) -> None:
     """Compare by the row of the tolerance table for the actual value's dtype."""
     actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape, f"shapes {actual.shape} and {expected.shape} differ"
+    assert actual.shape == expected.shape, (
+        f"{what}: shapes {actual.shape} and {expected.shape} differ"
+    )
     assert tolerance(actual.dtype, numerics).close(actual, expected, scale), (
-        f"{actual!r} differs from {expected!r}"
+        f"{what}: {actual!r} differs from {expected!r}"
     )

@@ -235,8 +235,18 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "  needed: a file that f.save(path) wrote\n"
         "  mend: save the function again; the file is truncated or damaged"
     )
-    with pytest.raises(FileNotFoundError):
-        mg.load(tmp_path / "absent")
+
+
+def test_a_file_that_is_not_there_or_no_file_is_told(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    with pytest.raises(FileNotFoundError) as raised:
+        mg.load(absent)
+    assert isinstance(raised.value, mg.DataError)  # as of the files of networks
+    assert str(raised.value) == (
+        f"there is no file {str(absent)!r}\n  needed: a file that f.save(path) wrote"
+    )
+    with pytest.raises(PlanError, match="cannot be read: Is a directory"):
+        mg.load(tmp_path)
 
 
 def test_a_file_of_another_version_says_so_in_one_line(saved: Any) -> None:
@@ -249,6 +259,17 @@ def test_a_file_of_another_version_says_so_in_one_line(saved: Any) -> None:
     assert text.startswith("step.magma was saved by magmagraph 0.0.1 on ")
     assert text.endswith(": it is lowered anew for this machine")
     assert "\n" not in text
+    same(function(*feeds), loaded(*feeds))
+
+
+def test_a_file_of_another_chip_says_so_in_one_line(saved: Any) -> None:
+    function, feeds, path = saved
+    rewritten(path, _manifest("chip", "A chip of old"))
+    with pytest.warns(FallbackWarning) as caught:
+        loaded = mg.load(path)
+    (text,) = (str(warning.message) for warning in caught)
+    assert text.startswith("step.magma was saved on A chip of old: it is lowered anew for ")
+    assert text.endswith(function._chip()) and "\n" not in text
     same(function(*feeds), loaded(*feeds))
 
 

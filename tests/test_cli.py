@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -26,7 +27,8 @@ def test_help_succeeds(arguments, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["dance"], ["demo", "--layers", "0"], ["demo", "--epochs", "x"], ["info", "more"]],
+    [[], ["dance"], ["demo", "--layers", "0"], ["demo", "--epochs", "x"], ["info", "more"],
+     ["demo", "--seed", "-1"], ["profile", "a.py:f", "--seed", "-1"]],
 )
 def test_misuse_ends_with_2_and_says_how_it_is_used(arguments, capsys):
     assert cli.main(arguments) == 2
@@ -81,6 +83,36 @@ def test_info_tells_of_settings_that_cannot_be_used(monkeypatch):
     facts = {fact.name: fact for fact in info.facts()}
     assert "MAGMAGRAPH_THREADS is 'many'" in facts["threads"].advice
     assert "MAGMAGRAPH_CACHE_SIZE is 'big'" in facts["folder"].advice
+
+
+def test_info_tells_of_variables_that_cannot_be_used(monkeypatch):
+    from magmagraph.config import Config
+
+    monkeypatch.setenv("MAGMAGRAPH_COMPILER", "maybe")
+    monkeypatch.setattr(sys.modules["magmagraph.config"], "config", Config())
+    told = [fact for fact in info.facts() if fact.group == "Settings that cannot be used"]
+    assert [(fact.name, fact.value) for fact in told] == [("MAGMAGRAPH_COMPILER", "maybe")]
+    assert "needed: 'auto', 'off' or 'force'" in told[0].advice
+    (compiler,) = (fact for fact in info.facts() if fact.name == "C compiler")
+    assert compiler.value == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "need"),
+    [
+        ("MAGMAGRAPH_COMPILER", "maybe", "'auto', 'off' or 'force'"),
+        ("MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
+        ("MAGMAGRAPH_THREADS", "many", "a whole number, 1 or more; mend: MAGMAGRAPH_THREADS=4"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_one_line(variable, value, need):
+    done = subprocess.run(
+        [sys.executable, "-m", "magmagraph", "demo", "--offline", "--epochs", "1"],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, variable: value},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == f"magmagraph demo: {variable} is {value!r}; needed: {need}\n"
 
 
 def test_info_as_json_and_as_text_say_the_same(capsys):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.dtypes import tolerance
+from magmagraph.dlpack import tensor_in
+from magmagraph.dtypes import canonical, tolerance
 
 FLOAT32 = np.dtype(np.float32)
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -373,21 +374,81 @@ def test_settings_are_checked() -> None:
         mg.config.devise = "cpu"  # type: ignore[attr-defined]
 
 
+class Brain:
+    """An array of bfloat16 of another library, which gives itself by DLPack alone."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        whole = np.zeros(values.shape[0] * 64, np.uint16)  # laid out as the values are
+        steps = [2 * step // values.itemsize for step in values.strides]
+        self.bits = np.lib.stride_tricks.as_strided(whole, values.shape, steps)
+        self.bits[...] = values.astype(canonical("bfloat16")).view(np.uint16)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.bits.__dlpack__()
+        tensor_in(capsule).code = 4  # NumPy has no name for it
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
 @pytest.mark.parametrize(
-    ("variable", "text", "need"),
+    "values",
     [
-        ("MAGMAGRAPH_COMPILE_BUDGET", "soon", "seconds, a number of at least 0"),
-        ("MAGMAGRAPH_SPECIALIZATIONS", "0", "an int of at least 1"),
+        np.arange(12.0).reshape(3, 4),
+        np.arange(48.0).reshape(6, 8)[::2, 1::2],
+        np.arange(12.0).reshape(4, 3).T,
+        np.zeros((0, 4)),
+    ],
+)
+def test_bfloat16_of_another_library_is_fed(values: np.ndarray) -> None:
+    brain = Brain(values)
+    for dtype in ("float32", "bfloat16"):
+        x = mg.var("x", shape=("n", 4), dtype=dtype)
+        found = mg.function([x], x * 2.0)(brain)
+        assert found.dtype == canonical(dtype)
+        np.testing.assert_array_equal(found.astype(np.float32), 2.0 * values)
+    np.testing.assert_array_equal(mg.from_dlpack(brain).eval().astype(np.float32), values)
+
+
+def test_what_gives_no_elements_is_a_feed_error() -> None:
+    class Meta(Brain):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise ValueError("a tensor without elements")
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise BufferError("there is nothing to give")
+
+    x = mg.var("x", shape=(3,))
+    f = mg.function([x], x * 2.0)
+    with pytest.raises(mg.FeedError, match="'x' .* cannot be made an array: "):
+        f(Meta(np.ones(3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "text", "need", "good"),
+    [
+        ("compile_budget", "MAGMAGRAPH_COMPILE_BUDGET", "soon",
+         "seconds, a number of at least 0", 2.0),
+        ("specializations", "MAGMAGRAPH_SPECIALIZATIONS", "0", "an int of at least 1", 3),
+        ("device", "MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'", "cpu"),
     ],
 )
 def test_variables_of_settings_are_checked(
-    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, need: str
+    monkeypatch: pytest.MonkeyPatch, name: str, variable: str, text: str, need: str, good: Any
 ) -> None:
-    """A wrong variable is named when the settings are read."""
+    """A wrong variable is named where its setting is read, each time, until it is set."""
     monkeypatch.setenv(variable, text)
-    with pytest.raises(mg.ConfigError) as caught:
-        type(mg.config)()
-    assert str(caught.value) == f"{variable} is {text!r}\n  needed: {need}"
+    config = type(mg.config)()
+    for _ in range(2):
+        with pytest.raises(mg.ConfigError) as caught:
+            getattr(config, name)
+        assert str(caught.value) == f"{variable} is {text!r}\n  needed: {need}"
+    assert config.threads is None
+    setattr(config, name, good)
+    assert getattr(config, name) == good
+    with pytest.raises(AttributeError, match="there is no setting 'devise'"):
+        config.devise  # noqa: B018
 
 
 def test_an_update_whose_rows_are_known_at_the_call() -> None:

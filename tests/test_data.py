@@ -315,6 +315,15 @@ def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
 FILES = [remote("first"), remote("second")]
 
 
+@pytest.mark.parametrize(
+    "read", [data.read_idx, data.read_csv, data.read_npy, data.read_npz, data.read_cifar10]
+)
+def test_a_file_that_is_not_there_is_told_as_such(tmp_path, read):
+    with pytest.raises(FileNotFoundError, match="cannot be read: No such file") as raised:
+        read(tmp_path / "none")
+    assert isinstance(raised.value, DataError)
+
+
 def test_download_puts_whole_files(tmp_path, serve):
     download(FILES, [serve(whole)], tmp_path / "new" / "folder")
     found = {path.name: path.read_bytes() for path in (tmp_path / "new" / "folder").iterdir()}
@@ -560,6 +569,8 @@ def test_batches_pickle_and_copy():
         ((3.0,), 1, "there is nothing to take batches of"),
         ((np.zeros(3), np.zeros(4)), 1, "arrays of 3, 4 rows have no common batches"),
         ((np.zeros(3),), 0, "batches of 0 rows cannot be made"),
+        ((np.zeros(3),), 2.5, "batches of 2.5 rows cannot be made\n  needed: size, an int of"),
+        ((np.zeros(3),), None, "batches of None rows cannot be made"),
     ],
 )
 def test_batches_refuse(arrays, size, complaint):

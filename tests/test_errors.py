@@ -26,6 +26,8 @@ BUILTIN = {
     "NonFiniteError": ArithmeticError,
     "CheckError": AssertionError,
     "DataError": ValueError,
+    "MissingFileError": FileNotFoundError,
+    "MissingLibraryError": ImportError,
     "StorageError": OSError,
     "ConfigError": ValueError,
     "CommunicationError": RuntimeError,

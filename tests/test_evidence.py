@@ -219,6 +219,20 @@ def test_profile_puts_steps_under_roofs() -> None:
     assert nodes["w"].attrs["state"].version == 0
 
 
+def test_profile_says_which_steps_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, _, batch = program()
+    function(batch)
+    bound = function._last
+    timed = bound.run_timed
+    # As on a device, where the launch of a product computes what reads it.
+    monkeypatch.setattr(bound, "run_timed", lambda feeds: [0, *timed(feeds)[1:]], raising=False)
+    first, *rest = profile(function, batch, peaks=lambda most: ROOFS)
+    assert (first.bound, first.roof, first.bandwidth_share) == ("merged", None, None)
+    assert first.gigabytes_per_second == first.gigaflops == 0.0
+    assert rest and all(step.bound != "merged" and step.roof for step in rest)
+    assert profile(function, batch).steps[0].bound == ""  # without roofs nothing is known
+
+
 def test_profile_shares_times_out_to_nodes_and_lines() -> None:
     function, nodes, batch = program()
     measured = function.profile(batch)

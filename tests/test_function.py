@@ -106,6 +106,32 @@ def test_out_may_share_memory_with_feeds_and_be_no_block() -> None:
             np.testing.assert_array_equal(got, want)
 
 
+def test_out_has_memory_of_its_own_for_each_result() -> None:
+    x = mg.var("x", shape=(3,))
+    w = mg.var("w", init=np.zeros(3, np.float32))
+    f = mg.function([x], [x + 1.0, x * 2.0], updates={w: w + x})
+    feed = np.ones(3, np.float32)
+    one, memory = np.full(3, 7.0, np.float32), np.full(5, 7.0, np.float32)
+    for out, told in (
+        ([one, one], "are the same array"),
+        ([memory[:3], memory[2:]], "share memory"),
+        ([memory[2::-1], memory[2:]], "share memory"),
+        ([memory[::2], memory[:3]], "share memory"),
+    ):
+        with pytest.raises(mg.FeedError) as caught:
+            f(feed, out=out)
+        assert str(caught.value) == (
+            f"out[0] and out[1] {told}: one result would overwrite the other\n"
+            "  needed: memory of its own for each output\n"
+            "  mend: out[1] = np.empty_like(out[1])"
+        )
+    assert one.tolist() == [7.0] * 3 and memory.tolist() == [7.0] * 5
+    assert w.value.max() == 0.0  # a refused call changes no variable
+    columns = np.zeros((3, 2), np.float32)
+    f(feed, out=[columns[:, 1], columns[:, 0]])  # side by side, and yet apart
+    assert columns.tolist() == [[2.0, 2.0]] * 3
+
+
 def test_out_gets_nothing_of_a_call_that_is_refused() -> None:
     x = mg.var("x", shape=(3,))
     f = mg.function([x], mg.log(x), nan="raise")

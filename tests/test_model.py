@@ -7,6 +7,7 @@ import csv
 import json
 import pickle
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -500,8 +501,30 @@ def test_a_file_of_another_architecture_or_damaged_changes_nothing(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(mg.DataError, match="damaged"):
             mg.NeuralNetwork.load(path)
-    with pytest.raises(mg.DataError, match="there is no file"):
-        mg.NeuralNetwork.load(tmp_path / "none")
+    for read in (mg.NeuralNetwork.load, mg.Model.load, net.load_weights):
+        with pytest.raises(mg.DataError, match="there is no file") as raised:
+            read(tmp_path / "none")
+        assert isinstance(raised.value, FileNotFoundError)  # as of mg.load
+
+
+def test_the_library_of_the_files_is_asked_for_before_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    net = small(nn.Dense(2))
+    before = weights(net)
+    checkpoint = mg.callbacks.Checkpoint(tmp_path / "c.safetensors")
+    for action in (
+        lambda: net.save(tmp_path / "net.safetensors"),
+        lambda: mg.NeuralNetwork.load(tmp_path / "net.safetensors"),
+        lambda: net.fit(X, Y, epochs=1, callbacks=[checkpoint]),
+    ):
+        with pytest.raises(ImportError) as raised:
+            action()
+        assert isinstance(raised.value, mg.MagmagraphError)
+        assert str(raised.value) == (
+            "files of weights need safetensors, which is not installed\n"
+            "  mend: pip install 'magmagraph[networks]'"
+        )
+    assert weights(net) == before  # no step was taken
 
 
 def test_layers_of_ones_own_are_handed_over_at_loading(tmp_path):

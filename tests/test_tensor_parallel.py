@@ -57,7 +57,9 @@ def test_what_has_no_rule_is_gathered(rng):
         x = mg.input("x", shape=("batch", 3), dtype="float64")
         w = mg.var("w", init=weight)
         h = mg.exp(x @ w)
+        last, _ = mg.scan(lambda c, row: (mg.tanh(c + row), c), np.zeros(8), x @ w)
         outputs = [
+            mg.grad(mg.sum(last), w),  # a product with one of a loop's results
             mg.sort(h, axis=1),
             mg.argmax(h, axis=1),
             mg.max(h, axis=1),

@@ -17,7 +17,7 @@ from magmagraph.errors import GraphError, MagmagraphError, PlanError
 from magmagraph.feeds import bind_sizes
 from magmagraph.graph import Graph, Trace, freeze
 from magmagraph.passes import pipeline, specialize
-from magmagraph.text import constants, dump
+from magmagraph.text import Writer, dump
 from magmagraph.text_load import load
 
 
@@ -77,6 +77,15 @@ def test_every_graph_and_plan_of_a_compile_comes_back() -> None:
     assert [s.inputs for s in again.steps] == [s.inputs for s in bound.steps]
     assert [s.outputs for s in again.steps] == [s.outputs for s in bound.steps]
     assert "in place" in dump(bound)
+
+
+def test_a_plan_says_whether_results_may_differ_from_run_to_run() -> None:
+    graph, trace = program()
+    for deterministic in (False, True):
+        options = pipeline.Options(deterministic=deterministic)
+        plan, _ = pipeline.run(graph, trace, options=options)
+        assert ("deterministic" in dump(plan).splitlines()) == deterministic
+        assert same_text(plan).deterministic == deterministic
 
 
 @pytest.mark.parametrize("number", range(25))
@@ -173,7 +182,9 @@ def test_long_constants_may_stand_beside_the_text() -> None:
     assert "\ndata @" not in text
     with pytest.raises(GraphError, match=r"line \d+: the elements @\w+ of a constant are missing"):
         load(text)
-    assert dump(load(text, data=constants(graph))) == dump(graph)
+    writer = Writer()
+    assert "\n".join(writer.graph(graph)) == text
+    assert dump(load(text, data=writer.data)) == dump(graph)
 
 
 @pytest.mark.parametrize("name", ["x", "two words", ' "quoted', "# mark", "new\nline", "{", "é"])

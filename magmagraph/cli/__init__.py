@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from .._version import __version__
-from ..errors import MagmagraphError
+from ..errors import ConfigError, MagmagraphError
 from . import bench, demo, explain, info, profile, run, search, show, tune, workflow
 
 _COMMANDS = {
@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int | None = _COMMANDS[chosen.command].run(chosen)
         sys.stdout.flush()
+    except ConfigError as error:  # a variable of the environment, say: what it needs fits a line
+        print(f"magmagraph {chosen.command}: {_in_a_line(error)}", file=sys.stderr)
+        return 1
     except MagmagraphError as error:
         print(f"magmagraph {chosen.command}: {error}", file=sys.stderr)
         return 1
@@ -67,6 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _let_go()
         return 1
     return status or 0
+
+
+def _in_a_line(error: Exception) -> str:
+    return "; ".join(line.strip() for line in str(error).splitlines())
 
 
 def _let_go() -> None:

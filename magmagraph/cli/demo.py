@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .target import seed
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -31,7 +33,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate (0.05)")
     parser.add_argument("--offline", action="store_true", help="download nothing")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order (0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the weights and the order (0)")
 
 
 def run(chosen: argparse.Namespace) -> None:

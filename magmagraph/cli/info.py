@@ -100,6 +100,7 @@ def facts() -> Iterator[Fact]:
     yield from _processor()
     yield from _compiler()
     yield from _blas()
+    yield from _settings()
     yield from _gpu()
     yield from _ranks()
     yield from _cache()
@@ -124,7 +125,12 @@ def _compiler() -> Iterator[Fact]:
     from ..config import config
     from ..runtime.numpy.compiler import find_compiler
 
-    if config.compiler == "off":
+    try:
+        off = config.compiler == "off"
+    except ConfigError as error:
+        yield Fact("CPU", "C compiler", "unknown", str(error))
+        return
+    if off:
         advice = "unset MAGMAGRAPH_COMPILER to use it"
         yield Fact("CPU", "C compiler", "switched off: kernels run in NumPy", advice)
         return
@@ -151,6 +157,14 @@ def _blas() -> Iterator[Fact]:
         name, _, value = line.partition("=")
         advice = f"unset {name} before Python starts, unless you mean it"
         yield Fact("Settings that may slow this machine", name, value, advice)
+
+
+def _settings() -> Iterator[Fact]:
+    """Yield the variables whose values cannot be used."""
+    from ..config import unusable
+
+    for variable, error in unusable().items():
+        yield Fact("Settings that cannot be used", variable, os.environ[variable], error)
 
 
 def _gpu() -> Iterator[Fact]:

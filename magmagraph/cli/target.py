@@ -52,7 +52,14 @@ def declare_feeds(parser: argparse.ArgumentParser) -> None:
         type=_size,
         help=f"the size of a named dimension of random feeds ({SIZE})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of random feeds (0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of random feeds (0)")
+
+
+def seed(text: str) -> int:
+    """Return the seed that an argument says, or raise what the parser tells."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
 
 
 def _size(text: str) -> tuple[str, int]:
@@ -112,7 +119,7 @@ def _told(error: BaseException, file: str) -> str:
     ]
     text = str(error)
     if isinstance(error, SyntaxError):
-        lines, text = [error.lineno], error.msg
+        lines, text = [error.lineno] if error.lineno else [], error.msg
     where = f" (line {lines[-1]})" if lines else ""
     first = (text.splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}{where}" if first else type(error).__name__ + where

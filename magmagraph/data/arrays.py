@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from .files import unreadable
 
 # What NumPy and the zip reader raise for content that is cut short, damaged or pickled.
 _DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError,
@@ -167,7 +168,7 @@ def _opened(path: Path) -> Iterator[Any]:
 def _damaged(path: Path, error: BaseException) -> DataError:
     """Say which file could not be read, and what the reader found."""
     if isinstance(error, OSError) and error.strerror is not None:
-        return DataError(message(f"{path} cannot be read: {error.strerror}"))
+        return unreadable(path, error)
     return DataError(
         message(
             f"{path} is truncated, corrupted, or not a file of NumPy's: {error}",

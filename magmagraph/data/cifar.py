@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, message
 from .arrays import read_npz
 from .datasets import Dataset, given_folders, scaled_rows
+from .files import unreadable
 
 __all__ = ["cifar10", "read_cifar10"]
 
@@ -71,7 +72,7 @@ def read_cifar10(path: str | os.PathLike[str]) -> Images:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(message(f"{path} cannot be read: {error.strerror}")) from error
+        raise unreadable(path, error) from error
     if not content:
         raise DataError(message(f"{path} is empty", need="a batch of CIFAR-10"))
     if content[0] >= CLASSES and content[:1] in (b"\x80", b"("):

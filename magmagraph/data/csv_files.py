@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..errors import DataError, message
-from .files import replace_file
+from .files import replace_file, unreadable
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 
@@ -238,7 +238,7 @@ def _rows(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
                 rows.append([cell.strip() for cell in cells])
                 lines.append(reader.line_num)
     except OSError as error:
-        raise DataError(message(f"{path} cannot be read: {error.strerror}")) from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise DataError(message(f"{path} is not text in UTF-8: {error}")) from error
     except csv.Error as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..config import config
+from ..errors import DataError, MissingFileError, message
 
 
 def user_cache() -> Path:
@@ -22,6 +23,12 @@ def user_cache() -> Path:
     if chosen:
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "magmagraph"
+
+
+def unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
+    """Return the error that says why a file cannot be read."""
+    kind = MissingFileError if isinstance(error, FileNotFoundError) else DataError
+    return kind(message(f"{path} cannot be read: {error.strerror or error}"))
 
 
 @contextlib.contextmanager

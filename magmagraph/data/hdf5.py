@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, message
+from ..errors import DataError, MissingFileError, message
 
 __all__ = ["read_hdf5"]
 
@@ -45,7 +45,7 @@ def read_hdf5(
     h5py = _library()
     path = Path(path)
     if not path.is_file():
-        raise DataError(message(f"{path} cannot be read: there is no such file"))
+        raise MissingFileError(message(f"{path} cannot be read: there is no such file"))
     try:
         with h5py.File(path, "r") as file:
             present: list[str] = []

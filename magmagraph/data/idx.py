@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from .files import unreadable
 
 # The third byte of a file names the dtype of its values, which are big-endian.
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -86,7 +87,7 @@ def _content(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(message(f"{path} cannot be read: {error.strerror}")) from error
+        raise unreadable(path, error) from error
     if content[:2] != b"\x1f\x8b":
         return content
     try:

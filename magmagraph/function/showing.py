@@ -190,6 +190,12 @@ class Shown(Compiled):
         with self._as_rank():
             return profile(self, *feeds, peaks=self._peaks, **named)
 
+    def _chip(self) -> str:
+        """Return the name of the chip that its kernels are made for."""
+        from ..runtime.machine import chip
+
+        return chip(self.device)
+
     def _peaks(self, seen: Mapping[str, float]) -> Any:
         """Return what this function's device does at best, None without tuning; see `peaks`."""
         if not config.tuning:

@@ -4,14 +4,16 @@ None has a record of its own kind: what they compile to is one kernel each way, 
 """
 
 from .. import losses
-from . import batch_normalization, dropping, normalization, probabilities
+from . import batch_normalization, channel_normalization, dropping, normalization, probabilities
 from .batch_normalization import batch_norm, batch_statistics, running_statistics
-from .dropping import alpha_dropout, dropout, spatial_dropout
-from .normalization import (
+from .channel_normalization import (
     group_norm,
     instance_norm,
-    layer_norm,
     local_response_norm,
+)
+from .dropping import alpha_dropout, dropout, spatial_dropout
+from .normalization import (
+    layer_norm,
     normalize,
     rms_norm,
     standardize,
@@ -44,6 +46,7 @@ __all__ = [
 RECORDS = (
     *probabilities.RECORDS,
     *normalization.RECORDS,
+    *channel_normalization.RECORDS,
     *batch_normalization.RECORDS,
     *dropping.RECORDS,
     *losses.RECORDS,

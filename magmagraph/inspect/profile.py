@@ -62,7 +62,8 @@ class StepProfile:
         "kernel" where it takes more than three times as long as that, so that it is something of
         its own that takes the time (transcendental functions, strides, threads that wait), and
         "host" where it runs as an array expression, whose time is mostly that of the host; "ranks"
-        where it speaks to other ranks, or waits for them.
+        where it speaks to other ranks, or waits for them; "merged" where the launch of another
+        step computes it.
     roof
         Time under the lowest roof over the time taken: 1 where it cannot be faster.
     """

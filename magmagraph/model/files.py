@@ -18,19 +18,27 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
-from ..errors import ConfigError, DataError, DeviceError, StorageError, message
+from ..errors import (
+    ConfigError,
+    DataError,
+    MissingFileError,
+    MissingLibraryError,
+    StorageError,
+    message,
+)
 
-__all__ = ["content_of", "read", "write"]
+__all__ = ["content_of", "library", "read", "write"]
 
 _KEY = "magmagraph"
 _VERSION = 1
 
 
-def _library() -> Any:
+def library() -> Any:
+    """Return the library of these files, or raise `MissingLibraryError` with the mend."""
     try:
         import safetensors.numpy
     except ImportError:
-        raise DeviceError(
+        raise MissingLibraryError(
             message(
                 "files of weights need safetensors, which is not installed",
                 mend="pip install 'magmagraph[networks]'",
@@ -59,13 +67,13 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
     StorageError
         If the disk is full or refuses; what was there is whole.
     """
-    library = _library()
+    tool = library()
     held = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     # The library knows these as arrays of other frameworks only.
     narrow = [name for name, array in held.items() if array.dtype.name == "bfloat16"]
     held.update((name, held[name].view(np.uint16)) for name in narrow)
     header = {**about, "bfloat16": narrow, "version": _VERSION, "checksum": _checksum(held)}
-    content = library.save(held, {_KEY: json.dumps(header)})
+    content = tool.save(held, {_KEY: json.dumps(header)})
     place = Path(path)
     if place.is_dir():
         raise ConfigError(message(f"{str(place)!r} is a folder", need="the path of a file"))
@@ -140,16 +148,21 @@ def read(
     Raises
     ------
     DataError
-        If the file is missing, no such file, of another kind, truncated, or damaged.
+        If the file is missing (`MissingFileError`), of another kind, truncated, or damaged.
     """
-    library = _library()
+    tool = library()
     place = Path(path)
     if content is None:
         content = content_of(place)
     if content is None:
-        raise DataError(message(f"there is no file {str(place)!r}"))
+        raise MissingFileError(
+            message(
+                f"there is no file {str(place)!r}",
+                need="a file that save or a checkpoint wrote",
+            )
+        )
     try:
-        tensors = dict(library.load(content))
+        tensors = dict(tool.load(content))
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     except Exception as error:  # the library's own classes differ from version to version

@@ -132,7 +132,8 @@ class Saving:
         Raises
         ------
         DataError
-            If the file is missing, truncated or damaged, or names an unknown layer.
+            If the file is missing (`MissingFileError`, which is a FileNotFoundError, too),
+            truncated or damaged, or names an unknown layer.
 
         Examples
         --------
@@ -154,8 +155,8 @@ class Saving:
         Raises
         ------
         DataError
-            If the file is missing or damaged, or holds the weights of another architecture: the
-            model keeps its own then.
+            If the file is missing (`MissingFileError`) or damaged, or holds the weights of another
+            architecture: the model keeps its own then.
         """
         tensors, _ = files.read(path, "model")
         self.set_tensors(tensors, f"{str(path)!r}")

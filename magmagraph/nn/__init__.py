@@ -22,6 +22,8 @@ A layer is called on nodes, ``layer(x)``, and gives a node; its weights are made
 from the shapes it finds. ``layer(x, training=True)`` is the form that trains.
 """
 
+from typing import NoReturn
+
 from .activations import linear, rbf
 from .attention import MultiHeadAttention, PositionEmbedding
 from .basic import (
@@ -75,3 +77,9 @@ __all__ = [
     "prebuilt",
     "rbf",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    from ..spellings import missing
+
+    raise missing(__name__, name)

@@ -223,6 +223,12 @@ def variable(
                 message(f"variable '{name}': init is a node", need="a value",
                         mend="init=node.eval()")
             )
+        if isinstance(init, str):
+            raise DTypeError(
+                message(f"variable '{name}': init is the text {init!r}",
+                        need="a value or an initializer of mg.init",
+                        mend=f"mg.init.{init}()" if init in initial.__all__ else None)
+            )
         if dtype is not None:
             element = canonical(dtype)
         elif isinstance(init, np.ndarray):

@@ -292,7 +292,7 @@ class Operators:
     @property
     def mT(self) -> Node:
         """The last two axes exchanged; see `mg.matrix_transpose`."""
-        from .linalg.products import matrix_transpose
+        from .linalg.traces import matrix_transpose
 
         return matrix_transpose(self)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..dims import Dim
 from ..dtypes import is_complex
 from ..graph import Node
@@ -195,7 +197,15 @@ def _narrow(match: Match) -> Node | None:
 
 def _is_uniform(node: Node) -> bool:
     value = node.attrs["value"]
-    return value.size > 1 and bool((value == value.reshape(-1)[0]).all())
+    if value.size < 2:
+        return False
+    first = value.reshape(-1)[0]
+    if not bool((value == first).all()):
+        return False
+    return bool(first != 0) or all(
+        bool((np.signbit(part) == np.signbit(one)).all())
+        for part, one in ((value.real, first.real), (value.imag, first.imag))
+    )
 
 
 def _narrowed(node: Node) -> Node:

@@ -26,9 +26,10 @@ from ..reduction.cumulative import cumsum
 from ..shape.arrange import ravel, reshape
 from ..shape.joining import broadcast_to, concatenate
 from ..shape.slicing import cut
+from .finding import FOUND, sized
 from .gathering import size_of, take
 from .iota import INT64
-from .selecting import FOUND, isin, sized
+from .selecting import isin
 from .sorting import argsort
 from .updates import UPDATE
 

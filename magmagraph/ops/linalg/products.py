@@ -1,4 +1,4 @@
-"""Products of several matrices, of vectors, of tensors; diagonals and traces of matrices."""
+"""Products of several matrices, of vectors, of tensors."""
 
 from __future__ import annotations
 
@@ -10,44 +10,34 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
 from ...types import Extent, Shape
-from ..convert import as_node, promoted
-from ..elementwise.arithmetic import add, multiply, subtract
+from ..convert import promoted
+from ..elementwise.arithmetic import multiply, subtract
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import pair
-from ..indexing.gathering import TAKE
-from ..indexing.iota import IOTA
-from ..leaf import extent as extent_scalar
 from ..products.contraction import matmul
 from ..reduction.primitives import sum
-from ..shape.arrange import expand_dims, moveaxis, reshape, swapaxes
+from ..shape.arrange import expand_dims, moveaxis, reshape
 from ..shape.axes import CUBE, MATRIX
 from ..shape.joining import stack
 from ..shape.slicing import cut
 from .parts import (
     COLUMNS,
     SQUARE,
-    SQUARES,
     TALL,
     VECTOR,
     WIDE_,
-    matrices,
 )
-from .solve import inv, solve
 
 __all__ = [
     "cross",
-    "diagonal",
     "kron",
-    "matrix_transpose",
     "multi_dot",
     "outer",
-    "tensorinv",
-    "tensorsolve",
-    "trace",
     "vecdot",
 ]
+
 
 # What a named extent counts as where the order of products is chosen, unless it is told.
 _TYPICAL = 64
@@ -269,115 +259,6 @@ def cross(x1: Any, x2: Any, axis: int = -1) -> Node:
     return moveaxis(found, -1, axis)
 
 
-# Matrices and tensors.
-
-
-def matrix_transpose(x: Any) -> Node:
-    """Exchange the last two axes.
-
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``, of any dtype.
-
-    Returns
-    -------
-    Node
-        Of shape ``(..., n, m)``; not conjugated.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.matrix_transpose(mg.input("x", ("batch", 2, 3))).shape
-    (batch, 3, 2)
-    """
-    node = as_node(x)
-    matrices(Call(MATRIX_TRANSPOSE, (node,)), node.type)
-    return swapaxes(node, -1, -2)
-
-
-def diagonal(x: Any, *, offset: int = 0) -> Node:
-    """Take the diagonals of matrices.
-
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``, of any dtype.
-    offset
-        How far above the main diagonal; a negative one below.
-
-    Returns
-    -------
-    Node
-        Of shape ``(..., k)``: ``k = min(m, n)`` for the main diagonal.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.linalg.diagonal([[1.0, 2.0], [3.0, 4.0]]).eval()
-    array([1., 4.], dtype=float32)
-    """
-    node = as_node(x)
-    return _diagonal(Call(DIAGONAL, (node,)), node, offset)
-
-
-def _diagonal(call: Call, node: Node, offset: int) -> Node:
-    batch, rows, columns = matrices(call, node.type)
-    down, across = (0, offset) if offset > 0 else (-offset, 0)
-    count = dims.maximum(dims.minimum(rows - down, columns - across), 0)
-    flat = reshape(node, (*batch, rows * columns))
-    start = down * columns + across
-    if isinstance(columns, int):
-        if type(count) is int and count == 0:
-            start = 0  # there is no such diagonal, nor an element that it would start at
-        return cut(flat, flat.ndim - 1, start, count, columns + 1)
-    steps = IOTA(shape=(count,), axis=0, dtype=np.dtype(np.int64))
-    places = add(multiply(steps, extent_scalar(columns + 1)), extent_scalar(start))
-    return TAKE(flat, places, axis=flat.ndim - 1, mode="clip")
-
-
-def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Node:
-    """Add up the diagonals of matrices.
-
-    Parameters
-    ----------
-    x
-        Node or array of shape ``(..., m, n)``.
-    offset
-        How far above the main diagonal; a negative one below.
-    dtype
-        Of the sum; that of `mg.sum` unless said.
-
-    Returns
-    -------
-    Node
-        Of shape ``(...)``.
-
-    Raises
-    ------
-    ShapeError
-        If `x` has fewer than two axes.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.linalg.trace([[1.0, 2.0], [3.0, 4.0]]).eval()
-    array(5., dtype=float32)
-    """
-    node = as_node(x)
-    return sum(_diagonal(Call(TRACE, (node,)), node, offset), axis=-1, dtype=dtype)
-
-
 def kron(a: Any, b: Any) -> Node:
     """Compute the Kronecker product: each element of `a` times the whole of `b`.
 
@@ -408,97 +289,6 @@ def kron(a: Any, b: Any) -> Node:
     return reshape(product, tuple(x * y for x, y in zip(ours, theirs, strict=True)))
 
 
-def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
-    """Solve ``tensordot(a, x, x.ndim) = b`` for a tensor x.
-
-    Parameters
-    ----------
-    a
-        Node or array of shape ``b.shape + x.shape``, the product of whose extents is that of `b`
-        squared.
-    b
-        Node or array.
-    axes
-        Axes of `a` that are moved to the end first.
-
-    Returns
-    -------
-    Node
-        Of the shape of the last axes of `a`.
-
-    Raises
-    ------
-    ShapeError
-        If `a` does not have as many elements for x as for `b`.
-    LinAlgError
-        At run time, if `a` is singular.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> a, b = mg.input("a", (6, 2, 3)), mg.input("b", (6,))
-    >>> mg.linalg.tensorsolve(a, b).shape
-    (2, 3)
-    """
-    left, right = pair(a, b)
-    if axes is not None:
-        moved = [axis % left.ndim for axis in axes]
-        left = moveaxis(left, moved, range(left.ndim - len(moved), left.ndim))
-    shape = left.shape[right.ndim :]
-    order = dims.size(shape)
-    total = right.size
-    if dims.unify(order, total, []) is None:
-        raise Call(TENSORSOLVE, (left, right)).shape_error(
-            f"{total} equations for {order} unknowns", need="as many of both"
-        )
-    found = solve(reshape(left, (total, order)), reshape(right, (total,)))
-    return reshape(found, shape)
-
-
-def tensorinv(a: Any, ind: int = 2) -> Node:
-    """Invert a tensor as the linear map that `tensordot` makes of it.
-
-    Parameters
-    ----------
-    a
-        Node or array, its first `ind` axes with as many elements as the others.
-    ind
-        How many axes of `a` belong to the result of the map.
-
-    Returns
-    -------
-    Node
-        Of shape ``a.shape[ind:] + a.shape[:ind]``.
-
-    Raises
-    ------
-    ShapeError
-        If both parts do not have as many elements, or `ind` is not positive.
-    LinAlgError
-        At run time, if `a` is singular.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.linalg.tensorinv(mg.input("a", (4, 6, 8, 3))).shape
-    (8, 3, 4, 6)
-    """
-    node = as_node(a)
-    call = Call(TENSORINV, (node,))
-    if not isinstance(ind, (int, np.integer)) or ind <= 0:
-        raise call.shape_error(f"ind={ind!r}", need="a positive int")
-    first, second = node.shape[:ind], node.shape[ind:]
-    rows, columns = dims.size(first), dims.size(second)
-    if dims.unify(rows, columns, []) is None:
-        raise call.shape_error(
-            f"{rows} elements in the first {ind} axes and {columns} in the others",
-            need="as many in both",
-        )
-    return reshape(inv(reshape(node, (rows, columns))), (*second, *first))
-
-
-_TENSOR = np.eye(6).reshape(6, 2, 3) + 0.1 * np.cos(np.arange(36.0)).reshape(6, 2, 3)
-
 MULTI_DOT = Composite(
     name="multi_dot",
     kind=Kind.LINALG,
@@ -519,6 +309,7 @@ MULTI_DOT = Composite(
     reference=np.linalg.multi_dot,
     numerics="reassoc",
 )
+
 VECDOT = Composite(
     name="vecdot",
     kind=Kind.LINALG,
@@ -542,6 +333,7 @@ VECDOT = Composite(
     ).sum(axis=-1),
     numerics="reassoc",
 )
+
 OUTER = Composite(
     name="linalg_outer",
     kind=Kind.LINALG,
@@ -556,6 +348,7 @@ OUTER = Composite(
     reference=np.linalg.outer,
     numerics="exact",
 )
+
 CROSS = Composite(
     name="linalg_cross",
     kind=Kind.LINALG,
@@ -573,53 +366,7 @@ CROSS = Composite(
     reference=lambda x1, x2, axis=-1: np.linalg.cross(x1, x2, axis=axis),
     numerics="reassoc",
 )
-MATRIX_TRANSPOSE = Composite(
-    name="matrix_transpose",
-    kind=Kind.LAYOUT,
-    dtypes=INEXACT,
-    function=matrix_transpose,
-    doc="The last two axes exchanged.",
-    samples=lambda: [Sample((CUBE,)), Sample((np.arange(6).reshape(2, 3),))],
-    bad_samples=lambda: [
-        BadSample((VECTOR,), ShapeError, "matrix_transpose: an operand of 1 axis")
-    ],
-    reference=np.matrix_transpose,
-    numerics="exact",
-)
-DIAGONAL = Composite(
-    name="linalg_diagonal",
-    kind=Kind.LAYOUT,
-    namespace="linalg",
-    dtypes=INEXACT,
-    function=diagonal,
-    doc="The diagonals of matrices.",
-    samples=lambda: [
-        Sample((SQUARES,)),
-        Sample((CUBE,), {"offset": 1}),
-        Sample((TALL,), {"offset": -2}),
-        Sample((TALL,), {"offset": 5}),
-        Sample((np.arange(6).reshape(2, 3),)),
-    ],
-    bad_samples=lambda: [BadSample((VECTOR,), ShapeError, "linalg_diagonal: an operand of 1 axis")],
-    reference=lambda x, offset=0: np.linalg.diagonal(x, offset=offset),
-    numerics="exact",
-)
-TRACE = Composite(
-    name="linalg_trace",
-    kind=Kind.LINALG,
-    namespace="linalg",
-    dtypes=INEXACT,
-    function=trace,
-    doc="The sums of the diagonals of matrices.",
-    samples=lambda: [
-        Sample((SQUARES,)),
-        Sample((CUBE,), {"offset": 1}),
-        Sample((np.zeros((2, 0, 0)),)),
-    ],
-    bad_samples=lambda: [BadSample((VECTOR,), ShapeError, "linalg_trace: an operand of 1 axis")],
-    reference=lambda x, offset=0: np.linalg.trace(x, offset=offset),
-    numerics="reassoc",
-)
+
 KRON = Composite(
     name="kron",
     kind=Kind.LINALG,
@@ -636,54 +383,11 @@ KRON = Composite(
     reference=np.kron,
     numerics="exact",
 )
-TENSORSOLVE = Composite(
-    name="tensorsolve",
-    kind=Kind.LINALG,
-    namespace="linalg",
-    dtypes=LAPACK,
-    function=tensorsolve,
-    doc="Solutions of tensor equations.",
-    samples=lambda: [
-        Sample((_TENSOR, np.linspace(-1.0, 1.5, 6))),
-        Sample(
-            (np.moveaxis(_TENSOR, 1, 0), np.linspace(-1.0, 1.5, 6)), {"axes": (0, 2)}
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample((_TENSOR, VECTOR), ShapeError, "tensorsolve: 3 equations for 6 unknowns")
-    ],
-    reference=np.linalg.tensorsolve,
-    numerics="reassoc",
-)
-TENSORINV = Composite(
-    name="tensorinv",
-    kind=Kind.LINALG,
-    namespace="linalg",
-    dtypes=LAPACK,
-    function=tensorinv,
-    doc="Inverses of tensors as linear maps.",
-    samples=lambda: [Sample((_TENSOR,), {"ind": 1})],
-    bad_samples=lambda: [
-        BadSample(
-            (_TENSOR,),
-            ShapeError,
-            "tensorinv: 12 elements in the first 2 axes and 3 in the others",
-        ),
-        BadSample((_TENSOR,), ShapeError, "tensorinv: ind=0", {"ind": 0}),
-    ],
-    reference=np.linalg.tensorinv,
-    numerics="reassoc",
-)
 
 RECORDS = (
     MULTI_DOT,
     VECDOT,
     OUTER,
     CROSS,
-    MATRIX_TRANSPOSE,
-    DIAGONAL,
-    TRACE,
     KRON,
-    TENSORSOLVE,
-    TENSORINV,
 )

@@ -20,9 +20,9 @@ from ..indexing.gathering import SCATTER_ADD, size_of, take
 from ..indexing.iota import INT64
 from ..indexing.sorting import argsort, searchsorted
 from ..shape.arrange import expand_dims, ravel, reshape
-from ..shape.creation import linspace
 from ..shape.joining import broadcast_to, concatenate
 from ..shape.slicing import cut
+from ..shape.spacing import linspace
 from .primitives import max, min, sum
 
 __all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "interp"]

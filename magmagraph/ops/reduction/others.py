@@ -72,7 +72,8 @@ def _evaluate(xp: Any, x: Any, *directions: Any, axes: tuple[int, ...]) -> Any:
     before = _before(xp, parts)
     after = [p[..., ::-1] for p in _before(xp, [p[..., ::-1] for p in parts])]
     result = _joined(before, after)[-1].reshape(moved)
-    return xp.ascontiguousarray(xp.transpose(result, np.argsort(order)))
+    # (A scalar that is made contiguous gets an axis.)
+    return xp.ascontiguousarray(xp.transpose(result, np.argsort(order))).reshape(x.shape)
 
 
 def product_of_others(x: Any, axis: Axis = None) -> Node:
@@ -145,6 +146,7 @@ PRODUCT_OF_OTHERS = Op(
         Sample((CUBE,), {"axis": (0, 2)}),
         Sample((np.array([[2.0, 0.0, -1.5, 0.5], [0.0, 3.0, 0.0, 2.0]]),), {"axis": 1}),
         Sample((np.array([[2.0, 4.0, 1.5, 3.0]]),), {"axis": 0}),
+        Sample((np.array(2.5),)),
     ],
     bad_samples=lambda: bad_axes("product_of_others"),
     reference=_reference,

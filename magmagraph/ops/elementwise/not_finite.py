@@ -1,0 +1,208 @@
+"""Infinities and NaN: told, replaced, and passed over."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import finfo, is_complex, is_float
+from ...graph import Node
+from ...op import INEXACT, Composite, Kind, Op, Sample
+from ..convert import as_node, cast
+from ..rules.namesakes import namesake
+from .bits import logical_and, logical_or
+from .comparison import equal, greater, less, where
+from .complex_numbers import complex as complex_of
+from .complex_numbers import imag, real
+from .family import (
+    OTHER,
+    OTHER_WHOLE,
+    REAL,
+    ROW,
+    WHOLE,
+    binary,
+    numpy_named,
+)
+from .rounding import isinf, isnan
+
+__all__ = [
+    "fmax",
+    "fmin",
+    "isneginf",
+    "isposinf",
+    "nan_to_num",
+]
+
+_HOLES = (np.array([[1.0, np.nan, np.nan], [0.5, -2.0, 3.0]]), np.array([2.0, 1.5, np.nan]))
+
+
+# The larger and the smaller one, without NaN.
+
+
+def _extremum(name: str, word: str, symbol: str, result: str) -> Any:
+    def scalar(dtype: np.dtype) -> str:
+        choice = f"a {symbol} b ? a : b"
+        return f"a != a ? b : b != b ? a : ({choice})" if is_float(dtype) else choice
+
+    wins = greater if symbol == ">" else less
+
+    def gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
+        x, y = node.inputs
+        half = where(equal(x, y), 0.5, 0.0)
+        first = logical_or(wins(x, y), isnan(y))
+        second = logical_and(logical_or(wins(y, x), isnan(x)), equal(isnan(y), False))
+        return cotangent * where(first, 1.0, half), cotangent * where(second, 1.0, half)
+
+    return binary(
+        name,
+        f"Take the {word} of two values, element by element; a number rather than NaN.",
+        f"""
+        >>> mg.{name}([1.0, float("nan")], [3.0, 2.0]).eval()
+        array({result}, dtype=float32)
+        """,
+        module=__name__,
+        notes="NaN where both are. Where both are equal each has half of the gradient.",
+        evaluate=numpy_named(name),
+        scalar=scalar,
+        gradient=gradient,
+        samples=lambda: [
+            Sample((REAL, OTHER)),
+            Sample((REAL, ROW)),
+            Sample(_HOLES, gradient=(), reason="ties and NaN"),
+            Sample((WHOLE, OTHER_WHOLE)),
+        ],
+        commutative=True,
+        numerics="exact",
+    )
+
+
+fmax, FMAX = _extremum("fmax", "larger", ">", "[3., 2.]")
+
+fmin, FMIN = _extremum("fmin", "smaller", "<", "[1., 2.]")
+
+
+def isposinf(x: Any) -> Node:
+    """Tell where a value is infinite and positive.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+
+    Returns
+    -------
+    Node
+        bool, of the shape of `x`. No gradient: boolean valued.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.isposinf([1.0, float("inf"), -float("inf")]).eval()
+    array([False,  True, False])
+    """
+    node = as_node(x)
+    return logical_and(isinf(node), greater(node, 0))
+
+
+def isneginf(x: Any) -> Node:
+    """Tell where a value is infinite and negative.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+
+    Returns
+    -------
+    Node
+        bool, of the shape of `x`. No gradient: boolean valued.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.isneginf([1.0, float("inf"), -float("inf")]).eval()
+    array([False, False,  True])
+    """
+    node = as_node(x)
+    return logical_and(isinf(node), less(node, 0))
+
+
+def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Node:
+    """Put numbers in the places of NaN and infinities.
+
+    Parameters
+    ----------
+    x
+        Node or array.
+    nan
+        For NaN.
+    posinf, neginf
+        For infinities; the largest and the lowest finite number of the dtype unless said.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`. No gradient flows where a number was put.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.nan_to_num([1.0, float("nan"), float("inf")], posinf=9.0).eval()
+    array([1., 0., 9.], dtype=float32)
+    """
+    node = as_node(x)
+    if is_complex(node.dtype):
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (real(node), imag(node)))
+        return complex_of(*parts)
+    if not is_float(node.dtype):
+        return node
+    limits = finfo(node.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    result = where(isnan(node), cast(as_node(nan, node.dtype), node.dtype), node)
+    result = where(isposinf(node), cast(as_node(high, node.dtype), node.dtype), result)
+    return where(isneginf(node), cast(as_node(low, node.dtype), node.dtype), result)
+
+
+# Records.
+
+NOT_FINITE = np.array([1.5, np.nan, np.inf, -np.inf, -0.5])
+
+_composite = partial(namesake, Kind.ELEMENTWISE)
+
+RECORDS: tuple[Op | Composite, ...] = (
+    FMAX,
+    FMIN,
+    _composite(
+        isposinf,
+        "Where a value is infinite and positive.",
+        [Sample((NOT_FINITE,)), Sample((WHOLE,))],
+        no_gradient="boolean valued",
+        reference=lambda x: np.asarray(x) == np.inf,
+    ),
+    _composite(
+        isneginf,
+        "Where a value is infinite and negative.",
+        [Sample((NOT_FINITE,)), Sample((WHOLE,))],
+        no_gradient="boolean valued",
+        reference=lambda x: np.asarray(x) == -np.inf,
+    ),
+    _composite(
+        nan_to_num,
+        "Numbers in the places of NaN and infinities.",
+        [
+            Sample((REAL,)),
+            Sample(
+                (NOT_FINITE,),
+                {"nan": 7.0, "posinf": 8.0, "neginf": -8.0},
+                gradient=(),
+                reason="not finite",
+            ),
+            Sample((WHOLE,)),
+        ],
+        reference=lambda x, **options: np.nan_to_num(x, **options),
+        dtypes=INEXACT,
+    ),
+)

@@ -1,0 +1,200 @@
+"""The signs of numbers, and their neighbours."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import is_float, is_unsigned
+from ...graph import Node
+from ...op import INEXACT, WIDE, Composite, Kind, Op, Sample
+from ..convert import as_node
+from ..rules.namesakes import namesake
+from .comparison import equal, greater, where
+from .family import (
+    OTHER,
+    REAL,
+    ROW,
+    WHOLE,
+    binary,
+    broadcast_floats,
+    floating_pair,
+    like_number,
+    numpy_named,
+    to_bool,
+    unary,
+)
+from .rounding import isnan
+
+__all__ = [
+    "copysign",
+    "heaviside",
+    "nextafter",
+    "positive",
+    "signbit",
+]
+
+_SIGNED_ZEROS = np.array([0.0, -0.0, 1.5, -np.inf, np.nan])
+
+
+# Signs.
+
+
+def _signbit_scalar(dtype: np.dtype) -> str:
+    if is_float(dtype):
+        return "$copysign((T)1, a) < 0"
+    return "0" if is_unsigned(dtype) else "a < 0"
+
+
+signbit, SIGNBIT = unary(
+    "signbit",
+    "Tell where the sign is negative; that of -0.0 is.",
+    """
+    >>> mg.signbit([-1.5, 0.0, -0.0]).eval()
+    array([ True, False,  True])
+    """,
+    module=__name__,
+    evaluate=lambda xp, x: xp.signbit(x) if x.dtype.kind not in "iub" else x < 0,
+    scalar=_signbit_scalar,
+    no_gradient="boolean valued",
+    rule=to_bool,
+    operand=as_node,
+    samples=lambda: [Sample((_SIGNED_ZEROS,)), Sample((WHOLE,))],
+    numerics="exact",
+)
+
+copysign, COPYSIGN = binary(
+    "copysign",
+    "Give the absolute value of the first operand the sign of the second.",
+    """
+    >>> mg.copysign([1.5, -2.0], [-0.0, 3.0]).eval()
+    array([-1.5,  2. ], dtype=float32)
+    """,
+    module=__name__,
+    notes="The gradient with respect to `y` is 0; that with respect to `x` changes sign with it.",
+    evaluate=numpy_named("copysign"),
+    scalar="$copysign(a, b)",
+    gradient=lambda node, cotangent: (
+        where(equal(signbit(node), signbit(node.inputs[0])), cotangent, -cotangent),
+        None,
+    ),
+    rule=broadcast_floats,
+    operands=floating_pair,
+    samples=lambda: [
+        Sample((REAL, OTHER), gradient=(0,), reason="piecewise constant in the second operand"),
+        Sample((REAL, ROW), gradient=(0,), reason="piecewise constant in the second operand"),
+        Sample((_SIGNED_ZEROS, -_SIGNED_ZEROS), gradient=(), reason="zeros and NaN"),
+    ],
+    numerics="exact",
+)
+
+
+def heaviside(x1: Any, x2: Any) -> Node:
+    """Give 0 for negative and 1 for positive values, and the second operand at 0.
+
+    Parameters
+    ----------
+    x1
+        Node or array.
+    x2
+        The value at 0.
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape and the promoted float dtype; NaN where `x1` is. The gradient flows
+        to `x2` alone.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.heaviside([-1.5, 0.0, 2.0], 0.5).eval()
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
+    x, middle = floating_pair(x1, x2)
+    step = where(greater(x, 0), 1.0, where(equal(x, 0), middle, 0.0))
+    return where(isnan(x), np.nan, step)
+
+
+# Neighbours, and values that are not finite.
+
+
+def nextafter(x1: Any, x2: Any) -> Node:
+    """Return the next float after `x1` in the direction of `x2`.
+
+    Parameters
+    ----------
+    x1, x2
+        Nodes, arrays or numbers, broadcast against each other: float64 or float32.
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape and the promoted dtype; `x1` itself where both are equal. No
+        gradient: it jumps from float to float.
+
+    Raises
+    ------
+    DTypeError
+        For 16-bit floats.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.nextafter([1.0], 2.0).eval() > 1.0
+    array([ True])
+    """
+    return NEXTAFTER(*floating_pair(x1, x2))
+
+
+NEXTAFTER = Op(
+    name="nextafter",
+    kind=Kind.ELEMENTWISE,
+    doc="The next float in a direction.",
+    rule=broadcast_floats,
+    evaluate=numpy_named("nextafter"),
+    no_gradient="it jumps from float to float",
+    function=nextafter,
+    dtypes=WIDE,
+    samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, REAL))],
+    reference=lambda x, y: np.nextafter(x, y),
+    numerics="stable",
+)
+
+positive, POSITIVE = unary(
+    "positive",
+    "Return numbers as they are.",
+    """
+    >>> mg.positive([1.0, -2.0]).eval()
+    array([ 1., -2.], dtype=float32)
+    """,
+    module=__name__,
+    evaluate=lambda xp, x: x,
+    scalar="a",
+    gradient=lambda node, cotangent: (cotangent,),
+    rule=like_number,
+    operand=as_node,
+    samples=lambda: [Sample((REAL,)), Sample((WHOLE,))],
+    numerics="exact",
+    dtypes=INEXACT,
+)
+
+_composite = partial(namesake, Kind.ELEMENTWISE)
+
+RECORDS: tuple[Op | Composite, ...] = (
+    SIGNBIT,
+    COPYSIGN,
+    NEXTAFTER,
+    POSITIVE,
+    _composite(
+        heaviside,
+        "0 for negative, 1 for positive values.",
+        [
+            Sample((REAL, ROW), gradient=(), reason="no element is 0"),
+            Sample((np.array([0.0, 2.0, -1.0]), ROW), gradient=(1,), reason="piecewise constant"),
+            Sample((np.array([0.0, np.nan, -1.0]), ROW), gradient=(), reason="NaN"),
+        ],
+    ),
+)

@@ -1,0 +1,153 @@
+"""Arrays put together of several, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import DTypeError, ShapeError, message
+from ...graph import Node
+from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ..convert import as_node, promoted
+from ..elementwise.arithmetic import remainder
+from ..elementwise.comparison import equal, less, where
+from ..shape.axes import MATRIX
+from ..shape.joining import broadcast_to
+from .selecting import MASK
+
+__all__ = [
+    "choose",
+    "select",
+]
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Node:
+    """Choose from the first array whose condition holds.
+
+    Parameters
+    ----------
+    condlist
+        List of conditions.
+    choicelist
+        List of as many nodes, arrays or numbers, broadcast against them.
+    default
+        What stands where no condition holds.
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    ShapeError
+        If there are not as many choices as conditions, or none.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.constant([-2.0, 0.5, 3.0])
+    >>> mg.select([x < 0, x > 1], [-1.0, 1.0], x).eval()
+    array([-1. ,  0.5,  1. ], dtype=float32)
+    """
+    conditions, choices = list(condlist), list(choicelist)
+    if len(conditions) != len(choices) or not conditions:
+        raise ShapeError(
+            message(
+                f"select: {len(conditions)} conditions and {len(choices)} choices",
+                need="as many of each, and at least one",
+            )
+        )
+    *nodes, result = promoted(*choices, default)
+    for condition, node in zip(reversed(conditions), reversed(nodes), strict=True):
+        result = where(condition, node, result)
+    return result
+
+
+def choose(a: Any, choices: Any, mode: str = "clip") -> Node:
+    """Choose, element by element, from the array whose number stands there.
+
+    Parameters
+    ----------
+    a
+        Integers: which of the choices.
+    choices
+        List of nodes or arrays, broadcast against each other and `a`.
+    mode
+        What a number outside means: "clip" (the first or the last choice) or "wrap" (modulo).
+
+    Returns
+    -------
+    Node
+        Of the broadcast shape and the promoted dtype of the choices.
+
+    Raises
+    ------
+    DTypeError
+        If `a` is not of integers.
+    ShapeError
+        Without choices, or for another mode.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.choose(mg.constant([1, 0, 1]), [[1, 2, 3], [10, 20, 30]]).eval()
+    array([10,  2, 30], dtype=int32)
+    """
+    which = as_node(a)
+    members = promoted(*choices) if len(choices) else ()
+    call = Call(CHOOSE, (which, *members))
+    if which.dtype.kind not in "iu":
+        raise call.dtype_error(f"numbers of dtype {which.dtype.name}", need="an integer dtype")
+    if not members:
+        raise call.shape_error("no choices", need="at least one")
+    if mode not in ("clip", "wrap"):
+        raise call.shape_error(f"mode={mode!r}", need="clip or wrap")
+    if mode == "wrap":
+        which = remainder(which, len(members))
+    result = members[-1]
+    for number in range(len(members) - 2, -1, -1):
+        chosen = equal(which, number) if number else less(which, 1)
+        result = where(chosen, members[number], result)
+    shape = call.broadcast(which.shape, *[member.shape for member in members])
+    return broadcast_to(result, shape)
+
+
+SELECT = Composite(
+    name="select",
+    kind=Kind.ELEMENTWISE,
+    function=select,
+    doc="The element of the first array whose condition holds.",
+    samples=lambda: [
+        Sample(([MASK, ~MASK[0]], [MATRIX, 2.0 * MATRIX + 1.0]), {"default": 0.5}),
+        Sample(([MASK], [MATRIX[0]])),
+    ],
+    bad_samples=lambda: [
+        BadSample(([MASK], [MATRIX, MATRIX]), ShapeError, "select: 1 conditions and 2 choices")
+    ],
+    reference=lambda conditions, choices, default=0: np.select(conditions, choices, default),
+    numerics="exact",
+)
+
+CHOOSE = Composite(
+    name="choose",
+    kind=Kind.ELEMENTWISE,
+    function=choose,
+    doc="Elements of the array whose number stands there.",
+    samples=lambda: [
+        Sample((np.array([[0, 1, 2], [2, -3, 9]]), [MATRIX, MATRIX[0], 3.0 * MATRIX])),
+        Sample((np.array([5, -1, 0]), [MATRIX, 3.0 * MATRIX]), {"mode": "wrap"}),
+    ],
+    bad_samples=lambda: [
+        BadSample((MATRIX, [MATRIX]), DTypeError, "choose: numbers of dtype float64"),
+        BadSample((np.array([0]), []), ShapeError, "choose: no choices"),
+    ],
+    reference=lambda a, choices, mode="clip": np.choose(a, choices, mode=mode),
+    numerics="exact",
+)
+
+RECORDS: tuple[Op | Composite, ...] = (
+    SELECT,
+    CHOOSE,
+)

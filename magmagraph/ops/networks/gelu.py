@@ -1,0 +1,152 @@
+"""Nonlinear functions of networks that multiply a value by a smooth gate of itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...graph import Node
+from ...op import Composite, Kind, Op
+from ..elementwise.family import floating, like_float
+from ..elementwise.math import tanh
+from ..rules import onnx_forms
+from ..special.primitives import erfc
+from .activation import activation, sigmoid, softplus
+
+
+def gelu(x: Any, approximate: bool = False) -> Node:
+    """Multiply by the probability that a standard normal variable is smaller.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+    approximate
+        False: ``x/2 * erfc(-x/sqrt(2))``. True: the form with tanh.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Notes
+    -----
+    Hendrycks and Gimpel, "Gaussian error linear units", 2016, section 2.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.gelu([-1.0, 2.0]).eval().round(4)
+    array([-0.1587,  1.9545], dtype=float32)
+    >>> mg.gelu([-1.0, 2.0], approximate=True).eval().round(4)
+    array([-0.1588,  1.9546], dtype=float32)
+    """
+    node = floating(x)
+    if approximate:
+        return GELU_TANH(node)
+    return node * 0.5 * erfc(node * -math.sqrt(0.5))
+
+
+_CUBIC, _STEEP = 0.044715, math.sqrt(2.0 / math.pi)
+
+
+def _gelu_tanh(xp: Any, x: Any) -> Any:
+    bent = xp.tanh((x + x * x * x * x.dtype.type(_CUBIC)) * x.dtype.type(_STEEP))
+    return x * x.dtype.type(0.5) * (x.dtype.type(1) + bent)
+
+
+def _gelu_tanh_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    x = node.inputs[0]
+    square = x * x
+    bent = tanh((x + square * x * _CUBIC) * _STEEP)
+    slope = (1.0 - bent * bent) * (1.0 + square * (3.0 * _CUBIC)) * _STEEP
+    return (cotangent * (0.5 * (1.0 + bent) + x * 0.5 * slope),)
+
+
+GELU_TANH = Op(
+    name="gelu_tanh",
+    kind=Kind.ELEMENTWISE,
+    doc="The Gaussian error linear unit in the form with tanh.",
+    rule=like_float,
+    evaluate=_gelu_tanh,
+    scalar=f"a * (T)0.5 * (1 + $tanh((a + a * a * a * (T){_CUBIC}) * (T){_STEEP!r}))",
+    gradient=_gelu_tanh_gradient,
+    epilogue="gelu",
+    onnx=onnx_forms.with_attributes("Gelu", approximate="tanh"),
+)
+
+
+def silu(x: Any) -> Node:
+    """Multiply each element by its sigmoid.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.silu([-1.0, 2.0]).eval().round(4)
+    array([-0.2689,  1.7616], dtype=float32)
+    """
+    node = floating(x)
+    return node * sigmoid(node)
+
+
+def mish(x: Any) -> Node:
+    """Multiply each element by the hyperbolic tangent of its softplus.
+
+    Parameters
+    ----------
+    x
+        Node or array; ints become floats.
+
+    Returns
+    -------
+    Node
+        Of the shape and float dtype of `x`.
+
+    Notes
+    -----
+    Misra, "Mish: a self regularized non-monotonic activation function", 2019.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.mish([-1.0, 2.0]).eval().round(4)
+    array([-0.3034,  1.944 ], dtype=float32)
+    """
+    node = floating(x)
+    return node * tanh(softplus(node))
+
+
+def _gelu_reference(x: Any, approximate: bool = False) -> Any:
+    if approximate:
+        return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+    from scipy.special import ndtr
+
+    return x * ndtr(x)
+
+RECORDS: tuple[Op | Composite, ...] = (
+    GELU_TANH,
+    activation(
+        gelu,
+        "Multiply by the probability that a standard normal variable is smaller.",
+        _gelu_reference,
+        {"approximate": True},
+    ),
+    activation(silu, "Multiply each element by its sigmoid.", lambda x: x / (1.0 + np.exp(-x))),
+    activation(
+        mish,
+        "Multiply each element by the hyperbolic tangent of its softplus.",
+        lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    ),
+)

@@ -20,7 +20,7 @@ import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
-from magmagraph.passes.distribute_algorithms import summed
+from magmagraph.passes.distribute.algorithms import summed
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 26)  # elements of float32
 REPEATED = 20  # collectives in one captured graph

@@ -105,7 +105,7 @@ def measured(make: Callable[[str], Any], kind: str) -> dict[str, float]:
 
 
 def main() -> None:
-    from magmagraph.runtime.cuda import launches
+    from magmagraph.runtime.cuda.launching import launches
 
     results: dict[str, Any] = {}
     for kind in ("even", "half equal"):

@@ -46,8 +46,8 @@ def gemv(x: Any, axis: int) -> float:
     import cuda_common
     import cupy
 
-    from magmagraph.runtime.cuda import gemm
     from magmagraph.runtime.cuda.device import device_of
+    from magmagraph.runtime.cuda.products import gemm
 
     device = device_of("cuda")
     m, n = x.shape

@@ -57,7 +57,7 @@ def _graphs() -> dict[str, tuple[list, list, dict]]:
 def main() -> None:
     cleared = common.clean_environment()
     import magmagraph as mg
-    from magmagraph.passes.schedule import (
+    from magmagraph.passes.lowering.schedule import (
         _depth_first,
         _greedy,
         _program,

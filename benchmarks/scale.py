@@ -51,8 +51,8 @@ def stages(kind: str, count: int) -> dict[str, float]:
     import numpy as np
 
     import magmagraph as mg
-    from magmagraph.text import dump
-    from magmagraph.text_load import load
+    from magmagraph.text.reading import load
+    from magmagraph.text.writing import dump
 
     taken: dict[str, float] = {}
 

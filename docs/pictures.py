@@ -16,9 +16,9 @@ os.environ["MAGMAGRAPH_TUNING"] = "0"
 
 import magmagraph as mg
 from magmagraph.graph import Graph
-from magmagraph.inspect.geometry import draw
-from magmagraph.inspect.scene import Scene, traced_scope
-from magmagraph.inspect.svg import picture
+from magmagraph.inspect.pictures.geometry import draw
+from magmagraph.inspect.pictures.scene import Scene, traced_scope
+from magmagraph.inspect.pictures.svg import picture
 
 HERE = Path(__file__).resolve().parent / "pictures"
 

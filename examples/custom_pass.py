@@ -8,9 +8,9 @@ import numpy as np
 
 import magmagraph as mg
 from magmagraph.ops.leaf import constant
-from magmagraph.passes.pattern import P, wildcards
 from magmagraph.passes.pipeline import Pass
-from magmagraph.passes.rewrite import Rule, rewrite, rules_by_operation
+from magmagraph.passes.rewriting.pattern import P, wildcards
+from magmagraph.passes.rewriting.rewrite import Rule, rewrite, rules_by_operation
 
 x, y = wildcards("x y")
 

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import (
-    debug,
     distributed,
     dtypes,
     fft,
@@ -24,14 +23,13 @@ from . import (
     special,
 )
 from ._version import __version__
-from .autodiff import (
-    grad,
-    value_and_grad,
-    vjp,
+from .checks import debug
+from .checks.gradient_check import (
+    GradientReport,
+    check_gradients,
 )
-from .branching import (
-    cond,
-    switch,
+from .checks.operation_check import (
+    check_operation,
 )
 from .config import (
     config,
@@ -42,12 +40,6 @@ from .custom import (
 from .defaults import (
     default_updates,
     stateful,
-)
-from .derivatives import (
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
 )
 from .dims import (
     Dim,
@@ -104,18 +96,25 @@ from .functional import (
     spatial_dropout,
     standardize,
 )
-from .gradient_check import (
-    GradientReport,
-    check_gradients,
+from .gradients.autodiff import (
+    grad,
+    value_and_grad,
+    vjp,
+)
+from .gradients.derivatives import (
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+)
+from .gradients.implicit import (
+    FixedPoint,
+    fixed_point,
+    root,
 )
 from .graph import (
     Graph,
     Node,
-)
-from .implicit import (
-    FixedPoint,
-    fixed_point,
-    root,
 )
 from .inspect.networkx import (
     to_networkx,
@@ -149,9 +148,6 @@ from .losses import (
     smooth_labels,
     squared_hinge,
     triplet_margin_loss,
-)
-from .operation_check import (
-    check_operation,
 )
 from .ops import register as _register
 from .ops.control.differentiation import (
@@ -629,10 +625,6 @@ from .ops.special.primitives import (
     rbf,
     zeta,
 )
-from .scanning import (
-    scan,
-    while_loop,
-)
 from .scipy_objective import (
     ScipyObjective,
     scipy_objective,
@@ -670,25 +662,33 @@ from .standard import (
     result_type,
 )
 from .standard import namespace_info as __array_namespace_info__  # noqa: F401
-from .subgraph import (
+from .transforms.branching import (
+    cond,
+    switch,
+)
+from .transforms.scanning import (
+    scan,
+    while_loop,
+)
+from .transforms.subgraph import (
     op_from_graph,
 )
-from .substitute import (
+from .transforms.substitute import (
     substitute,
+)
+from .transforms.vmap import (
+    vmap,
 )
 from .types import (
     Type,
 )
-from .vmap import (
-    vmap,
-)
 
 if TYPE_CHECKING:
     from . import callbacks, data, metrics, nn, tune, workflow
-    from .archive import load
     from .data import batches
     from .model import Model, NeuralNetwork
-    from .tensor import Tensor
+    from .text.archive import load
+    from .values.tensor import Tensor
 
 _register(_COMPOSITES)
 
@@ -697,11 +697,11 @@ _register(_COMPOSITES)
 _LATER = {
     "Model": "model",
     "NeuralNetwork": "model",
-    "Tensor": "tensor",
+    "Tensor": "values.tensor",
     "batches": "data",
     "callbacks": "callbacks",
     "data": "data",
-    "load": "archive",
+    "load": "text.archive",
     "metrics": "metrics",
     "nn": "nn",
     "tune": "tune",

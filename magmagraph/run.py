@@ -34,7 +34,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def execute(chosen: argparse.Namespace) -> int:
     """Run the job, and return its exit status: 0, or that of the rank that failed."""
-    from .distributed.launcher import JobError, launch
+    from .distributed.launching.launcher import JobError, launch
 
     try:
         launch(

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from .autodiff import grad
 from .errors import GradientError, message
 from .function import function
+from .gradients.autodiff import grad
 from .graph import Node
 from .nesting import leaves, like
 from .op import describe

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .dlpack import as_array
 from .dtypes import canonical, finfo, iinfo, is_bool, is_complex, is_float, is_integer, is_unsigned
 from .dtypes import promote as _promote
 from .errors import DTypeError, ShapeError, message
@@ -24,6 +23,7 @@ from .ops.leaf import holds_node
 from .ops.shape.arrange import reshape, transpose
 from .ops.shape.creation import zeros, zeros_like
 from .ops.shape.joining import concatenate, stack
+from .values.dlpack import as_array
 
 __all__ = [
     "acos",

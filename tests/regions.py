@@ -16,7 +16,7 @@ from magmagraph.graph import Graph, Node, freeze
 from magmagraph.interpret import evaluate
 from magmagraph.ops.leaf import parameter
 from magmagraph.ops.random.basic import RANDOM_BITS
-from magmagraph.region import Region, analyze
+from magmagraph.region.analysis import Region, analyze
 from magmagraph.runtime.numpy import tiled
 from magmagraph.runtime.numpy.fused import Kernels
 from magmagraph.runtime.numpy.support import Program, address_of, aligned_empty

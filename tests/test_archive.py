@@ -13,8 +13,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import FallbackWarning, PlanError
-from magmagraph.text import dump
-from magmagraph.text_load import load as load_text
+from magmagraph.text.reading import load as load_text
+from magmagraph.text.writing import dump
 
 
 def training_step(seed: int = 0) -> tuple[mg.Function, tuple[Any, ...]]:
@@ -132,7 +132,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: Any) -> N
     def fail(*args: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("magmagraph.archive._write", fail)
+    monkeypatch.setattr("magmagraph.text.archive._write", fail)
     with pytest.raises(OSError, match="disk full"):
         function.save(path)
     assert path.read_bytes() == b"old"

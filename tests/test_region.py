@@ -8,9 +8,16 @@ import regions
 from regions import B, N, make_body, region_of
 
 import magmagraph as mg
-from magmagraph.region import MAX_NODES, MAX_OPERANDS, MAX_ROW_BYTES, Refusal, Region, analyze
-from magmagraph.region_axes import moved_axes
-from magmagraph.region_walk import Walk
+from magmagraph.region.analysis import (
+    MAX_NODES,
+    MAX_OPERANDS,
+    MAX_ROW_BYTES,
+    Refusal,
+    Region,
+    analyze,
+)
+from magmagraph.region.axes import moved_axes
+from magmagraph.region.walk import Walk
 
 
 def region(operands: list[object], build: regions.Build) -> Region:

@@ -38,9 +38,9 @@ SHARED = {
     "ops",
     "plan",
     "region",
-    "state",
     "text",
     "types",
+    "values",
     "watch",
 }
 # `__init__` only gives `mg.passes` its name.
@@ -70,16 +70,16 @@ LONGEST = 450
 LONGER = {
     "magmagraph/__init__.py": "the list of all public names",
     "magmagraph/graph.py": "nodes, interner, graph and trace are defined by each other",
-    "magmagraph/passes/fuse.py": "one search: what may join, why not, and what comes of it",
+    "magmagraph/passes/fuse/fuse.py": "one search: what may join, why not, and what comes of it",
     "magmagraph/runtime/numpy/backend.py": "compiled and interpreted runs, kept side by side",
-    "magmagraph/runtime/numpy/codegen_rows.py": "one loop nest, written from outside to inside",
-    "magmagraph/text_load.py": "one grammar, read by one reader",
+    "magmagraph/runtime/numpy/codegen/rows.py": "one loop nest, written from outside to inside",
+    "magmagraph/text/reading.py": "one grammar, read by one reader",
 }
 
 # Where names that operations have as well are those of something else.
 OTHER_NAMES = {
     "magmagraph/communicator.py": "reductions over ranks",
-    "magmagraph/runtime/numpy/scalar.py": "functions of the C library",
+    "magmagraph/runtime/numpy/functions/scalar.py": "functions of the C library",
 }
 
 
@@ -125,8 +125,7 @@ def room(dotted: str) -> str | None:
 def shared(dotted: str) -> bool:
     """Return whether a module of the language may be used in the other rooms."""
     file = dotted.split(".")[1]
-    # `region` is split over several files.
-    return file in SHARED or file.partition("_")[0] in ("region", "text")
+    return file in SHARED
 
 
 def own(path: str) -> str:

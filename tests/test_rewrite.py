@@ -14,11 +14,12 @@ from magmagraph.ops.elementwise.arithmetic import ADD, MULTIPLY, NEGATIVE
 from magmagraph.ops.elementwise.math import EXP, SIN
 from magmagraph.ops.leaf import constant
 from magmagraph.ops.shape.arrange import RESHAPE
-from magmagraph.passes import pipeline, rewrite
-from magmagraph.passes.pattern import P, attribute, constants, uniform, wildcards
+from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import Options, Pass
 from magmagraph.passes.report import Record
-from magmagraph.passes.rewrite import Rule, rules_by_operation
+from magmagraph.passes.rewriting import rewrite
+from magmagraph.passes.rewriting.pattern import P, attribute, constants, uniform, wildcards
+from magmagraph.passes.rewriting.rewrite import Rule, rules_by_operation
 
 x, y = wildcards("x y")
 (k,) = constants("k")

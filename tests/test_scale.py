@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph import region
 from magmagraph.graph import Interner, Node
 from magmagraph.op import Op
-from magmagraph.passes.rewrite import Rewriter
-from magmagraph.text import dump
-from magmagraph.text_load import load as load_text
+from magmagraph.passes.rewriting.rewrite import Rewriter
+from magmagraph.region import analysis as region
+from magmagraph.text.reading import load as load_text
+from magmagraph.text.writing import dump
 
 GROWTH = 4
 SMALL = 2_000  # so many that the parts of graphs which make one kernel fill their bounds

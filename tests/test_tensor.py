@@ -11,7 +11,7 @@ import pytest
 from needs import missing_gpu
 
 import magmagraph as mg
-from magmagraph.storage import DeviceStorage, HostStorage, UnifiedStorage
+from magmagraph.values.storage import DeviceStorage, HostStorage, UnifiedStorage
 
 INDICES = [
     0, -1, (1, -2), slice(1, None), (slice(None), slice(None, None, -1)), (..., 0), (0, ...),

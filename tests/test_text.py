@@ -14,11 +14,12 @@ import magmagraph as mg
 from magmagraph import interpret
 from magmagraph.dtypes import SUPPORTED
 from magmagraph.errors import GraphError, MagmagraphError, PlanError
-from magmagraph.feeds import bind_sizes
+from magmagraph.function.feeds import bind_sizes
 from magmagraph.graph import Graph, Trace, freeze
-from magmagraph.passes import pipeline, specialize
-from magmagraph.text import Writer, dump
-from magmagraph.text_load import load
+from magmagraph.passes import pipeline
+from magmagraph.passes.lowering import specialize
+from magmagraph.text.reading import load
+from magmagraph.text.writing import Writer, dump
 
 
 def program() -> tuple[Graph, Trace]:

@@ -144,7 +144,7 @@ def _compiler() -> Iterator[Fact]:
 
 def _blas() -> Iterator[Fact]:
     """Yield the library that computes large products, and settings that slow the machine."""
-    from ..runtime.numpy import blas
+    from ..runtime.numpy.products import blas
 
     known = blas.describe()
     if known["path"] is None:
@@ -179,7 +179,7 @@ def _gpu() -> Iterator[Fact]:
 def _ranks() -> Iterator[Fact]:
     """Yield what starts processes and what carries their messages, without loading either."""
     from ..cores import allowed_cores
-    from ..distributed.launch_engine import find_engine
+    from ..distributed.launching.engine import find_engine
 
     try:
         yield Fact("Many processes", "started by", str(find_engine()))

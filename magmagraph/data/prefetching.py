@@ -151,7 +151,7 @@ def prefetch(
 
 def _checked(device: str) -> str | None:
     """Return a CUDA device's name, None for the host; raise where there is no such device."""
-    from ..tensor import Tensor
+    from ..values.tensor import Tensor
 
     family, _, number = device.partition(":")
     if family == "cpu":
@@ -164,7 +164,7 @@ def _checked(device: str) -> str | None:
 
 def _brought(member: Any, device: str) -> Any:
     """Return the arrays of a member in a device's memory, in the same form."""
-    from ..tensor import Tensor
+    from ..values.tensor import Tensor
 
     if isinstance(member, tuple):
         return tuple(_brought(part, device) for part in member)

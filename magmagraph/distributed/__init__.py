@@ -22,11 +22,11 @@ from .strategies import DataParallel
 from .tensor import TensorParallel
 
 if TYPE_CHECKING:
-    from .costs import Links, Machine
-    from .launcher import JobError, launch
-    from .planning import plan
-    from .sharing import Sharing
-    from .simulator import simulate
+    from .cost.costs import Links, Machine
+    from .cost.planning import plan
+    from .cost.sharing import Sharing
+    from .cost.simulator import simulate
+    from .launching.launcher import JobError, launch
 
 __all__ = [
     "DataParallel",
@@ -225,14 +225,14 @@ def threads(
 
 # What plans a job ahead of it, by module.
 _OF_COSTS = {
-    "Links": "costs", "Machine": "costs", "Sharing": "sharing", "plan": "planning",
-    "simulate": "simulator",
+    "Links": "cost.costs", "Machine": "cost.costs", "Sharing": "cost.sharing",
+    "plan": "cost.planning", "simulate": "cost.simulator",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in ("JobError", "launch"):  # what ranks themselves need not load
-        return getattr(import_module(".launcher", __name__), name)
+        return getattr(import_module(".launching.launcher", __name__), name)
     if name in _OF_COSTS:
         return getattr(import_module(f".{_OF_COSTS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from ..ops.control.identities import APART, GRADIENT, HELD, MARKER, SENT
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, subtract
 from ..ops.leaf import variable
-from ..rebuild import rebuild
+from ..transforms.rebuild import rebuild
 
 __all__ = ["compressed", "gradients_of"]
 

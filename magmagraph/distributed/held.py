@@ -16,7 +16,7 @@ import numpy as np
 
 from ..communicator import Communicator
 from ..ops.leaf import Variable, variable_of
-from ..state import State
+from ..values.state import State
 
 __all__ = ["announcing", "owned", "part_of", "whole_of"]
 

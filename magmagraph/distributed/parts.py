@@ -22,7 +22,7 @@ from ..ops.control.identities import GRADIENT, MARKER, SCATTERED
 from ..ops.leaf import Variable, variable
 from ..ops.shape.arrange import reshape
 from ..ops.shape.slicing import PLACE, cut
-from ..rebuild import rebuild
+from ..transforms.rebuild import rebuild
 
 __all__ = ["Parts"]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..communicator import Communicator, Group
 from ..errors import CommunicationError, message
 from ..graph import Graph
-from ..text import Writer, dump
+from ..text.writing import Writer, dump
 
 __all__ = ["are_equal"]
 

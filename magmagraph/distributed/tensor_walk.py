@@ -26,7 +26,7 @@ from ..ops.leaf import Variable
 from ..ops.rules.sharding import SUM, NotSharded
 from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
-from ..rebuild import again
+from ..transforms.rebuild import again
 from ..types import Extent
 from .held import part_of
 

@@ -16,16 +16,16 @@ from ..distributed import strategies
 from ..errors import ConfigError, message
 from ..graph import Graph, Node, Trace, freeze
 from ..interpret import COMPILE, FUNCTION_OF, Settings
-from ..loss_scale import counters
 from ..ops.control.identities import ALWAYS, MARKER
 from ..ops.convert import as_node
 from ..ops.leaf import input
 from ..ops.random.basic import RANDOM_STEP
-from ..rebuild import rebuild
-from ..structure import Structure
+from ..transforms.rebuild import rebuild
 from .calling import Called
 from .devices import device_arrays, synchronize, usable
+from .loss_scale import counters
 from .showing import Shown
+from .structure import Structure
 
 __all__ = ["PRECISIONS", "Function", "device_arrays", "function", "synchronize"]
 

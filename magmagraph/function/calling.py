@@ -12,11 +12,11 @@ from .. import dims
 from ..collection import collection_paused
 from ..communicator import using
 from ..distributed.matching import agree
-from ..epochs import repeated, run_batches, stack
 from ..errors import ConfigError, MagmagraphError, NonFiniteError, message
-from ..feeds import Signature, bind_sizes, check_targets, conform
-from ..structure import Structure
 from .compiling import Compiled
+from .epochs import repeated, run_batches, stack
+from .feeds import Signature, bind_sizes, check_targets, conform
+from .structure import Structure
 
 
 class Called(Compiled):
@@ -113,7 +113,7 @@ class Called(Compiled):
 
                 locate(self, error)
             if isinstance(error, NonFiniteError):
-                from ..inspect.blame import append_blame
+                from ..inspect.checking.blame import append_blame
 
                 append_blame(self, feeds, error)
             raise

@@ -18,10 +18,10 @@ from ..distributed import strategies
 from ..distributed.matching import check as check_matching
 from ..distributed.matching import is_communal, with_open_shapes
 from ..distributed.sources import are_equal
-from ..feeds import bind_sizes
 from ..graph import Graph, Node, Trace
 from ..interpret import Settings, body_settings
 from .devices import choose_fastest, chosen_by_first
+from .feeds import bind_sizes
 
 
 class Compiled:
@@ -184,7 +184,7 @@ class Compiled:
         if bound is None:
             sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
             self.compile(sizes)
-            from ..passes import specialize
+            from ..passes.lowering import specialize
             from ..runtime.execute import arena_layout
 
             with collection_paused():
@@ -237,7 +237,7 @@ class Compiled:
         """Return the plan for sizes of the named dimensions, without memory of its own yet."""
         with self._lock:
             self.compile(sizes)
-            from ..passes import specialize
+            from ..passes.lowering import specialize
             from ..runtime.execute import arena_layout
 
             with collection_paused():

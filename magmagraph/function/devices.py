@@ -94,8 +94,9 @@ def choose_fastest(
     key: str, candidates: Mapping[str, Graph], hints: Mapping[str, int], device: str = "cpu"
 ) -> str:
     """Return the fastest of some graphs: a pass asks, the runtime measures, once per machine."""
-    from ..passes import pipeline, specialize
-    from ..passes.buffers import UNKNOWN_EXTENT
+    from ..passes import pipeline
+    from ..passes.lowering import specialize
+    from ..passes.lowering.buffers import UNKNOWN_EXTENT
     from ..runtime.execute import threads
     from ..runtime.trial import fastest
 

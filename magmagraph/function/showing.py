@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 from ..config import config
 from ..graph import Graph, Node
 from ..interpret import body_function, body_settings
-from ..loss_scale import LossScale, found_in
 from ..ops.leaf import Variable
 from .compiling import Compiled
+from .loss_scale import LossScale, found_in
 
 if TYPE_CHECKING:
     from . import Function
@@ -124,7 +124,7 @@ class Shown(Compiled):
         Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
         positions made valid in `take`, the order in `argsort`.
         """
-        from ..passes.memory import account
+        from ..passes.lowering.memory import account
 
         plan = self.plan
         with body_settings(self._inner):
@@ -174,7 +174,7 @@ class Shown(Compiled):
 
     def check(self, *feeds: Any, **named: Any) -> Any:
         """Compare every pass and the run with the source graph in float64; commits nothing."""
-        from ..inspect.check import check
+        from ..inspect.checking.check import check
 
         with self._as_rank():
             return check(self, *feeds, **named)
@@ -215,7 +215,7 @@ class Shown(Compiled):
 
     def save(self, path: Any) -> None:
         """Write the function to an archive, which `mg.load` reads."""
-        from ..archive import save
+        from ..text.archive import save
 
         save(self, path)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError
-from ..text import dump
+from ..text.writing import dump
+from .checking.running import Feeds, bind, kept_variables
 from .profile import table
-from .running import Feeds, bind, kept_variables
 
 VERSION = 1  # of the JSON text
 WHOLE = "all passes"

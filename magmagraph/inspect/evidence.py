@@ -26,10 +26,10 @@ from ..errors import MagmagraphError
 from ..graph import Graph, Node
 from ..op import Kind
 from . import ablate as ablation
-from . import check as checking
 from . import profile as profiling
 from .ablate import Ablations
-from .check import Check, plain
+from .checking import check as checking
+from .checking.check import Check, plain
 from .profile import Profile
 
 SCHEMA = "magmagraph.evidence"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphError, message
 from ..graph import Graph, Node, topological
-from ..text import Writer
+from ..text.writing import Writer
 
 if TYPE_CHECKING:
     import networkx

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import MagmagraphError
 from ..ops.convert import cast
 from ..ops.leaf import input
-from .running import bind
+from .checking.running import bind
 
 REPEATS = 5
 COPIED = {"cpu": 1 << 25, "cuda": 1 << 27}  # float32 elements: many times what caches hold

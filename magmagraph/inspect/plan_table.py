@@ -1,6 +1,6 @@
 """`print(f.plan)`: what each step computes, the bytes it moves, and where values lie.
 
-`magmagraph.text.dump` writes a plan whole, so that it can be read back; this is for people.
+`magmagraph.text.writing.dump` writes a plan whole, so that it can be read back; this is for people.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from ..errors import GraphError, message
 from ..graph import Graph, Node
 from ..op import Kind
 from ..plan import Step
+from .checking.running import bind, kept_variables
 from .fate import maker, users_of
 from .peaks import Peaks
-from .running import bind, kept_variables
 
 VERSION = 1  # of the JSON text
 

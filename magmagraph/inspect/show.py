@@ -11,7 +11,7 @@ from ..collection import collection_paused
 from ..errors import GraphError, PlanError, message
 from ..graph import Graph, Node, Trace, freeze, topological
 from ..plan import Plan
-from ..text import dump, write_node
+from ..text.writing import dump, write_node
 from .networkx import members
 
 _FORMS = {
@@ -56,7 +56,7 @@ class Shown:
 
     def dot(self) -> str:
         """Return it in the language of Graphviz; of a pass record, the graph after the pass."""
-        from .dot import graph_dot, plan_dot
+        from .pictures.dot import graph_dot, plan_dot
 
         what = self._what
         if _is_record(what):
@@ -72,9 +72,9 @@ class Shown:
             return self._svg(self._what)
 
     def _svg(self, what: Any) -> str:
-        from .geometry import draw
-        from .scene import Scene, traced_scope
-        from .svg import picture
+        from .pictures.geometry import draw
+        from .pictures.scene import Scene, traced_scope
+        from .pictures.svg import picture
 
         if not _is_record(what):
             trace = getattr(what, "trace", None)

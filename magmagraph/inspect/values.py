@@ -12,12 +12,12 @@ from ..graph import Graph, Node
 from ..interpret import evaluate
 from ..op import Effect, describe
 from ..ops.control.observing import muted
+from .checking.running import Feeds, bind
 from .fate import moves, source_nodes
-from .running import Feeds, bind
 
 
 def values(function: Any, nodes: Sequence[Node], *feeds: Any, **named: Any) -> list[Any]:
-    """Return the values of nodes; see `magmagraph.debug.values`."""
+    """Return the values of nodes; see `magmagraph.checks.debug.values`."""
     known = source_nodes(function)
     members: list[Node] = []
     for node in nodes:

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import is_float
 from ..errors import ConfigError, DataError, message
 from ..graph import Node
-from ..tensor import host_values
+from ..values.tensor import host_values
 from .lookups import Limits, check_ids
 
 __all__ = ["as_array", "check_rows", "checked_size", "conform_inputs", "given_inputs", "on_host"]

@@ -8,7 +8,7 @@ from typing import Any
 from ..graph import Node
 from ..nn.layer import Call, Layer, call_of
 from ..ops.leaf import Variable
-from ..rebuild import again
+from ..transforms.rebuild import again
 
 __all__ = ["calls", "loose_variables", "training_form"]
 

@@ -13,9 +13,9 @@ from ..errors import ConfigError, GraphError, message
 from ..graph import Graph, Node, freeze
 from ..nn.layer import Call, Layer
 from ..ops.leaf import input
-from ..rebuild import rebuild
-from ..text import dump
-from ..text_load import load
+from ..text.reading import load
+from ..text.writing import dump
+from ..transforms.rebuild import rebuild
 from .architecture import Custom, build_layer, describe_layer
 
 __all__ = ["build_graph", "describe_graph"]

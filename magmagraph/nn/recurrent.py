@@ -28,7 +28,7 @@ from ..ops.shape.arrange import moveaxis, reshape
 from ..ops.shape.creation import ones, zeros
 from ..ops.shape.joining import concatenate
 from ..ops.shape.pieces import split
-from ..scanning import scan
+from ..transforms.scanning import scan
 from .activations import activation as function_of
 from .initializers import initializer
 from .layer import Layer, count, features, float_node

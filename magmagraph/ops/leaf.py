@@ -16,8 +16,8 @@ from ..dtypes import canonical, canonical_scalar, complex_dtype, is_bool, is_com
 from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Key, Node
 from ..op import Call, Effect, Kind, Op, caller_line
-from ..state import State
 from ..types import Extent, Shape, Type
+from ..values.state import State
 from .rules import onnx_forms
 
 ShapeLike = Extent | str | None | Sequence[Extent | str | None]

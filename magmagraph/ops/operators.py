@@ -43,7 +43,7 @@ class Operators:
         >>> (x + 1.0).eval({x: [1.0, 2.0]})
         array([2., 3.], dtype=float32)
         """
-        from ..evaluation import evaluate_node
+        from ..function.evaluation import evaluate_node
 
         return evaluate_node(self, feeds, named)
 

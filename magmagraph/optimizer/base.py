@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..autodiff import grad
 from ..config import config
 from ..dtypes import promote
 from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
+from ..gradients.autodiff import grad
 from ..graph import Node
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply

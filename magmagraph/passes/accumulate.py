@@ -47,9 +47,9 @@ from ..op import Kind
 from ..ops.convert import cast
 from ..ops.indexing.gathering import SCATTER_ADD
 from ..ops.products.lowered import GEMM, gemm, scatter_rows
-from .linear import Term, combination, one, read_counts, substituted, times
-from .pattern import uniform
 from .pipeline import Options
+from .rewriting.pattern import uniform
+from .simplify.linear import Term, combination, one, read_counts, substituted, times
 
 RULE = "accumulate into the variable"
 ADDING = (GEMM, SCATTER_ADD)  # what has a step that adds into an old value

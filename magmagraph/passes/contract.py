@@ -44,11 +44,11 @@ from ..ops.reduction.primitives import SUM
 from ..ops.shape.layout import BROADCAST_TO, TRANSPOSE, reshape
 from ..types import Shape
 from . import loops
-from .buffers import hinted
-from .factorizations import share_factorizations
+from .lowering.buffers import hinted
 from .pipeline import Options
-from .rewrite import Match, Rule, rewrite, rules_by_operation
-from .structure import swaps_last_two
+from .rewriting.rewrite import Match, Rule, rewrite, rules_by_operation
+from .simplify.factorizations import share_factorizations
+from .simplify.structure import swaps_last_two
 
 LONGEST_CHAIN = 12  # factors bracketed together; the search is cubic in them
 SYRK_ORDER = 64  # rows from which a product with the own transpose is computed by half

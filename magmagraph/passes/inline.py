@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..graph import Node
 from ..ops.control.identities import ITEM
 from ..ops.control.subgraph import SUBGRAPH, inlined
-from .rewrite import Match, Rule
+from .rewriting.rewrite import Match, Rule
 
 
 def _single(match: Match) -> Node | None:

@@ -23,7 +23,7 @@ from ..ops.elementwise.arithmetic import ADD
 from ..ops.reduction.primitives import SUM
 from ..ops.shape.layout import TRANSPOSE
 from ..types import Extent, Type
-from .buffers import hinted
+from .lowering.buffers import hinted
 from .pipeline import Options
 
 PRUNE = "take away what a loop makes for nobody"

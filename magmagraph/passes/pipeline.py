@@ -128,6 +128,20 @@ class Pass:
     reason: str
 
 
+# Passes whose files lie in a folder of the concept.
+_PLACES = {
+    "distribute": "distribute.distribute",
+    "simplify": "simplify.simplify",
+    "precision": "precision.precision",
+    "layout": "layout.layout",
+    "fuse": "fuse.fuse",
+    "schedule": "lowering.schedule",
+    "memory": "lowering.memory",
+    "specialize": "lowering.specialize",
+    "lower": "lowering.lower",
+}
+
+
 def _imported(module: str, function: str, setting: str) -> PassFunction:
     """Return a function that imports its pass when it first runs, and its setting is given."""
 
@@ -145,7 +159,7 @@ def _imported(module: str, function: str, setting: str) -> PassFunction:
 def _line(
     name: str, numerics: str, reason: str, *, optional: bool = True, setting: str = ""
 ) -> Pass:
-    return Pass(name, _imported(name, name, setting), optional, numerics, reason)
+    return Pass(name, _imported(_PLACES.get(name, name), name, setting), optional, numerics, reason)
 
 
 DEFAULT: tuple[Pass, ...] = (
@@ -369,7 +383,7 @@ def _verify(before: Graph, after: Graph, staged: bool) -> None:
 
 
 def _wrapped(name: str, done: Sequence[str], graph: Graph, error: Exception) -> PassError:
-    from ..text import dump
+    from ..text.writing import dump
 
     lines = dump(graph, data=False).splitlines()
     if len(lines) > 200:

@@ -29,10 +29,10 @@ from ..op import Kind
 from ..ops.leaf import parameter
 from ..ops.products.lowered import gemv_sum
 from ..ops.reduction.primitives import SUM
-from .buffers import hinted
-from .linear import Term, combination, exchanged, one, read_counts
-from .pattern import uniform
+from .lowering.buffers import hinted
 from .pipeline import Options
+from .rewriting.pattern import uniform
+from .simplify.linear import Term, combination, exchanged, one, read_counts
 
 RULE = "sum as a product with ones"
 MEASURED = ", measured faster"  # what is said then of the rule's reason

@@ -125,7 +125,7 @@ def resident(owner: Any, arrays: Sequence[Any], device: str) -> Any:
     if device == "cpu":
         return None
     from .cuda.device import device_of
-    from .cuda.loops import resident as held
+    from .cuda.launching.loops import resident as held
 
     return held(device_of(device), owner, arrays)
 

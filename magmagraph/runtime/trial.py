@@ -66,8 +66,8 @@ def chosen(taken: Mapping[str, float]) -> str:
 def _revision() -> str:
     """Return what tells kernels, their generator and machines apart: another may be faster."""
     folder = Path(__file__).parent / "numpy"
-    files = [*folder.glob("*.c"), *folder.glob("codegen*.py")]
-    files += [folder / f"{name}.py" for name in ("binding", "lanes", "rationals", "support")]
+    files = [*folder.rglob("*.c"), *folder.glob("codegen/*.py"), *folder.glob("functions/*.py")]
+    files += [folder / f"{name}.py" for name in ("binding", "support")]
     return content_key(*(file.read_text("utf-8") for file in sorted(files)), *machine())[:8]
 
 
@@ -87,7 +87,7 @@ def _bound(plan: Plan, device: str) -> tuple[Any, list[Any]]:
 def _on_device(plan: Plan, device: str) -> float:
     """Return the least seconds of a run's kernels."""
     bound, _ = _bound(plan, device)
-    from .cuda.measure import seconds
+    from .cuda.launching.measure import seconds
 
     try:
         return seconds(bound)

@@ -6,8 +6,8 @@ import math
 from html import escape
 from itertools import accumulate
 
-from ..inspect.chart import Frame, Scale, Tick, cut, number_text
-from ..inspect.palette import mixed
+from ..inspect.pictures.chart import Frame, Scale, Tick, cut, number_text
+from ..inspect.pictures.palette import mixed
 from .result import SearchResult
 from .space import Choice, Domain, Steps, Uniform
 from .trial import TrialResult

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from ..inspect.palette import COLOURS, DARK, LIGHT, Theme, mixed
-from ..inspect.svg import FONT
+from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
+from ..inspect.pictures.svg import FONT
 from . import charts
 from .result import SearchResult, short
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from ..inspect.chart import Frame, Scale, cut
-from ..inspect.palette import COLOURS, DARK, LIGHT, Theme, mixed
-from ..inspect.svg import FONT
+from ..inspect.pictures.chart import Frame, Scale, cut
+from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
+from ..inspect.pictures.svg import FONT
 from .result import ModuleRun, Result
 
 __all__ = ["draw"]

@@ -12,8 +12,8 @@ from magmagraph.dtypes import canonical, tolerance
 from magmagraph.op import Kind
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
-from magmagraph.runtime.cuda.collectives import CollectiveCall
-from magmagraph.runtime.cuda.segments import Interpreted, Segment
+from magmagraph.runtime.cuda.launching.collectives import CollectiveCall
+from magmagraph.runtime.cuda.launching.segments import Interpreted, Segment
 
 
 def values(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:

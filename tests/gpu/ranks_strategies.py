@@ -25,7 +25,7 @@ from magmagraph.distributed import (
     TensorParallel,
 )
 from magmagraph.dtypes import canonical, tolerance
-from magmagraph.runtime.cuda.segments import Interpreted, Segment, lane_of
+from magmagraph.runtime.cuda.launching.segments import Interpreted, Segment, lane_of
 
 FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 

@@ -30,7 +30,7 @@ def regions() -> int:
     from test_regions import run_on_device
 
     from magmagraph.runtime.cuda.device import device_of
-    from magmagraph.runtime.cuda.fused import Modules
+    from magmagraph.runtime.cuda.kernels.fused import Modules
 
     modules = Modules(device_of("cuda"))
     rng, count = np.random.default_rng(0), 0
@@ -104,7 +104,7 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     def few_channels() -> Any:
         """The gradient of weights of an image with one channel, by the generated kernel."""
-        from magmagraph.runtime.cuda import few_channels as generated
+        from magmagraph.runtime.cuda.kernels import few_channels as generated
 
         chosen, generated.is_faster = generated.is_faster, lambda *_: True
         try:

@@ -47,7 +47,7 @@ POOLS: list[tuple[Callable[..., mg.Node], dict[str, Any]]] = [
 
 @pytest.fixture
 def library() -> None:
-    from magmagraph.runtime.cuda import cudnn
+    from magmagraph.runtime.cuda.library import cudnn
 
     if not cudnn.available():
         pytest.skip(f"no cuDNN: {cudnn.why_unavailable()}")
@@ -119,7 +119,7 @@ def test_convolutions_and_their_gradients(
 def test_generated_gradients_of_weights(
     case: int, last: bool, dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from magmagraph.runtime.cuda import few_channels
+    from magmagraph.runtime.cuda.kernels import few_channels
 
     monkeypatch.setattr(few_channels, "is_faster", lambda *_: True)
     launched = []
@@ -136,8 +136,8 @@ def test_generated_gradients_of_weights(
 
 @pytest.mark.usefixtures("library")
 def test_steps_that_need_much_workspace_share_one_block(rng: np.random.Generator) -> None:
-    from magmagraph.runtime.cuda import cudnn
     from magmagraph.runtime.cuda.device import SCRATCH
+    from magmagraph.runtime.cuda.library import cudnn
 
     x, w = rng.standard_normal((256, 32, 14, 14)), rng.standard_normal((64, 32, 5, 5))
     f, shape = with_gradients(lambda n: mg.conv(*n, padding=2), [x, w], "float32", "cuda")
@@ -223,7 +223,7 @@ def test_algorithms_of_our_own_run_by_name(algorithm: str, rng: np.random.Genera
 def test_everything_runs_without_the_library(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from magmagraph.runtime.cuda import cudnn
+    from magmagraph.runtime.cuda.library import cudnn
 
     monkeypatch.setattr(cudnn, "available", lambda: False)
     x, w = rng.standard_normal((2, 4, 12, 12)), rng.standard_normal((8, 4, 3, 3)) / 6

@@ -10,7 +10,7 @@ from table import assert_agrees
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical
-from magmagraph.runtime.cuda.segments import Interpreted, Segment
+from magmagraph.runtime.cuda.launching.segments import Interpreted, Segment
 
 pytestmark = pytest.mark.gpu
 

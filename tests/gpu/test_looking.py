@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.debug import assert_ as asserted
+from magmagraph.checks.debug import assert_ as asserted
 from magmagraph.errors import CheckError, NonFiniteError
 from magmagraph.inspect.evidence import evidence
 

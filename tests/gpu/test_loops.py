@@ -9,7 +9,7 @@ import pytest
 from table import assert_agrees
 
 import magmagraph as mg
-from magmagraph.runtime.cuda.segments import Segment
+from magmagraph.runtime.cuda.launching.segments import Segment
 
 pytestmark = pytest.mark.gpu
 

@@ -119,7 +119,7 @@ def test_epilogues(precision: str, name: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
 def test_the_library_computes_what_follows(name: str) -> None:
-    from magmagraph.runtime.cuda import gemm
+    from magmagraph.runtime.cuda.products import gemm
 
     x = mg.input("x", (2048, 1024))
     w, bias = (mg.var(n, init=mg.init.normal(seed=1), shape=s)

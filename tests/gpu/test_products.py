@@ -15,22 +15,22 @@ from table import assert_agrees, magnitude
 
 import magmagraph as mg
 from magmagraph.plan import Place
-from magmagraph.runtime.cuda import merge
 from magmagraph.runtime.cuda.arrange import arranged, reader_of
-from magmagraph.runtime.cuda.behind import blocks_across
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.cuts import Configuration, cut_for, cut_of_rows
-from magmagraph.runtime.cuda.merge import merges
-from magmagraph.runtime.cuda.merged import MergedProducts
-from magmagraph.runtime.cuda.products import ProductShape
-from magmagraph.runtime.cuda.products import product_of as product_of_shape
-from magmagraph.runtime.cuda.row_epilogue import RowEpilogue
-from magmagraph.runtime.cuda.small_gemm import (
+from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.cuda.products import merge
+from magmagraph.runtime.cuda.products.behind import blocks_across
+from magmagraph.runtime.cuda.products.cuts import Configuration, cut_for, cut_of_rows
+from magmagraph.runtime.cuda.products.merge import merges
+from magmagraph.runtime.cuda.products.merged import MergedProducts
+from magmagraph.runtime.cuda.products.products import ProductShape
+from magmagraph.runtime.cuda.products.products import product_of as product_of_shape
+from magmagraph.runtime.cuda.products.row_epilogue import RowEpilogue
+from magmagraph.runtime.cuda.products.small_gemm import (
     SmallProduct,
     complete_source,
     plain_epilogue,
 )
-from magmagraph.runtime.cuda.streams import Touched
 
 WAYS = [
     *(
@@ -74,7 +74,7 @@ class Runner:
 
     def __init__(self) -> None:
         from magmagraph.runtime.cuda.device import device_of
-        from magmagraph.runtime.cuda.products import call_of, load
+        from magmagraph.runtime.cuda.products.products import call_of, load
 
         self.device, self.load, self.call_of = device_of("cuda"), load, call_of
         self.functions: dict[str, int] = {}

@@ -20,7 +20,7 @@ from regions import (
 from magmagraph import dims
 from magmagraph.graph import Graph
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.fused import Modules, kernels_of, source_of
+from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of, source_of
 
 SHAPES = [
     {"B": 13, "N": 37},

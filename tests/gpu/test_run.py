@@ -80,7 +80,7 @@ def test_the_same_feeds_again_and_again(steps: int, rng: np.random.Generator) ->
 def test_epochs_of_batches(
     shuffle: bool, drop_last: bool, steps: int, rng: np.random.Generator, monkeypatch: Any
 ) -> None:
-    from magmagraph.runtime.cuda import loops
+    from magmagraph.runtime.cuda.launching import loops
 
     monkeypatch.setattr(loops, "STEPS", steps)
     f, variables = network(outputs="rows")
@@ -146,7 +146,7 @@ def test_functions_of_several_dtypes_share_batches(rng: np.random.Generator) -> 
 
 
 def test_data_that_does_not_fit_is_streamed(rng: np.random.Generator, monkeypatch: Any) -> None:
-    from magmagraph.runtime.cuda import loops
+    from magmagraph.runtime.cuda.launching import loops
 
     f, variables = network()
     x, labels = data(rng)
@@ -172,7 +172,7 @@ def test_what_needs_the_host_between_steps(rng: np.random.Generator) -> None:
 
 
 def test_outputs_of_none_and_data_that_is_let_go(rng: np.random.Generator) -> None:
-    from magmagraph.runtime.cuda import loops
+    from magmagraph.runtime.cuda.launching import loops
 
     f, variables = network(outputs="none")
     x, labels = data(rng)
@@ -188,8 +188,8 @@ def test_outputs_of_none_and_data_that_is_let_go(rng: np.random.Generator) -> No
 
 
 def test_an_error_in_a_capture_ends_it(rng: np.random.Generator, monkeypatch: Any) -> None:
-    from magmagraph.runtime.cuda import segments
     from magmagraph.runtime.cuda.device import device_of
+    from magmagraph.runtime.cuda.launching import segments
 
     f, variables = network()
     x, labels = data(rng)

@@ -24,7 +24,7 @@ def planned(
     **options: Any,
 ) -> Plan:
     """Return the bound plan of a graph, without running it."""
-    from magmagraph.passes.specialize import specialize
+    from magmagraph.passes.lowering.specialize import specialize
 
     trace = Trace()
     graph = freeze(inputs, outputs, updates, trace=trace)
@@ -304,7 +304,7 @@ def test_skipping_fusion_gives_the_same_values() -> None:
 
 
 def test_fusing_again_changes_nothing() -> None:
-    from magmagraph.passes.fuse import fuse
+    from magmagraph.passes.fuse.fuse import fuse
 
     inputs, outputs = _layer_norm()
     graph = freeze(inputs, outputs)

@@ -18,8 +18,8 @@ from magmagraph.graph import Graph, Trace
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT, Options
 from magmagraph.passes.report import Record
-from magmagraph.text import dump
-from magmagraph.text_load import load
+from magmagraph.text.reading import load
+from magmagraph.text.writing import dump
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = sorted(
@@ -28,14 +28,14 @@ FILES = sorted(
     for file in (GOLDEN / name).glob("*.txt")
 )
 SHOWN = {  # module -> the pass that runs its example
-    "simplify": "simplify",
-    "constants": "simplify",
-    "stable": "simplify",
-    "alone": "simplify",
-    "cancel": "simplify",
+    "simplify.simplify": "simplify",
+    "simplify.constants": "simplify",
+    "simplify.stable": "simplify",
+    "distribute.alone": "simplify",
+    "simplify.cancel": "simplify",
     "contract": "contract",
-    "precision": "precision",
-    "layout": "layout",
+    "precision.precision": "precision",
+    "layout.layout": "layout",
     "accumulate": "accumulate",
     "reduce_to_gemv": "reduce_to_gemv",
 }

@@ -19,10 +19,10 @@ from magmagraph.interpret import evaluate
 from magmagraph.op import Kind
 from magmagraph.ops.shape.arrange import TRANSPOSE
 from magmagraph.passes import pipeline
-from magmagraph.passes.specialize import specialize
+from magmagraph.passes.lowering.specialize import specialize
 from magmagraph.plan import Plan
 from magmagraph.runtime.cuda.arrange import reading
-from magmagraph.runtime.cuda.library_epilogue import library_epilogue
+from magmagraph.runtime.cuda.products.library_epilogue import library_epilogue
 
 
 def passed(

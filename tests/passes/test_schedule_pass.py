@@ -10,8 +10,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.graph import Trace, freeze
-from magmagraph.passes.pipeline import Options
-from magmagraph.passes.schedule import (
+from magmagraph.passes.lowering.schedule import (
     Problem,
     _depth_first,
     _greedy,
@@ -22,6 +21,7 @@ from magmagraph.passes.schedule import (
     problem,
     schedule,
 )
+from magmagraph.passes.pipeline import Options
 
 
 def random_problem(seed: int, count: int) -> Problem:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from magmagraph.passes.specialize import ALIGNMENT, lay_out, live_peak
+from magmagraph.passes.lowering.specialize import ALIGNMENT, lay_out, live_peak
 from magmagraph.plan import Place, Slot
 
 

@@ -16,7 +16,7 @@ from magmagraph.ops.linalg.parts import diagonal_matrix, diagonal_of, lower_part
 from magmagraph.ops.rules.matrix_facts import Facts
 from magmagraph.passes import pipeline
 from magmagraph.passes.pipeline import DEFAULT, Options
-from magmagraph.passes.structure import band_of, facts
+from magmagraph.passes.simplify.structure import band_of, facts
 
 inv, solve, det, slogdet = mg.linalg.inv, mg.linalg.solve, mg.linalg.det, mg.linalg.slogdet
 cholesky = mg.linalg.cholesky

@@ -11,8 +11,8 @@ from pictured import (
     seed_step,
 )
 
-from magmagraph.inspect.geometry import draw
-from magmagraph.inspect.scene import Scene
+from magmagraph.inspect.pictures.geometry import draw
+from magmagraph.inspect.pictures.scene import Scene
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

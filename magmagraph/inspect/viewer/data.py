@@ -20,11 +20,11 @@ import numpy as np
 from ..._version import __version__
 from ...graph import Graph, Node, Trace
 from ...plan import Plan
-from ...text import Writer
-from ..layered import Layout
-from ..palette import COLOURS, DARK, LIGHT, NAMES, SIGNS
-from ..scene import Scene, bodies_of, label_of, style_of, traced_scope
-from ..scene_frame import BOX, CHARACTER, PAD, ROW_GAP, SIGN, SMALL, TITLE, TYPE, Frame
+from ...text.writing import Writer
+from ..pictures.layered import Layout
+from ..pictures.palette import COLOURS, DARK, LIGHT, NAMES, SIGNS
+from ..pictures.scene import Scene, bodies_of, label_of, style_of, traced_scope
+from ..pictures.scene_frame import BOX, CHARACTER, PAD, ROW_GAP, SIGN, SMALL, TITLE, TYPE, Frame
 from .plan import evidence_values, plan_values
 
 SCHEMA = "magmagraph.viewer"

@@ -1,4 +1,4 @@
-// From frames to a drawing. As magmagraph/inspect/geometry.py does it, but frames may be closed.
+// From frames to a drawing. As magmagraph/inspect/pictures/geometry.py does it, but frames may be closed.
 
 const CLOSED = 34; // height of a closed frame
 const TURN = 6;

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from ...closure import close
 from ...dtypes import is_inexact, is_integer
 from ...graph import Graph, Node, freeze
 from ...interpret import Body
 from ...op import Call, Kind, Op, Parts
-from ...rebuild import rebuild, unobserved
+from ...transforms.closure import close
+from ...transforms.rebuild import rebuild, unobserved
 from ...types import Extent, Type, TypeLike
 from ..leaf import input, parameter
 from ..rules.batching import mapped_extent
@@ -53,7 +53,7 @@ def _flops(index: Type, *operands: Type, bodies: tuple[Graph, ...]) -> Extent:
 
 def _gradient(node: Node, cotangents: Any) -> Parts:
     """Differentiate every branch; the gradient is a branch by the same index."""
-    from ...autodiff import sweep, zeros_of
+    from ...gradients.autodiff import sweep, zeros_of
 
     index, *operands = node.inputs
     bodies: tuple[Graph, ...] = node.attrs["bodies"]
@@ -90,7 +90,7 @@ def _gradient(node: Node, cotangents: Any) -> Parts:
 
 def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Any:
     """Map every branch; where the choice differs, examples run one after the other."""
-    from ...vmap_rewrite import batch, in_front
+    from ...transforms.mapped import batch, in_front
 
     if batched[0]:
         return example_by_example(node, operands, batched)

@@ -13,7 +13,7 @@ from ...errors import GradientError, message
 from ...graph import Node, topological
 from ...nesting import leaves, like
 from ...op import Call, Effect, Kind, Op
-from ...rebuild import rebuild
+from ...transforms.rebuild import rebuild
 from ...types import Type
 from ..convert import as_node
 from ..rules import onnx_forms
@@ -36,8 +36,8 @@ def _first(xp: Any, value: Any, *others: Any, **attrs: Any) -> Any:
 
 def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
     """Differentiate a copy of the body, which hangs on barriers and so is computed again."""
-    from ...autodiff import sweep
     from ...dtypes import is_inexact
+    from ...gradients.autodiff import sweep
 
     moved = node.attrs["arguments"]
     uid = node.attrs["uid"]
@@ -377,7 +377,7 @@ class _MappedRule(_Rule):
         return _MappedRule, (self.rule, self.batched)
 
     def apply(self, operands: Sequence[Node], cotangent: Node) -> tuple[Node | None, ...]:
-        from ...vmap_rewrite import batch, in_front
+        from ...transforms.mapped import batch, in_front
         from ..leaf import input
         from ..reduction.primitives import SUM
 

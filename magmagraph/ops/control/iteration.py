@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...closure import close
 from ...dtypes import is_inexact
 from ...errors import DivergedError, message
 from ...graph import Graph, Node
 from ...interpret import Body
 from ...op import Call, Kind, Op
-from ...rebuild import rebuild, unobserved
+from ...transforms.closure import close
+from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type
 from ..elementwise.arithmetic import add
 from ..leaf import input
@@ -100,7 +100,7 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     At ``x = f(x, p)`` the cotangent ``u`` of ``x`` gives ``w = u + w df/dx``, again a fixed point,
     and ``w df/dp`` for ``p``. Where the iteration starts makes no difference.
     """
-    from ...autodiff import sweep, zeros_of
+    from ...gradients.autodiff import sweep, zeros_of
 
     body: Graph = node.attrs["body"]
     count: int = node.attrs["count"]

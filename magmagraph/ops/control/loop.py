@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...closure import close
 from ...graph import Graph, Node, topological
 from ...interpret import Body
 from ...op import Call, Kind, Op
+from ...transforms.closure import close
 from ...types import Extent, Type, TypeLike
 from .loop_batching import loop_batching
 from .loop_gradient import loop_gradient, pullback_gradient

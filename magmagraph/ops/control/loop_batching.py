@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...graph import Graph, Node
-from ...rebuild import rebuild
+from ...transforms.rebuild import rebuild
 from ..leaf import input
 from ..rules.batching import mapped_extent, repeated
 from .mapped import results_of
@@ -14,7 +14,7 @@ from .mapped import results_of
 
 def loop_batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Any:
     """Return the results of a loop for all examples, with their axis in front."""
-    from ...vmap_rewrite import batch, in_front
+    from ...transforms.mapped import batch, in_front
     from ..shape.arrange import moveaxis
     from .loop import LOOP_STEP, extent_of, loop
 

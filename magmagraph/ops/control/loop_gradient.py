@@ -10,7 +10,7 @@ from typing import Any
 from ...dtypes import is_inexact
 from ...graph import Graph, Node
 from ...op import Parts
-from ...rebuild import rebuild, unobserved
+from ...transforms.rebuild import rebuild, unobserved
 from ..elementwise.arithmetic import add
 from ..leaf import input
 from .identities import ITEM
@@ -51,7 +51,7 @@ class _Body:
 
     def live(self, arriving: Sequence[Node | None]) -> list[bool]:
         """Return which outputs of the body have a cotangent, from which results have one."""
-        from ...autodiff import sweep
+        from ...gradients.autodiff import sweep
 
         has = [cotangent is not None for cotangent in arriving]
         targets = [("", point) for point in self.carry_points if is_inexact(point.dtype)]
@@ -80,7 +80,7 @@ def loop_gradient(node: Node, cotangents: Any) -> Parts:
 
 
 def _reversed(node: Node, arriving: Sequence[Node | None]) -> list[Node | None]:
-    from ...autodiff import sweep, zeros_of
+    from ...gradients.autodiff import sweep, zeros_of
     from .loop import extent_of, loop
 
     held = _Body(node)
@@ -176,7 +176,7 @@ def _pulled_back(node: Node, arriving: Sequence[Node | None]) -> Parts:
 
     if not _forward.get():
         return [unbounded()] * len(node.inputs)
-    from ...autodiff import zeros_of
+    from ...gradients.autodiff import zeros_of
 
     results = results_of(node)
     weights = [
@@ -201,8 +201,8 @@ def _pulled_back(node: Node, arriving: Sequence[Node | None]) -> Parts:
 
 def pullback_gradient(node: Node, tangents: Any) -> Parts:
     """Return the tangents of a loop's results: the loop runs once more, with tangents beside."""
-    from ...autodiff import zeros_of
-    from ...derivatives import forward
+    from ...gradients.autodiff import zeros_of
+    from ...gradients.derivatives import forward
     from .loop import LOOP, loop, unbounded
 
     attrs = {name: value for name, value in node.attrs.items() if name != "results"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Node, freeze, topological
-from ...rebuild import rebuild
+from ...transforms.rebuild import rebuild
 from ...types import Extent
 from ..leaf import input, parameter
 from .loop import LOOP, extent_of
@@ -87,6 +87,6 @@ def for_all_rows(
     roots: Sequence[Node], stacks: Mapping[Node, Node], reads: Mapping[Node, Node], extent: Extent
 ) -> list[Node]:
     """Return nodes of a body for all iterations at once, stacked along a new first axis."""
-    from ...vmap_rewrite import batch, in_front
+    from ...transforms.mapped import batch, in_front
 
     return [in_front(part, extent) for part in batch(roots, stacks, extent, reads)]

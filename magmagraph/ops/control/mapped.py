@@ -12,7 +12,7 @@ from ...dtypes import is_inexact
 from ...graph import Graph, Node, freeze
 from ...interpret import Body
 from ...op import Call, Kind, Op
-from ...rebuild import rebuild, unobserved
+from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type, TypeLike
 from ..leaf import input, parameter
 from ..reduction.primitives import SUM
@@ -55,8 +55,8 @@ def _evaluate(xp: Any, *arrays: Any, body: Body, batched: tuple[bool, ...]) -> A
 
 def _gradient(node: Node, cotangent: Any) -> list[Node | None]:
     """Return the cotangents of one position, mapped over the axis."""
-    from ...autodiff import sweep
-    from ...vmap_rewrite import batch, in_front
+    from ...gradients.autodiff import sweep
+    from ...transforms.mapped import batch, in_front
 
     body: Graph = node.attrs["body"]
     batched: tuple[bool, ...] = node.attrs["batched"]

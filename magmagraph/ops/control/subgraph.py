@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...closure import close
 from ...dtypes import is_inexact
 from ...graph import Graph, Node
 from ...interpret import Body
 from ...op import Call, Kind, Op
-from ...rebuild import rebuild, unobserved
+from ...transforms.closure import close
+from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type, TypeLike
 from ..leaf import input
 from ..rules import onnx_forms
@@ -43,7 +43,7 @@ def inlined(node: Node) -> list[Node]:
 
 
 def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
-    from ...autodiff import sweep
+    from ...gradients.autodiff import sweep
 
     body: Graph = node.attrs["body"]
     arriving = [cotangents] if len(body.outputs) == 1 else list(cotangents)
@@ -64,7 +64,7 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
 
 def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     """Map the body, and keep its name."""
-    from ...vmap_rewrite import batch, in_front
+    from ...transforms.mapped import batch, in_front
 
     body: Graph = node.attrs["body"]
     extent = mapped_extent(operands, batched)

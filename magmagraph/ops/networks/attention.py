@@ -160,7 +160,7 @@ def _rows_second(node: Node, cotangents: Any) -> tuple[Node | None, ...]:
 
     That counts also what goes through `lse` and `out`, which therefore get none themselves.
     """
-    from ...autodiff import sweep
+    from ...gradients.autodiff import sweep
 
     q, k, v, _, _, above, *mask = node.inputs
     # Copies: two operands may be one node, or depend on each other.

@@ -16,12 +16,12 @@ from ... import dims
 from ...graph import Graph, Node
 from ...plan import Place, Plan, Step, Value
 from ..numpy.cells import bodies_of
-from .cuts import cut_for, cut_of_rows
-from .epilogue import product_read
-from .fused import kernels_of
-from .kernels import RegionKernels
-from .library_epilogue import library_epilogue
-from .row_epilogue import row_read
+from .kernels.fused import kernels_of
+from .kernels.kernels import RegionKernels
+from .products.cuts import cut_for, cut_of_rows
+from .products.epilogue import product_read
+from .products.library_epilogue import library_epilogue
+from .products.row_epilogue import row_read
 
 __all__ = ["Reader", "arranged", "reader_of"]
 

@@ -12,10 +12,10 @@ from ...plan import Plan
 from ..numpy.cells import bodies_of
 from .bound import CudaBound
 from .device import device_of
-from .fused import Modules, kernels_of, source_of
-from .kernels import RegionKernels
-from .messages import is_message, lines_of
-from .turns import is_counted
+from .kernels.fused import Modules, kernels_of, source_of
+from .kernels.kernels import RegionKernels
+from .launching.messages import is_message, lines_of
+from .launching.turns import is_counted
 
 __all__ = ["CudaPrepared"]
 

@@ -15,17 +15,17 @@ from ...interpret import apply
 from ...plan import Place, Plan, Step
 from ..numpy.cells import shape_of
 from .arrange import arranged
-from .cudnn_plans import settle
-from .launches import StepLaunches, Unit
-from .library_merge import library_merges, with_epilogue
-from .loops import Loop, Rows
+from .kernels.pooling import pairs
+from .launching.launches import StepLaunches, Unit
+from .launching.loops import Loop, Rows
+from .launching.segments import Interpreted, Segment, lane_of, placed
+from .launching.streams import Range
+from .launching.timeline import timeline
+from .library.plans import settle
 from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
-from .merge import Merge, merges
 from .namespace import array_namespace, refusing
-from .pooling import pairs
-from .segments import Interpreted, Segment, lane_of, placed
-from .streams import Range
-from .timeline import timeline
+from .products.library_merge import library_merges, with_epilogue
+from .products.merge import Merge, merges
 
 if TYPE_CHECKING:
     from .backend import CudaPrepared

@@ -10,9 +10,9 @@ import numpy as np
 from ... import dims
 from ...interpret import bind_attributes
 from ...plan import Place, Plan, Slot, Step, Value
-from ...state import State
+from ...values.state import State
 from ..numpy.cells import shape_of
-from .streams import Range, Touched
+from .launching.streams import Range, Touched
 
 __all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .calls import driver, prefetching
 from .device import Device
+from .launching.calls import driver, prefetching
 
 __all__ = ["CudaArrays"]
 

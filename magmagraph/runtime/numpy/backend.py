@@ -14,7 +14,7 @@ from ...plan import Plan
 from . import fused
 from .bound import NumpyBound
 from .cells import bodies_of
-from .codegen import step_code
+from .codegen.step import step_code
 
 SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget
 

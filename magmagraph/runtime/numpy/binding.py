@@ -11,11 +11,11 @@ from ... import dims
 from ...graph import Node
 from ...interpret import bind_attributes
 from ...ops.random.philox import stream_key
-from ...region import Region
-from ...region_access import contiguous_strides
-from ...region_axes import concrete
-from ...region_parts import FLAT, PARTIAL_BYTES, indexed, saved_itemsize
-from ...region_walk import costly
+from ...region.access import contiguous_strides
+from ...region.analysis import Region
+from ...region.axes import concrete
+from ...region.parts import FLAT, PARTIAL_BYTES, indexed, saved_itemsize
+from ...region.walk import costly
 
 __all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
 

@@ -18,8 +18,8 @@ from ...op import Kind
 from ...plan import Place, Plan, Step, Value
 from .cells import StepCells, bodies_of, shape_of
 from .interrupts import deferred
+from .products.second_blas import SMALL, on_one_thread
 from .results import ResultPool
-from .second_blas import SMALL, on_one_thread
 from .support import Program, address_of, aligned_empty
 
 if TYPE_CHECKING:

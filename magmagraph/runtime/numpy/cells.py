@@ -13,12 +13,12 @@ from ...dims import Dim
 from ...graph import Graph
 from ...plan import Place, Plan, Step, Value
 from ...types import Type
-from .convolution import convolution_step
-from .mixed_products import mixed_gemm_step
+from .convolution.convolution import convolution_step
+from .convolution.pooling import pooling_step
 from .nested import branch_step, loop_step
-from .pooling import pooling_step
-from .product_choice import TILES, Sizes, Way, way_of
-from .products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
+from .products.choice import TILES, Sizes, Way, way_of
+from .products.mixed import mixed_gemm_step
+from .products.products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
 from .support import address_of, support
 
 _IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 
 from ...graph import Graph
-from .codegen import StepCode, assemble, step_code
+from .codegen.step import StepCode, assemble, step_code
 from .compiler import compile_libraries
 from .support import SUPPORT_HEADER, function_address, join_pool
 from .threads import get_threads

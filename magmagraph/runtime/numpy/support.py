@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from . import threads
-from .blas import find_blas
 from .compiler import compile_libraries, compile_library, start_libraries
 from .memory import address_of, aligned_empty
+from .products.blas import find_blas
 
 __all__ = [
     "SUPPORT_HEADER",
@@ -227,7 +227,8 @@ def load_kernels_together(
     ----------
     sources : sequence of str
         As there. The support library is compiled beside them where it is not cached, and those
-        of products (:func:`~magmagraph.runtime.numpy.products.product_source`) may be among them.
+        of products may be among them
+        (:func:`~magmagraph.runtime.numpy.products.products.product_source`).
     optimization : sequence of (str or None), optional
         The level of each, as for :func:`~magmagraph.runtime.numpy.compiler.compile_library`.
     """

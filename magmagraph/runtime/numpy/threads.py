@@ -16,7 +16,7 @@ from ...cores import affinity as _affinity
 from ...cores import quota as _quota
 from ...cores import widest_affinity as _widest_affinity
 from ...errors import ConfigError, message
-from .blas import find_blas
+from .products.blas import find_blas
 
 __all__ = ["available_threads", "get_threads", "replace_threads", "set_threads"]
 

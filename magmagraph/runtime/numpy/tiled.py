@@ -19,12 +19,12 @@ import numpy as np
 from ...dtypes import is_float
 from ...graph import Graph, Node
 from ...interpret import bind_attributes
-from ...region import Fold, Region
-from ...region_access import contiguous_strides
-from ...region_axes import concrete
-from ...region_parts import indexed
+from ...region.access import contiguous_strides
+from ...region.analysis import Fold, Region
+from ...region.axes import concrete
+from ...region.parts import indexed
 from .binding import Binding
-from .codegen import region_of
+from .codegen.step import region_of
 
 __all__ = ["run"]
 

@@ -18,8 +18,8 @@ from ...errors import CompilerUnavailable
 from ...graph import Graph, Node
 from ...op import Kind
 from ...ops.convolution.expressions import TILES
-from .convolution import CONVOLUTION_LEVEL, convolution_source
-from .products import PRODUCT_LEVEL, product_source, tiled_source
+from .convolution.convolution import CONVOLUTION_LEVEL, convolution_source
+from .products.products import PRODUCT_LEVEL, product_source, tiled_source
 from .support import start_support
 
 _FLOAT32 = np.dtype(np.float32)

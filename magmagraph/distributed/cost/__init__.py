@@ -1,0 +1,1 @@
+"""What a program would take on many ranks: links, machines, sharing, simulation."""

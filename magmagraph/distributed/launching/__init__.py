@@ -1,0 +1,1 @@
+"""Jobs: ranks are started, watched, and ended together."""

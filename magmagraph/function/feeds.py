@@ -1,0 +1,289 @@
+"""What a caller hands over: matched to inputs, checked, converted within its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from ..dims import Constraint
+from ..dtypes import can_feed, canonical, is_complex, is_inexact
+from ..errors import DTypeError, FeedError, message
+from ..graph import Node
+from ..types import Type
+from ..values.dlpack import as_array
+
+
+def _label(node: Node) -> str:
+    return f"input '{node.name}' ({node.type})"
+
+
+class Signature:
+    """The inputs of a function, and how the arguments of a call are matched to them."""
+
+    def __init__(self, inputs: Sequence[Node]) -> None:
+        self.inputs = tuple(inputs)
+        self.by_name: dict[str, int] = {}
+        self.ambiguous: set[str] = set()
+        for i, node in enumerate(self.inputs):
+            name = node.name or ""
+            if name in self.by_name:
+                self.ambiguous.add(name)
+            self.by_name[name] = i
+        self.by_node = {node: i for i, node in enumerate(self.inputs)}
+
+    def _names(self) -> str:
+        return ", ".join(f"'{node.name}'" for node in self.inputs) or "none"
+
+    def _position(self, key: Any) -> int:
+        if isinstance(key, Node):
+            if key in self.by_node:
+                return self.by_node[key]
+            raise FeedError(
+                message(
+                    f"{key!r} is fed but is not an input of this function",
+                    need=f"feeds for its inputs: {self._names()}",
+                )
+            )
+        if not isinstance(key, str):
+            raise FeedError(
+                message(f"a feed is named by {key!r}", need="an input node or an input's name")
+            )
+        if key in self.ambiguous:
+            raise FeedError(
+                message(
+                    f"two inputs are named '{key}'",
+                    mend="feed by position, or with a dict from input nodes to arrays",
+                )
+            )
+        if key not in self.by_name:
+            raise FeedError(
+                message(
+                    f"there is no input named '{key}'",
+                    need=f"feeds for the inputs: {self._names()}",
+                )
+            )
+        return self.by_name[key]
+
+    def arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """Return the fed values in the order of the inputs.
+
+        Raises
+        ------
+        FeedError
+            An input is missing, unknown, or fed twice.
+        """
+        count = len(self.inputs)
+        feeds: dict[int, Any] = {}
+
+        def put(position: int, value: Any) -> None:
+            if position in feeds:
+                raise FeedError(message(f"{_label(self.inputs[position])} is fed twice"))
+            feeds[position] = value
+
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for key, value in args[0].items():
+                put(self._position(key), value)
+        else:
+            if len(args) > count:
+                raise FeedError(
+                    message(
+                        f"{len(args)} feeds are given, but there are {count} inputs",
+                        need=f"feeds for the inputs: {self._names()}",
+                    )
+                )
+            for position, value in enumerate(args):
+                put(position, value)
+        for key, value in named.items():
+            put(self._position(key), value)
+        missing = [self.inputs[i] for i in range(count) if i not in feeds]
+        if missing:
+            raise FeedError(
+                message(
+                    f"no feed for {', '.join(map(_label, missing))}",
+                    need=f"feeds for the inputs: {self._names()}",
+                )
+            )
+        return [feeds[i] for i in range(count)]
+
+
+def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
+    """Return the fed value as a C-contiguous array of the input's dtype.
+
+    Floats convert to floats, complex numbers to complex ones, ints to ints where every value fits;
+    never across kinds. Only Python numbers, which have no dtype, count as any higher kind.
+
+    Raises
+    ------
+    FeedError
+        The value is not numeric, or its dtype or number of axes is not the input's.
+    """
+    if isinstance(value, Node):
+        raise FeedError(
+            message(f"{_label(node)} is fed a node", need="an array", mend="node.eval()")
+        )
+    try:
+        if hasattr(value, "__cuda_array_interface__") and hasattr(value, "flags"):
+            array = value  # a CuPy array, whose methods are NumPy's
+        elif hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
+            array = as_array(value)
+        else:
+            array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        raise FeedError(message(f"{_label(node)} cannot be made an array: {error}")) from None
+    wanted = node.dtype
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype != wanted:
+        weak = not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "dtype")
+        try:
+            given = canonical(array.dtype)
+        except DTypeError:
+            raise FeedError(
+                message(
+                    f"{_label(node)} is fed {array.dtype.name} values",
+                    need=f"numbers of dtype {wanted.name}",
+                )
+            ) from None
+        if strict and not weak:
+            raise FeedError(
+                message(
+                    f"{_label(node)} is fed {given.name}, and strict_feeds is on",
+                    need=wanted.name,
+                    mend=f"array.astype('{wanted.name}')",
+                )
+            )
+        # A Python 1 is also 1.0, and either is also complex.
+        counted = weak and given.kind in ("iuf" if is_complex(wanted) else "iu")
+        counted = counted and is_inexact(wanted)
+        if not counted and not can_feed(array, wanted):
+            why = (
+                f", and ints are not fed to {wanted.name}"
+                if given.kind in "iu" and is_inexact(wanted)
+                else f" values that {wanted.name} does not hold"
+            )
+            raise FeedError(
+                message(
+                    f"{_label(node)} is fed {given.name}{why}",
+                    need=f"{wanted.name}, or values of its kind that fit",
+                    mend=f"array.astype('{wanted.name}')",
+                )
+            )
+        array = array.astype(wanted)
+    if array.ndim != len(node.shape):
+        raise FeedError(
+            message(
+                f"{_label(node)} is fed an array of shape {array.shape}",
+                need=f"{len(node.shape)} axes, shape {node.shape}",
+            )
+        )
+    result: np.ndarray = array
+    if not array.flags.c_contiguous:
+        result = array.copy(order="C")
+    elif isinstance(array, np.ndarray) and not array.flags.aligned:
+        result = np.array(array, order="C")
+    return result
+
+
+def bind_sizes(
+    inputs: Sequence[Node],
+    shapes: Sequence[tuple[int, ...]],
+    constraints: Sequence[tuple[Constraint, Node]] = (),
+) -> dict[str, int]:
+    """Return the size of each named dimension, found from the shapes that were fed.
+
+    Raises
+    ------
+    FeedError
+        A shape does not fit its input, two inputs disagree on a dimension, or a constraint of
+        the graph does not hold; the text names the input, or the node and its line.
+    """
+    names = [_label(node) for node in inputs]
+    solved = dims.solve([node.shape for node in inputs], list(shapes), names)
+    if isinstance(solved, dims.BindingFailure):
+        node = inputs[solved.index]
+        raise FeedError(
+            message(
+                f"{_label(node)} is fed an array of shape {shapes[solved.index]}: {solved}",
+                need=f"shape {node.shape}",
+            )
+        )
+    sizes = dict(solved)
+    for constraint, node in constraints:
+        if not constraint.check(sizes):
+            label = f"'{node.name}' " if node.name else ""
+            raise FeedError(
+                message(
+                    f"{node.op.name} {label}needs {constraint}, but "
+                    + ", ".join(f"{k} is {v}" for k, v in sorted(sizes.items())),
+                    where=f"made at {node.line}" if node.line else None,
+                )
+            )
+    return sizes
+
+
+def check_targets(targets: Sequence[Any], types: Sequence[Type]) -> None:
+    """Raise unless results of these types can be written into the arrays of ``out=``.
+
+    Raises
+    ------
+    FeedError
+        One is no array, cannot be written, or has another shape or another kind of dtype, or two
+        of them share memory, where one result would overwrite the other.
+    """
+    for position, (target, type_) in enumerate(zip(targets, types, strict=True)):
+        if not isinstance(target, np.ndarray):
+            wrong = f"is a {type(target).__name__}"
+        elif target.shape != type_.shape:
+            wrong = f"has shape {target.shape}"
+        elif target.dtype != type_.dtype and not np.can_cast(
+            type_.dtype, target.dtype, "same_kind"
+        ):
+            wrong = f"has dtype {target.dtype.name}"
+        elif not target.flags.writeable:
+            wrong = "is read-only"
+        else:
+            continue
+        need = f"a NumPy array of shape {type_.shape} and dtype {type_.dtype.name}"
+        raise FeedError(message(f"out[{position}] {wrong}", need=need))
+    if len(targets) > 1:
+        _check_apart(targets)
+
+
+def _check_apart(targets: Sequence[np.ndarray]) -> None:
+    """Raise where two of the arrays that results are written into share memory."""
+    order = sorted((i for i, target in enumerate(targets) if target.size),
+                   key=lambda i: _begin(targets[i]))
+    for at, first in enumerate(order):
+        for second in order[at + 1 :]:
+            if not np.may_share_memory(targets[first], targets[second]):
+                break  # nor do those that begin later
+            if _shares_memory(targets[first], targets[second]):
+                one, other = sorted((first, second))
+                same = targets[one] is targets[other]
+                raise FeedError(
+                    message(
+                        f"out[{one}] and out[{other}] "
+                        + ("are the same array" if same else "share memory")
+                        + ": one result would overwrite the other",
+                        need="memory of its own for each output",
+                        mend=f"out[{other}] = np.empty_like(out[{other}])",
+                    )
+                )
+
+
+def _begin(array: np.ndarray) -> int:
+    """Return the lowest address of an array's elements."""
+    if array.flags.c_contiguous:
+        return int(array.__array_interface__["data"][0])
+    return int(np.lib.array_utils.byte_bounds(array)[0])
+
+
+def _shares_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays have an element in common; False where that is too hard to say."""
+    try:
+        return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return False

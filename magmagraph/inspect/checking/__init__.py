@@ -1,0 +1,1 @@
+"""How far results are from their references, and who is to blame."""

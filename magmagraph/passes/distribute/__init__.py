@@ -1,0 +1,1 @@
+"""Distribution: one program, made again on what each of many ranks has."""

@@ -1,0 +1,47 @@
+"""Sums over ranks that only some calls need, in buckets of their own.
+
+An optimizer that adds up gradients over calls needs their sum over ranks at the call that applies
+them. Such sums are joined with each other, and never with what has to travel at every call.
+"""
+
+from __future__ import annotations
+
+from ...graph import Graph, Node, Trace
+from ...ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
+from ...ops.control.identities import ITEM
+from ..pipeline import Options
+from .buckets import buckets
+from .walk import Facts
+
+__all__ = ["joined"]
+
+
+def joined(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Graph:
+    """Return the graph with its sums of some calls joined, by their flags."""
+    if not any(node.op is ALLREDUCE_WHEN for node in graph.nodes):
+        return graph
+    mapping: dict[Node, Node] = {}
+    for bucket in buckets(graph, facts.bucket_bytes, ALLREDUCE_WHEN):
+        by_flag: dict[Node, list[Node]] = {}
+        for node in bucket:
+            by_flag.setdefault(node.inputs[1], []).append(node)
+        for flag, members in by_flag.items():
+            total = sum(node.type.bytes for node in members if isinstance(node.type.bytes, int))
+            what = f"{len(members)} arrays" if len(members) > 1 else str(members[0].type)
+            options.record.note(
+                f"message of the calls that apply: sum of {what} ({total:,} bytes of "
+                f"{members[0].dtype.name}) over {facts.size} ranks by all-reduce"
+            )
+            if len(members) == 1:
+                continue
+            made = ALLREDUCE_MANY_WHEN(
+                *(node.inputs[0] for node in members), flag, **members[0].attrs
+            )
+            for index, node in enumerate(members):
+                mapping[node] = graph.interner.intern(ITEM(made, index=index))
+                trace.replace(node, mapping[node], "distribute", "bucket")
+    if not mapping:
+        return graph
+    return graph.substitute(
+        mapping, lambda old, new: trace.replace(old, new, "distribute", "bucket")
+    )

@@ -1,0 +1,206 @@
+"""What a kernel of some nodes would compute: its form first, which is cheap, then its body graph.
+
+Growing clusters asks of thousands of sets of nodes whether they make a region. Sets that differ in
+nothing but whose nodes they are have one form, and one answer; a body graph is made for the first
+of them, and for what becomes a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from ...graph import Graph, Interner, Node, attribute_key
+from ...ops.leaf import PARAMETER, parameter
+from .fusible import Fusible
+
+if TYPE_CHECKING:
+    from .clusters import Cluster
+
+Made: TypeAlias = tuple[Graph, list[Node], list[Node]]
+"""The body of a kernel, the operands that it takes, and what it returns."""
+
+Line: TypeAlias = tuple[int, ...]
+"""What a node of a body computes (equal numbers for equal operations), and of which lines."""
+
+
+class Form(NamedTuple):
+    """A body without its nodes.
+
+    Attributes
+    ----------
+    lines, results
+        A line for each node, operands first, and the lines that are returned: equal for bodies
+        that are equal but for whose nodes they are.
+    nodes
+        The graph's node of each line: what it computes, or what a parameter stands for.
+    taken, outputs
+        The nodes that the kernel reads, in the order of its parameters, and those it returns.
+    moves
+        Whether something is moved before it is read.
+    """
+
+    lines: tuple[Line, ...]
+    results: tuple[int, ...]
+    nodes: list[Node]
+    taken: list[Node]
+    outputs: list[Node]
+    moves: bool
+
+    @property
+    def key(self) -> tuple[tuple[Line, ...], tuple[int, ...]]:
+        """What equal forms share."""
+        return self.lines, self.results
+
+    def sketch(self) -> Graph:
+        """Return a body graph to look at: its nodes are not interned."""
+        parameters: list[Node] = []
+        made: list[Node] = []
+        for node, (label, *operands) in zip(self.nodes, self.lines, strict=True):
+            if label < 0:
+                made.append(Node(PARAMETER, (), {"index": len(parameters)}, node.type))
+                parameters.append(made[-1])
+            else:
+                inputs = tuple([made[i] for i in operands])
+                made.append(Node(node.op, inputs, node.attrs, node.type, node.name, node.line))
+        results = tuple([made[i] for i in self.results])
+        return Graph(tuple(parameters), results, (), Interner())
+
+    def made(self) -> Made:
+        """Return it as a body graph."""
+        interner = Interner()
+        parameters: list[Node] = []
+        made: list[Node] = []
+        for node, (label, *operands) in zip(self.nodes, self.lines, strict=True):
+            if label < 0:
+                parameters.append(interner.make(parameter(len(parameters), node.type), ()))
+                made.append(parameters[-1])
+            else:
+                made.append(interner.make(node, tuple([made[i] for i in operands])))
+        results = tuple([made[i] for i in self.results])
+        return Graph(tuple(parameters), results, (), interner), self.taken, self.outputs
+
+
+class Forms(Fusible):
+    """What the nodes of a graph would be in kernels.
+
+    Attributes
+    ----------
+    cluster_of
+        The cluster that computes a node.
+    kept, unread
+        See `recompute`: values that must be in memory, and nodes that nothing computes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.cluster_of: dict[Node, Cluster] = {}
+        self.kept: set[Node] = set()  # what chains that are computed again read
+        self.unread: set[Node] = set()  # nodes that all readers compute again
+        self._labels: dict[object, int] = {}
+        self._label_of: dict[Node, int] = {}
+        self._inside: dict[Node, bool] = {}
+
+    def _label(self, node: Node) -> int:
+        """Return the number of what a node computes, whatever its operands are."""
+        label = self._label_of.get(node)
+        if label is None:
+            # What a constant is worth decides nothing, and its sort is that of its type.
+            held = {} if "value" in node.attrs else node.attrs
+            attrs = tuple([(k, attribute_key(held[k])) for k in sorted(held)])
+            what = (node.op, attrs, node.type)
+            label = self._label_of[node] = self._labels.setdefault(what, len(self._labels))
+        return label
+
+    def _parameter_label(self, node: Node) -> int:
+        """Return the number of an operand's type: below zero, unlike those of operations."""
+        return -1 - self._labels.setdefault(node.type, len(self._labels))
+
+    def _made_inside(self, node: Node) -> bool:
+        """Return whether every kernel that needs the value makes it itself."""
+        known = self._inside.get(node)
+        if known is None:
+            known = self._inside[node] = (
+                node in self.free
+                or self._is_generator(node)
+                or (node not in self.core and self._is_move(node))
+            )
+        return known
+
+    def _is_output(self, node: Node, members: set[Node]) -> bool:
+        if node in self.roots or node in self.kept:
+            return True
+        for user in self._users(node):
+            if user in members or user in self.unread:
+                continue
+            reader = self.cluster_of.get(user)
+            if reader is None or node not in reader.again:
+                return True
+        return False
+
+    def _form(
+        self,
+        nodes: Iterable[Node],
+        cluster: Cluster | None = None,
+        *,
+        outputs: Sequence[Node] | None = None,
+        split: bool = False,
+    ) -> Form:
+        """Return what a kernel of some nodes computes.
+
+        With `split`, an operand that is moved before it is read is taken once for each way.
+        """
+        members = sorted(nodes, key=self.position.__getitem__)
+        inside = set(members)
+        number: dict[Node, int] = {}
+        lines: list[Line] = []
+        standing: list[Node] = []
+        taken: list[Node] = []
+        moves = False
+
+        def add(node: Node, line: Line) -> int:
+            lines.append(line)
+            standing.append(node)
+            return len(lines) - 1
+
+        def leaf(node: Node) -> int:
+            taken.append(node)
+            return add(node, (self._parameter_label(node),))
+
+        def read(root: Node) -> None:
+            """Enter what the kernel reads through, or makes itself, down to what it takes."""
+            nonlocal moves
+            stack = [root]
+            while stack:
+                node = stack[-1]
+                if node in number:
+                    stack.pop()
+                    continue
+                if not self._made_inside(node):
+                    number[node] = leaf(node)
+                    stack.pop()
+                    continue
+                apart: list[Node] = []
+                if self._is_move(node):
+                    moves = True
+                    if split:
+                        apart = [i for i in node.inputs if i not in inside]
+                        apart = [i for i in apart if not self._made_inside(i)]
+                missing = [i for i in node.inputs if i not in number and i not in apart]
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                operands = [leaf(i) if i in apart else number[i] for i in node.inputs]
+                number[node] = add(node, (self._label(node), *operands))
+                stack.pop()
+
+        for node in members:  # which come after those that they read
+            for operand in node.inputs:
+                if operand not in number:
+                    read(operand)
+            number[node] = add(node, (self._label(node), *[number[i] for i in node.inputs]))
+        if outputs is None:
+            again = cluster.again if cluster is not None else ()
+            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
+        results = tuple([number[n] for n in outputs])
+        return Form(tuple(lines), results, standing, taken, list(outputs), moves)

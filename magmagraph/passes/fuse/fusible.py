@@ -1,0 +1,144 @@
+"""Which operations of a graph can be joined into regions, and what regions can read through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...dtypes import is_complex
+from ...graph import Graph, Node
+from ...op import Kind
+from ...region.axes import moved_axes
+
+SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
+
+
+class Fusible:
+    """What the fuse pass knows of a graph before it joins anything.
+
+    Attributes
+    ----------
+    graph
+        The graph.
+    position
+        Each node's place in program order.
+    roots
+        Nodes that somebody outside needs.
+    free
+        Scalars that depend on leaves only, which every region computes for itself, with the
+        length of their expressions.
+    core
+        Nodes that a region computes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.position = {node: i for i, node in enumerate(graph.nodes)}
+        self.roots = set(graph.roots)
+        self._moves: dict[Node, bool] = {}
+        self._readers: dict[Node, tuple[Node, ...]] = {}
+        self.free = self._free_scalars()
+        self.core = dict.fromkeys(node for node in graph.nodes if self._is_core(node))
+        for node in graph.nodes:
+            if self._is_move(node) and not node.op.alias and self._must_be_made(node):
+                self.core[node] = None
+
+    def _is_core(self, node: Node) -> bool:
+        op = node.op
+        if isinstance(node.type, tuple) or _is_complex(node):
+            return False
+        if op.kind is Kind.ELEMENTWISE or op.kind is Kind.RANDOM:
+            return op.scalar is not None
+        if op.kind is Kind.REDUCTION:
+            return op.reduction is not None
+        return op.kind is Kind.INDEX and op.scalar is not None
+
+    def _is_generator(self, node: Node) -> bool:
+        """Return whether a region can make the value itself, at no cost."""
+        if node.inputs:
+            return False
+        if "value" in node.attrs:
+            return bool(node.attrs["value"].size == 1)
+        return (node.op.scalar is not None and node.op.kind in (Kind.INDEX, Kind.LEAF)) or (
+            "dim" in node.attrs
+        )
+
+    def _is_move(self, node: Node) -> bool:
+        """Return whether the node only moves axes, so that a region can read through it."""
+        known = self._moves.get(node)
+        if known is None:
+            known = False
+            if len(node.inputs) == 1 and node.op.kind in (Kind.LAYOUT, Kind.CONTROL):
+                operand = node.inputs[0]
+                if isinstance(operand.type, tuple) or isinstance(node.type, tuple):
+                    known = False
+                elif _is_complex(node):
+                    known = False  # kernels are generated for real numbers only
+                elif node.op.alias:
+                    known = without_ones(node) == without_ones(operand)
+                elif node.op.kind is Kind.LAYOUT:
+                    known = moved_axes(node) is not None
+            self._moves[node] = known
+        return known
+
+    def _must_be_made(self, node: Node) -> bool:
+        """Return whether somebody needs the moved value in memory of its own."""
+        if node in self.roots:
+            return True
+        return any(
+            not (self._is_core(user) or self._is_move(user)) for user in self.graph.users[node]
+        )
+
+    def _free_scalars(self) -> dict[Node, int]:
+        """Return the scalars that depend on leaves only, with the length of their expressions."""
+        free: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            if node.op.kind is not Kind.ELEMENTWISE or node.op.scalar is None or node.shape:
+                continue
+            if _is_complex(node):
+                continue
+            length = 1
+            for operand in node.inputs:
+                if operand in free:
+                    length += free[operand]
+                elif operand.op.kind is not Kind.LEAF or operand.shape:
+                    length = SCALAR_CHAIN + 1
+            if length <= SCALAR_CHAIN:
+                free[node] = length
+        return free
+
+    def _base(self, node: Node) -> Node:
+        """Look through what only moves axes, down to the value that is read."""
+        while node not in self.core and self._is_move(node):
+            node = node.inputs[0]
+        return node
+
+    def _users(self, node: Node) -> tuple[Node, ...]:
+        """Return the readers of a value, seen through what only moves axes."""
+        known = self._readers.get(node)
+        if known is None:
+            known = self._readers[node] = tuple(self._find_users(node))
+        return known
+
+    def _find_users(self, node: Node) -> Iterator[Node]:
+        stack = [node]
+        while stack:
+            for user in self.graph.users[stack.pop()]:
+                if user not in self.core and self._is_move(user):
+                    if user in self.roots:
+                        yield user
+                    stack.append(user)
+                else:
+                    yield user
+
+
+def _is_complex(node: Node) -> bool:
+    """Return whether a node makes or reads complex numbers, which generated kernels do not."""
+    return any(
+        not isinstance(part.type, tuple) and is_complex(part.dtype) for part in (node, *node.inputs)
+    )
+
+
+def without_ones(node: Node) -> list[Any]:
+    """Return the extents of a node that are not the literal 1."""
+    return [e for e in node.shape if not (isinstance(e, int) and e == 1)]

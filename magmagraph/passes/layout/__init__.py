@@ -1,0 +1,1 @@
+"""Layout: where channels stand, and which algorithm a convolution takes."""

@@ -1,0 +1,175 @@
+"""Loss scaling for float16: gradients are computed a power of two larger, and updates wait.
+
+Small gradients are zero in float16, whose numbers end at 6e-8. So the seed of a gradient, a marker
+that `mg.grad` leaves, is the scale in place of 1; each gradient is divided by it at a marker of its
+own, in float32. Where an element of a gradient is not finite, all updates keep their old values and
+the scale is halved; after as many finite steps as `Options.loss_scale_growth` it is doubled
+(P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2, and what frameworks
+made of it).
+
+Before, under ``precision="float16"``: markers, and the three counters of the function as they are.
+After: no marker; every update is a choice between the old and the new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...dtypes import is_float
+from ...graph import Graph, Node, Trace
+from ...ops.control.identities import ALWAYS, MARKER, SCALE, SKIPPED, STEPS, is_scaling_state
+from ...ops.convert import cast
+from ...ops.elementwise.arithmetic import add, multiply
+from ...ops.elementwise.bits import logical_and
+from ...ops.elementwise.comparison import maximum, minimum, where
+from ...ops.elementwise.rounding import isfinite
+from ...ops.leaf import constant
+from ...ops.reduction.primitives import all as all_of
+from ..pipeline import Options
+from ..report import label
+from ..rewriting.pattern import uniform
+
+RULE = "loss scaling"
+LARGEST, SMALLEST = 2.0**24, 2.0**-16
+_FLOAT32 = np.dtype(np.float32)
+
+
+def scale_gradients(graph: Graph, trace: Trace, options: Options) -> Graph:
+    """Return the graph with scaled gradients and guarded updates, without markers."""
+    markers = [node for node in graph.nodes if node.op is MARKER]
+    if not markers:
+        return graph
+    return _Scaling(graph, markers, trace, options).run()
+
+
+class _Scaling:
+    """A graph on its way to scaled gradients."""
+
+    def __init__(
+        self, graph: Graph, markers: Sequence[Node], trace: Trace, options: Options
+    ) -> None:
+        self.graph, self.trace, self.options = graph, trace, options
+        self.intern = graph.interner.intern
+        held = {
+            value.attrs["role"]: variable
+            for variable, value in graph.updates
+            if is_scaling_state(value)
+        }
+        self.scale, self.steps, self.skipped = (held.get(role) for role in (SCALE, STEPS, SKIPPED))
+        # The gradients inside of others' losses would be scaled by both.
+        self.depth = max((_depth(m) for m in markers if m.attrs["role"] == "seed"), default=1)
+        self.made: dict[Node, Node] = {}
+        self.gradients: list[Node] = []
+        leak = None if self.scale is None else self._leak()
+        if leak is not None:
+            self.scale = None
+            options.record.refuse(
+                RULE, leak, "it is a derivative of a gradient, which would stay multiplied by the "
+                "scale: mg.hessian, mg.jacobian, mg.vjp and mg.jvp have no place to divide by it"
+            )
+
+    def _leak(self) -> Node | None:
+        """Return a result that depends on a seed otherwise than through a gradient, or None.
+
+        Such a result is linear in the seed, and no marker stands where it could be divided.
+        """
+        reached: set[Node] = set()
+        for node in self.graph.nodes:
+            role = node.attrs["role"] if node.op is MARKER else ""
+            if role in ("seed", "gradient") and _depth(node) == self.depth:
+                if role == "seed":
+                    reached.add(node)
+            elif any(operand in reached for operand in node.inputs):
+                reached.add(node)
+        return next((root for root in self.graph.roots if root in reached), None)
+
+    def run(self) -> Graph:
+        """Return the new graph."""
+        graph = self.graph
+        for node in graph.nodes:
+            self.made[node] = self._made(node)
+        updates = [(variable, self.made[value]) for variable, value in graph.updates]
+        if self.scale is not None and self.gradients:
+            updates = self._guarded(updates)
+        return graph.replace(
+            outputs=[self.made[n] for n in graph.outputs],
+            updates=updates,
+            effects=[self.made[n] for n in graph.effects],
+        )
+
+    def _made(self, node: Node) -> Node:
+        inputs = tuple(self.made[operand] for operand in node.inputs)
+        if node.op is not MARKER:
+            made = self.graph.interner.make(node, inputs)
+            self.trace.replace(node, made, "precision", "operands")
+            return made
+        (value,) = inputs
+        made = self._unmarked(node, value)
+        self.trace.replace(node, made, "precision", RULE)
+        return made
+
+    def _unmarked(self, marker: Node, value: Node) -> Node:
+        """Return what a marker becomes: its operand, scaled or divided by the scale."""
+        role = marker.attrs["role"]
+        if self.scale is None or role not in ("seed", "gradient") or not is_float(value.dtype):
+            return value
+        if _depth(marker) < self.depth:
+            self.options.record.refuse(
+                RULE, marker, "a gradient inside of another gradient's loss is not scaled"
+            )
+            return value
+        if role == "seed":
+            one = uniform(value) == 1
+            scaled = self.scale if one else multiply(cast(value, _FLOAT32), self.scale)
+            self.options.record.hit("scaled seed")
+            return self.intern(cast(scaled, value.dtype))
+        self.gradients.append(value)
+        self.options.record.hit("gradient divided by the scale")
+        wide = value if value.dtype.itemsize > 2 else cast(value, _FLOAT32)
+        divided = multiply(wide, cast(1.0 / self.scale, wide.dtype))
+        return self.intern(cast(divided, value.dtype))
+
+    def _guarded(self, updates: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
+        """Return updates that keep the old values where a gradient is not finite."""
+        assert self.scale is not None
+        assert self.steps is not None
+        assert self.skipped is not None
+        finite = all_of(isfinite(self.gradients[0]))
+        for gradient in self.gradients[1:]:
+            finite = logical_and(finite, all_of(isfinite(gradient)))
+        finite = self.intern(finite)
+        one = constant(1, dtype=np.int32)
+        counted = add(self.steps, one)
+        grown = counted >= self.options.loss_scale_growth
+        larger = minimum(multiply(self.scale, 2.0), LARGEST)
+        smaller = maximum(multiply(self.scale, 0.5), SMALLEST)
+        zero = constant(0, dtype=np.int32)
+        new = {
+            SCALE: where(finite, where(grown, larger, self.scale), smaller),
+            STEPS: where(logical_and(finite, ~grown), counted, zero),
+            SKIPPED: where(finite, self.skipped, add(self.skipped, one)),
+        }
+        guarded = []
+        for (variable, value), (_, before) in zip(updates, self.graph.updates, strict=True):
+            role = before.attrs["role"] if before.op is MARKER else ""
+            if role in new:
+                made = self.intern(new[role])
+            elif role == ALWAYS or value is variable:
+                made = value
+            else:
+                made = self.intern(where(finite, value, variable))
+                self.options.record.hit("update waits for finite gradients")
+            self.trace.replace(value, made, "precision", RULE)
+            guarded.append((variable, made))
+        self.options.record.note(
+            f"{len(self.gradients)} gradients are computed {label(self.scale)} times as large; if "
+            "one is not finite, no update lands"
+        )
+        return guarded
+
+
+def _depth(marker: Node) -> int:
+    depth: int = marker.attrs.get("depth", 1)
+    return depth

@@ -1,0 +1,63 @@
+"""One factorization for all that needs it: systems, inverses and determinants of one matrix.
+
+Records say with `Op.factored` how their value comes from ``P A = L U``. Where two or more of them
+read one matrix, or its transpose, or the factors are there anyway, the factorization, which is the
+work that grows with the cube, is done once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...graph import Graph, Node, Trace
+from ...ops.control.identities import ITEM
+from ...ops.linalg.factor import LU
+from ..lowering.buffers import hinted
+from ..pipeline import Options
+from .linear import exchanged
+from .structure import swaps_last_two
+
+RULE = "shared factorization"
+LEAST_ORDER = 64  # of matrices of a batch: smaller ones are faster in one call for all of them
+
+
+class _Use(NamedTuple):
+    """A node that factors can give, and whether it reads the transposed matrix."""
+
+    node: Node
+    transposed: bool
+
+
+def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
+    """Return the graph with one factorization for each matrix that is read in several ways."""
+    uses: dict[Node, list[_Use]] = {}
+    for node in graph.nodes:
+        if node.op.factored is None:
+            continue
+        matrix = node.inputs[0]
+        transposed = swaps_last_two(matrix)
+        base = matrix.inputs[0] if transposed else matrix
+        uses.setdefault(base, []).append(_Use(node, transposed))
+    mapping: dict[Node, Node] = {}
+    for matrix, found in uses.items():
+        reason = _reason(graph, matrix, found, options)
+        if reason is not None:
+            options.record.refuse(RULE, found[0].node, reason)
+            continue
+        factors = LU(matrix)
+        packed, pivots = ITEM(factors, index=0), ITEM(factors, index=1)
+        for use in found:
+            assert use.node.op.factored is not None
+            mapping[use.node] = use.node.op.factored(use.node, packed, pivots, use.transposed)
+    return exchanged(graph, mapping, trace, options, "contract", RULE)
+
+
+def _reason(graph: Graph, matrix: Node, found: list[_Use], options: Options) -> str | None:
+    """Return why each of the nodes factors by itself, or None."""
+    there = any(reader.op is LU for reader in graph.users[matrix])
+    if len(found) < 2 and not there:
+        return "nothing else needs the factors of this matrix"
+    order = hinted(matrix.shape[-1], options.hints)
+    if matrix.ndim > 2 and order < LEAST_ORDER:
+        return f"a batch of matrices of order {order} is faster in one call for all of them"
+    return None

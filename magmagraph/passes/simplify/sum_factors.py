@@ -1,0 +1,79 @@
+"""Factors that stay the same along the axes of a sum: they multiply what was added up.
+
+The gradient of a normalization adds up one array times several things that each channel has one
+of. Without these factors few different sums are left, and their kernel moves wider vectors:
+
+    sum(g * scale * (x - mean)), sum(g * (x - mean) / deviation), sum(g * scale), sum(g)
+        ->  sum(g * (x - mean)), sum(g), and products of numbers of a channel each
+
+Scalars are left to `simplify.algebra`, and so are divisors: users divide by what keeps sums in
+range, such as the largest element. For the same reason a factor that occurs twice stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...dtypes import is_float
+from ...graph import Node
+from ...ops.elementwise.arithmetic import MULTIPLY
+from ...ops.reduction.primitives import SUM
+from ...ops.shape.arrange import reshape
+from ...ops.shape.joining import BROADCAST_TO
+from ..rewriting.build import spread
+from ..rewriting.rewrite import Match, Rule
+from .products import has_telling_divisor
+
+MOST_FACTORS = 16
+
+
+def _factors_out_of_sum(match: Match) -> Node | None:
+    """Return the sum of the factors that change along its axes, times the others."""
+    (source,) = match.root.inputs
+    axes: tuple[int, ...] = match.root.attrs["axes"]
+    if not axes or not is_float(source.dtype) or source.dtype.itemsize < 4:
+        return None  # 16-bit sums may leave their range without a small factor
+    factors = _opened(source)
+    outside = [f for f in factors if factors.count(f) == 1 and _is_same_along(f, source, axes)]
+    inside = [f for f in factors if f not in outside]
+    if not outside or not inside or has_telling_divisor(source):
+        return None
+    product = inside[0]
+    for factor in inside[1:]:
+        product = MULTIPLY(product, factor)
+    total = SUM(spread(product, source.shape), axes=axes)
+    gone = {source.ndim - 1 - axis for axis in axes}  # counted from the last axis
+    for factor in outside:
+        left = tuple(e for a, e in enumerate(factor.shape) if factor.ndim - 1 - a not in gone)
+        total = MULTIPLY(total, reshape(factor, left))
+    return total
+
+
+def _opened(root: Node) -> list[Node]:
+    """Return the factors of a product, in order."""
+    found: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.op is BROADCAST_TO:
+            stack.append(node.inputs[0])
+        elif node.op is MULTIPLY and len(stack) + len(found) < MOST_FACTORS:
+            stack += node.inputs[::-1]
+        else:
+            found.append(node)
+    return found
+
+
+def _is_same_along(node: Node, source: Node, axes: Sequence[int]) -> bool:
+    """Return whether a factor has one number for all elements along the axes, but several."""
+    ahead = source.ndim - node.ndim
+    same = all(axis < ahead or node.shape[axis - ahead] == 1 for axis in axes)
+    return same and any(extent != 1 for extent in node.shape)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "factors out of a sum", (SUM,), _factors_out_of_sum,
+        looks=lambda node: node.inputs[0].op is MULTIPLY,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Fused regions: what a body graph computes, as one nest of loops."""

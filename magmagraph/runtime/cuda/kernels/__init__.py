@@ -1,0 +1,1 @@
+"""CUDA C for fused regions, and its launches."""

@@ -1,0 +1,133 @@
+"""Reading at computed positions, as a generated kernel: its numbers, and its launch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....plan import Step
+from ...numpy.cells import shape_of
+from ...numpy.functions.scalar import computing_type
+from ..compiler import compile_source
+from ..launching.calls import KernelCall, Together
+from ..memory import PlanMemory
+from .gathering_code import Gathering, gathering_source
+from .prelude import complete
+
+__all__ = ["Layout", "blocks_for", "function_of", "gathering", "layout_of", "widest"]
+
+THREADS = 256
+WORDS = 7
+NARROW = 1 << 30  # units up to which their numbers have 32 bits
+BLOCKS_EACH = 16  # of a multiprocessor: more take turns
+WIDEST = 16  # bytes that a thread moves
+
+_loaded: dict[tuple[int, str], Any] = {}  # modules live as long as the process
+
+
+class Layout(NamedTuple):
+    """What positions along one axis mean for memory.
+
+    Attributes
+    ----------
+    before
+        Elements of the axes before it.
+    extent
+        Its own.
+    taken
+        How many positions there are.
+    inside
+        Elements of the axes behind it.
+    """
+
+    before: int
+    extent: int
+    taken: int
+    inside: int
+
+
+def layout_of(shape: tuple[int, ...], axis: int, taken: int) -> Layout:
+    """Return the layout of an array with the axis.
+
+    Examples
+    --------
+    >>> layout_of((2, 5, 3, 4), 1, 7)
+    Layout(before=2, extent=5, taken=7, inside=12)
+    """
+    return Layout(math.prod(shape[:axis]), shape[axis], taken, math.prod(shape[axis + 1 :]))
+
+
+def widest(inside: int, itemsize: int) -> int:
+    """Return how many neighbours fill what a thread moves, so that rows are moved whole.
+
+    Examples
+    --------
+    >>> widest(64, 4), widest(6, 4), widest(3, 4)
+    (4, 2, 1)
+    """
+    most = max(1, WIDEST // itemsize)
+    while inside % most:
+        most //= 2
+    return most
+
+
+def blocks_for(threads: int, each: int, multiprocessors: int) -> int:
+    """Return how many blocks of `each` threads share what so many threads do."""
+    return max(1, min(-(-threads // each), BLOCKS_EACH * multiprocessors))
+
+
+def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together | None:
+    """Return what launches a reading at positions.
+
+    None where its array expression has to run: where an axis without elements is an error.
+    """
+    x, positions = step.inputs
+    made = step.outputs[0]
+    attrs = step.node.attrs
+    shape, count = shape_of(x.type), math.prod(shape_of(positions.type))
+    layout = layout_of(shape, attrs["axis"], count)
+    itemsize = x.type.dtype.itemsize
+    total = layout.before * count * layout.inside
+    if count and not layout.extent:
+        return None
+    if not total:
+        return Together(())
+    width = widest(layout.inside, itemsize)
+    addresses = [memory.at(value) for value in (x, positions, made)]
+    if itemsize > WIDEST or any(address % (width * itemsize) for address in addresses[::2]):
+        return None
+    read = math.prod(shape) // width
+    kernel = Gathering(
+        width * itemsize, computing_type(positions.type.dtype), attrs["mode"] == "wrap",
+        max(total // width, read) > NARROW,
+    )
+    device = memory.device
+    function = function_of(device, kernel.name, gathering_source(kernel), WORDS)
+    words = [*addresses, total // width, count, layout.extent, layout.inside // width]
+    blocks = blocks_for(total // width, THREADS, device.multiprocessors)
+    return KernelCall(
+        function, (blocks, 1, 1), (THREADS, 1, 1), np.array(words, np.int64), range(3),
+        overlaps=True,
+    )
+
+
+def function_of(device: Any, name: str, text: str, words: int) -> int:
+    """Return the address of a kernel, compiled and loaded once a process.
+
+    Parameters
+    ----------
+    device
+        Where it runs.
+    name, text
+        The kernel's, and its source without the prelude.
+    words
+        How many arguments it has.
+    """
+    place = (device.number, name)
+    if place not in _loaded:
+        module = device.cupy.cuda.function.Module()
+        module.load(compile_source(complete(text, words), device.architecture))
+        _loaded[place] = (module, module.get_function(name))
+    return int(_loaded[place][1].ptr)

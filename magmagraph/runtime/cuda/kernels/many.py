@@ -1,0 +1,138 @@
+"""One launch for many elementwise bodies of one structure: optimizers renew all weights at once.
+
+The arguments of all bodies are one table. Each body has as many blocks as it would have by itself,
+one body's behind the other's; a block finds its body by the number of the first block of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..launching.calls import KernelCall
+from ..launching.streams import Touched, dependencies
+from .kernels import RegionKernels
+from .prelude import MAX_ARGUMENTS
+from .shares import ALONE, Launch
+
+__all__ = ["call_of_many", "groups_of", "many_text", "table_size"]
+
+_SMALLEST = 64  # words of a table
+_FIND = """    const int count = (int)arguments.v[0];
+    int low = 0, high = count;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (arguments.v[1 + middle] <= (int64_t)blockIdx.x) low = middle; else high = middle;
+    }
+    const int64_t *v = arguments.v + count + 2 + low * WORDS;
+    const idx block = (idx)(blockIdx.x - arguments.v[1 + low]);
+    const idx blocks = (idx)(arguments.v[2 + low] - arguments.v[1 + low]);"""
+
+
+def many_text(kernels: RegionKernels, suffix: str, words: int) -> str:
+    """Return a kernel that computes several bodies of a region without sums.
+
+    Parameters
+    ----------
+    kernels
+        Of the region; its threads take elements in turn.
+    suffix
+        Which of its kernels computes each body.
+    words
+        How many arguments a body has.
+    """
+    text = kernels.text(suffix)
+    text = re.sub(r"\bmg_kernel_\w+\(", "mg_many(", text)
+    find = _FIND.replace("WORDS", str(words))
+    text = text.replace("    const int64_t *v = arguments.v;", find)
+    return text.replace("blockIdx.x *", "block *").replace("gridDim.x *", "blocks *")
+
+
+def table_size(count: int, words: int) -> int:
+    """Return the words of the table of some bodies: a power of two, so that few sources differ.
+
+    Examples
+    --------
+    >>> table_size(10, 11)
+    128
+    """
+    needed = count + 2 + count * words
+    size = _SMALLEST
+    while size < needed:
+        size *= 2
+    return max(needed, min(size, MAX_ARGUMENTS))
+
+
+def groups_of(
+    touched: Sequence[Touched], keys: Sequence[Any], words: Sequence[int]
+) -> list[list[int]]:
+    """Return which bodies are launched together, each group where its first one stands.
+
+    Parameters
+    ----------
+    touched
+        The memory of each body, in an order in which they can run one by one.
+    keys
+        Bodies with the same can be launched together; those with None with no other.
+    words
+        How many arguments each has.
+
+    Examples
+    --------
+    >>> a, b, c = (Touched((), ((i, i + 1),)) for i in range(3))
+    >>> groups_of([a, b, c], ["x", None, "x"], [3, 3, 3])
+    [[0, 2], [1]]
+    """
+    waits = dependencies(touched)
+    groups: list[list[int]] = []
+    for number, key in enumerate(keys):
+        mine = None
+        for group in groups if key is not None else ():
+            fits = 2 + (len(group) + 1) * (1 + words[number]) <= MAX_ARGUMENTS
+            if keys[group[0]] == key and fits and max(waits[number], default=-1) < group[0]:
+                mine = group
+                break
+        if mine is None:
+            groups.append([number])
+        else:
+            mine.append(number)
+    return groups
+
+
+def call_of_many(
+    function: int, launches: Sequence[Launch], arguments: Sequence[Sequence[int]], pointers: int,
+    multiprocessors: int,
+) -> KernelCall:
+    """Return the one launch of several bodies.
+
+    Parameters
+    ----------
+    function
+        The kernel.
+    launches
+        Of each body by itself.
+    arguments
+        Of each: addresses first, then the numbers of its launch.
+    pointers
+        How many of the arguments of each are addresses.
+    multiprocessors
+        Of the device.
+    """
+    count, words = len(launches), len(arguments[0])
+    first = np.cumsum([0, *(launch.grid[0] for launch in launches)])
+    table = np.zeros(table_size(count, words), np.int64)
+    table[0] = count
+    table[1 : count + 2] = first
+    start = count + 2
+    for number, values in enumerate(arguments):
+        place = start + number * words
+        table[place : place + words] = values
+    places = [start + n * words + i for n in range(count) for i in range(pointers)]
+    blocks = int(first[-1])
+    return KernelCall(
+        function, (blocks, 1, 1), launches[0].block, table, places,
+        overlaps=blocks <= ALONE * multiprocessors,
+    )

@@ -1,0 +1,178 @@
+"""Rows added up at computed positions, as generated kernels: their numbers, and their launches."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....ops.indexing.gathering import SCATTER_ADD
+from ....ops.indexing.updates import UPDATE
+from ....ops.products.lowered import SCATTER_ROWS
+from ....plan import Step, Value
+from ...numpy.cells import shape_of
+from ...numpy.functions.scalar import computing_type
+from ..launching.calls import KernelCall, LibraryCall, Together
+from ..launching.streams import Touched
+from ..memory import DEVICE_TO_DEVICE, PlanMemory
+from .gathering import Layout, function_of, layout_of, widest
+from .scattering_code import (
+    THREADS,
+    TILE,
+    Scattering,
+    Sorting,
+    scattering_source,
+    sorting_source,
+    types_of,
+)
+
+__all__ = ["piece_of", "scattering", "scatters"]
+
+SCATTERS = (SCATTER_ADD, SCATTER_ROWS, UPDATE)
+MOST = 1 << 31  # positions, and extents, up to which a pair of them has 64 bits
+SORT_WORDS, SUM_WORDS = 4, 11
+PIECE = 32  # rows that a thread adds up, at least
+_PARTS = {"complex64": "float32", "complex128": "float64"}  # two of them are one
+_C_SIZES = {"double": 8, "float": 4}
+
+
+class _Operands(NamedTuple):
+    """What is added where: `base` and `factor` only where there are any."""
+
+    values: Value
+    positions: Value
+    base: Value | None
+    factor: Value | None
+    layout: Layout
+
+
+def scatters(step: Step) -> bool:
+    """Return whether a step adds numbers up at positions."""
+    return step.node.op in SCATTERS and step.kernel in ("indexed", "scatter")
+
+
+def _operands(step: Step) -> _Operands:
+    attrs, shape = step.node.attrs, shape_of(step.outputs[0].type)
+    base = factor = None
+    if step.node.op is UPDATE:
+        base, positions, values = step.inputs
+    elif step.node.op is SCATTER_ROWS:
+        values, positions, *rest = step.inputs
+        base = rest[-1]
+        factor = rest[0] if len(rest) == 2 else None
+    else:
+        values, positions = step.inputs
+    count = math.prod(shape_of(positions.type))
+    return _Operands(values, positions, base, factor, layout_of(shape, attrs.get("axis", 0), count))
+
+
+def piece_of(count: int) -> int:
+    """Return how many positions a thread takes: more of long lists, so that runs end soon.
+
+    Examples
+    --------
+    >>> piece_of(100), piece_of(1 << 14), piece_of(1 << 20)
+    (32, 32, 256)
+    """
+    size = PIECE
+    while (4 * size) ** 2 < count:
+        size *= 2
+    return size
+
+
+def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched] | None:
+    """Return what launches a sum at positions, and the memory that it touches.
+
+    None where its array expression has to run: where an axis without elements is an error.
+    """
+    operands = _operands(step)
+    values, positions, base, factor, layout = operands
+    if max(layout.extent, layout.taken) >= MOST or (layout.taken and not layout.extent):
+        return None
+    dtype = step.outputs[0].type.dtype
+    name = _PARTS.get(dtype.name, dtype.name)
+    inside = layout.inside * (2 if name != dtype.name else 1)
+    _, real = types_of(name)
+    itemsize = dtype.itemsize // (2 if name != dtype.name else 1)
+    width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
+    source, target = memory.at(values), memory.at(step.outputs[0])
+    if source % (width * itemsize) or target % (width * itemsize):
+        return None
+    if factor is not None and name != dtype.name:
+        return None  # a complex factor mixes the two parts
+    begun = _begun(memory, step, base)
+    calls: list[Any] = [] if begun is None else [begun]
+    touched = memory.touched(step)
+    columns = layout.before * (inside // width)
+    if layout.taken and columns:
+        sorted_at, places, sorts = _sorts(memory, positions, layout, step.node.attrs["mode"])
+        kernel = Scattering(name, width, base is not None, factor is not None)
+        size = piece_of(layout.taken)
+        pieces = -(-layout.taken // size)
+        count = 2 * pieces * columns * width * _C_SIZES.get(real, itemsize)
+        parts = memory.more(count)
+        words = np.array(
+            [
+                sorted_at, source, target, parts, memory.at(factor), layout.taken, size, pieces,
+                layout.extent, inside // width, columns,
+            ],
+            np.int64,
+        )
+        grid = (-(-pieces * columns // THREADS), 1, 1)
+        text = scattering_source(kernel)
+        calls += sorts
+        for part in ("pieces", "ends") if pieces > 1 else ("pieces",):
+            function = function_of(memory.device, f"{kernel.name}_{part}", text, SUM_WORDS)
+            calls.append(
+                KernelCall(function, grid, (THREADS, 1, 1), words, range(5), overlaps=True)
+            )
+        places = (*places, (parts, parts + count))
+        touched = Touched(touched.read, (*touched.written, *places))
+    return Together(calls), touched
+
+
+def _begun(memory: PlanMemory, step: Step, base: Value | None) -> LibraryCall | None:
+    """Return what fills the result with zeros, or with what is added to, if that lies elsewhere."""
+    runtime = memory.device.cupy.cuda.runtime
+    made = step.outputs[0]
+    count, place = int(made.type.bytes), memory.at(made)
+    if not count or (base is not None and memory.at(base) == place):
+        return None
+    if base is None:
+
+        def clear(stream: Any, out: int) -> None:
+            runtime.memsetAsync(out, 0, count, stream.ptr)
+
+        return LibraryCall(clear, [place])
+
+    def copy(stream: Any, out: int, start: int) -> None:
+        runtime.memcpyAsync(out, start, count, DEVICE_TO_DEVICE, stream.ptr)
+
+    return LibraryCall(copy, [place, memory.at(base)])
+
+
+def _sorts(
+    memory: PlanMemory, positions: Value, layout: Layout, mode: str
+) -> tuple[int, tuple[tuple[int, int], ...], list[KernelCall]]:
+    """Return where the sorted positions are, the memory that this takes, and the launches."""
+    kernel = Sorting(computing_type(positions.type.dtype), mode == "wrap")
+    text, count, device = sorting_source(kernel), layout.taken, memory.device
+    bytes_ = 8 * count
+    buffers = [memory.more(bytes_) for _ in range(2 if count > TILE else 1)]
+    block = (THREADS, 1, 1)
+
+    def call(part: str, blocks: int, words: list[int], pointers: int) -> KernelCall:
+        function = function_of(device, f"{kernel.name}_{part}", text, SORT_WORDS)
+        held = np.array(words, np.int64)
+        return KernelCall(function, (blocks, 1, 1), block, held, range(pointers), overlaps=True)
+
+    tiles = -(-count // TILE)
+    words = [memory.at(positions), buffers[0], count, layout.extent]
+    calls = [call("tile", tiles * (TILE // THREADS), words, 2)]
+    length, turn = TILE, 0
+    while length < count:
+        words = [buffers[turn], buffers[1 - turn], count, length]
+        calls.append(call("merge", -(-count // THREADS), words, 2))
+        length, turn = 2 * length, 1 - turn
+    return buffers[turn], tuple((at, at + bytes_) for at in buffers), calls

@@ -1,0 +1,1 @@
+"""Launches: on streams, captured as graphs, repeated, timed, between devices."""

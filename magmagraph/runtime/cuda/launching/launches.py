@@ -1,0 +1,442 @@
+"""What launches a step: its kernels, copies and products, with arguments that never change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .... import dims
+from ....config import config
+from ....ops.control.loop import LOOP
+from ....plan import Place, Step, Value
+from ...numpy.cells import bodies_of, shape_of
+from ..kernels.bodies import Body
+from ..kernels.fused import Modules, kernels_of
+from ..kernels.gathering import gathering
+from ..kernels.many import call_of_many, groups_of
+from ..kernels.pooling import Pair, pooling
+from ..kernels.scattering import scattering, scatters
+from ..kernels.shares import Launch
+from ..library.plans import library
+from ..memory import DEVICE_TO_DEVICE, PlanMemory
+from ..products import gemm
+from ..products.merge import Merge, product_shape, read_first
+from ..products.merged import MergedProducts
+from ..products.products import ProductShape, begin_load, call_of, cut_of, load, product_of
+from ..products.small_gemm import SmallProduct, plain_epilogue
+from .calls import KernelCall, LibraryCall, Together
+from .collectives import collective
+from .messages import Lines, is_message, message
+from .moves import joined, window
+from .segments import Launcher
+from .streams import Touched
+from .turns import turns
+
+__all__ = ["StepLaunches", "Unit", "together"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Kernels that are launched together, and the memory that they touch."""
+
+    launch: Launcher
+    touched: Touched
+
+
+class StepLaunches:
+    """Makes the launches of a plan's steps.
+
+    Parameters
+    ----------
+    memory
+        Of the plan.
+    modules
+        The kernels of the device.
+    stream
+        On which products are timed.
+    lines
+        What messages between two ranks go by.
+    """
+
+    def __init__(
+        self, memory: PlanMemory, modules: Modules, stream: Any, lines: Lines | None = None
+    ) -> None:
+        self.memory, self.modules, self.stream = memory, modules, stream
+        self.lines = {} if lines is None else lines
+        self.plan, self.device = memory.plan, memory.device
+        self.merged = MergedProducts(self)
+        self._known: dict[int, list[Body]] = {}
+
+    def step(self, step: Step) -> list[Unit] | None:
+        """Return what launches a step, or None where its array expression has to run."""
+        if step.kernel == "fused":
+            return self.fused(step)
+        if is_message(step.node):
+            found = message(self.memory, step, self.lines)
+            return None if found is None else [Unit(*pair) for pair in found]
+        if step.node.op is LOOP:  # a step of array expressions where its body has any
+            return turns(self.memory, step)
+        if scatters(step):
+            added = scattering(self.memory, step)
+            return None if added is None else [Unit(*added)]
+        launch: Launcher | None = None
+        if step.kernel == "copy":
+            launch = self._copy(step)
+        elif step.kernel == "gemm":
+            launch = self._gemm(step)
+        elif step.kernel == "gemv" and gemm.available():
+            launch = self._gemv(step)
+        elif step.kernel in ("convolution", "attention"):
+            return self._library(step)
+        elif step.kernel == "pooling":
+            launch = pooling(self.memory, step)
+        elif step.kernel == "collective":
+            launch = collective(self.memory, step)
+        elif step.kernel == "join":
+            launch = joined(self.memory, step)
+        elif step.kernel == "indexed":
+            launch = gathering(self.memory, step)
+        elif step.kernel == "array":
+            launch = window(self.memory, step)
+        return None if launch is None else [Unit(launch, self.memory.touched(step))]
+
+    def begin(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> Callable[[], None]:
+        """Begin to compile the generated products of some steps, side by side.
+
+        Returns
+        -------
+        callable
+            Waits for that, and loads them.
+        """
+        found = []
+        for step in steps:
+            merge = merged.get(id(step))
+            if merge is not None and not merge.inside:
+                found.append(self.merged.product(merge))
+            elif merge is None and step.kernel == "gemm":
+                generated = self._small(step)
+                found += [] if generated is None else [generated[0]]
+        return begin_load(self.device, found)
+
+    def with_product(self, step: Step, merge: Merge) -> list[Unit] | None:
+        """Return what launches a fused step together with the product that it reads."""
+        return self.merged.units(step, merge)
+
+    # ---- Fused steps
+
+    def bodies(self, step: Step) -> list[Body]:
+        """Return the operands of each body of a fused step, the same at each call."""
+        if id(step) not in self._known:
+            self._known[id(step)] = self._operands(step)
+        return self._known[id(step)]
+
+    def _operands(self, step: Step) -> list[Body]:
+        memory, found = self.memory, []
+        at = to = 0
+        workspace = 0 if step.workspace is None else memory.address[step.workspace]
+        for body in bodies_of(step):
+            kernels = kernels_of(body)
+            taken, made = len(body.inputs), len(body.outputs)
+            inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + made]
+            at, to = at + taken, to + made
+            # Bodies of one step have workspaces of their own, one behind the other.
+            size, lines, here = 0, self.plan.threads, workspace
+            if kernels is not None:
+                size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
+                workspace += size
+                lines = kernels.lines_for(memory.sizes, lines, self.device.multiprocessors)
+                if lines > self.plan.threads:  # more than was planned: a place of its own
+                    size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
+                    here = memory.more(size)
+            pointers = [memory.at(value) for value in (*inputs, *outputs)]
+            late = {o.position for o in kernels.region.outputs if o.epilogue} if kernels else set()
+            found.append(
+                Body(
+                    kernels,
+                    [*pointers, here],
+                    memory.ranges(inputs),
+                    memory.ranges([v for i, v in enumerate(outputs) if i not in late]),
+                    memory.ranges([v for i, v in enumerate(outputs) if i in late]),
+                    ((here, here + size),) if size else (),
+                    lines,
+                )
+            )
+        return found
+
+    def fused(self, step: Step, without: int = -1) -> list[Unit] | None:
+        """Return what launches the bodies of a fused step, but for one that a product computes."""
+        touched: list[Body] = []
+        launches: list[list[tuple[int, Launch]]] = []
+        bodies = self.bodies(step)
+        if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
+            return self._ended_apart(bodies[0])
+        for number, body in enumerate(bodies):
+            if number == without:
+                continue
+            if body.kernels is None:
+                return None
+            try:
+                bound = self.modules.bind(
+                    body.kernels, self.memory.sizes, body.lines, self.memory.counter()
+                )
+            except body.kernels.refusals:
+                return None
+            if bound:
+                touched.append(body)
+                launches.append(bound)
+        if not launches:
+            return []
+        read = tuple(place for body in touched for place in body.read)
+        written = tuple(place for body in touched for place in body.written)
+        return [Unit(together(self._in_groups(touched, launches)), Touched(read, written))]
+
+    def _in_groups(
+        self, bodies: Sequence[Body], launches: Sequence[Sequence[tuple[int, Launch]]]
+    ) -> list[Launcher]:
+        """Return what launches the bodies of a step; those of one structure are one launch."""
+        touched = [Touched(body.read, body.written) for body in bodies]
+        sizes = self.memory.sizes
+        keys = [body.key(bound, sizes) for body, bound in zip(bodies, launches, strict=True)]
+        words = [
+            len(body.words) + max(len(launch.numbers) for _, launch in bound)
+            for body, bound in zip(bodies, launches, strict=True)
+        ]
+        made: list[Launcher] = []
+        for group in groups_of(touched, keys, words):
+            first = bodies[group[0]]
+            if len(group) == 1:
+                made += [
+                    self.launcher(
+                        function, launch, [*first.words, *launch.numbers], len(first.words)
+                    )
+                    for function, launch in launches[group[0]]
+                ]
+                continue
+            assert first.kernels is not None
+            alone = [launches[number][0][1] for number in group]
+            arguments = [
+                [*bodies[number].words, *launch.numbers]
+                for number, launch in zip(group, alone, strict=True)
+            ]
+            function = self.modules.many(first.kernels, alone, len(arguments[0]))
+            made.append(call_of_many(
+                function, alone, arguments, len(first.words), self.device.multiprocessors
+            ))
+        return made
+
+    def _ended_apart(self, body: Body) -> list[Unit] | None:
+        """Return what launches a body, and what ends its sums, for which not all have to wait."""
+        if body.kernels is None:
+            return None
+        try:
+            bound = self.modules.bind(
+                body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
+            )
+        except body.kernels.refusals:
+            return None
+        main, *ends = (
+            self.launcher(function, launch, [*body.words, *launch.numbers], len(body.words))
+            for function, launch in bound
+        )
+        written = (*body.early, *body.workspace)
+        if not ends:
+            return [Unit(main, Touched(body.read, (*written, *body.late)))]
+        after = Touched((*body.read, *written), (*body.late, *body.workspace))
+        return [Unit(main, Touched(body.read, written)), Unit(together(ends), after)]
+
+    def launcher(
+        self, function: int, launch: Launch, words: Sequence[int], pointers: int = 0
+    ) -> KernelCall:
+        """Return what launches a kernel with arguments that never change.
+
+        Parameters
+        ----------
+        function, launch
+            The kernel, its grid and its block.
+        words
+            Its arguments.
+        pointers
+            How many of these, the first, are addresses.
+        """
+        held = np.array(words, dtype=np.int64)
+        return KernelCall(
+            function, launch.grid, launch.block, held, range(pointers), overlaps=not launch.alone
+        )
+
+    def _copy(self, step: Step) -> Launcher:
+        source, target = step.inputs[0], step.outputs[0]
+        count = int(source.type.bytes)
+        runtime = self.device.cupy.cuda.runtime
+
+        def copy(stream: Any, to: int, start: int) -> None:
+            if count:
+                runtime.memcpyAsync(to, start, count, DEVICE_TO_DEVICE, stream.ptr)
+
+        return LibraryCall(copy, (self.memory.at(target), self.memory.at(source)))
+
+    def _library(self, step: Step) -> list[Unit] | None:
+        """Return what launches a step of a library, which may work in memory that others share."""
+        found = library(self.memory, step)
+        if found is None:
+            return None
+        launch, shared = found
+        touched = self.memory.touched(step)
+        return [Unit(launch, Touched(touched.read, (*touched.written, *shared)))]
+
+    def pooled(self, pair: Pair) -> list[Unit]:
+        """Return what launches two steps that pool the same array."""
+        launch = pooling(self.memory, pair.first, pair.second)
+        return [] if launch is None else [Unit(launch, pair.touched(self.memory))]
+
+    # ---- Products
+
+    def _scalars(self, step: Step, first: int) -> tuple[Value | None, Value | None, Value | None]:
+        """Return alpha, C and beta of a product whose matrices are the `first` operands."""
+        rest = list(step.inputs[first:])
+        alpha = rest.pop(0) if step.node.attrs["scaled"] else None
+        c, beta = rest if step.node.attrs["accumulate"] else (None, None)
+        return alpha, c, beta
+
+    def _product(
+        self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
+    ) -> tuple[Any, int, int, int] | None:
+        """Return a product and the addresses of alpha, C and beta; None where it cannot be."""
+        alpha, c, beta = self._scalars(step, first)
+        fixed = [self._fixed(value) for value in (alpha, beta)]
+        for value, number in zip((alpha, beta), fixed, strict=True):
+            if value is not None and number is None and value.type.dtype.itemsize < 4:
+                return None  # the library scales in float32
+        dynamic = any(
+            value is not None and number is None
+            for value, number in zip((alpha, beta), fixed, strict=True)
+        )
+        shape = gemm.Shape(
+            m, n, k, dtype.name, accumulate=c is not None, device_scalars=dynamic, **more
+        )
+        product = gemm.plan_product(
+            self.device, shape, self.device.scratch(self.stream), config.tuning
+        )
+        if dynamic:
+            ones = self.device.cupy.array([1, 0], product.scalar)
+            self.memory.keep.append(ones)
+            one, zero = ones.data.ptr, ones.data.ptr + product.scalar.itemsize
+            pair = (
+                self.memory.at(alpha) if alpha is not None else one,
+                self.memory.at(beta) if beta is not None else zero,
+            )
+        else:
+            numbers = [
+                np.array([default if number is None else number], product.scalar)
+                for number, default in zip(fixed, (1, 0), strict=True)
+            ]
+            self.memory.keep += numbers
+            pair = (numbers[0].ctypes.data, numbers[1].ctypes.data)
+        return product, pair[0], self.memory.at(c), pair[1]
+
+    def _fixed(self, value: Value | None) -> float | None:
+        """Return a scalar that is a constant of the plan."""
+        if value is None or self.plan.slots[value.slot].place is not Place.CONSTANT:
+            return None
+        held = self.plan.slots[value.slot].owner.attrs.get("value")
+        return None if held is None else float(held.reshape(-1)[0])
+
+    def _gemm(self, step: Step) -> Launcher | None:
+        a, b = step.inputs[:2]
+        out = step.outputs[0]
+        attrs = step.node.attrs
+        *batch, m, n = shape_of(out.type)
+        k = shape_of(a.type)[-2 if attrs["transpose_a"] else -1]
+        count = math.prod(batch)
+        if not (m and n and k and count):
+            return None
+        generated = self._generated(step)
+        if generated is not None:
+            return generated
+        if not gemm.available():
+            return None
+        strides = (
+            m * k if len(a.type.shape) > 2 else 0,
+            k * n if len(b.type.shape) > 2 else 0,
+            m * n,
+        )
+        mixed = "" if out.type.dtype == a.type.dtype else out.type.dtype.name
+        made = self._product(
+            a.type.dtype, m, n, k, step, 2,
+            transpose_a=attrs["transpose_a"], transpose_b=attrs["transpose_b"],
+            batch=count, strides=strides if count > 1 else (0, 0, 0),
+            compute=attrs.get("compute") or "float32", result=mixed,
+        )
+        if made is None:
+            return None
+        product, alpha, c, beta = made
+        at = self.memory.at
+        return self._call(product, at(a), at(b), c, at(out), alpha, beta)
+
+    def _small(self, step: Step) -> tuple[SmallProduct, ProductShape] | None:
+        """Return the generated product of a step, where there is one."""
+        attrs = step.node.attrs
+        shape = product_shape(step)
+        if shape is None:
+            return None
+        configuration = cut_of(self.device, shape)
+        if configuration is None:
+            return None
+        epilogue = plain_epilogue(attrs["scaled"], attrs["accumulate"], configuration.items)
+        early = read_first(self.plan, step)
+        return product_of(shape, configuration, epilogue, early), shape
+
+    def _generated(self, step: Step) -> Launcher | None:
+        """Return what launches a generated product, where there is one."""
+        found = self._small(step)
+        if found is None:
+            return None
+        product, shape = found
+        (function,) = load(self.device, [product])
+        alpha, c, beta = self._scalars(step, 2)
+        operands = (*step.inputs[:2], step.outputs[0], c, alpha, beta)
+        others = [value for value in (c, alpha, beta) if value is not None]
+        return call_of(
+            function, product, shape, [self.memory.at(value) for value in operands], (), (),
+            (self.memory.ranges([step.inputs[product.early]]), self.memory.ranges(others)),
+        )
+
+    def _gemv(self, step: Step) -> Launcher | None:
+        x, out = step.inputs[0], step.outputs[0]
+        m, n = shape_of(x.type)
+        if not (m and n):
+            return None
+        columns = step.node.attrs["axis"] == 0
+        dtype = out.type.dtype
+        length = m if columns else n
+        ones = self.device.cupy.ones(length, dtype)
+        self.memory.keep.append(ones)
+        made = self._product(
+            dtype, n if columns else m, 1, length, step, 1,
+            transpose_a=columns, transpose_b=False,
+        )
+        if made is None:
+            return None
+        product, alpha, c, beta = made
+        at = self.memory.at
+        return self._call(product, at(x), ones.data.ptr, c, at(out), alpha, beta)
+
+    def _call(
+        self, product: Any, a: int, b: int, c: int, out: int, alpha: int, beta: int
+    ) -> Launcher:
+        device = self.device
+
+        # Scalars of the host, whose addresses are no operands' on the device, stay where they are.
+        def run(stream: Any, a: int, b: int, c: int, out: int, alpha: int, beta: int) -> None:
+            scratch = device.scratch(stream)  # each stream has one of its own
+            product.launch(a, b, c, out, alpha, beta, scratch, stream.ptr)
+
+        return LibraryCall(run, (a, b, c, out, alpha, beta))
+
+
+def together(launches: Sequence[Launcher]) -> Launcher:
+    """Return what launches some kernels one after the other."""
+    return launches[0] if len(launches) == 1 else Together(launches)

@@ -1,0 +1,258 @@
+"""Runs of steps on a stream: captured as one graph, or array expressions through CuPy."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ....errors import MagmagraphError
+from ....plan import Step
+from .calls import KernelCall, calls_of, cost_of
+from .collectives import CollectiveCall
+from .streams import Touched, assign, dependencies, joins
+
+__all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed"]
+
+OVERLAPPING = 90  # compute capability from which launches can overlap
+PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
+
+Launcher = Callable[[Any], None]  # puts a step's kernels on a stream
+
+
+class Segment:
+    """Steps that follow one another and are launched as one captured graph.
+
+    The first run launches them one by one, in order, on one stream; the second captures them on
+    several streams, where only those wait for each other that touch the same memory.
+
+    Attributes
+    ----------
+    launches
+        What puts kernels on a stream.
+    touched, numbers
+        The memory that each touches, and the step of the plan that it belongs to.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.launches: list[Launcher] = []
+        self.touched: list[Touched] = []
+        self.numbers: list[int] = []
+        self.graph: Any = None
+        self.runs = 0
+
+    def add(self, launch: Launcher, touched: Touched, number: int) -> None:
+        """Put kernels of a step of the plan behind what is there."""
+        self.launches.append(launch)
+        self.touched.append(touched)
+        self.numbers.append(number)
+
+    def extend(self, other: Segment) -> None:
+        """Put all of another segment behind what is there."""
+        self.launches += other.launches
+        self.touched += other.touched
+        self.numbers += other.numbers
+
+    def run(self) -> None:
+        """Launch the steps: one by one at first, then as a graph."""
+        if self.graph is None and self.runs and len(self.launches) > 1:
+            self.graph = captured(self.device, self.launches, self.touched)
+        if self.graph is not None:
+            self.graph.launch(self.device.stream)
+            return
+        self.runs += 1
+        if any(map(lane_of, self.launches)):  # on one stream two ranks could wait for each other
+            arranged = _arranged(self.device, self.launches, self.touched)
+            _launch(self.device, self.launches, self.touched, arranged)
+            return
+        for launch in self.launches:
+            launch(self.device.stream)
+
+    def time(self, taken: list[int]) -> None:
+        """Launch the steps one by one, and add the nanoseconds of each to its place."""
+        device, stream = self.device, self.device.stream
+        event = device.cupy.cuda.Event
+        # The device waits until all is queued, so that no launch is waited for in between.
+        device.pause(stream, PAUSE * (1 + len(self.launches)))
+        marks = [event() for _ in range(len(self.launches) + 1)]
+        marks[0].record(stream)
+        for launch, touched, mark in zip(self.launches, self.touched, marks[1:], strict=True):
+            aside = device.urgent(lane_of(launch)) if lane_of(launch) else stream
+            if aside is not stream:
+                _meet(device, stream, aside)
+            launch(aside)
+            if aside is not stream and touched.written:  # what a rank sends it does not wait for
+                _meet(device, aside, stream)
+            mark.record(stream)
+        for launch in self.launches:
+            if lane_of(launch):
+                device.urgent(lane_of(launch)).synchronize()
+        marks[-1].synchronize()
+        for number, begin, end in zip(self.numbers, marks[:-1], marks[1:], strict=True):
+            milliseconds = device.cupy.cuda.get_elapsed_time(begin, end)
+            taken[number] += round(milliseconds * 1e6)
+
+
+def lane_of(launch: Any) -> int:
+    """Return the lane of a message; 0 for all else."""
+    return launch.lane if isinstance(launch, CollectiveCall) else 0
+
+
+def _meet(device: Any, first: Any, then: Any) -> None:
+    """Let what comes next on a stream wait for all that another one has."""
+    ended = device.cupy.cuda.Event(disable_timing=True)
+    ended.record(first)
+    then.wait_event(ended)
+
+
+def placed(
+    device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]
+) -> tuple[list[set[int]], list[int]]:
+    """Return the earlier launches that each waits for, and the stream that each is put on."""
+    waits = dependencies(touched)
+    chosen = assign(waits, [cost_of(launch, device.multiprocessors) for launch in launches])
+    aside = max(chosen, default=0) + 1
+    for number, launch in enumerate(launches):
+        if isinstance(launch, CollectiveCall):  # beside what is computed, in one order
+            chosen[number] = aside + launch.lane
+    return waits, chosen
+
+
+class _Arrangement(NamedTuple):
+    """Launches on streams: whose ends each waits for, the streams' places, and they themselves."""
+
+    joined: list[set[int]]
+    chosen: list[int]
+    streams: dict[int, Any]
+
+
+def _arranged(
+    device: Any, launches: Sequence[Launcher], touched: Sequence[Touched]
+) -> _Arrangement:
+    """Put launches on streams, and have all there that is allocated for these."""
+    waits, chosen = placed(device, launches, touched)
+    beside = device.beside(max(chosen, default=0))
+    streams = {place: beside[place - 1] for place in set(chosen) if place}
+    streams[0] = device.stream
+    for launch, place in zip(launches, chosen, strict=True):
+        if isinstance(launch, CollectiveCall):  # the sooner it ends, the sooner others go on
+            streams[place] = device.urgent(launch.lane)
+    for stream in streams.values():
+        device.scratch(stream)  # nothing may be allocated while a stream is captured
+    return _Arrangement(joins(waits, chosen), chosen, streams)
+
+
+def captured(
+    device: Any,
+    launches: Sequence[Launcher],
+    touched: Sequence[Touched],
+    mark: Callable[[int, Any], None] | None = None,
+) -> Any:
+    """Return launches as one graph; an error ends the capture and leaves nothing behind.
+
+    Parameters
+    ----------
+    device
+        Where they run.
+    launches
+        In an order that is right on one stream.
+    touched
+        The memory that each touches.
+    mark
+        ``mark(number, stream)``, called before and after each launch. Launches that could overlap
+        on one stream do not, then.
+    """
+    arranged = _arranged(device, launches, touched)
+    with device.stream:
+        device.stream.begin_capture()
+        try:
+            _launch(device, launches, touched, arranged, mark)
+        except BaseException:
+            with contextlib.suppress(device.cupy.cuda.runtime.CUDARuntimeError):
+                device.stream.end_capture()  # branches that were not joined are an error, too
+            raise
+        return device.stream.end_capture()
+
+
+def _launch(
+    device: Any,
+    launches: Sequence[Launcher],
+    touched: Sequence[Touched],
+    arranged: _Arrangement,
+    mark: Callable[[int, Any], None] | None = None,
+) -> None:
+    """Put every launch on its stream, behind what it waits for; the device's own ends last."""
+    joined, chosen, streams = arranged
+    event = device.cupy.cuda.Event
+    begun = event(disable_timing=True)
+    begun.record(streams[0])
+    needed = set().union(*joined)
+    overlapping = int(device.architecture) >= OVERLAPPING and mark is None
+    done: dict[int, Any] = {}
+    entered = {0}
+    before: dict[int, int] = {}  # the launch that a stream's next may overlap with
+    kernels: set[int] = set()  # launches that end with a generated kernel
+    for number, launch in enumerate(launches):
+        place = chosen[number]
+        stream = streams[place]
+        if place not in entered:
+            entered.add(place)
+            stream.wait_event(begun)
+        waited = sorted(joined[number])
+        for other in waited:
+            stream.wait_event(done[other])
+            # Beside the longest chain, what comes early would only take room from that.
+            if place or other not in kernels:
+                before.pop(place, None)
+        if mark is not None:
+            mark(number, stream)
+        for call in calls_of(launch):
+            if overlapping and place in before and isinstance(call, KernelCall):
+                behind = (before[place], *waited)
+                call.overlapped(stream, [r for other in behind for r in touched[other].written])
+            else:
+                call(stream)
+            waited = []
+            if isinstance(call, KernelCall):
+                before[place] = number
+                kernels.add(number)
+            else:
+                before.pop(place, None)
+                kernels.discard(number)
+        if mark is not None:
+            mark(number, stream)
+        if number in needed:
+            done[number] = event(disable_timing=True)
+            done[number].record(stream)
+    for place in sorted(entered - {0}):
+        ended = event(disable_timing=True)
+        ended.record(streams[place])
+        streams[0].wait_event(ended)
+
+
+class Interpreted:
+    """A step that runs as its array expression, through CuPy."""
+
+    def __init__(self, device: Any, run: Callable[[], None], step: Step, number: int) -> None:
+        self._device, self._run = device, run
+        self.node = step.node
+        self.number = number
+
+    def run(self) -> None:
+        """Compute the step."""
+        try:
+            self._run()
+        except MagmagraphError as error:
+            error.node = self.node
+            raise
+
+    def time(self, taken: list[int]) -> None:
+        """Compute the step, and add its nanoseconds, with those of the host, to its place."""
+        stream = self._device.stream
+        stream.synchronize()
+        began = time.perf_counter_ns()
+        self.run()
+        stream.synchronize()
+        taken[self.number] += time.perf_counter_ns() - began

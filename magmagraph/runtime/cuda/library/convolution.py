@@ -1,0 +1,184 @@
+"""Convolutions and their two transposes through cuDNN, in the layout that the record has them in.
+
+The library names axes in one order, batch, channels and space, and is told by strides how they lie.
+Its tensor cores want channels last, and of weights the results first, ``(results, *window,
+channels)``: the layout pass turns them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .... import dims
+from ....graph import Node
+from ....ops.convolution.costs import direction_of
+from ....ops.convolution.primitives import puts_outs_first
+from ....plan import Place, Step
+from ...numpy.cells import shape_of
+from ..device import SCRATCH
+from ..memory import PlanMemory
+from . import cudnn
+
+__all__ = ["chosen"]
+
+FEWEST_AXES = 2  # the library has no convolution over one
+
+
+class Geometry(NamedTuple):
+    """One convolution: what the library's plans depend on.
+
+    Attributes
+    ----------
+    direction
+        "forward", "input" or "weight".
+    image, filters, result
+        Extents in the library's order, and the strides that go with them.
+    strides, dilation, low, high
+        For each spatial axis.
+    dtype
+        Of all three.
+    exact
+        Whether float32 factors keep all digits.
+    """
+
+    direction: str
+    image: tuple[tuple[int, ...], tuple[int, ...]]
+    filters: tuple[tuple[int, ...], tuple[int, ...]]
+    result: tuple[tuple[int, ...], tuple[int, ...]]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    dtype: str
+    exact: bool
+
+
+def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
+    """Return the library's graph of a convolution with the plan that is chosen for it."""
+    node = step.node
+    if not cudnn.available() or node.attrs["algorithm"] != "auto":
+        return None
+    values = (*step.inputs, *step.outputs)
+    shapes = [shape_of(value.type) for value in values]
+    if not all(math.prod(shape) for shape in shapes):
+        return None
+    geometry = _geometry(node, shapes, memory.sizes)
+    if geometry is None:
+        return None
+    addresses = [memory.at(value) for value in values]
+    held = None
+    if memory.plan.slots[step.outputs[0].slot].place is Place.STATE:
+        held = memory.device.empty(int(step.outputs[0].type.bytes))  # a trial writes no variable
+        addresses[-1] = int(held.data.ptr)
+    return cudnn.graph_of(
+        memory.device, geometry, lambda g: _built(g, geometry), geometry.dtype, addresses,
+        f"{node.op.name} of {step.inputs[0].type} and {step.inputs[1].type}",
+        exact=geometry.exact, limit=memory.workspace_limit,
+        least_limit=max(SCRATCH, sum(int(value.type.bytes) for value in values)),
+        least=_least(memory.device, step, geometry),
+    )
+
+
+# Operations of a multiprocessor a microsecond, at most: by dtype, or with all digits of float32.
+_PEAKS = {"float64": 220_000, "float32": 900_000}
+_EXACT = 450_000
+_BANDWIDTH = 4e6  # bytes a microsecond
+
+
+def _least(device: Any, step: Step, geometry: Geometry) -> float:
+    """Return about how many microseconds the fastest device needs for a convolution.
+
+    Not of 16 bits: there other plans than the heuristics' first gained nothing, and to build them
+    took a network of 158 convolutions 12 s.
+    """
+    if geometry.dtype not in _PEAKS:
+        return math.inf
+    rate = _EXACT if geometry.exact else _PEAKS[geometry.dtype]
+    results, channels = geometry.result[0], geometry.filters[0][1]
+    operations = 2 * math.prod(results) * channels * math.prod(geometry.filters[0][2:])
+    arithmetic = operations / (rate * int(device.multiprocessors))
+    return max(arithmetic, int(step.bytes) / _BANDWIDTH)
+
+
+def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geometry | None:
+    """Return what the library is told; None for layouts and padding that it does not know."""
+    attrs = node.attrs
+    last = attrs["channels_last"]
+    if last and not puts_outs_first(attrs):
+        return None  # it takes strides of such weights, and reads them wrong
+    roles = _ROLES[direction_of(node)]
+    of = dict(zip(roles, shapes, strict=True))
+    count = len(attrs["strides"])
+    extra = max(0, FEWEST_AXES - count)
+    image, filters, result = (_layout(of[r], last, extra) for r in ("image", "filters", "result"))
+    low = [dims.evaluate(v, sizes) for v in attrs["low"]]
+    high = []
+    for axis in range(count):
+        n, k, o = (part[0][2 + extra + axis] for part in (image, filters, result))
+        reach = attrs["dilation"][axis] * (k - 1) + 1
+        left = (o - 1) * attrs["strides"][axis] + reach - n - low[axis]
+        if low[axis] < 0 or left <= -attrs["strides"][axis]:
+            return None
+        high.append(max(0, left))
+    dtype = node.inputs[0].dtype.name
+    ones, zeros = (1,) * extra, (0,) * extra
+    return Geometry(
+        direction_of(node), image, filters, result,
+        ones + tuple(attrs["strides"]), ones + tuple(attrs["dilation"]),
+        zeros + tuple(low), zeros + tuple(high), dtype,
+        dtype == "float32" and attrs.get("compute", dtype) != "tf32",
+    )  # fmt: skip
+
+
+_ROLES = {
+    "forward": ("image", "filters", "result"),
+    "input": ("result", "filters", "image"),
+    "weight": ("image", "result", "filters"),
+}
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _layout(shape: tuple[int, ...], last: bool, extra: int) -> Layout:
+    """Return extents and strides, batch (of weights: results) and channels first."""
+    spatial = (1,) * extra + (shape[1:-1] if last else shape[2:])
+    channels = shape[-1] if last else shape[1]
+    order = (0, *range(2, 2 + len(spatial)), 1) if last else range(2 + len(spatial))
+    return _strided((shape[0], channels, *spatial), order)
+
+
+def _strided(extents: tuple[int, ...], order: Sequence[int]) -> Layout:
+    """Return extents with the strides of an array whose axes lie in an order, outermost first."""
+    strides = [0] * len(extents)
+    step = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= extents[axis]
+    return extents, tuple(strides)
+
+
+def _built(graph: Any, geometry: Geometry) -> tuple[list[Any], list[Any]]:
+    """Add the operation to a graph."""
+    kind = cudnn.data_type(geometry.dtype)
+
+    def tensor(layout: Layout) -> Any:
+        return graph.tensor(list(layout[0]), list(layout[1]), data_type=kind)
+
+    window = {
+        "pre_padding": list(geometry.low), "post_padding": list(geometry.high),
+        "stride": list(geometry.strides), "dilation": list(geometry.dilation),
+    }  # fmt: skip
+    if geometry.direction == "forward":
+        read = [tensor(geometry.image), tensor(geometry.filters)]
+        made, layout = graph.conv_fprop(image=read[0], weight=read[1], **window), geometry.result
+    elif geometry.direction == "input":
+        read = [tensor(geometry.result), tensor(geometry.filters)]
+        made, layout = graph.conv_dgrad(loss=read[0], filter=read[1], **window), geometry.image
+    else:
+        read = [tensor(geometry.image), tensor(geometry.result)]
+        made, layout = graph.conv_wgrad(image=read[0], loss=read[1], **window), geometry.filters
+    made.set_output(True).set_dim(list(layout[0])).set_stride(list(layout[1]))
+    made.set_data_type(kind)
+    return read, [made]

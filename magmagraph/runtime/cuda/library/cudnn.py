@@ -1,0 +1,361 @@
+"""cuDNN graphs: one operation each, its plan chosen by the heuristics and a measured trial.
+
+The library is reached through NVIDIA's Python frontend, which builds graphs of operations and asks
+for plans that compute them. Graphs are made once a process for each shape, and the choice among
+their first plans is timed on the arrays of the step itself and kept on disk. Where the fastest of
+them takes far longer than the arithmetic and the bytes need, the first plan of every other engine
+is timed, too: some are two to three times faster, and need workspace; where float32 keeps all
+digits, those are taken only that agree with the first plan. Plans whose sums depend on
+the order of threads are not taken, so that two runs give the same bits, but for gradients of
+attention, unless ``deterministic=True`` asks for that. Workspace is the scratch memory of the
+stream where that suffices; steps of a plan that need more share one block, and take turns
+(`cudnn_plans`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....config import config
+from ....errors import message
+from ...cache import content_key, default_choices
+from ..device import SCRATCH
+from ..memory import DEVICE_TO_HOST, HOST_TO_DEVICE
+
+__all__ = ["LibraryGraph", "available", "graph_of", "refused", "version", "why_unavailable"]
+
+TRIED = 3  # plans that are timed, the heuristics' first ones
+LOOKED_AT = 5  # plans that are looked at for one that needs little workspace
+FAR = 1.5  # times what a graph needs at least, from which on other engines are tried
+OTHERS = 8  # engines of which a plan is tried, then
+ROUNDED = 3e-5  # of a result's norm: two orders of float32 sums differ by less
+PATTERN = 1 << 20  # random numbers, repeated, that results are compared on
+# Ways to compute float32 that lose digits beside a plain sum of products.
+INEXACT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")
+PAUSE = 150_000  # nanoseconds in which the host launches a few graphs
+_REPEATS = 3
+_DATA = {"float64": "DOUBLE", "float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
+
+
+@functools.lru_cache(maxsize=1)
+def why_unavailable() -> str | None:
+    """Return why cuDNN cannot be used in this process, or None where it can."""
+    try:
+        import cudnn
+
+        cudnn.backend_version()
+    except Exception as error:  # missing packages and libraries raise whatever their loaders raise
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def available() -> bool:
+    """Return whether the frontend and the library are installed."""
+    return why_unavailable() is None
+
+
+@functools.lru_cache(maxsize=1)
+def version() -> str:
+    """Return the versions of the library and of its frontend, which plans depend on."""
+    import cudnn
+
+    return f"{cudnn.backend_version()} {cudnn.__version__}"
+
+
+@functools.cache
+def _handle(number: int) -> Any:
+    """Return the library's handle of a device, which is current."""
+    import cudnn
+
+    return cudnn.create_handle()
+
+
+def data_type(name: str) -> Any:
+    """Return the library's name of a dtype."""
+    import cudnn
+
+    return getattr(cudnn.data_type, _DATA[name])
+
+
+def refused(what: str, reason: object) -> None:
+    """Tell once that something runs by its array expression, and why."""
+    text = " ".join(str(reason).split())
+    warnings.warn(
+        message(
+            f"{what} runs as array expressions, which is slow: cuDNN refuses it: {text[:300]}",
+            mend="another dtype or layout, or fewer groups",
+        ),
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+Build = Callable[[Any], tuple[Sequence[Any], Sequence[Any]]]
+
+
+class LibraryGraph:
+    """A graph of cuDNN with a plan, ready to be launched on any addresses.
+
+    Parameters
+    ----------
+    device
+        Where it runs.
+    key
+        What it computes: equal keys, equal plans.
+    build
+        ``build(graph)`` adds the operations and returns the tensors that are read and those that
+        are written.
+    dtype
+        Of what is read and written.
+    exact
+        Whether tensor cores are kept out, which cut float32 factors to 11 digits, and transforms
+        that cancel digits.
+    limit
+        The most bytes of workspace.
+    deterministic
+        Whether plans whose sums depend on the order of threads are left out.
+    least
+        Microseconds that its arithmetic and its bytes need at least; infinite: not known.
+
+    Attributes
+    ----------
+    chosen, name, workspace
+        The plan, what the library calls it, and its bytes of workspace.
+    microseconds
+        What it was measured to take; 0 where nothing was.
+
+    Raises
+    ------
+    Exception
+        Whatever the frontend raises where no plan computes the graph.
+    """
+
+    def __init__(
+        self, device: Any, key: Hashable, build: Build, dtype: str, *, exact: bool = False,
+        limit: int = SCRATCH, deterministic: bool = True, least: float = float("inf"),
+    ) -> None:  # fmt: skip
+        import cudnn
+
+        self.device, self.key, self.limit, self.least = device, key, limit, least
+        self.exact = exact
+        self.handle = _handle(device.number)
+        inner = cudnn.data_type.DOUBLE if dtype == "float64" else cudnn.data_type.FLOAT
+        self.graph = graph = cudnn.pygraph(
+            io_data_type=data_type(dtype), intermediate_data_type=inner, compute_data_type=inner,
+            handle=self.handle,
+        )
+        read, written = build(graph)
+        self.tensors = [*read, *written]
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        notes = cudnn.numerical_note
+        barred = [notes.NONDETERMINISTIC] if deterministic else []
+        if exact:
+            barred += [getattr(notes, name) for name in INEXACT if hasattr(notes, name)]
+        graph.deselect_numeric_notes(barred)
+        graph.check_support()
+        self.chosen, self.name = -1, ""
+        self.workspace, self.microseconds = 0, 0.0
+        self.uids = [tensor.get_uid() for tensor in self.tensors]
+
+    def settle(self, addresses: Sequence[int]) -> None:
+        """Choose a plan: the one known for this key, else the fastest on these arrays."""
+        room = str(self.limit.bit_length())  # where there is more memory, other plans may be faster
+        key = content_key("cudnn", self.device.name, repr(self.key), version(), room, *INEXACT)
+        choices = default_choices()
+        known = choices.get(key)
+        count = self.graph.get_execution_plan_count()
+        if isinstance(known, list) and len(known) == 3 and known[0] < count:
+            index, name, taken = known
+            if self.graph.get_plan_name_at_index(index) == name and self._built(index):
+                self._take(index, float(taken))
+                return
+        built = self._candidates(count)
+        if not built:
+            raise RuntimeError(f"none of {count} plans can be built with {self.limit:,} bytes")
+        self._take(built[0])
+        if config.tuning:
+            self._take(*self._fastest(built, addresses))
+            if self.microseconds > FAR * self.least:
+                self._try_others(count, built, addresses)
+            choices.set(key, [self.chosen, self.name, self.microseconds])
+
+    def _candidates(self, count: int) -> list[int]:
+        """Return the plans to try: the first ones that a stream's scratch memory suffices for.
+
+        Where there is none among the first, those that need more are taken.
+        """
+        wanted = TRIED if config.tuning else 1
+        small: list[int] = []
+        large: list[int] = []
+        for index in range(count):
+            if len(small) == wanted or (large and not small and index >= LOOKED_AT):
+                break
+            if self._built(index):
+                size = int(self.graph.get_workspace_size_plan_at_index(index))
+                (small if size <= SCRATCH else large).append(index)
+        return small or large[:wanted]
+
+    def _try_others(self, count: int, built: Sequence[int], addresses: Sequence[int]) -> None:
+        """Take the first plan of another engine where that is faster than what is chosen."""
+        best, taken = self.chosen, self.microseconds
+        known = {self._engine(index) for index in built}
+        others: list[int] = []
+        for index in range(count):
+            if len(others) == OTHERS:
+                break
+            if self._engine(index) not in known and self._built(index):
+                known.add(self._engine(index))
+                others.append(index)
+        while others:
+            index, microseconds = self._fastest(others, addresses)
+            if not microseconds < taken:
+                break
+            if not self.exact or self._agree(built[0], index):
+                best, taken = index, microseconds
+                break
+            others.remove(index)
+        self._take(best, taken)
+
+    def _agree(self, one: int, other: int) -> bool:
+        """Return whether two plans give the same float32 numbers but for rounding.
+
+        Some engines lose half the digits without a note that says so. The operands are our own:
+        in a trial the plan's hold anything.
+        """
+        runtime, stream = self.device.cupy.cuda.runtime, self.device.stream
+        pattern = np.random.default_rng(0).standard_normal(PATTERN).astype(np.float32)
+        results = []
+        try:
+            blocks = [
+                self.device.empty(pattern.itemsize * math.prod(tensor.get_dim()))
+                for tensor in self.tensors
+            ]
+            for block in blocks[:-1]:
+                for at in range(0, block.size, pattern.nbytes):
+                    count = min(pattern.nbytes, block.size - at)
+                    place = int(block.data.ptr) + at
+                    runtime.memcpy(place, pattern.ctypes.data, count, HOST_TO_DEVICE)
+            runtime.deviceSynchronize()
+            for index in (one, other):
+                self.chosen = index
+                size = int(self.graph.get_workspace_size_plan_at_index(index))
+                own = self.device.empty(size) if size > SCRATCH else None
+                place = self.place(stream, 0 if own is None else int(own.data.ptr))
+                self.launch([int(block.data.ptr) for block in blocks], place, stream)
+                stream.synchronize()
+                found = np.empty(min(blocks[-1].size, pattern.nbytes) // 4, np.float32)
+                at = int(blocks[-1].data.ptr)
+                runtime.memcpy(found.ctypes.data, at, found.nbytes, DEVICE_TO_HOST)
+                results.append(found.astype(np.float64))
+        except Exception:  # no memory for it, or a plan that does not run here
+            stream.synchronize()
+            return False
+        error = np.linalg.norm(results[1] - results[0])
+        return bool(error <= ROUNDED * np.linalg.norm(results[0]))
+
+    def _engine(self, index: int) -> str:
+        """Return which of the library's engines runs a plan."""
+        return str(self.graph.get_plan_name_at_index(index)).partition("_")[0]
+
+    def _built(self, index: int) -> bool:
+        """Build a plan; return whether there is one within the limit of workspace."""
+        try:
+            self.graph.build_plan_at_index(index)
+            size = int(self.graph.get_workspace_size_plan_at_index(index))
+        except Exception:  # barred or unsupported: the next one may do
+            return False
+        return size <= self.limit
+
+    def _take(self, index: int, microseconds: float = 0.0) -> None:
+        self.chosen, self.microseconds = index, microseconds
+        self.name = str(self.graph.get_plan_name_at_index(index))
+        self.workspace = int(self.graph.get_workspace_size_plan_at_index(index))
+
+    def _fastest(self, built: Sequence[int], addresses: Sequence[int]) -> tuple[int, float]:
+        """Return the fastest of some plans, and its microseconds."""
+        cupy, stream = self.device.cupy, self.device.stream
+        best, winner = float("inf"), built[0]
+        for index in built:
+            self.chosen = index
+            size = int(self.graph.get_workspace_size_plan_at_index(index))
+            try:
+                own = self.device.empty(size) if size > SCRATCH else None
+                place = self.place(stream, 0 if own is None else int(own.data.ptr))
+                self.launch(addresses, place, stream)
+                begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+                self.device.pause(stream, PAUSE)  # so that no launch is waited for in between
+                begin.record(stream)
+                for _ in range(_REPEATS):
+                    self.launch(addresses, place, stream)
+                end.record(stream)
+                end.synchronize()
+            except Exception:  # a plan that does not run here is no candidate
+                stream.synchronize()
+                continue
+            taken = float(cupy.cuda.get_elapsed_time(begin, end)) * 1e3 / _REPEATS
+            if taken < best:
+                best, winner = taken, index
+        return winner, best
+
+    def place(self, stream: Any, shared: int) -> int:
+        """Return the address of the workspace on a stream, or in the block of a plan."""
+        return shared or int(self.device.scratch(stream))
+
+    def launch(self, addresses: Sequence[int], workspace: int, stream: Any) -> None:
+        """Put the graph on a stream."""
+        import cudnn
+
+        cudnn.set_stream(self.handle, stream.ptr)
+        pack = dict(zip(self.uids, addresses, strict=True))
+        self.graph.execute_plan_at_index(pack, workspace, self.chosen, handle=self.handle)
+
+
+_graphs: dict[tuple[int, Hashable, bool], LibraryGraph | str] = {}
+
+
+def graph_of(
+    device: Any, key: Hashable, build: Build, dtype: str, addresses: Sequence[int], what: str,
+    *, least_limit: int = SCRATCH, **options: Any,
+) -> LibraryGraph | None:  # fmt: skip
+    """Return the graph of a key, made and settled once a process, or None where it is refused.
+
+    Parameters
+    ----------
+    device, key, build, dtype, options
+        As for `LibraryGraph`.
+    addresses
+        Arrays that a trial may read and write.
+    what
+        Named in the warning of a refusal.
+    least_limit
+        Bytes of workspace that there are in any case: where the plan that was chosen needs more
+        than the limit now, one is chosen that needs no more than these.
+    """
+    limit = max(options.pop("limit", SCRATCH), least_limit)
+    for little in (False, True):
+        place = (device.number, key, little)
+        if little:
+            limit = least_limit
+        if place not in _graphs:
+            try:
+                made = LibraryGraph(device, key, build, dtype, limit=limit, **options)
+                made.settle(addresses)
+            except Exception as error:  # the frontend raises kinds of its own
+                refused(what, error)
+                _graphs[place] = str(error)
+            else:
+                _graphs[place] = made
+        found = _graphs[place]
+        if isinstance(found, str):
+            return None
+        if found.workspace <= limit:
+            return found
+    return None

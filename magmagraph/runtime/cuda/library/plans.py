@@ -1,0 +1,86 @@
+"""Steps that are the library's: their plans are chosen before launches are made.
+
+A plan of the library may need more workspace than the scratch memory that every stream has. Steps
+whose plans do share one block of memory, held as long as the plan that they belong to: they count
+as writing to it, so that one waits for the other, which costs little, as each of them fills the
+device. How large it may be is a share of what is free when plans are chosen; where it cannot be
+had after all, plans are chosen that need less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....errors import DeviceError
+from ....plan import Step
+from ..device import SCRATCH
+from ..kernels import few_channels
+from ..launching.calls import LibraryCall, Together
+from ..launching.streams import Range
+from ..memory import PlanMemory
+from . import attention as cudnn_attention
+from . import convolution as cudnn_convolution
+from .cudnn import LibraryGraph
+
+__all__ = ["library", "settle"]
+
+# By the family of steps: what gives the library's graph of one, or None where it has none.
+_CHOSEN: dict[str, Callable[[PlanMemory, Step], LibraryGraph | None]] = {
+    "convolution": cudnn_convolution.chosen,
+    "attention": cudnn_attention.chosen,
+}
+
+
+def settle(memory: PlanMemory) -> None:
+    """Choose the library's plan for every step that it may run; what is chosen is kept."""
+    needed = _needed(memory)
+    if needed > SCRATCH:
+        try:
+            memory.share_workspace(needed)
+        except DeviceError:
+            memory.workspace_limit = 0
+            memory.share_workspace(_needed(memory))
+
+
+def _needed(memory: PlanMemory) -> int:
+    """Return the most bytes that a step's plan works in, of the plans chosen now."""
+    needed = 0
+    for step in memory.plan.steps:
+        graph = _CHOSEN[step.kernel](memory, step) if step.kernel in _CHOSEN else None
+        if graph is not None and graph.workspace > needed and not _generated(memory, step):
+            needed = graph.workspace
+    return needed
+
+
+def _generated(memory: PlanMemory, step: Step) -> bool:
+    """Return whether a generated kernel runs in place of the library's plan."""
+    if step.kernel != "convolution" or few_channels.gradient_of(memory, step) is None:
+        return False
+    return few_channels.is_faster(memory, step, cudnn_convolution.chosen(memory, step))
+
+
+def library(
+    memory: PlanMemory, step: Step
+) -> tuple[LibraryCall | Together, tuple[Range, ...]] | None:
+    """Return what launches a step of the library, and the shared memory that it works in.
+
+    Where a generated kernel is faster, it is launched instead. None where the array expression of
+    the step has to run.
+    """
+    if _generated(memory, step):
+        return few_channels.launched(memory, step), ()
+    found = _CHOSEN[step.kernel](memory, step)
+    if found is None:
+        return None
+    graph = found
+    addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
+    if graph.workspace > max(SCRATCH, memory.workspace[1] - memory.workspace[0]):
+        memory.share_workspace(graph.workspace)
+    start, end = memory.workspace
+    shared = start if graph.workspace > SCRATCH else 0
+
+    def run(stream: Any, *addresses: int) -> None:
+        graph.launch(addresses, graph.place(stream, shared), stream)
+
+    return LibraryCall(run, addresses), ((start, end),) if shared else ()

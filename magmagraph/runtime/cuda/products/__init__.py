@@ -1,0 +1,1 @@
+"""Matrix products: generated ones, cuBLASLt, and what is computed on their tiles."""

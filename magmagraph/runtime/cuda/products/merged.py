@@ -1,0 +1,120 @@
+"""Launches of products together with the regions that read their results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....plan import Step
+from ..kernels.bodies import Body
+from ..kernels.shares import Shares
+from ..launching.calls import KernelCall
+from ..launching.streams import Touched
+from .behind import BehindRows, blocks_across
+from .epilogue import RegionEpilogue, TileEpilogue
+from .merge import Merge, read_first
+from .products import call_of, load, product_of
+from .row_epilogue import RowEpilogue
+from .small_gemm import SmallProduct
+
+if TYPE_CHECKING:
+    from ..launching.launches import StepLaunches, Unit
+
+__all__ = ["MergedProducts"]
+
+
+class MergedProducts:
+    """Makes the launches of products that have a region, or more, on their tiles.
+
+    Parameters
+    ----------
+    make
+        Of the plan's other launches.
+    """
+
+    def __init__(self, make: StepLaunches) -> None:
+        self.make = make
+        self._products: dict[int, SmallProduct] = {}
+        self._epilogues: dict[int, TileEpilogue] = {}
+        self._behind: dict[int, BehindRows] = {}
+
+    def product(self, merge: Merge) -> SmallProduct:
+        """Return the generated product, with its epilogue and what follows in the same kernel."""
+        if id(merge) not in self._products:
+            cut, kernels = merge.configuration, merge.kernels
+            epilogue: TileEpilogue
+            if kernels.region.row:
+                epilogue = front = RowEpilogue(kernels, merge.node, cut, merge.kept)
+                whole = front.epilogue
+                if merge.behind is not None:
+                    other = merge.behind
+                    both = BehindRows(front, other.kernels, other.node, other.shape, cut)
+                    self._behind[id(merge)], whole = both, both.epilogue
+                    self._epilogues[id(other)] = both.region
+            else:
+                epilogue = RegionEpilogue(kernels, merge.node, cut)
+                whole = epilogue.epilogue
+            early = read_first(self.make.plan, merge.product)
+            self._products[id(merge)] = product_of(merge.shape, cut, whole, early)
+            self._epilogues[id(merge)] = epilogue
+        return self._products[id(merge)]
+
+    def units(self, step: Step, merge: Merge) -> list[Unit] | None:
+        """Return what launches a fused step together with the product that it reads.
+
+        The product comes first, unless an earlier one has it in its kernel. None where the other
+        bodies of the step have no kernels.
+        """
+        from ..launching.launches import Unit, together
+
+        make = self.make
+        others = make.fused(step, without=merge.body)
+        if others is None:
+            return None
+        body = make.bodies(step)[merge.body]
+        made = []
+        if not merge.inside:
+            call, touched = self._call(merge, body)
+            made.append(Unit(call, touched))
+        ends = [
+            make.launcher(address, launch, [*body.words, *launch.numbers], len(body.words))
+            for address, launch in make.modules.ends(merge.kernels, self._shares(merge))
+        ]
+        if ends:
+            # What runs behind the product needs not wait for the end of its sums.
+            read = (*body.read, *body.early, *body.workspace)
+            made.append(Unit(together(ends), Touched(read, (*body.late, *body.workspace))))
+        return [*made, *others]
+
+    def _shares(self, merge: Merge) -> Shares:
+        """Return the numbers of what is computed on a product's tiles."""
+        make = self.make
+        return self._epilogues[id(merge)].shares(
+            make.memory.sizes, make.plan.threads, merge.shape.m, make.device.multiprocessors
+        )
+
+    def _call(self, merge: Merge, body: Body) -> tuple[KernelCall, Touched]:
+        """Return the launch of a product with a body that reads it, and with what is behind."""
+        make, memory = self.make, self.make.memory
+        product = self.product(merge)
+        (function,) = load(make.device, [product])
+        operands = [memory.at(value) for value in merge.product.inputs[:2]]
+        factors = memory.ranges(merge.product.inputs[:2])
+        early = [factors[product.early]]
+        read, written = [*body.read], [*body.early, *body.workspace]
+        more = [*body.words, *self._shares(merge).numbers()]
+        pointers, across = [*range(len(body.words))], 0
+        if merge.behind is not None:
+            room, behind = self._behind[id(merge)].room, merge.behind
+            factor, other = behind.product.inputs[1], make.bodies(behind.reader)[behind.body]
+            early += memory.ranges([factor])
+            read += other.read
+            written += [*other.early, *other.workspace]
+            more = [*more[:room], memory.at(factor), behind.shape.n]
+            pointers += [room, *range(room + 2, room + 2 + len(other.words))]
+            more += [*other.words, *self._shares(behind).numbers()]
+            across = blocks_across(behind.shape)
+        call = call_of(
+            function, product, merge.shape, [*operands, 0, 0, 0, 0], more, pointers,
+            (early, read), across,
+        )
+        return call, Touched((*factors, *early, *read), tuple(written))

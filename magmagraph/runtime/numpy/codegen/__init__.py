@@ -1,0 +1,1 @@
+"""C for fused regions."""

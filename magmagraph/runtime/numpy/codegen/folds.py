@@ -1,0 +1,133 @@
+"""C for a vector loop that folds, in groups of as many elements as a vector has lanes.
+
+`reduction` clauses leave the last elements of a row to scalar code, and join the lanes one after
+the other by code with branches: a row of a hundred elements takes twice the time of its vectors.
+Here each lane has an accumulator of its own, which the compiler keeps in one register, and the
+rest of a row is one more vector: elements beyond the end are neither read nor written, and fold
+as the identity. Lanes are joined without a branch (`lanes_sum` and its kin among the helpers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....graph import Node
+from ....op import Reduction
+from ..functions.scalar import computing_type, suffix
+from .scalar import identity_expression, is_floating, storage_type
+from .text import indent
+
+__all__ = ["Lanes", "joins", "lane_count"]
+
+# The combination of a reduction, and what joins its lanes.
+_JOINS = {"a + b": "sum", "$maximum(a, b)": "maximum", "$minimum(a, b)": "minimum"}
+
+
+def joins(reduction: Reduction, dtype: np.dtype) -> str:
+    """Return what joins the lanes of a reduction: the end of a helper's name, or nothing."""
+    plain = is_floating(dtype) and storage_type(dtype) == computing_type(dtype)
+    return _JOINS.get(reduction.combine, "") if plain else ""
+
+
+def lane_count(itemsize: int) -> str:
+    """Return the C of how many elements of 4 or 8 bytes a group has: the compiler's header says."""
+    return f"mg_lanes_f{8 * itemsize}"
+
+
+@dataclass
+class Lanes:
+    """The groups of one vector loop.
+
+    Attributes
+    ----------
+    count
+        The C of the elements of a group.
+    reads
+        Lines that read an element: the name of its value, its C type and its place.
+    stores
+        Lines that write an element.
+    before, joined
+        Lines in front of the groups, and the C of each fold's result.
+    """
+
+    count: str
+    reads: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    stores: set[str] = field(default_factory=set)
+    before: list[str] = field(default_factory=list)
+    _folds: list[tuple[list[str], list[str]]] = field(default_factory=list)
+
+    def fold(self, node: Node, part: str, element: str) -> str:
+        """Add a fold of an element; return the C of its result."""
+        reduction = node.op.reduction
+        assert reduction is not None
+        dtype = node.inputs[0].dtype
+        how = joins(reduction, dtype)
+        begin = identity_expression(node, dtype)
+        self.before.append(f"{computing_type(dtype)} {part}[{self.count}];")
+        start = f"{part}[l] = {begin};"
+        joined = f"mg_lanes_{how}_{suffix(dtype)}({part}"
+        safe = f"(l < rest ? {element} : {begin})"
+        if how == "sum":
+            self._folds.append((
+                [f"{part}[l] = {part}[l] + {element};"], [f"{part}[l] = {part}[l] + {safe};"]
+            ))
+        else:
+            sign = ">" if how == "maximum" else "<"
+            self.before.append(f"int{8 * dtype.itemsize}_t {part}_nan[{self.count}];")
+            start += f" {part}_nan[l] = 0;"
+            joined += f", {part}_nan"
+            # One instruction, which loses NaN: it is remembered beside.
+            kept = f"{part}[l] = {part}_new {sign} {part}[l] ? {part}_new : {part}[l];"
+            seen = f"{part}_nan[l] |= {part}_new != {part}_new;"
+            first, last = (
+                [f"const {computing_type(dtype)} {part}_new = {new};", seen, kept]
+                for new in (element, safe)
+            )
+            self._folds.append((first, last))
+        self.before += self._loop([start])
+        return joined + ")"
+
+    def lines(self, count: str, start: str, index: str, inside: Iterable[str]) -> list[str]:
+        """Return the groups of `count` elements from `start` on, and the rest.
+
+        `inside` computes the element at `index`.
+        """
+        body = list(inside)
+        position = f"const int64_t {index} = {start}j + l;"
+        rest = f"for (int l = 0; l < {self.count}; l++)"
+        loads, last = [], [position]
+        for line in body:
+            name, kind, place = self.reads.get(line, ("", "", ""))
+            if line in self.stores:
+                last.append(f"if (l < rest) {line}")
+            elif name:
+                loads += [
+                    f"{kind} {name}_last[{self.count}];",
+                    "#pragma omp simd",
+                    f"{rest} {{",
+                    f"    {position}",
+                    f"    {name}_last[l] = l < rest ? {place} : 0;",
+                    "}",
+                ]
+                last.append(f"const {kind} {name} = {name}_last[l];")
+            else:
+                last.append(line)
+        whole = [line for lines, _ in self._folds for line in lines]
+        last += [line for _, lines in self._folds for line in lines]
+        return [
+            "int64_t j = 0;",
+            f"for (; j + {self.count} <= {count}; j += {self.count}) {{",
+            *indent(self._loop([position, *body, *whole])),
+            "}",
+            f"const int rest = (int)({count} - j);",
+            "if (rest) {",
+            *indent([*loads, *self._loop(last)]),
+            "}",
+        ]
+
+    def _loop(self, inside: list[str]) -> list[str]:
+        head = f"for (int l = 0; l < {self.count}; l++) {{"
+        return ["#pragma omp simd", head, *indent(inside), "}"]

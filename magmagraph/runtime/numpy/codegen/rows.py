@@ -1,0 +1,343 @@
+"""C for one region: a function that does the work of some rows, and one that ends it.
+
+The text is plain nested loops with the names of operations in it, so that people can read what
+became of their graph. Sizes, steps and positions come as numbers at run time, in the order of
+`RowsCode.numbers`: one text serves all sizes.
+
+A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `SUMMED`
+elements, and the blocks in double: errors are like those of pairwise summation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....graph import Node
+from ....region.analysis import Fold, Output, Region
+from ....region.parts import MAX_STRIP, indexed
+from ....region.walk import late_groups
+from ..binding import crosses
+from ..functions.scalar import computing_type
+from .columns import columns_text
+from .nest import Nest
+from .scalar import combine_expression, identity_expression, is_floating, storage_type
+from .text import advance, guarded, indent, replace_if_better
+
+__all__ = ["Number", "RowsCode"]
+
+
+Number = tuple[str, tuple[int, ...]]
+FLOAT64 = np.dtype(np.float64)
+
+
+class RowsCode:
+    """The C functions of one region.
+
+    Attributes
+    ----------
+    text
+        ``<name>_rows`` and, where there is an epilogue, ``<name>_finish``.
+    numbers
+        What the functions are told at run time, in order: a method of `Binding`, and where.
+    finishes
+        Whether there is a ``_finish``.
+    names
+        The C name of each node.
+    declarations
+        Reductions that vector loops use, to stand before the functions.
+    """
+
+    def __init__(self, region: Region, name: str) -> None:
+        self.region = region
+        self.walk = region.walk
+        self.name = name
+        self.numbers: list[Number] = []
+        self.declarations: dict[str, None] = {}
+        self.vector = region.depth - 1
+        self._number_names: dict[str, int] = {}
+        self._unique = 0
+        self.finishing = False
+        self.top: list[str] = []
+        self.names = _names(region)
+        self.scope: dict[Node, str] = {}
+        self.lanes: dict[Node, str] = {}
+        self.kept_lanes = self._kept_lanes()
+        self.finishes = region.columns or any(not fold.row for fold in region.folds)
+        if region.columns:
+            self.text = columns_text(self)
+        else:
+            self.text = self._rows() + (self._finish() if self.finishes else "")
+
+    # ---- Names and numbers
+
+    def number(self, name: str, what: str, *where: int) -> str:
+        """Return the C name of a number that binding tells: a method of `Binding` and where."""
+        if name not in self._number_names:
+            self._number_names[name] = len(self.numbers)
+            self.numbers.append((what, where))
+        return name
+
+    def extent(self, loop: int) -> str:
+        """Return the number of iterations of a loop."""
+        return self.number(f"n{loop}", "extent", loop)
+
+    def index(self, loop: int) -> str:
+        """Return the position along a loop."""
+        if self.strips and loop == self.vector:
+            return f"(first + i{loop})"
+        return f"i{loop}"
+
+    @property
+    def strips(self) -> bool:
+        """Whether the innermost loop is taken in strips here."""
+        return self.region.strip and (not self.finishing or self.region.columns)
+
+    def _type(self, node: Node) -> str:
+        return computing_type(node.dtype)
+
+    def accumulator(self, fold: Fold) -> np.dtype:
+        """Return the dtype that whole rows are added up in."""
+        reduction = fold.node.op.reduction
+        assert reduction is not None
+        dtype = fold.operand.dtype
+        return FLOAT64 if reduction.blocked and is_floating(dtype) else dtype
+
+    # ---- The rows
+
+    def _rows(self) -> str:
+        region = self.region
+        work: list[str] = []
+        counters = self._counters()
+        if region.strip:
+            v = self.vector
+            width = self.number("width", "strip_width")
+            work.append(f"const int64_t first = strip * {width};")
+            n = self.extent(v)
+            work.append(f"const int64_t wide = {n} - first < {width} ? {n} - first : {width};")
+        stages = self.walk.stages
+        for index in range(max(region.passes, len(stages))):
+            if index < len(stages):
+                work += self._stage(index)
+            if index < region.passes and self.walk.sinks(index, element=True):
+                work += self._pass(index)
+        step = advance([(name, self._extent_of(name)) for name, _ in counters])
+        lines = [*self._cross_lines("chunk", fill=True), *self._saved_lines()]
+        start = ["int64_t rest = begin;"] if counters else []
+        for position, (name, _) in enumerate(reversed(counters)):
+            extent = self._extent_of(name)
+            if position == len(counters) - 1:
+                start.append(f"int64_t {name} = rest;")
+            else:
+                start.append(f"int64_t {name} = rest % {extent};")
+                start.append(f"rest /= {extent};")
+        if not counters:
+            step = []
+        body = [*self.top, *lines]
+        body += guarded("begin < end", [
+            *start,
+            "for (int64_t item = begin; item < end; item++) {",
+            *indent([*work, *step]),
+            "}",
+        ])
+        return self.function("rows", body, "int64_t chunk, int64_t begin, int64_t end")
+
+    def _counters(self) -> list[tuple[str, int]]:
+        """Return the counters of an item, outermost first: outer loops, and strips."""
+        region = self.region
+        outer = [(f"i{i}", i) for i in region.outer if not (region.strip and i == self.vector)]
+        if region.strip:
+            strip = ("strip", self.vector)
+            return [strip, *outer] if self._crosses() else [*outer, strip]
+        return outer
+
+    def _crosses(self) -> bool:
+        """Whether something is read across the innermost loop: neighbouring rows share lines."""
+        return crosses(self.region)
+
+    def _extent_of(self, counter: str) -> str:
+        if counter == "strip":
+            return self.number("strips", "strip_count")
+        return self.extent(int(counter[1:]))
+
+    def function(self, suffix: str, body: list[str], parameters: str) -> str:
+        """Return a function with what its lines use of operands, results and numbers."""
+        head: list[str] = []
+        text = "\n".join(body)
+        for i, leaf in enumerate(self.region.body.inputs):
+            if re.search(rf"\bin{i}\b", text):
+                head.append(f"const {storage_type(leaf.dtype)} *in{i} = in[{i}];")
+        for i, node in enumerate(self.region.body.outputs):
+            if re.search(rf"\bout{i}\b", text):
+                head.append(f"{storage_type(node.dtype)} *out{i} = out[{i}];")
+        for name, position in self._number_names.items():
+            if re.search(rf"\b{name}\b", text):
+                head.append(f"const int64_t {name} = (int64_t)tail[{position}];")
+        signature = (
+            f"static void {self.name}_{suffix}(void **in, void **out, char *workspace, "
+            f"void **tail, {parameters})"
+        )
+        return "\n".join([signature, "{", *indent([*head, *body]), "}", ""]) + "\n"
+
+    def _stage(self, index: int) -> list[str]:
+        nodes = self.walk.stages[index]
+        folds = self.walk.folds(index, element=False)
+        outputs = self.walk.outputs(index, element=False)
+        if not (nodes or folds or outputs):
+            return []
+        loops = [self.vector] if self.region.strip else []
+        return Nest(self, loops, nodes, folds, outputs, stage=True).lines()
+
+    def _pass(self, index: int) -> list[str]:
+        region = self.region
+        folds = self.walk.folds(index, element=True)
+        outputs = self.walk.outputs(index, element=True)
+        loops = sorted(region.row)
+        if region.strip:
+            loops.append(self.vector)
+        lines = [f"/* pass {index + 1} */"] if region.passes > 1 else []
+        for fold in folds:
+            if fold.row:
+                lines += self._begin_row_fold(fold)
+        nest = Nest(self, loops, self.walk.passes[index], folds, outputs, number=index)
+        return lines + nest.lines()
+
+    def _begin_row_fold(self, fold: Fold) -> list[str]:
+        kind = computing_type(self.accumulator(fold))
+        begin = identity_expression(fold.node, self.accumulator(fold))
+        name = self.fold_name(fold)
+        position = indexed(fold.node.op)
+        if not self.region.strip:
+            lines = [f"{kind} {name} = {begin};"]
+            return [*lines, f"int64_t {name}_at = 0;"] if position else lines
+        lines = [f"{kind} {name}[{MAX_STRIP}];"]
+        if position:
+            lines.append(f"int64_t {name}_at[{MAX_STRIP}];")
+        also = f" {name}_at[l] = 0;" if position else ""
+        lines.append(f"for (int64_t l = 0; l < wide; l++) {{ {name}[l] = {begin};{also} }}")
+        return lines
+
+    def fold_name(self, fold: Fold) -> str:
+        """Return the name of a fold's accumulator."""
+        return f"{self.names[fold.node]}_all"
+
+    def of(self, node: Node) -> str:
+        """Return the name of a node's value."""
+        return self.names[node]
+
+    def fresh(self, label: str) -> str:
+        """Return a name that is not used yet."""
+        self._unique += 1
+        return f"{label}{self._unique}"
+
+    # ---- Lines of partial results, a line a chunk
+
+    def _kept_lanes(self) -> set[Node]:
+        """Return the values of a strip's columns that are used after their stage."""
+        kept = {node for nodes in self.walk.passes for node in nodes}
+        for index, nodes in enumerate(self.walk.stages):
+            needed = [operand for node in nodes for operand in self.walk.operands(node)]
+            needed += self.walk.sinks(index, element=False)
+            kept.update(node for node in needed if self.phase(node) < index)
+        return {node for node in kept if self.walk.of_row(node)}
+
+    def phase(self, node: Node) -> int:
+        """Return the stage in which a row's value is computed."""
+        return self.region.values[node].phase
+
+    def _cross_lines(self, chunk: str, *, fill: bool) -> list[str]:
+        lines: list[str] = []
+        for position, fold in enumerate(self.region.folds):
+            if fold.row:
+                continue
+            kind = computing_type(self.accumulator(fold))
+            name = self.fold_name(fold)
+            pieces = [(name, kind, identity_expression(fold.node, self.accumulator(fold)), 0)]
+            if indexed(fold.node.op):
+                pieces.append((f"{name}_at", "int64_t", "0", 1))
+            for piece, type_, begin, half in pieces:
+                offset = self.number(
+                    f"{piece}_offset", "line_place", position, half
+                )
+                step = self.number(f"{name}_line", "line_size", position)
+                place = f"workspace + {offset}" + (f" + {chunk} * {step}" if chunk != "0" else "")
+                lines.append(f"{type_} *{piece} = ({type_} *)({place});")
+                if fill:
+                    count = self.number(f"{name}_count", "line_length", position)
+                    lines.append(
+                        f"for (int64_t k = 0; k < {count}; k++) {piece}[k] = {begin};"
+                    )
+        return lines
+
+    def _saved_lines(self) -> list[str]:
+        lines: list[str] = []
+        for position, node in enumerate(self.walk.saved):
+            offset = self.number(f"saved{position}_offset", "saved_place", position)
+            step = self.number("saved_line", "saved_size")
+            kind = self._type(node)
+            lines.append(
+                f"{kind} *saved{position} = ({kind} *)(workspace + {offset} + chunk * {step});"
+            )
+        return lines
+
+    # ---- The epilogue
+
+    def _finish(self) -> str:
+        self.finishing = True
+        self.top = []
+        self.scope = {}
+        self.lanes = {}
+        body = self._cross_lines("0", fill=False)
+        for position, fold in enumerate(self.region.folds):
+            if not fold.row:
+                body += self._join_lines(position, fold)
+        for outputs in late_groups(self.region):
+            body += self.write_late(outputs)
+        self.finishing = False
+        return self.function("finish", [*self.top, *body], "int64_t chunks")
+
+    def _join_lines(self, position: int, fold: Fold) -> list[str]:
+        """Return the loop that folds the lines of all chunks into the first."""
+        name, dtype = self.fold_name(fold), self.accumulator(fold)
+        count = self.number(f"{name}_count", "line_length", position)
+        step = self.number(f"{name}_line", "line_size", position)
+        kind = computing_type(dtype)
+        if not indexed(fold.node.op):
+            update = combine_expression(fold.node, dtype, f"{name}[k]", "other[k]")
+            inner = [f"{name}[k] = {update};"]
+            more = []
+        else:
+            more = [f"const int64_t *other_at = (int64_t *)((char *){name}_at + chunk * {step});"]
+            inner = replace_if_better(
+                fold.node, dtype, f"{name}[k]", f"{name}_at[k]", "other[k]", "other_at[k]"
+            )
+        return [
+            "for (int64_t chunk = 1; chunk < chunks; chunk++) {",
+            *indent([
+                f"const {kind} *other = ({kind} *)((char *){name} + chunk * {step});",
+                *more,
+                f"for (int64_t k = 0; k < {count}; k++) {{",
+                *indent(inner),
+                "}",
+            ]),
+            "}",
+        ]
+
+    def write_late(self, outputs: Sequence[Output]) -> list[str]:
+        """Return one nest for outputs of the same loops: all is read before any is written."""
+        loops = sorted(self.region.values[outputs[0].node].shape_loops)
+        folds = [fold.node for fold in self.region.folds]
+        nodes = self.walk.reach([self.walk.source(o.node) for o in outputs], folds)
+        return Nest(self, loops, nodes, [], outputs).lines()
+
+
+def _names(region: Region) -> dict[Node, str]:
+    """Return a C name for each node, made of its operation and its place."""
+    names: dict[Node, str] = {}
+    for node in region.values:
+        access = region.accesses.get(node)
+        label = f"x{access.parameter}" if access is not None else node.op.name
+        names[node] = re.sub(r"\W", "_", f"{label}_{len(names)}")
+    return names

@@ -1,0 +1,336 @@
+"""C for one step: the regions of a fused node, or of several in one launch.
+
+A kernel is ``void name(void** arguments)``. Its arguments are the addresses of all operands of all
+bodies, then those of all results, the workspace, and numbers: how many chunks the work is cut
+into, then for each body its number of items, the units of work of an item, and what
+`RowsCode.numbers` lists. A chunk is a range of the work of all bodies together, so that many small
+tensors are shared out as evenly as one large one; partial results belong to chunks, so that a
+result does not depend on which threads happened to run them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....errors import PlanError, message
+from ....graph import Graph, Node
+from ....op import Kind
+from ....ops.leaf import PARAMETER
+from ....region.analysis import Refusal, Region, analyze
+from ....types import Extent
+from ..binding import SHARE, Binding
+from ..functions import philox
+from ..functions.rationals import RATIONALS
+from ..functions.scalar import prelude, vector_math
+from .rows import Number, RowsCode
+from .scalar import HALF_HELPERS, UNSIGNED_HELPER
+
+__all__ = ["StepCode", "assemble", "region_of", "step_code"]
+
+_PLACEHOLDER = "mg_kernel"
+
+
+@dataclass(frozen=True)
+class BodyCode:
+    """The C of one structure of bodies; ``mg_kernel`` stands for its name.
+
+    It holds texts alone, and no graph: it may outlive the body that it was written for.
+
+    Attributes
+    ----------
+    text, declarations, numbers, finishes
+        As `RowsCode` has them.
+    comment
+        What it computes, for people, as it was in the first body of its structure.
+    key
+        A hash of the text: bodies of one structure have the same.
+    """
+
+    text: str
+    declarations: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    finishes: bool
+    comment: str
+    key: str
+
+
+def region_of(body: Graph) -> Region:
+    """Return the region of a body that a pass has found to be one."""
+    region = analyze(body)
+    if isinstance(region, Refusal):
+        raise PlanError(message(f"a fused body is not one region: {region.reason}"))
+    return region
+
+
+def body_code(body: Graph) -> BodyCode:
+    """Return the C of one body, which is kept as long as the body lives."""
+    code: BodyCode | None = body.facts.get("c")
+    if code is None:
+        code = body.facts["c"] = _shared(body)
+    return code
+
+
+def _shared(body: Graph) -> BodyCode:
+    signature = plain_signature(body)
+    if signature is None:
+        return _write(body)
+    known = _plain.get(signature)
+    if known is None:
+        known = _plain[signature] = _write(body)
+        if len(_plain) > _PLAIN_LIMIT:
+            _plain.pop(next(iter(_plain)))
+    return known
+
+
+_plain: dict[tuple[Any, ...], BodyCode] = {}
+_PLAIN_LIMIT = 1024
+
+
+def plain_signature(body: Graph) -> tuple[Any, ...] | None:
+    """Return what alone the C of an elementwise body depends on; None for other bodies.
+
+    An optimizer has the same body for each of some hundred tensors: it is written once.
+    """
+    extents: dict[Extent, int] = {1: 0}
+    number: dict[Node, int] = {}
+    rows: list[Any] = []
+    for node in (*body.inputs, *body.nodes):
+        if node in number:
+            continue
+        number[node] = len(number)
+        shape = tuple(extents.setdefault(extent, len(extents)) for extent in node.shape)
+        if node.op is PARAMETER:
+            rows.append((node.dtype, shape))
+        elif node.op.kind is Kind.ELEMENTWISE:
+            rows.append((node.op, node.dtype, shape, *(number[i] for i in node.inputs)))
+        elif "value" in node.attrs and not node.ndim:
+            rows.append((node.dtype, node.attrs["value"].tobytes()))
+        else:
+            return None
+    return (len(body.inputs), *rows, *(number[node] for node in body.outputs))
+
+
+def _write(body: Graph) -> BodyCode:
+    region = region_of(body)
+    code = RowsCode(region, _PLACEHOLDER)
+    text = "\n".join((*code.declarations, code.text))
+    return BodyCode(
+        text=code.text,
+        declarations=tuple(code.declarations),
+        numbers=tuple(code.numbers),
+        finishes=code.finishes,
+        comment=describe(region, code.names),
+        key=hashlib.sha256(text.encode()).hexdigest()[:16],
+    )
+
+
+class StepCode:
+    """The C of one step.
+
+    Attributes
+    ----------
+    bodies
+        Its bodies.
+    codes
+        The C of each.
+    key
+        Steps of the same key run the same kernel, whatever their sizes.
+    name
+        The kernel's name.
+    size
+        Characters of its functions, which tell what compiling them will cost.
+    """
+
+    def __init__(self, bodies: tuple[Graph, ...]) -> None:
+        self.bodies = bodies
+        self.codes = [body_code(body) for body in bodies]
+        text = " ".join(code.key for code in self.codes)
+        self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.name = f"fused_{self.key}"
+        self.size = sum(len(code.text) for code in {c.key: c for c in self.codes}.values())
+
+    def text(self) -> str:
+        """Return the functions alone, for people: a structure that occurs twice stands once."""
+        bodies = {code.key: code for code in self.codes}
+        texts = (f"{code.comment}\n{code.text.strip()}" for code in bodies.values())
+        return "\n\n".join(texts)
+
+    def driver(self) -> str:
+        """Return the kernel and the function that does one thread's chunks."""
+        inputs = [len(body.inputs) for body in self.bodies]
+        outputs = [len(body.outputs) for body in self.bodies]
+        pointers = sum(inputs) + sum(outputs)
+        if len(self.bodies) == 1:
+            return self._single(inputs[0], pointers)
+        rows: list[str] = []
+        first_in, first_out, tail = 0, sum(inputs), pointers + 2
+        finishes: list[str] = []
+        for body, code, taken, made in zip(self.bodies, self.codes, inputs, outputs, strict=True):
+            del body
+            function = f"rows_{code.key}"
+            rows.append(f"{{{function}_rows, {first_in}, {first_out}, {tail}}},")
+            if code.finishes:
+                finishes.append(
+                    f"{function}_finish(arguments + {first_in}, arguments + {first_out}, "
+                    f"arguments[{pointers}], arguments + {tail + 2}, chunks);"
+                )
+            first_in += taken
+            first_out += made
+            tail += 2 + len(code.numbers)
+        listed = "\n".join(f"        {row}" for row in rows)
+        ending = "".join(f"\n    {line}" for line in finishes)
+        return f"""
+static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
+{{
+    static const struct {{
+        void (*rows)(void **, void **, char *, void **, int64_t, int64_t, int64_t);
+        int64_t in, out, tail;
+    }} bodies[{len(rows)}] = {{
+{listed}
+    }};
+    void **arguments = context;
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    int64_t work = 0;
+    for (int64_t b = 0; b < {len(rows)}; b++) {{
+        void **tail = arguments + bodies[b].tail;
+        work += (int64_t)tail[0] * (int64_t)tail[1];
+    }}
+    for (int64_t chunk = chunks * thread / threads; chunk < chunks * (thread + 1) / threads;
+         chunk++) {{
+        const int64_t low = work / chunks * chunk;
+        const int64_t high = chunk == chunks - 1 ? work : work / chunks * (chunk + 1);
+        int64_t start = 0;
+        for (int64_t b = 0; b < {len(rows)}; b++) {{
+            void **tail = arguments + bodies[b].tail;
+            const int64_t items = (int64_t)tail[0], unit = (int64_t)tail[1];
+            int64_t begin = low <= start ? 0 : (low - start + unit - 1) / unit;
+            int64_t end = high <= start ? 0 : (high - start + unit - 1) / unit;
+            if (begin > items) begin = items;
+            if (end > items) end = items;
+            bodies[b].rows(arguments + bodies[b].in, arguments + bodies[b].out,
+                           arguments[{pointers}], tail + 2, chunk, begin, end);
+            start += items * unit;
+        }}
+    }}
+}}
+
+void {self.name}(void **arguments)
+{{
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    mg_parallel({self.name}_chunks, arguments, chunks);{ending}
+}}
+"""
+
+    def _single(self, inputs: int, pointers: int) -> str:
+        code = self.codes[0]
+        function = f"rows_{code.key}"
+        operands = f"arguments, arguments + {inputs}, arguments[{pointers}]"
+        ending = ""
+        if code.finishes:
+            ending = f"\n    {function}_finish({operands}, arguments + {pointers + 4}, chunks);"
+        return f"""
+static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
+{{
+    void **arguments = context;
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    const int64_t items = (int64_t)arguments[{pointers + 2}];
+    for (int64_t chunk = chunks * thread / threads; chunk < chunks * (thread + 1) / threads;
+         chunk++) {{
+        {function}_rows({operands}, arguments + {pointers + 4},
+            chunk, items * chunk / chunks, items * (chunk + 1) / chunks);
+    }}
+}}
+
+void {self.name}(void **arguments)
+{{
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    mg_parallel({self.name}_chunks, arguments, chunks);{ending}
+}}
+"""
+
+    def numbers(self, sizes: Mapping[str, int], threads: int) -> list[int]:
+        """Return the arguments behind the workspace for given sizes."""
+        bindings = [Binding(region_of(body), sizes, threads) for body in self.bodies]
+        work = sum(binding.items * binding.work for binding in bindings)
+        items = sum(binding.items for binding in bindings)
+        result = [max(1, min(threads, items, work // SHARE))]
+        base = 0
+        for code, binding in zip(self.codes, bindings, strict=True):
+            binding.shift(base)
+            result += [binding.items, binding.work]
+            result += [binding.number(what, where) for what, where in code.numbers]
+            base += binding.workspace
+        return result
+
+
+def step_code(bodies: tuple[Graph, ...]) -> StepCode:
+    """Return the C of a step; the same object for the same bodies, as long as they live."""
+    known: dict[tuple[Graph, ...], StepCode] = bodies[0].facts.setdefault("step", {})
+    if bodies not in known:
+        known[bodies] = StepCode(bodies)
+    return known[bodies]
+
+
+def assemble(steps: Sequence[StepCode]) -> str:
+    """Return one C source with the kernels of several steps, each structure once.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> from magmagraph.graph import freeze
+    >>> from magmagraph.ops.leaf import parameter
+    >>> x = parameter(0, mg.constant([1.0, 2.0]).type)
+    >>> source = assemble([step_code((freeze([x], [x * x + 1.0]),))])
+    >>> "multiply_1 + 1.0f" in source
+    True
+    """
+    bodies: dict[str, BodyCode] = {}
+    declarations: dict[str, None] = {}
+    drivers: dict[str, str] = {}
+    for step in steps:
+        for code in step.codes:
+            bodies.setdefault(code.key, code)
+            declarations.update(dict.fromkeys(code.declarations))
+        drivers.setdefault(step.key, step.driver())
+    functions = [
+        f"{code.comment}\n{code.text.replace(_PLACEHOLDER, f'rows_{key}')}"
+        for key, code in bodies.items()
+    ]
+    text = "\n".join([*declarations, "", *functions, *drivers.values()])
+    helpers = prelude(text)
+    parts = ["#include <math.h>", "#include <stdint.h>", vector_math(helpers + text)]
+    halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
+    parts += halves
+    parts += [part for word, part in RATIONALS.items() if word in helpers or word in text]
+    if "mg_random" in text:
+        parts.append(philox.SOURCE)
+    if "mg_float_to_u64" in text:
+        parts.append(UNSIGNED_HELPER)
+    return "\n".join([*parts, helpers, text])
+
+
+def describe(region: Region, names: Mapping[Node, str]) -> str:
+    """Return a comment with what a region computes, node by node, over which loops."""
+    lines = []
+    kinds = {dtype: dtype.name for dtype in {node.dtype for node in region.values}}
+    for node, value in region.values.items():
+        access = region.accesses.get(node)
+        if access is not None:
+            what = f"operand {access.parameter}"
+            what += "".join(f", {view.op.name}" for view in access.views if not view.op.alias)
+        elif value.source is not node:
+            what = f"{node.op.name} of {names[value.source]}"
+        elif "value" in node.attrs and not node.ndim:
+            what = str(node.attrs["value"])
+        else:
+            what = f"{node.op.name}({', '.join(names[i] for i in node.inputs)})"
+        loops = ", ".join(f"i{loop}" for loop in sorted(value.loops))
+        lines.append(f"   {names[node]} = {what}   {kinds[node.dtype]}[{loops}]")
+    for output in region.outputs:
+        lines.append(f"   result {output.position} is {names[output.node]}")
+    passes = f"{region.passes} passes over a row" if region.passes > 1 else "one pass"
+    text = "\n".join(lines)
+    return f"/* {passes}\n{text} */"

@@ -1,0 +1,74 @@
+"""Pieces of C text that generators of kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....graph import Node
+from .scalar import combine_expression
+
+__all__ = [
+    "advance", "for_loop", "guarded", "indent", "part_name", "replace_if_better", "times",
+]
+
+
+def indent(lines: Sequence[str]) -> list[str]:
+    """Return lines one level deeper."""
+    return [f"    {line}" for line in lines]
+
+
+def for_loop(i: str, limit: str, inside: Sequence[str]) -> list[str]:
+    """Return a loop from 0 up to a limit."""
+    return [f"for (int64_t {i} = 0; {i} < {limit}; {i}++) {{", *indent(inside), "}"]
+
+
+def guarded(condition: str, lines: Sequence[str]) -> list[str]:
+    """Return lines that run under a condition."""
+    return [f"if ({condition}) {{", *indent(lines), "}"]
+
+
+def times(index: str, step: str) -> str:
+    """Return an index times a step; an empty step is 1."""
+    return f"{index} * {step}" if step else index
+
+
+def advance(counters: Sequence[tuple[str, str]]) -> list[str]:
+    r"""Return the lines that step (name, limit) counters like an odometer, the last one first.
+
+    Examples
+    --------
+    >>> print("\n".join(advance([("i", "n"), ("j", "m")])))
+    if (++j == m) {
+        j = 0;
+        i++;
+    }
+    """
+    lines: list[str] = []
+    for position, (name, limit) in enumerate(counters):
+        if position == 0:
+            lines = [f"{name}++;"]
+        else:
+            lines = guarded(f"++{name} == {limit}", [f"{name} = 0;", *lines])
+    return lines
+
+
+def replace_if_better(
+    node: Node, dtype: np.dtype, value: str, at: str, element: str, here: str
+) -> list[str]:
+    """Return the lines that keep the better of two elements, and of equals the first."""
+    better = combine_expression(node, dtype, value, element)
+    worse = combine_expression(node, dtype, element, value)
+    return [
+        "{",
+        f"    const int better = {better} | (!{worse} & ({here} < {at}));",
+        f"    {at} = better ? {here} : {at};",
+        f"    {value} = better ? {element} : {value};",
+        "}",
+    ]
+
+
+def part_name(fold: str) -> str:
+    """Return the name of what some rows fold to, before it goes into a fold's accumulator."""
+    return f"{fold}_part"

@@ -1,0 +1,1 @@
+"""Scalar functions in C, which the expressions of op records call."""

@@ -1,0 +1,1 @@
+"""Matrix products: by BLAS, and by generated tiles."""

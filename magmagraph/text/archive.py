@@ -1,0 +1,367 @@
+"""`f.save(path)` and `mg.load(path)`: a function as one file, without pickle or machine code.
+
+The file is a zip archive of text and plain arrays. Its manifest has a checksum of every member;
+nothing is made of a file before all of them are right. What runs is lowered anew from the source
+graph: the optimized graph, the plan and its kernels' sources are kept for reading and for
+comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import platform
+import warnings
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._version import __version__
+from ..collection import collection_paused
+from ..data.files import replace_file
+from ..dtypes import canonical
+from ..errors import (
+    DeviceError,
+    FallbackWarning,
+    MagmagraphError,
+    MissingFileError,
+    PlanError,
+    message,
+)
+from ..function.structure import Structure
+from ..graph import Graph, Node
+from .reading import load as load_text
+from .writing import Writer, dump
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_SOURCE = "source.txt"
+_SETTINGS = "settings.json"
+_KEPT = ("optimized.txt", "plan.txt", "report.json")  # to read and compare; not needed to run
+_PLAIN_SETTINGS = (
+    "precision", "skip", "nan", "deterministic", "compile_budget", "options",
+)
+_STAMP = (1980, 1, 1, 0, 0, 0)  # equal functions make equal files
+
+
+def save(function: Any, path: str | os.PathLike[str]) -> None:
+    """Write a function to an archive.
+
+    The file takes its place when it is whole: what stood there before is kept on an error.
+
+    Parameters
+    ----------
+    function : Function
+        Compiled, if it is not yet.
+    path
+        Where; any suffix.
+
+    Raises
+    ------
+    PlanError
+        The function was made with passes of its own, which are code, or its outputs are in a form
+        that is not made of lists, tuples and dicts with plain keys.
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import magmagraph as mg, os, tempfile
+    >>> x = mg.input("x", shape=(3,))
+    >>> path = os.path.join(tempfile.mkdtemp(), "double.magma")
+    >>> mg.function([x], x * 2.0).save(path)
+    >>> mg.load(path)([1.0, 2.0, 3.0])
+    array([2., 4., 6.], dtype=float32)
+    """
+    members = _members(function)
+    manifest = {
+        "format": FORMAT,
+        "version": __version__,
+        "machine": _machine(),
+        "chip": function._chip(),
+        "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
+    }
+    with replace_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        _write(archive, _MANIFEST, _json(manifest))
+        for name, content in members.items():
+            _write(archive, name, content)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Return the function of an archive, with variables of its own.
+
+    It takes the same inputs by name and order, gives outputs of the same form, and renews its
+    variables likewise. They are found in ``f.source_graph.variables``.
+
+    Parameters
+    ----------
+    path
+        What `Function.save` wrote.
+
+    Returns
+    -------
+    Function
+
+    Raises
+    ------
+    PlanError
+        The file is no archive, is truncated or damaged, or is of a later format.
+    MissingFileError
+        There is no such file; it is a FileNotFoundError, too.
+    """
+    name = Path(path).name
+    members, manifest = _checked(name, _content(Path(path)))
+    try:
+        with collection_paused():
+            function = _function(members)
+    except MagmagraphError as error:
+        raise PlanError(message(f"{name} does not hold a function: {error}")) from error
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise PlanError(
+            message(f"{name} does not hold a function: {type(error).__name__}: {error}")
+        ) from error
+    if manifest.get("version") != __version__ or manifest.get("machine") != _machine():
+        warnings.warn(
+            f"{name} was saved by magmagraph {manifest.get('version')} on "
+            f"{manifest.get('machine')}: it is lowered anew for this machine",
+            FallbackWarning,
+            stacklevel=2,
+        )
+    elif "chip" in manifest:
+        with contextlib.suppress(DeviceError):  # a device that is not here: a call will say so
+            here = function._chip()
+            if manifest["chip"] != here:
+                warnings.warn(
+                    f"{name} was saved on {manifest['chip']}: it is lowered anew for {here}",
+                    FallbackWarning,
+                    stacklevel=2,
+                )
+    return function
+
+
+# ---------------------------------------------------------------------- saving
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, ensure_ascii=False).encode()
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _STAMP)
+    entry.compress_type = zipfile.ZIP_DEFLATED if name.endswith((".txt", ".json", ".c")) else 0
+    archive.writestr(entry, content)
+
+
+def _members(function: Any) -> dict[str, bytes]:
+    """Return the content of each member by its name."""
+    state = function.__getstate__()
+    settings = state["settings"]
+    if settings["passes"] is not None:
+        raise PlanError(
+            message(
+                "a function with passes= of its own cannot be saved: they are code",
+                mend="save one that is made with skip= or without, or save dump(f.graph)",
+            )
+        )
+    source: Graph = function.source_graph
+    variables = [node for node in source.nodes if "state" in node.attrs]
+    random = None
+    if state["random"] is not None:
+        owner = state["random"].attrs["state"]
+        found = [i for i, node in enumerate(variables) if node.attrs["state"] is owner]
+        random = found[0] if found else None
+    form = Structure(state["outputs"]).build(range(len(source.outputs)))
+    saved = {
+        "name": state["name"],
+        "device": state["device"],
+        "strict_feeds": state["strict_feeds"],
+        "outputs": _form(form),
+        "random": random,
+        "settings": {key: settings[key] for key in _PLAIN_SETTINGS},
+        "variables": [],
+        "constants": [],
+    }
+    writer = Writer()
+    members: dict[str, bytes] = {_SOURCE: "\n".join(writer.graph(source)).encode()}
+    with function._lock:
+        for i, node in enumerate(variables):
+            value = node.attrs["state"].read()
+            saved["variables"].append([node.name, value.dtype.name, list(value.shape)])
+            members[f"variables/{i}.npy"] = _array_bytes(value)
+    for digest, array in writer.data.items():
+        saved["constants"].append([digest, array.dtype.name, list(array.shape)])
+        members[f"constants/{digest[1:]}.npy"] = _array_bytes(array)
+    plan = function.plan
+    saved["choices"] = dict(plan.choices)
+    try:
+        members[_SETTINGS] = _json(saved)
+    except TypeError as error:
+        raise PlanError(message(f"the function's settings cannot be saved: {error}")) from None
+    members[_KEPT[0]] = dump(function.graph, data=False).encode()
+    members[_KEPT[1]] = dump(plan, data=False).encode()
+    records = json.loads(function.report.to_json())
+    for record in records:
+        record.pop("milliseconds", None)
+    members[_KEPT[2]] = _json(records)
+    for i, step in enumerate(plan.steps):
+        if step.kernel == "fused":
+            with contextlib.suppress(PlanError):  # a GPU runs some as expressions
+                members[f"kernels/{i}.c"] = function.source(i).encode()
+    return members
+
+
+def _array_bytes(array: np.ndarray) -> bytes:
+    """Return an array in NumPy's file format; bfloat16, which that lacks, as its bits."""
+    plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.ascontiguousarray(plain), allow_pickle=False)
+    return file.getvalue()
+
+
+def _form(tree: Any) -> Any:
+    """Return a nested form of positions as JSON values that tell lists from tuples and dicts."""
+    if tree is None or isinstance(tree, int):
+        return tree
+    if isinstance(tree, dict):
+        for key in tree:
+            if not isinstance(key, (str, int, bool)):
+                raise PlanError(
+                    message(
+                        f"an output is named by {key!r}, which an archive cannot hold",
+                        need="strings or ints as keys of the outputs",
+                    )
+                )
+        return {"dict": [[key, _form(member)] for key, member in tree.items()]}
+    if isinstance(tree, (list, tuple)):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return {kind: [_form(member) for member in tree]}
+    raise PlanError(message(f"outputs in the form {type(tree).__name__} cannot be saved"))
+
+
+# ---------------------------------------------------------------------- loading
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file, or raise where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise MissingFileError(
+            message(f"there is no file {str(path)!r}", need="a file that f.save(path) wrote")
+        ) from None
+    except OSError as error:  # a folder, or no right to read it
+        raise PlanError(
+            message(f"{str(path)!r} cannot be read: {error.strerror or error}")
+        ) from error
+
+
+def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the members and the manifest of an archive, all checksums being right."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = {entry: archive.read(entry) for entry in archive.namelist()}
+        manifest = json.loads(members.pop(_MANIFEST))
+        wanted: Mapping[str, str] = manifest["members"]
+        version = manifest["format"]
+    except Exception as error:  # of zipfile, of each of its decompressors, of json
+        raise PlanError(
+            message(
+                f"{name} is not a whole archive of magmagraph: {_reason(error)}",
+                need="a file that f.save(path) wrote",
+                mend="save the function again; the file is truncated or damaged",
+            )
+        ) from error
+    if version != FORMAT:
+        raise PlanError(
+            message(
+                f"{name} has the format {version} of magmagraph {manifest.get('version')}",
+                need=f"format {FORMAT}, which magmagraph {__version__} reads",
+                mend="load it with the version that saved it",
+            )
+        )
+    for entry in (*wanted, *(e for e in members if e not in wanted)):
+        if entry not in members or entry not in wanted:
+            state = "lacks" if entry not in members else "has an unknown"
+            raise PlanError(message(f"{name} {state} member {entry!r}", mend="save it again"))
+        if hashlib.sha256(members[entry]).hexdigest() != wanted[entry]:
+            raise PlanError(
+                message(
+                    f"{name} is damaged: the checksum of {entry!r} is wrong",
+                    mend="save the function again",
+                )
+            )
+    return members, manifest
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    return str(error) or type(error).__name__
+
+
+def _function(members: Mapping[str, bytes]) -> Any:
+    """Return the function that an archive's members describe."""
+    from ..function import Function
+
+    saved = json.loads(members[_SETTINGS])
+    values = [
+        _array(members[f"variables/{i}.npy"], dtype, shape)
+        for i, (_, dtype, shape) in enumerate(saved["variables"])
+    ]
+    data = {
+        digest: _array(members[f"constants/{digest[1:]}.npy"], dtype, shape)
+        for digest, dtype, shape in saved["constants"]
+    }
+    graph = load_text(members[_SOURCE].decode(), data=data, values=values)
+    if not isinstance(graph, Graph):
+        raise PlanError(message("its source is a plan", need="a graph"))
+    variables = [node for node in graph.nodes if "state" in node.attrs]
+    settings = {key: saved["settings"][key] for key in _PLAIN_SETTINGS}
+    settings["skip"] = tuple(settings["skip"])
+    settings["passes"] = None
+    function = Function.__new__(Function)
+    function.__setstate__(
+        {
+            "inputs": graph.inputs,
+            "outputs": _restored(saved["outputs"], graph.outputs),
+            "updates": list(graph.updates),
+            "effects": graph.effects,
+            "settings": settings,
+            "device": saved["device"],
+            "name": saved["name"],
+            "strict_feeds": saved["strict_feeds"],
+            "random": None if saved["random"] is None else variables[saved["random"]],
+        }
+    )
+    return function
+
+
+def _array(content: bytes, dtype: str, shape: Sequence[int]) -> np.ndarray:
+    array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    wanted = canonical(dtype)
+    if array.dtype != wanted:
+        array = array.view(wanted)
+    return array.reshape(tuple(shape))
+
+
+def _restored(form: Any, outputs: Sequence[Node]) -> Any:
+    """Return the outputs in the form that `_form` described."""
+    if form is None:
+        return None
+    if isinstance(form, int):
+        return outputs[form]
+    ((kind, members),) = form.items()
+    if kind == "dict":
+        return {key: _restored(member, outputs) for key, member in members}
+    made = [_restored(member, outputs) for member in members]
+    return tuple(made) if kind == "tuple" else made

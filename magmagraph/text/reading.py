@@ -1,0 +1,341 @@
+"""Graphs and plans from the text that `magmagraph.text.writing.dump` writes.
+
+Every operation is made anew by its record, so that a text cannot say what no graph could be: a
+type that its rule does not give, an operand that comes later, a constant whose elements do not fit
+are errors, each with the number of its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from ..collection import collection_paused
+from ..dims import Constraint
+from ..errors import GraphError, MagmagraphError
+from ..graph import Graph, Key, Node
+from ..op import OWN, Call, Op
+from ..ops import TABLE
+from ..ops.leaf import INPUT, PARAMETER, VARIABLE, Variable
+from ..types import Extent, Type
+from ..values.state import State
+from .rows import Row, Rows
+from .writing import DTYPES, Code, decoded, digest, read_elements
+
+_NODE = re.compile(r"%(\d+) = ([\w.]+)\(")
+_OPERAND = re.compile(r"%(\d+)")
+_ATTRIBUTE = re.compile(r"(\w+)=(.*)", re.DOTALL)
+_NUMBER = re.compile(r"-?\d+")
+_FLOAT = re.compile(r"-?(\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)")
+_TYPE = re.compile(r"(\w+)\[(.*)\]")
+_ELIDED = re.compile(r"\[.*\.\.\. (\d+) values (@\w+)\]")
+_CODE = re.compile(r"<\w+>")
+_CONSTRAINT = re.compile(r"(.+) (==|>=) (.+)")
+_REQUIRE = re.compile(r"require (.+) at %(\d+)")
+_UPDATE = re.compile(r"update %(\d+) = %(\d+)")
+_WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
+
+
+def load(
+    text: str,
+    *,
+    data: Mapping[str, np.ndarray] | None = None,
+    values: Sequence[np.ndarray] | None = None,
+) -> Any:
+    """Return the graph or plan of a text.
+
+    Parameters
+    ----------
+    text
+        What `dump` wrote.
+    data
+        Arrays of long constants by digest, where the text does not hold them.
+    values
+        What the variables hold, in the order in which the text has them; zeros unless given.
+
+    Returns
+    -------
+    Graph or Plan
+        With inputs and variables of its own. Its dump is the same text.
+
+    Raises
+    ------
+    GraphError, PlanError
+        The text is truncated or damaged; the message has the line's number and what was expected.
+
+    Examples
+    --------
+    >>> from magmagraph.text.writing import dump
+    >>> text = '''%0 = input() : float32[batch, 3]  # x
+    ... %1 = exp(%0) : float32[batch, 3]
+    ... return %1'''
+    >>> graph = load(text)
+    >>> graph.outputs
+    (<exp float32[batch, 3]>,)
+    >>> dump(graph) == text
+    True
+    """
+    head = text.lstrip().split("\n", 1)[0]
+    if head == "plan" or head.startswith("plan "):
+        from .plan import load_plan
+
+        return load_plan(text, data=data, values=values)
+    with collection_paused():
+        reader = Reader(text, GraphError, data, values)
+        return reader.graph(reader.rows(), "the text")
+
+
+class Reader(Rows):
+    """One text that is being read.
+
+    Parameters
+    ----------
+    text
+        The text.
+    error
+        The class of its errors.
+    data, values
+        As of `load`.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        error: type[MagmagraphError],
+        data: Mapping[str, np.ndarray] | None = None,
+        values: Sequence[np.ndarray] | None = None,
+    ) -> None:
+        super().__init__(text, error)
+        self._given = dict(data or {})
+        self._values: Iterator[np.ndarray] | None = None if values is None else iter(values)
+        self._anonymous: dict[str, Extent] = {}
+        self._extents: dict[str, Extent] = {}
+        self._types: dict[str, Type] = {}
+
+    def graph(self, rows: Sequence[Row], what: str) -> Graph:
+        """Return the graph of the rows of a text or a body."""
+        from .graph import GraphReader  # it reads bodies with this class
+
+        return GraphReader(self, rows).read(what)
+
+    # ------------------------------------------------------------------ parts of lines
+
+    def extent(self, text: str) -> Extent:
+        """Return an extent; anonymous dimensions are new ones."""
+        found = self._extents.get(text)
+        if found is None:
+            try:
+                found = dims.parse(text)
+            except MagmagraphError:
+                raise self.wrong(f"{text!r}", "an extent, as '2*batch + 1'") from None
+            anonymous = [name for name in dims.names(found) if name[0] == "?"]
+            if anonymous:
+                for number in range(1 + max(int(name[1:]) for name in anonymous)):
+                    if f"?{number}" not in self._anonymous:
+                        self._anonymous[f"?{number}"] = dims.anonymous()
+                found = dims.substitute(found, self._anonymous)
+            self._extents[text] = found
+        return found
+
+    def type(self, text: str) -> Type:
+        """Return a type, as ``float32[batch, 3]``."""
+        found = self._types.get(text)
+        if found is None:
+            match = _TYPE.fullmatch(text)
+            if match is None or match[1] not in DTYPES:
+                raise self.wrong(f"{text!r}", "a type, as float32[batch, 3]")
+            extents = tuple(map(self.extent, self.split(match[2])))
+            if any(isinstance(extent, int) and extent < 0 for extent in extents):
+                raise self.wrong(f"{text!r}", "extents of at least 0")
+            found = self._types[text] = Type(DTYPES[match[1]], extents)
+        return found
+
+    def types(self, text: str) -> Any:
+        """Return a type, or the tuple of those of several results."""
+        if text.startswith("("):
+            return tuple(map(self.type, self.split(text[1:-1])))
+        return self.type(text)
+
+    def constraint(self, text: str) -> Constraint:
+        """Return a relation between extents."""
+        match = _CONSTRAINT.fullmatch(text)
+        if match is None:
+            raise self.wrong(f"{text!r}", "a relation, as 'batch >= 1' or 'n == 2*m'")
+        relation: Any = match[2]
+        return Constraint(self.extent(match[1]), relation, self.extent(match[3]))
+
+    def value(self, text: str, row: Row | None = None, type_: Type | None = None) -> Any:
+        """Return an attribute; `type_` is that of the constant whose elements it is."""
+        if type_ is not None:
+            return self.elements(text, type_)
+        if _NUMBER.fullmatch(text):
+            return int(text)
+        if text in _WORDS:
+            return _WORDS[text]
+        if text in DTYPES:
+            return DTYPES[text]
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        if text[:1] in ("'", '"'):
+            return self._string(text)
+        if text.startswith("{") and text.endswith("}") and row is not None:
+            return self._body(text, row)
+        if text.startswith("array(") and text.endswith(")"):
+            parts = self.split(text[6:-1])
+            if len(parts) != 2:
+                raise self.wrong(f"{text!r}", "array(type, elements)")
+            return self.elements(parts[1], self.type(parts[0]))
+        if text.startswith("(") and self.split(text, 1, ")")[-1] == str(len(text) - 1):
+            parts = self.split(text[1:-1])
+            if len(parts) == 1 and not text.endswith(",)"):
+                return self.extent(parts[0])
+            return tuple([self.value(part, row) for part in parts])
+        if _TYPE.fullmatch(text):
+            return self.type(text)
+        if _CODE.fullmatch(text):
+            return Code(text[1:-1])
+        return self.extent(text)
+
+    def _string(self, text: str) -> str:
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found = None
+        if not isinstance(found, str):
+            raise self.wrong(f"{text!r}", "a string in quotes")
+        return found
+
+    def _body(self, text: str, row: Row) -> Graph:
+        index = text[1:-1]
+        if not index.isdigit() or int(index) >= len(row.bodies):
+            raise self.wrong(f"{text!r}", "a body: { at the end of the line, then its lines")
+        body = self.graph(row.bodies[int(index)], f"the body that begins in line {row.number}")
+        self.line = row.number
+        return body
+
+    def elements(self, text: str, type_: Type) -> np.ndarray:
+        """Return the elements of a constant."""
+        if not all(isinstance(extent, int) for extent in type_.shape):
+            raise self.wrong(f"a constant of type {type_}", "a shape of ints")
+        shape: tuple[int, ...] = type_.shape  # type: ignore[assignment]
+        elided = _ELIDED.fullmatch(text)
+        if elided is not None:
+            array = self._long(elided[2], type_.dtype, shape)
+        else:
+            try:
+                array = read_elements(text, type_.dtype, shape)
+            except (ValueError, KeyError, OverflowError):
+                raise self.wrong(f"{text[:60]!r}", f"elements of a constant {type_}") from None
+        array.flags.writeable = False
+        return array
+
+    def _long(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        if name in self._given:
+            array = self._given[name]
+        elif name in self.data:
+            number, content = self.data[name]
+            try:
+                array = decoded(content, dtype, shape)
+            except ValueError as error:
+                raise self.wrong(
+                    f"the data {name} are damaged: {error}",
+                    f"base64 of {dtype.name} {list(shape)}",
+                    number,
+                ) from None
+        else:
+            raise self.wrong(
+                f"the elements {name} of a constant are missing", f"a line 'data {name} = ...'"
+            )
+        if array.shape != shape or array.dtype != dtype or digest(array) != name:
+            raise self.wrong(
+                f"the data {name} are damaged: their digest is {digest(array)}",
+                f"the elements of {dtype.name} {list(shape)} that were saved",
+                self.data[name][0] if name in self.data else None,
+            )
+        return np.array(array)
+
+    def record(self, name: str) -> Op:
+        """Return the record of an operation."""
+        op = TABLE.get(name, OWN.get(name))
+        if not isinstance(op, Op):
+            own = "an mg.Operation whose module is imported before"
+            need = own if "." in name else "an operation of magmagraph"
+            raise self.wrong(f"there is no operation {name!r}", need)
+        return op
+
+    def name(self, text: str) -> str | None:
+        """Return the name that a line ends with, None where it has none."""
+        if not text:
+            return None
+        if not text.startswith("  # "):
+            raise self.wrong(f"{text!r} at the end", "nothing, or '  # name'")
+        if text[4:5] != '"':
+            return text[4:]
+        try:
+            found = json.loads(text[4:])
+        except ValueError:
+            found = None
+        if not isinstance(found, str):
+            raise self.wrong(f"{text[4:]!r} at the end", "a name in double quotes")
+        return found
+
+    def leaf(self, op: Op, attrs: dict[str, Any], type_: Any, name: str | None) -> Node:
+        """Return a leaf with what its line does not show: who it is, and its type."""
+        if op is VARIABLE:
+            attrs["state"] = self.state(name or "", type_)
+        else:
+            wanted = _keywords(op)
+            if op is INPUT:
+                attrs["key"] = Key(name or "")
+            if op is PARAMETER and type(attrs.get("index")) is not int:
+                raise self.wrong("a parameter without its number", "parameter(index=0)")
+            for word, known in (("dtype", type_.dtype), ("shape", type_.shape)):
+                if word in wanted and word not in attrs:
+                    attrs[word] = known
+        return self.make(op, (), attrs, name)
+
+    def state(self, name: str, type_: Any) -> State:
+        """Return the buffer of the next variable."""
+        value = None if self._values is None else next(self._values, None)
+        if value is None:
+            if not all(isinstance(extent, int) for extent in type_.shape):
+                raise self.wrong(f"a variable of type {type_}", "a shape of ints")
+            value = np.zeros(type_.shape, type_.dtype)
+        if value.shape != type_.shape or value.dtype != type_.dtype:
+            raise self.wrong(
+                f"variable '{name}' is {type_}",
+                f"the type of its value, {value.dtype.name}{list(value.shape)}",
+            )
+        return State(value, name)
+
+    def make(
+        self, op: Op, inputs: tuple[Node, ...], attrs: dict[str, Any], name: str | None
+    ) -> Node:
+        """Apply an operation by its record; what its rule says against it is an error."""
+        call = Call(op, inputs)
+        try:
+            type_ = op.rule(call, *[node.type for node in inputs], **attrs)
+        except (MagmagraphError, TypeError, ValueError, IndexError, KeyError) as error:
+            raise self.wrong(f"{op.name} refuses its operands: {error}") from None
+        kind = Variable if op is VARIABLE else Node
+        return kind(op, inputs, attrs, type_, name, None, tuple(call.constraints))
+
+
+_known_keywords: dict[Op, frozenset[str]] = {}
+
+
+def _keywords(op: Op) -> frozenset[str]:
+    """Return the attributes that an operation's rule asks for by name."""
+    found = _known_keywords.get(op)
+    if found is None:
+        code: Any = getattr(op.rule, "__code__", None)
+        count = code.co_argcount + code.co_kwonlyargcount if code else 0
+        found = frozenset(code.co_varnames[:count] if code else ())
+        _known_keywords[op] = found
+    return found

@@ -1,0 +1,1 @@
+"""Graphs made of graphs: mapped, replaced, named, looped and branched."""

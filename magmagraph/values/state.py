@@ -1,0 +1,114 @@
+"""The value that a variable holds."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import can_feed
+from ..errors import DTypeError, ShapeError, message
+
+_serial = itertools.count()
+
+
+class State:
+    """One fixed-address host buffer and its version.
+
+    Attributes
+    ----------
+    version
+        Counts the writes, so that a copy on another device knows when it is stale.
+    newest
+        The copy on another device that holds the value where the host's is stale; its method
+        ``fetch(array)`` writes the value into an array. None where the host has it.
+    copies
+        The copies on other devices, by the device's name.
+    invalid
+        Why the value is lost (a device failed after the commit point), or None.
+    node
+        The variable that holds it (weakly), so that unpickling finds one that is alive.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "copies",
+        "held",
+        "invalid",
+        "name",
+        "newest",
+        "node",
+        "serial",
+        "version",
+    )
+
+    def __init__(self, value: np.ndarray, name: str) -> None:
+        self.held = aligned_copy(value)
+        self.newest: Any = None
+        self.copies: dict[str, Any] = {}
+        self.name = name
+        self.version = 0
+        self.invalid: str | None = None
+        self.serial = next(_serial)
+        self.node: weakref.ref[Any] | None = None
+
+    @property
+    def data(self) -> np.ndarray:
+        """The host's buffer, up to date: C-contiguous, 64-byte aligned, never replaced."""
+        if self.newest is not None:
+            self.newest.fetch(self.held)
+            self.newest = None
+        return self.held
+
+    def read(self) -> np.ndarray:
+        """Return a copy of the value."""
+        if self.invalid is not None:
+            raise RuntimeError(
+                message(f"variable '{self.name}' has no value: {self.invalid}", mend="assign one")
+            )
+        return self.data.copy()
+
+    def write(self, value: Any) -> None:
+        """Write a value of the same shape, converted within its kind; nothing else changes."""
+        array = np.asarray(value)
+        held = self.held
+        if array.shape != held.shape:
+            raise ShapeError(
+                message(
+                    f"variable '{self.name}' has shape {held.shape}, "
+                    f"the new value {array.shape}",
+                    need="the same shape",
+                )
+            )
+        weak = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if array.dtype != held.dtype and not weak and not can_feed(array, held.dtype):
+            raise DTypeError(
+                message(
+                    f"variable '{self.name}' is {held.dtype.name}, "
+                    f"the new value {array.dtype.name}",
+                    need="a dtype of the same kind",
+                    mend=f"value.astype('{held.dtype.name}')",
+                )
+            )
+        held[...] = array
+        self.newest = None
+        self.version += 1
+        self.invalid = None
+
+    def __getstate__(self) -> tuple[np.ndarray, str]:
+        return (self.read(), self.name)
+
+    def __setstate__(self, state: tuple[np.ndarray, str]) -> None:
+        value, name = state
+        State.__init__(self, value, name)
+
+
+def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
+    """Return a C-contiguous copy whose first byte lies on a multiple of `alignment`."""
+    raw = np.empty(value.nbytes + alignment, dtype=np.uint8)
+    start = -raw.ctypes.data % alignment
+    result: np.ndarray = raw[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    result[...] = value
+    return result

@@ -1,0 +1,179 @@
+"""Bodies of one structure in one launch, and launches that wait for nothing: without a GPU."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import magmagraph as mg
+from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.kernels import fused
+from magmagraph.runtime.cuda.kernels.binding import CudaBinding
+from magmagraph.runtime.cuda.kernels.fused import kernels_of, words
+from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
+from magmagraph.runtime.cuda.kernels.many import call_of_many, groups_of, many_text, table_size
+from magmagraph.runtime.cuda.kernels.prelude import MAX_ARGUMENTS, complete
+from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.numpy.binding import Binding
+from magmagraph.runtime.numpy.cells import bodies_of
+
+
+def kernels(make: Any, *shapes: tuple[int, ...], dtypes: tuple[str, ...] = ()) -> RegionKernels:
+    """Return the kernels of the one region of a function."""
+    inputs = [
+        mg.var(f"x{i}", shape=shape, dtype=(dtypes or ("float32",) * len(shapes))[i])
+        for i, shape in enumerate(shapes)
+    ]
+    f = mg.function(inputs, make(*inputs), device="cpu").compile()
+    (found,) = [
+        kernels_of(b) for step in f.plan.steps if step.kernel == "fused" for b in bodies_of(step)
+    ]
+    assert found is not None
+    return found
+
+
+def renewed(w: Any, g: Any, m: Any) -> list[Any]:
+    m = 0.9 * m + 0.1 * g
+    return [w - 0.01 * m, m]
+
+
+def test_bodies_are_grouped_where_nothing_stands_between_them() -> None:
+    def body(read: int, written: int) -> Touched:
+        return Touched(((read, read + 1),), ((written, written + 1),))
+
+    free = [body(100 + i, i) for i in range(5)]
+    assert groups_of(free, ["a", "b", "a", None, "b"], [3] * 5) == [[0, 2], [1, 4], [3]]
+    # The third reads what the second writes: it cannot run where the first does.
+    chained = [body(100, 0), body(101, 1), body(1, 2), body(102, 3)]
+    assert groups_of(chained, ["a", "b", "a", "a"], [3] * 4) == [[0, 3], [1], [2]]
+    # The last writes what the others read.
+    after = [body(7, 0), body(7, 1), body(8, 7)]
+    assert groups_of(after, ["a", "a", "a"], [3] * 3) == [[0, 1], [2]]
+
+
+def test_a_group_ends_where_its_table_is_full() -> None:
+    count, size = 900, 8
+    touched = [Touched((), ((i, i + 1),)) for i in range(count)]
+    groups = groups_of(touched, ["a"] * count, [size] * count)
+    assert [number for group in groups for number in group] == list(range(count))
+    assert len(groups) == 3
+    assert all(table_size(len(group), size) <= MAX_ARGUMENTS for group in groups)
+
+
+def test_the_table_says_where_each_body_is() -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no driver's calls")
+    found = kernels(renewed, (100, 528), (100, 528), (100, 528))
+    (launch,), _ = found.launches({}, 264)
+    arguments = [[10 * n + i for i in range(7)] for n in range(3)]
+    call = call_of_many(1, [launch] * 3, arguments, 5, 132)
+    blocks = launch.grid[0]
+    assert call.grid == (3 * blocks, 1, 1)
+    assert call.words[:5].tolist() == [3, 0, blocks, 2 * blocks, 3 * blocks]
+    assert call.words[5:26].tolist() == [value for values in arguments for value in values]
+    assert [int(call.words[place]) for place in call.pointers] == [
+        value for values in arguments for value in values[:5]
+    ]
+    moved = call.moved(lambda address: address + 1000)
+    assert moved.words[5:12].tolist() == [1000, 1001, 1002, 1003, 1004, 5, 6]
+
+
+@pytest.mark.parametrize("suffix", ["v1", "v4", "v4_alone"])
+def test_a_kernel_of_many_bodies_compiles(suffix: str) -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
+    found = kernels(renewed, (100, 528), (100, 528), (100, 528))
+    text = many_text(found, suffix, words(found))
+    assert "blockIdx.x *" not in text
+    assert "gridDim" not in text
+    source = complete("typedef int idx;\n" + text, table_size(20, words(found)))
+    assert compile_source(source, "90")[:4] == b"\x7fELF"
+
+
+def test_launches_of_many_blocks_do_not_overlap() -> None:
+    for size, alone in ((1 << 20, False), (1 << 24, True)):
+        found = kernels(lambda v: mg.exp(v) * 2.0, (size,))
+        (launch,), _ = found.launches({}, 264)
+        assert launch.alone is alone
+        assert launch.kernel.endswith("_alone") is alone
+    assert "mg_begin" in found.text("v4")
+    assert "mg_begin" not in found.text("v4_alone")
+    assert "mg_kernel_v4_alone(" in found.text("v4_alone")
+
+
+def test_rows_on_a_device_are_rows_however_short() -> None:
+    found = kernels(lambda x: [mg.sum(x, axis=0)], (1000, 4))
+    region = found.region
+    # A core takes several short rows as one; threads lie side by side, and take rows by number.
+    assert Binding(region, {}, 1).row_group() > 1
+    bound = CudaBinding(region, {}, 8)
+    assert bound.row_group() == 1
+    assert [bound.read_step(0, loop) for loop in range(2)] == [4, 1]
+
+
+def test_what_products_compute_is_not_compiled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kernels(lambda x: [mg.tanh(x), mg.sum(mg.tanh(x), axis=0)], (100, 528))
+    asked: list[str] = []
+
+    def begin(sources: list[str], architecture: str) -> Any:
+        asked[:] = sources
+        return lambda: []
+
+    monkeypatch.setattr(fused, "begin_sources", begin)
+    modules = fused.Modules(SimpleNamespace(multiprocessors=132, architecture="90"))
+
+    def names() -> set[str]:
+        return {name for text in asked for name in re.findall(r"void.* fused_\w+?_(\w+)\(", text)}
+
+    modules.begin_launched([found], {}, 64)
+    assert any(name.startswith(("v", "d")) for name in names())
+    modules.begin_launched([found, found], {}, 64, [found])  # another body has none for it
+    assert any(name.startswith(("v", "d")) for name in names()) and "end" in names()
+    modules.begin_launched([found], {}, 64, [found])
+    assert names() == {"end"}
+
+
+def test_short_rows_have_a_few_lanes_each() -> None:
+    for columns, lanes in ((36, 8), (64, 8)):
+        (launch,), _ = kernels(mg.softmax, (60_001, columns)).launches({}, 264)
+        beside = 256 // lanes
+        assert launch.kernel.endswith("_n4")
+        assert launch.block == (lanes, 1, beside)
+        assert launch.grid == (-(-60_001 // beside), 1, 1)
+        few_rows = kernels(mg.softmax, (1000, columns))  # more threads a row are faster there
+        assert few_rows.launches({}, 264)[0][0].block == (32, 1, 8)
+    wide = kernels(mg.softmax, (60_001, 68))
+    assert "_k4" in wide.launches({}, 264)[0][0].kernel
+    summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, 64))
+    assert not summed.narrows  # what is folded across rows wants whole warps
+
+
+def test_a_last_block_ends_sums_of_few_blocks_only() -> None:
+    found = kernels(lambda v: mg.sum(mg.exp(v)), (1 << 22,))
+    launches, _ = found.launches({}, 264)
+    assert [launch.kernel.rpartition("_")[2] for launch in launches] == ["v4"]
+
+    def loss(x: Any, labels: Any) -> list[Any]:
+        value = mg.cross_entropy(x, labels)
+        return [value, mg.grad(value, x)]
+
+    rows = kernels(loss, (5000, 8192), (5000,), dtypes=("float32", "int32"))
+    launches, _ = rows.launches({}, rows.lines_for({}, 264))
+    assert len(launches) == 2
+    assert launches[1].block == (32, 32, 1)
+
+
+def test_rows_that_are_kept_have_a_block_each() -> None:
+    def loss_and_gradient(x: Any, labels: Any) -> list[Any]:
+        loss = mg.cross_entropy(x, labels)
+        return [loss, mg.grad(loss, x)]
+
+    found = kernels(loss_and_gradient, (5000, 8192), (5000,), dtypes=("float32", "int32"))
+    assert found.keeps
+    lines = found.lines_for({}, 264)
+    assert lines == 625  # eight partial results to a line
+    launches, _ = found.launches({}, lines)
+    assert launches[0].grid == (5000, 1, 1)
+    (main, *_), _ = found.launches({}, 264)  # with less room blocks go on with other rows
+    assert main.grid[0] < 5000

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_distribute import CLOSE, OPTIMIZERS, ROWS, SGD, _labels, _layers
 
 import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel, Hybrid, Mesh, TensorParallel
+from tests.distributed.test_distribute import CLOSE, OPTIMIZERS, ROWS, SGD, _labels, _layers
 from tests.sharded import HALVES, UNEQUAL, alone, assert_same, run, several
 
 

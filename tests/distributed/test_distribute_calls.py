@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_distribute import CLOSE, ROWS, _labels
 
 import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel
 from magmagraph.runtime.comm.threads import ThreadRank
+from tests.distributed.test_distribute import CLOSE, ROWS, _labels
 from tests.sharded import HALVES, UNEQUAL
 
 CALLS = 7  # two whole steps of three, and one call more

@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 RUN = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 import magmagraph as mg
 from test_training import data, network, bits
 x, y = data(400)
@@ -139,7 +139,7 @@ print(json.dumps([hashlib.sha256(b"".join(v for _, v in sorted(bits(net).items()
 
 
 def spawn(path: Path) -> subprocess.Popen[str]:
-    code = RUN.format(tests=str(ROOT / "tests"))
+    code = RUN.format(tests=[str(ROOT / "tests"), str(ROOT / "tests" / "networks")])
     return subprocess.Popen(
         [sys.executable, "-c", code, str(path)],
         stdout=subprocess.PIPE,

@@ -12,6 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parent
 
+# Before any folder's conftest imports the package, which reads them once.
+os.environ.setdefault("MAGMAGRAPH_VERIFY", "1")
+os.environ.setdefault("MAGMAGRAPH_DEVICE", "cpu")  # tests of a GPU ask for it
+# Trials would make plans, and with them the tests, depend on the hour.
+os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
+
 # Kept for the whole run: the folder vanishes when the process that made it ends.
 _cache: tempfile.TemporaryDirectory[str] | None = None
 
@@ -29,7 +35,7 @@ _no_compiler = not any(map(shutil.which, _compilers))
 if _no_compiler:
     collect_ignore += [
         f"magmagraph/runtime/numpy/{name}.py"
-        for name in ("compiler", "fused", "products", "support")
+        for name in ("compiler", "fused", "products/products", "support")
     ]
 if not _installed("mpi4py"):
     collect_ignore += [f"magmagraph/runtime/comm/{name}.py" for name in ("mpi", "nccl")]
@@ -51,10 +57,6 @@ def pytest_configure(config: pytest.Config) -> None:
         # of threads set their number themselves.
         share = max(1, (os.cpu_count() or 1) // int(workers))
         os.environ.setdefault("MAGMAGRAPH_THREADS", str(share))
-    os.environ.setdefault("MAGMAGRAPH_VERIFY", "1")
-    os.environ.setdefault("MAGMAGRAPH_DEVICE", "cpu")  # tests of a GPU ask for it
-    # Trials would make plans, and with them the tests, depend on the hour.
-    os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

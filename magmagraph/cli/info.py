@@ -123,7 +123,7 @@ def _processor() -> Iterator[Fact]:
 def _compiler() -> Iterator[Fact]:
     """Yield the C compiler that builds the kernels."""
     from ..config import config
-    from ..runtime.numpy.compiler import find_compiler
+    from ..runtime.numpy.compilers import find_compiler
 
     try:
         off = config.compiler == "off"

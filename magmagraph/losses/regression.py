@@ -82,7 +82,8 @@ def mae(prediction: Any, target: Any, *, weights: Any = None, reduction: str = "
     Returns
     -------
     Node
-        A scalar, or of the broadcast shape with "none". The gradient is 0 where both are equal.
+        A scalar, or of the broadcast shape with "none". Where both are equal the gradient is
+        that of `absolute` at 0: 1 by the prediction, -1 by the target.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from ..errors import DeviceError
 from ..plan import Place, Plan
 from .cache import content_key, default_choices
 from .execute import device_name, prepare, threads
-from .numpy.compiler import machine
+from .numpy.compilers import machine
 
 ROUNDS = 7  # at least
 SECONDS = 0.02  # about, that each candidate is run for

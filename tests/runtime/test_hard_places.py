@@ -12,7 +12,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy import compiler
+from magmagraph.runtime.numpy import compiler, compilers
 
 PROGRAM = """
 import sys
@@ -54,7 +54,7 @@ def test_what_lacks_is_said_once_and_all_is_right(
 ) -> None:
     if compiler_there:
         try:
-            compiler.find_compiler()
+            compilers.find_compiler()
         except CompilerUnavailable as error:
             pytest.skip(str(error))
     (tmp_path / "file").write_text("in the way")  # a folder that not even root can write to
@@ -78,7 +78,7 @@ def test_kernels_of_another_chip_are_built_anew(
 ) -> None:
     """A folder that machines share holds code that this one may not be able to run."""
     try:
-        compiler.find_compiler()
+        compilers.find_compiler()
     except CompilerUnavailable as error:
         pytest.skip(str(error))
     monkeypatch.setattr(mg.config, "compiler", "force")
@@ -87,7 +87,7 @@ def test_kernels_of_another_chip_are_built_anew(
     def start_afresh() -> None:
         monkeypatch.setattr(compiler, "_loaded", {})
         monkeypatch.setattr("magmagraph.runtime.cache._opened", {})
-        compiler._find.cache_clear()
+        compilers._find.cache_clear()
 
     start_afresh()
     x = mg.var("x", shape=("n",))
@@ -98,8 +98,8 @@ def test_kernels_of_another_chip_are_built_anew(
     foreign = sorted((tmp_path / "cache").rglob("*.so"))
     assert foreign
 
-    here = compiler.machine()
-    monkeypatch.setattr(compiler, "machine", lambda: (*here, "a chip without its instructions"))
+    here = compilers.machine()
+    monkeypatch.setattr(compilers, "machine", lambda: (*here, "a chip without its instructions"))
     for path in foreign:  # whoever loads one fails; what is loaded keeps its own file
         path.unlink()
         path.write_bytes(b"code of another chip")
@@ -109,4 +109,4 @@ def test_kernels_of_another_chip_are_built_anew(
     built = set((tmp_path / "cache").rglob("*.so")) - set(foreign)
     assert built, "nothing was compiled for the chip that it runs on"
     assert "1 of 1 fused steps as compiled kernels" in str(again.report)
-    compiler._find.cache_clear()
+    compilers._find.cache_clear()

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from magmagraph.errors import CacheWarning, CompilerUnavailable
-from magmagraph.runtime.numpy import compiler
+from magmagraph.runtime.numpy import compiler, compilers
 from magmagraph.runtime.numpy.compiler import (
     compile_libraries,
     compile_library,
-    find_compiler,
     start_libraries,
 )
+from magmagraph.runtime.numpy.compilers import find_compiler
 
 SOURCE = "int answer(void) { return 6 * 7; }\n"
 
@@ -35,13 +35,13 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     _forget(monkeypatch)
     yield tmp_path / "cache"
-    compiler._find.cache_clear()
+    compilers._find.cache_clear()
 
 
 def _forget(monkeypatch):
     monkeypatch.setattr(compiler, "_loaded", {})
     monkeypatch.setattr("magmagraph.runtime.cache._opened", {})
-    compiler._find.cache_clear()
+    compilers._find.cache_clear()
 
 
 def _libraries(folder: Path) -> list[Path]:
@@ -95,15 +95,37 @@ def test_what_was_begun_is_waited_for_and_not_compiled_again(fresh, monkeypatch)
 
 
 def test_runs_begin_before_the_compiler_has_said_what_it_is(fresh, monkeypatch):
-    original = compiler._answer
-    monkeypatch.setattr(compiler, "_answer", None)
+    original = compilers._answer
+    monkeypatch.setattr(compilers, "_answer", None)
     start_libraries([SOURCE])
     (begun,) = compiler._started.values()
-    monkeypatch.setattr(compiler, "_answer", original)
+    monkeypatch.setattr(compilers, "_answer", original)
     monkeypatch.setattr(compiler, "_build", None)
     assert compile_library(SOURCE).answer() == 42
-    assert not compiler._asked
+    assert not compilers._asked
     assert begun.process.returncode == 0
+
+
+def test_runs_that_nobody_waits_for_give_way(fresh, monkeypatch):
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("there are no autogroups here")
+    own = Path("/proc/self/autogroup").read_text().split()[-1]
+    said = []
+    original = compiler._finish
+
+    def watch(made, process):
+        said.append(Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1])
+        original(made, process)
+
+    monkeypatch.setattr(compiler, "_finish", watch)
+    monkeypatch.setenv("MAGMAGRAPH_CC", "sh -c 'sleep 0.5; exec cc \"$@\"' cc")
+    start_libraries([SOURCE])
+    (begun,) = compiler._started.values()
+    assert Path(f"/proc/{begun.process.pid}/autogroup").read_text().split()[-1] == "10"
+    assert Path("/proc/self/autogroup").read_text().split()[-1] == own
+    time.sleep(0.15)  # Linux lets who is not root change it again after a tenth of a second
+    assert compile_library(SOURCE).answer() == 42
+    assert said == ["0"]
 
 
 def test_a_compiler_that_is_ended_leaves_nothing(fresh, monkeypatch, tmp_path):

@@ -13,7 +13,8 @@ import scipy.special
 
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy.compiler import compile_library, find_compiler
+from magmagraph.runtime.numpy.compiler import compile_library
+from magmagraph.runtime.numpy.compilers import find_compiler
 from magmagraph.runtime.numpy.functions.rationals import RATIONALS
 from magmagraph.runtime.numpy.functions.scalar import (
     HELPERS,

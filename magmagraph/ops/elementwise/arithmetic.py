@@ -364,7 +364,9 @@ def _absolute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
         from .complex_numbers import direction
 
         return (cast(cotangent, x.dtype) * direction(x, node),)
-    return (cotangent * sign(x),)
+    from .comparison import equal, where
+
+    return (cotangent * where(equal(x, 0), 1, sign(x)),)
 
 
 absolute, ABSOLUTE = unary(
@@ -375,7 +377,8 @@ absolute, ABSOLUTE = unary(
     array([1.5, 2. ], dtype=float32)
     """,
     module=__name__,
-    notes="Of a complex number it is the real distance from 0. The gradient at 0 is 0.",
+    notes="Of a complex number it is the real distance from 0, with the gradient 0 at 0. Of a real "
+    "number the gradient at 0 is 1, as JAX has it.",
     evaluate=numpy_named("absolute"),
     scalar=_absolute_scalar,
     gradient=_absolute_gradient,

@@ -13,7 +13,7 @@ from ...op import INEXACT, Composite, Kind, Op, Sample
 from ..convert import as_node, cast
 from ..rules.namesakes import namesake
 from .bits import logical_and, logical_or
-from .comparison import equal, greater, less, where
+from .comparison import greater, less, where
 from .complex_numbers import complex as complex_of
 from .complex_numbers import imag, real
 from .family import (
@@ -50,10 +50,8 @@ def _extremum(name: str, word: str, symbol: str, result: str) -> Any:
 
     def gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
         x, y = node.inputs
-        half = where(equal(x, y), 0.5, 0.0)
         first = logical_or(wins(x, y), isnan(y))
-        second = logical_and(logical_or(wins(y, x), isnan(x)), equal(isnan(y), False))
-        return cotangent * where(first, 1.0, half), cotangent * where(second, 1.0, half)
+        return cotangent * where(first, 1.0, 0.0), cotangent * where(first, 0.0, 1.0)
 
     return binary(
         name,
@@ -63,7 +61,7 @@ def _extremum(name: str, word: str, symbol: str, result: str) -> Any:
         array({result}, dtype=float32)
         """,
         module=__name__,
-        notes="NaN where both are. Where both are equal each has half of the gradient.",
+        notes="NaN where both are. Where both are equal the second has the gradient, as in JAX.",
         evaluate=numpy_named(name),
         scalar=scalar,
         gradient=gradient,

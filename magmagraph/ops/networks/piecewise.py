@@ -20,7 +20,7 @@ from ..elementwise.comparison import (
     where,
 )
 from ..elementwise.family import REAL, floating
-from .activation import activation
+from .activation import activation, relu
 
 __all__ = [
     "hard_sigmoid",
@@ -47,7 +47,7 @@ def relu6(x: Any) -> Node:
     Returns
     -------
     Node
-        Of the shape and float dtype of `x`. At 0 and 6 the gradient is 1/2, as JAX has it.
+        Of the shape and float dtype of `x`. At 0 and 6 the gradient is 0, as JAX has it.
 
     Notes
     -----
@@ -59,7 +59,8 @@ def relu6(x: Any) -> Node:
     >>> mg.relu6([-2.0, 3.0, 8.0]).eval()
     array([0., 3., 6.], dtype=float32)
     """
-    return minimum(maximum(floating(x), 0.0), 6.0)
+    node = relu(floating(x))
+    return where(greater_equal(node, 6.0), 6.0, node)
 
 
 def hard_sigmoid(x: Any) -> Node:
@@ -73,7 +74,7 @@ def hard_sigmoid(x: Any) -> Node:
     Returns
     -------
     Node
-        Of the shape and float dtype of `x`. At -3 and 3 the gradient is half of that between.
+        Of the shape and float dtype of `x`. At -3 and 3 the gradient is 0, as JAX has it.
 
     Examples
     --------
@@ -95,7 +96,7 @@ def hard_silu(x: Any) -> Node:
     Returns
     -------
     Node
-        Of the shape and float dtype of `x`.
+        Of the shape and float dtype of `x`. The gradient is 0 at -3 and 1 at 3, as JAX has it.
 
     Notes
     -----

@@ -13,9 +13,10 @@ from ...op import BadSample, Call, Composite, Kind, Sample
 from ...types import Extent
 from ..convert import as_node, cast, promoted
 from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract
-from ..elementwise.bits import logical_and
+from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import clip, equal, greater, greater_equal, less, where
 from ..elementwise.family import floating
+from ..elementwise.rounding import isfinite
 from ..indexing.gathering import SCATTER_ADD, size_of, take
 from ..indexing.iota import INT64
 from ..indexing.sorting import argsort, searchsorted
@@ -321,7 +322,7 @@ def interp(
     -------
     Node
         Of the shape of `x` and the promoted float dtype; NaN where `x` is. The gradient flows to
-        `x` (at a point: the slope on its right side), `xp` and `fp`.
+        `x` (at a point: the slope on its right side; at the last, on its left), `xp` and `fp`.
 
     Raises
     ------
@@ -365,10 +366,13 @@ def interp(
     width = subtract(end, start)
     still = equal(width, 0)
     slope = divide(subtract(high, low), where(still, 1, width))
-    result = where(still, low, low + slope * subtract(inside, start))
+    # At the last point the line is read from its end: exactly that value, and the line's slope.
+    ends = equal(at, last)
+    still = logical_or(still, logical_and(ends, logical_not(isfinite(slope))))
+    near, place = where(ends, high, low), where(ends, end, start)
+    result = where(still, near, near + slope * subtract(inside, place))
     result = where(below, lowest if left is None else left, result)
-    result = where(greater_equal(at, last), highest, result)
-    return result if right is None else where(above, right, result)
+    return where(above, highest if right is None else right, result)
 
 
 # Records.

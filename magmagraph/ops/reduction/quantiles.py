@@ -85,9 +85,10 @@ def _position(q: Node, count: Any, method: str) -> Node:
 
 
 def _between(low: Node, high: Node, share: Node) -> Node:
-    """Interpolate; no infinite width is multiplied by 0."""
+    """Interpolate, between equals too; no infinite width is multiplied by 0."""
     width = subtract(high, low)
-    still = logical_or(equal(low, high), logical_and(equal(share, 0), isinf(width)))
+    alike = logical_and(equal(low, high), isinf(low))
+    still = logical_or(alike, logical_and(equal(share, 0), isinf(width)))
     width = where(still, 0, width)
     near, far = low + width * share, high - width * (1.0 - share)
     return where(still, low, where(less(share, 0.5), near, far))
@@ -207,8 +208,8 @@ Returns
 -------
 Node
     {shape} of `x` without the reduced ones (unless `keepdims`), of the float
-    dtype. {_NAN_RULE[skip]} The gradient goes to the elements
-    that are interpolated between.
+    dtype. {_NAN_RULE[skip]} The gradient goes to the two
+    elements that are interpolated between, by their weights, where they are equal, too.
 
 Raises
 ------

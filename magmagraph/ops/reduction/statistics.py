@@ -225,7 +225,7 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     -------
     Node
         Of the float dtype, without the reduced axes (unless `keepdims`). The gradient of a vector
-        of length 0 is 0.
+        of length 0 is 0; with `ord` 1, inf and -inf that of `absolute` at 0, which is 1.
 
     Raises
     ------

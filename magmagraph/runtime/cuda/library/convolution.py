@@ -90,8 +90,8 @@ _BANDWIDTH = 4e6  # bytes a microsecond
 def _least(device: Any, step: Step, geometry: Geometry) -> float:
     """Return about how many microseconds the fastest device needs for a convolution.
 
-    Not of 16 bits: there other plans than the heuristics' first gained nothing, and to build them
-    took a network of 158 convolutions 12 s.
+    Not of 16 bits: there the heuristics' first plans are as fast as others, and a network has many
+    convolutions, whose plans take long to build.
     """
     if geometry.dtype not in _PEAKS:
         return math.inf

@@ -24,6 +24,7 @@ from magmagraph.runtime.numpy.functions.scalar import (
     resolve,
     vector_math,
 )
+from magmagraph.runtime.numpy.support import SUPPORT_HEADER
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SPECIAL = np.array(
@@ -64,7 +65,7 @@ def test_every_helper_compiles_without_warnings(tmp_path: Any) -> None:
     source = tmp_path / "all.c"
     calls = "\n".join(f"/* {name} */" for name in HELPERS)
     source.write_text(
-        f"#define _GNU_SOURCE\n#include <math.h>\n#include <stdint.h>\n{vector_math()}\n"
+        f"#define _GNU_SOURCE\n#include <math.h>\n{SUPPORT_HEADER}\n{vector_math()}\n"
         + prelude(calls)
     )
     command = [*find_compiler().command, "-std=gnu11", "-Wall", "-Wextra", "-Werror"]

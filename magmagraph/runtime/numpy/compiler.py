@@ -8,7 +8,6 @@ and many processes that want the same kernels at once need no lock.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import os
 import shlex
@@ -29,7 +28,6 @@ from .threads import available_threads
 
 __all__ = ["compile_libraries", "compile_library", "start_libraries"]
 
-_BACKGROUND = 10  # the niceness of runs that nobody waits for yet
 _loaded: dict[str, ctypes.CDLL] = {}
 _lock = threading.Lock()
 
@@ -124,7 +122,6 @@ def start_libraries(
                 Path(file + ".c").write_text(source, encoding="utf-8")
                 process = _start(compiler, flag, file)
                 _started[run] = _Started(folder, file + ".so", process)
-                _give_way(process, _BACKGROUND)
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)  # the one who needs it will say why
 
@@ -151,18 +148,6 @@ def _run_key(compiler: Compiler, flag: str, source: str) -> str:
     return content_key(source, *compiler.command, flag, *compiler.flags, *compilers.machine())
 
 
-def _give_way(process: subprocess.Popen[bytes], niceness: int) -> None:
-    """Let a run have less of the cores than what is waited for, or with 0 as much.
-
-    A run is a session of its own, to be ended as a whole. Linux shares the cores out between
-    sessions, where autogroups are on, and looks at the priorities of processes only within one.
-    """
-    if process.returncode is not None or not os.path.exists("/proc/self/autogroup"):
-        return
-    with contextlib.suppress(OSError):  # it has ended, or was changed a moment ago
-        Path(f"/proc/{process.pid}/autogroup").write_text(str(niceness), encoding="ascii")
-
-
 def _ends_well(compiler: Compiler, key: str, run: str) -> bool:
     """Wait for a library that was begun, once; return whether it is there then."""
     with _lock:
@@ -170,7 +155,6 @@ def _ends_well(compiler: Compiler, key: str, run: str) -> bool:
         if begun is None:
             return _is_there(key)  # another thread has waited for it
         try:
-            _give_way(begun.process, 0)  # somebody waits now
             _finish(compiler, begun.process)
             _store(key, Path(begun.output).read_bytes())
         except (OSError, subprocess.TimeoutExpired, CompilerUnavailable):

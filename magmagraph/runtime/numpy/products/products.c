@@ -29,16 +29,8 @@ static int fits_int(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64
     return ((a | b | c | d | e | f) >> 31) == 0;
 }
 
-/* Most of this text hands over to BLAS, and is compiled at -Og, which takes the least time. What has
-   loops of its own asks gcc for its vectorizer; clang's -Og is -O1, which has it. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define WITH_LOOPS __attribute__((optimize("O2")))
-#else
-#define WITH_LOOPS
-#endif
-
 /* C = alpha op(A) op(B) + beta C without BLAS, for machines where none is found. */
-WITH_LOOPS static void plain_rows(void* context, int64_t thread, int64_t threads)
+static void plain_rows(void* context, int64_t thread, int64_t threads)
 {
     const product* p = context;
     int64_t begin, end;
@@ -357,7 +349,7 @@ typedef struct {
 } scatter;
 
 /* A thread adds its columns of all rows, so that equal positions meet in one thread, in order. */
-WITH_LOOPS static void scatter_columns(void* context, int64_t thread, int64_t threads)
+static void scatter_columns(void* context, int64_t thread, int64_t threads)
 {
     const scatter* s = context;
     int64_t begin, end;

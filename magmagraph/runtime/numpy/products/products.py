@@ -34,9 +34,7 @@ __all__ = [
 Step = tuple[int, list[int]]
 # C type, and the letter of BLAS.
 _TYPES = {np.dtype(np.float32): ("float", "s"), np.dtype(np.float64): ("double", "d")}
-# The products through BLAS hand over to it: their few loops ask for more themselves. A first call
-# waits for the compiler, which takes two thirds of the time for them that it takes at level 1.
-PRODUCT_LEVEL = "g"
+PRODUCT_LEVEL = "1"
 LOOP_LEVEL = "1"  # of the tiles, and of the conversions of mixed products
 
 

@@ -1,5 +1,5 @@
 /* Products in tiles of sums that stay in registers, for sizes at which BLAS has much to prepare and
-   little to multiply: few rows, a short inner extent, many small products. product_tiles.py writes
+   little to multiply: few rows, a short inner extent, many small products. tiles.py writes
    what depends on the vectors of the processor before this text: `tiles`, which compute as many rows
    of two vectors (1 to MG_TILE_LOW, and MG_TILE_HEIGHT), the sizes of blocks, and transpose_square.
 

@@ -28,6 +28,8 @@ from .regularize import l2
 
 __all__ = ["MLPClassifier", "MLPRegressor"]
 
+_BLOCK = 128  # rows that are predicted together
+
 
 def _of_host(given: Any) -> Any:
     """Return a device's array as the host's, and leave all else to scikit-learn's own checks."""
@@ -110,7 +112,11 @@ class _MLP(BaseEstimator):  # type: ignore[misc]
     def _raw(self, x: Any) -> np.ndarray:
         check_is_fitted(self)
         given = validate_data(self, _of_host(x), dtype=(np.float64, np.float32), reset=False)
-        found: np.ndarray = self.network_.predict((given - self._shift) / self._scale)
+        rows = (given - self._shift) / self._scale
+        # Whole blocks: products of one row and of many round differently, and what is predicted
+        # of a row must not depend on those beside it.
+        padded = np.pad(rows, ((0, -len(rows) % _BLOCK), (0, 0)))
+        found: np.ndarray = self.network_.predict(padded, batch_size=_BLOCK)[: len(rows)]
         return found
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:

@@ -69,7 +69,7 @@ from magmagraph.runtime.comm.host import Host
 host = Host.find(2)
 assert host is not None and host.rank == int(sys.argv[1])
 host.gather()
-print(sorted(host.read()))
+print(sorted(host.read()), flush=True)
 host.write({"ended": True})
 sys.stdin.read()
 """

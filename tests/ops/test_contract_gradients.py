@@ -117,13 +117,13 @@ def test_what_a_loss_does_not_depend_on() -> None:
 
 
 def test_kinks_and_ties() -> None:
-    """The values of JAX: relu 0 at 0, |x| 0 at 0, ties of maximum halved, of max shared."""
+    """The values of JAX: relu 0 at 0, |x| 1 at 0, ties of maximum halved, of max shared."""
     x = mg.var("x", shape=(3,))
     point = np.array([0.0, -1.0, 0.0], np.float32)
     nodes = [mg.relu(x), abs(x), mg.maximum(x, 0.0), mg.max(x)]
     found = mg.function([x], [mg.grad(mg.sum(node), x) for node in nodes])(point)
     for value, right in zip(
-        found, [[0, 0, 0], [0, -1, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]], strict=True
+        found, [[0, 0, 0], [1, -1, 1], [0.5, 0, 0.5], [0.5, 0, 0.5]], strict=True
     ):
         agree(value, right)
 

@@ -124,6 +124,8 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     key = _probe_key(command)
     kept = _kept(command, key)
     if kept is not None:
+        for known in [known for known in _asked if known[0] == command]:
+            end_run(_asked.pop(known))  # another process was told first
         return kept
     reason = ""
     for extra in _machine_flags():

@@ -197,7 +197,7 @@ def gemm_step(
 
     Examples
     --------
-    >>> from .support import Program, address_of
+    >>> from ..support import Program, address_of
     >>> a, out = np.eye(2), np.empty((2, 2))
     >>> step = gemm_step("float64", address_of(out), address_of(a), address_of(a), 2, 2, 2)
     >>> Program([step], keep=(a, out)).run()

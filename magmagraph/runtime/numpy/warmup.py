@@ -19,7 +19,7 @@ from ...graph import Graph, Node
 from ...op import Kind
 from ...ops.convolution.expressions import TILES
 from .convolution.convolution import CONVOLUTION_LEVEL, convolution_source
-from .products.products import LOOP_LEVEL, PRODUCT_LEVEL, product_source, tiled_source
+from .products.products import PRODUCT_LEVEL, product_source, tiled_source
 from .support import start_support
 
 _FLOAT32 = np.dtype(np.float32)
@@ -42,7 +42,7 @@ def begin(graph: Graph) -> None:
         levels.append(PRODUCT_LEVEL)
     if "tiles" in wanted:
         sources.append(tiled_source(_FLOAT32))
-        levels.append(LOOP_LEVEL)
+        levels.append(PRODUCT_LEVEL)
     for algorithm in ALGORITHMS:
         if algorithm in wanted:
             sources.append(convolution_source(_FLOAT32, algorithm))

@@ -17,7 +17,7 @@ import numpy as np
 from ....dtypes import canonical
 from ..codegen.scalar import HALF_HELPERS
 from ..support import function_address, load_kernels_together
-from .products import LOOP_LEVEL, batched_gemm_step, join_blas, product_source
+from .products import PRODUCT_LEVEL, batched_gemm_step, join_blas, product_source
 
 __all__ = ["mixed_gemm_step", "mixed_source"]
 
@@ -34,7 +34,7 @@ def mixed_source() -> str:
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
-    (library,) = load_kernels_together([mixed_source()], [LOOP_LEVEL])
+    (library,) = load_kernels_together([mixed_source()], [PRODUCT_LEVEL])
     join_blas(library, "s")
     return library
 

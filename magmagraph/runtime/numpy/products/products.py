@@ -35,7 +35,6 @@ Step = tuple[int, list[int]]
 # C type, and the letter of BLAS.
 _TYPES = {np.dtype(np.float32): ("float", "s"), np.dtype(np.float64): ("double", "d")}
 PRODUCT_LEVEL = "1"
-LOOP_LEVEL = "1"  # of the tiles, and of the conversions of mixed products
 
 
 def product_source(dtype: Any) -> str:
@@ -61,7 +60,7 @@ def product_source(dtype: Any) -> str:
 
 
 def tiled_source(dtype: Any) -> str:
-    """Return the C source of the products of a dtype by tiles, for the level `LOOP_LEVEL`."""
+    """Return the C source of the products of a dtype by tiles, for the level `PRODUCT_LEVEL`."""
     return "\n".join(
         [
             f"#define REAL {_type(dtype)[0]}",
@@ -101,7 +100,7 @@ def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
 @functools.lru_cache(maxsize=4)
 def tiled_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
     """Return the library of a dtype's products by tiles, compiled on the first call."""
-    (library,) = load_kernels_together([tiled_source(dtype)], [LOOP_LEVEL])
+    (library,) = load_kernels_together([tiled_source(dtype)], [PRODUCT_LEVEL])
     return library
 
 

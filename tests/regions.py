@@ -290,6 +290,17 @@ CASES = [
     Case("softmax", ((B, N),), softmax),
     Case("softmax of columns", ((B, N),), lambda x: softmax(x, 0)),
     Case("softmax of channels", ((B, 5, N),), lambda x: softmax(x, 1)),
+    Case(
+        # tanh(x) could be computed in the first pass, is needed in the second, and kept from there.
+        "softmax of a dear value and a mean",
+        ((B, N),),
+        lambda x: softmax(mg.tanh(x) + mg.mean(x, axis=1, keepdims=True)),
+    ),
+    Case(
+        "softmax of columns, of a dear value and a mean",
+        ((B, N),),
+        lambda x: softmax(mg.tanh(x) + mg.mean(x, axis=0, keepdims=True), 0),
+    ),
     Case("log softmax", ((B, N),), log_softmax),
     Case("layer norm", ((B, N), (N,), (N,)), layer_norm),
     Case("layer norm gradient", ((B, N), (N,), (B, N)), layer_norm_gradient),

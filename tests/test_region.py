@@ -17,6 +17,7 @@ from magmagraph.region.analysis import (
     analyze,
 )
 from magmagraph.region.axes import moved_axes
+from magmagraph.region.parts import TOGETHER_BYTES
 from magmagraph.region.walk import Walk
 
 
@@ -82,7 +83,8 @@ def test_softmax_is_three_passes_over_a_row_and_keeps_the_exponentials() -> None
     assert (found.passes, found.row, found.strip) == (3, {1}, False)
     assert [node.op.name for node in found.saved] == ["exp"]
     assert found.bytes == 8 * B * N
-    assert found.workspace(4) == 4 * 64 * ((4 * N + 63) // 64)
+    # The exponentials of a row, or of as many short rows as go together.
+    assert found.workspace(4) == 4 * 64 * ((4 * N + 64 + TOGETHER_BYTES + 63) // 64)
     assert [fold.row for fold in found.folds] == [True, True]
     assert found.in_place == {(0, 0)}
 
@@ -90,6 +92,17 @@ def test_softmax_is_three_passes_over_a_row_and_keeps_the_exponentials() -> None
 def test_softmax_of_columns_takes_strips() -> None:
     found = region([(B, N)], lambda x: regions.softmax(x, 0))
     assert (found.passes, found.row, found.strip) == (3, {0}, True)
+
+
+def test_what_is_kept_is_computed_by_the_pass_that_needs_it_first() -> None:
+    found = region(
+        [(B, N)], lambda x: regions.softmax(mg.tanh(x) + mg.mean(x, axis=1, keepdims=True))
+    )
+    ((kept, first),) = found.walk.saved.items()
+    assert (kept.op.name, found.values[kept].phase, first) == ("tanh", 0, 1)
+    assert [kept in nodes for nodes in found.walk.passes] == [False, True, True, True]
+    operand = found.walk.operands(kept)[0]
+    assert [operand in nodes for nodes in found.walk.passes] == [True, True, False, False]
 
 
 def test_norms_compute_nothing_dear_twice() -> None:

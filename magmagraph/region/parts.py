@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PARTIAL_BYTES = 8
 MAX_STRIP = 256
 SAVED_STRIP = 64  # where a value is kept for every element of a strip
+TOGETHER = 8  # short rows that a kernel passes over together, at most
+TOGETHER_BYTES = 1 << 14  # of such rows, which stay in the nearest cache from pass to pass
 FLAT = 512  # elements of short rows that a kernel takes as one row, to fold their columns
 
 
@@ -152,7 +154,7 @@ class Region:
     @property
     def saved(self) -> tuple[Node, ...]:
         """Values that a kernel keeps between passes, since computing them again is dear."""
-        return self.walk.saved
+        return tuple(self.walk.saved)
 
     @functools.cached_property
     def columns(self) -> bool:
@@ -250,8 +252,14 @@ class Region:
                 total += threads * line * (2 if indexed(fold.node.op) else 1)
         for node in self.saved:
             row = self.extent(self.row) * self.saved_width
-            total += threads * padded(row * saved_itemsize(node))
+            more = 64 + TOGETHER_BYTES if self.batched else 0
+            total += threads * padded(row * saved_itemsize(node) + more)
         return total
+
+    @property
+    def batched(self) -> bool:
+        """Whether several rows may go together, pass by pass."""
+        return self.passes > 1 and bool(self.row) and not self.strip and not self.columns
 
     @property
     def saved_width(self) -> int:

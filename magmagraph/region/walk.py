@@ -49,7 +49,8 @@ class Walk:
     stages
         For each stage, the nodes of a row that it computes, operands first.
     saved
-        Nodes that their first pass keeps for later ones.
+        Nodes that are kept for later passes, each with the pass that computes it: the first that
+        needs it, which may come after the first that could (`Value.phase`).
 
     Parameters
     ----------
@@ -61,11 +62,12 @@ class Walk:
 
     def __init__(self, region: Region, keep: bool = True) -> None:
         self.region = region
-        self.saved: tuple[Node, ...] = ()
+        self.saved: dict[Node, int] = {}
         self.passes = [self._pass(index) for index in range(region.passes)]
         again = self._computed_again() if keep else None
         if again is not None:
-            self.saved = (again,)
+            first = next(i for i, nodes in enumerate(self.passes) if again in nodes)
+            self.saved = {again: first}
             self.passes = [self._pass(index) for index in range(region.passes)]
         self.stages = self._stages()
 
@@ -132,7 +134,7 @@ class Walk:
         return [n for n in self.region.values if self.source(n) is n and self.of_row(n)]
 
     def _pass(self, index: int) -> list[Node]:
-        ready = [n for n in self.saved if self.region.values[n].phase < index]
+        ready = [node for node, first in self.saved.items() if first < index]
         ends = [*self._row_values(), *ready]
         return self.reach(self.sinks(index, element=True), ends)
 

@@ -11,7 +11,7 @@ import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel, Hybrid, Mesh, TensorParallel
 from tests.distributed.test_distribute import CLOSE, OPTIMIZERS, ROWS, SGD, _labels, _layers
-from tests.sharded import HALVES, UNEQUAL, alone, assert_same, run, several
+from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, run, several
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +152,35 @@ def test_rows_and_columns_are_cut_together(rng):
         mesh=Mesh(data=2, tensor=2),
     )  # fmt: skip
     assert_same(one, ranks, cuts, CLOSE)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 5, 8])
+def test_kernels_of_micro_batches_read_all_their_operands(parts, rng, monkeypatch):
+    """Masks of relu that gradients compute again are in no kernel, nor is what they would read."""
+    monkeypatch.setattr(mg.config, "compile_budget", 60.0)
+    start = rng.normal(size=(4, 6)), rng.normal(size=(6, 3))
+
+    def build() -> Program:
+        x, y = mg.input("x", ("batch", 4)), mg.input("y", ("batch",), dtype="int32")
+        w, v = (mg.var(f"w{i}", init=value) for i, value in enumerate(start))
+        b = mg.var("b", init=np.ones(6))
+        loss = mg.cross_entropy(mg.relu(x @ w + b) @ v, y)
+        slopes = mg.grad(loss, [w, b, v])
+        return Program([x, y], [loss, *slopes], {}, [])
+
+    inputs, outputs, _, _ = build()
+    strategy = DataParallel(accumulate=parts)
+    function = mg.function(inputs, outputs, device="cpu", distribute=strategy)
+    function.compile({"batch": 40})
+    for step in function.plan.steps:
+        body = step.node.attrs.get("body")
+        if step.node.op.name == "fused" and body is not None:
+            assert len(body.inputs) == len(step.node.inputs)
+            assert set(body.inputs) <= {*body.roots, *(i for n in body.nodes for i in n.inputs)}
+    feeds = [rng.normal(size=(40, 4)), rng.integers(0, 3, 40).astype(np.int32)]
+    one = alone(build, feeds, steps=1)
+    for wanted, found in zip(one.results[0], function(*feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=CLOSE[0], atol=CLOSE[1])
 
 
 def test_asynchronous_ranks_cut_their_rows(rng):

@@ -13,6 +13,7 @@ from magmagraph.dtypes import tolerance
 from magmagraph.graph import Trace, freeze
 from magmagraph.passes import pipeline
 from magmagraph.plan import Place, Plan
+from magmagraph.region.parts import TOGETHER_BYTES
 
 ROWS, COLUMNS = 32, 40
 
@@ -118,7 +119,7 @@ def test_the_gradient_of_a_norm_is_one_kernel(name: str) -> None:
     assert plan.steps[0].bytes <= 1.1 * compulsory(plan)
 
 
-def test_scratch_is_at_most_a_row_per_thread() -> None:
+def test_scratch_is_at_most_a_row_or_some_short_rows_per_thread() -> None:
     for make in FORWARD.values():
         inputs, (output,) = make()
         cotangent = matrix("cotangent")
@@ -129,7 +130,8 @@ def test_scratch_is_at_most_a_row_per_thread() -> None:
             if step.workspace is not None:
                 folds = len(gives)
                 row = 8 * max(ROWS, COLUMNS) + 64
-                assert int(plan.slots[step.workspace].size) <= 2 * (folds + 1) * row
+                most = 2 * ((folds + 1) * row + TOGETHER_BYTES)
+                assert int(plan.slots[step.workspace].size) <= most
 
 
 def test_cross_entropy_with_its_gradient_is_one_kernel() -> None:
@@ -355,3 +357,25 @@ def test_a_sum_is_not_joined_with_a_larger_array_that_reads_it(rng: np.random.Ge
     apart = one[:, None, :] - other[None, :, :]
     expected = np.exp(-0.5 * (apart**2).sum(axis=-1))
     assert tolerance(np.dtype("float32"), "reassoc").close(found, expected)
+
+
+@pytest.mark.parametrize("branches", [2, 3, 5])
+def test_kernels_read_all_their_operands_where_values_are_computed_again(branches, rng):
+    """Branches share weights: their masks join, are computed again by their readers, and vanish."""
+    inputs = [mg.input(f"x{i}", (10, 8), dtype="float64") for i in range(branches)]
+    w, v = (mg.variable(n, init=rng.normal(size=s)) for n, s in (("w", (8, 16)), ("v", 16)))
+    b = mg.variable("b", init=np.ones(16))
+    loss = sum(mg.mean((mg.relu(x @ w + b) @ v) ** 2) for x in inputs)
+    outputs = [loss, *mg.grad(loss, [w, b, v])]
+    function = mg.function(inputs, outputs, device="cpu")
+    function.compile({})
+    for step in function.plan.steps:
+        body = step.node.attrs.get("body")
+        if step.node.op.name == "fused" and body is not None:
+            assert len(body.inputs) == len(step.node.inputs)
+            assert set(body.inputs) <= {*body.roots, *(i for n in body.nodes for i in n.inputs)}
+    feeds = [rng.normal(size=(10, 8)) for _ in inputs]
+    rtol, atol = tolerance(np.dtype(np.float64), "reassoc")
+    plain = mg.function(inputs, outputs, device="cpu", skip=["fuse"])
+    for found, wanted in zip(function(*feeds), plain(*feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)

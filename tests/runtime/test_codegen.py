@@ -12,6 +12,7 @@ from magmagraph.dtypes import tolerance
 from magmagraph.region import analysis as mg_region
 from magmagraph.runtime.numpy.codegen.step import assemble, step_code
 from magmagraph.runtime.numpy.fused import Kernels, kernel_key, step_key
+from magmagraph.runtime.numpy.support import Program, address_of
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,24 @@ def test_one_structure_is_one_kernel() -> None:
     assert kernel_key(make_body([(B, N)], lambda x: mg.exp(x[::2]) * 2.0)) != key
     body = make_body([(N,)], build)
     assert step_key((body,)) != step_key((body, body))
+
+
+def test_operands_that_no_kernel_reads_have_their_place(rng: np.random.Generator) -> None:
+    """Equal texts of bodies with more operands are other kernels: results lie behind these."""
+    bodies = [
+        make_body([(N,)], lambda x: x * 2.0),
+        make_body([(N,), (N,)], lambda x, unread: x * 2.0),
+    ]
+    assert [len(body.inputs) for body in bodies] == [1, 2]
+    kernels = Kernels()
+    kernels.build([(body,) for body in bodies])
+    rows = rng.normal(size=50).astype(np.float32)
+    for body in bodies:
+        function, numbers = kernels.bind((body,), {"N": 50}, 1)
+        given = [address_of(rows)] * len(body.inputs)
+        result = np.zeros_like(rows)
+        Program([(function, [*given, address_of(result), 0, *numbers])]).run()
+        np.testing.assert_array_equal(result, 2 * rows)
 
 
 def test_kernels_are_built_once() -> None:

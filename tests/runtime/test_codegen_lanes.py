@@ -77,3 +77,24 @@ def test_rows_of_several_blocks_are_added_up_whole(columns: int, rng: np.random.
     x = mg.var("x", shape=value.shape)
     f = mg.function([x], mg.sum(x, axis=1), options={"reduce_to_gemv": "never"})
     np.testing.assert_allclose(f(value), value.sum(axis=1, dtype=np.float64), rtol=2e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [1, 511, 512, 513, 1025, 16_384, 16_385, 40_000])
+def test_every_element_of_every_block_counts_once(
+    columns: int, dtype: str, rng: np.random.Generator
+) -> None:
+    """Sums of whole numbers are exact: at the edges of blocks, and of what some blocks make."""
+    value = rng.integers(-8, 9, (3, columns)).astype(dtype)
+    x = mg.var("x", shape=value.shape, dtype=value.dtype)
+    results = [mg.sum(x, axis=1), mg.sum(x * x, axis=1), mg.max(x, axis=1)]
+    found = mg.function([x], results, options={"reduce_to_gemv": "never"})(value)
+    for got, want in zip(found, (value.sum(1), (value * value).sum(1), value.max(1)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_long_row_is_added_up_as_exactly_as_by_pairs(rng: np.random.Generator) -> None:
+    value = rng.random((1, 1 << 21), dtype=np.float32)
+    x = mg.var("x", shape=value.shape)
+    f = mg.function([x], mg.sum(x, axis=1), options={"reduce_to_gemv": "never"})
+    np.testing.assert_allclose(f(value), value.sum(axis=1, dtype=np.float64), rtol=2e-7)

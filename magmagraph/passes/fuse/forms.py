@@ -138,6 +138,18 @@ class Forms(Fusible):
                 return True
         return False
 
+    def _read_inside(self, members: list[Node], outputs: Iterable[Node]) -> list[Node]:
+        """Return the members that outputs are made of: what all readers compute again is left out.
+
+        Its operands would be parameters that the kernel never reads.
+        """
+        read = set(outputs)
+        for node in reversed(members):
+            readers = self._users(node)
+            if any(user in read or self._made_inside(user) for user in readers):
+                read.add(node)
+        return [node for node in members if node in read]
+
     def _form(
         self,
         nodes: Iterable[Node],
@@ -152,6 +164,10 @@ class Forms(Fusible):
         """
         members = sorted(nodes, key=self.position.__getitem__)
         inside = set(members)
+        if outputs is None:
+            again = cluster.again if cluster is not None else ()
+            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
+        members = self._read_inside(members, outputs)
         number: dict[Node, int] = {}
         lines: list[Line] = []
         standing: list[Node] = []
@@ -199,8 +215,5 @@ class Forms(Fusible):
                 if operand not in number:
                     read(operand)
             number[node] = add(node, (self._label(node), *[number[i] for i in node.inputs]))
-        if outputs is None:
-            again = cluster.again if cluster is not None else ()
-            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
         results = tuple([number[n] for n in outputs])
         return Form(tuple(lines), results, standing, taken, list(outputs), moves)

@@ -14,14 +14,22 @@ from ...ops.random.philox import stream_key
 from ...region.access import contiguous_strides
 from ...region.analysis import Region
 from ...region.axes import concrete
-from ...region.parts import FLAT, PARTIAL_BYTES, indexed, saved_itemsize
+from ...region.parts import (
+    FLAT,
+    PARTIAL_BYTES,
+    TOGETHER,
+    TOGETHER_BYTES,
+    indexed,
+    saved_itemsize,
+)
 from ...region.walk import costly
 
-__all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
+__all__ = ["BLOCK", "BLOCKS", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
 
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
 BLOCK = 4096  # elements of the innermost loop that are one item
 SUMMED = 256  # elements of a row that are added up in their own dtype, before the next larger one
+BLOCKS = 32  # such blocks of lanes whose sums are added up likewise, before they go to a double
 STACKED = 32  # rows that are added up so, where it is columns that are added up
 COLUMNS = 4096  # columns at a time: their sums stay in the nearest cache
 TALL = 128  # rows that are worth joining the sums of their bands
@@ -254,7 +262,29 @@ class Binding:
         """Return the bytes of a saved row."""
         row = math.prod(self.extents[i] for i in self.region.row)
         size = saved_itemsize(self.region.saved[0])
+        if self.region.batched:
+            return self.rows_together() * self.saved_row() * size
         return -(-row * self.region.saved_width * size // 64) * 64
+
+    def saved_row(self) -> int:
+        """Return how far apart in the workspace rows that go together are saved.
+
+        A group of lanes at the end of a row is written whole.
+        """
+        row = math.prod(self.extents[i] for i in self.region.row)
+        size = saved_itemsize(self.region.saved[0])
+        return (-(-row * size // 64) + 1) * 64 // size
+
+    def rows_together(self) -> int:
+        """Return how many rows go together from pass to pass."""
+        region = self.region
+        row = math.prod(self.extents[i] for i in region.row)
+        size = sum(saved_itemsize(node) for node in region.saved) + sum(
+            node.dtype.itemsize
+            for node in region.accesses
+            if region.values[node].loops & region.row
+        )
+        return max(1, min(TOGETHER, TOGETHER_BYTES // max(1, row * size + 128)))
 
     def saved_step(self, loop: int) -> int:
         """Return how far apart in a saved row neighbours along one of its loops lie."""

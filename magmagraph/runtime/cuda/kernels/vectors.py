@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Kept:
         What earlier passes will keep of what they compute: there is room for that.
     """
 
-    def __init__(self, part: str, count: int, width: int, computed: Sequence[Node]) -> None:
+    def __init__(self, part: str, count: int, width: int, computed: Iterable[Node]) -> None:
         self.part, self.count, self.width = part, count, width
         self.declared: dict[Node, str] = {}
         self.saved: set[Node] = set()

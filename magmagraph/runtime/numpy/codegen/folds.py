@@ -49,18 +49,23 @@ class Lanes:
         Lines that read an element: the name of its value, its C type and its place.
     stores
         Lines that write an element.
-    before, joined
-        Lines in front of the groups, and the C of each fold's result.
+    before
+        Lines in front of the groups.
+    between, after
+        Lines after a block that is not the last, where a row is folded in blocks: its sums, lane
+        by lane, go into those of all, and begin anew; and lines after the last of several blocks.
     """
 
     count: str
     reads: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     stores: set[str] = field(default_factory=set)
     before: list[str] = field(default_factory=list)
+    between: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
     _folds: list[tuple[list[str], list[str]]] = field(default_factory=list)
 
-    def fold(self, node: Node, part: str, element: str) -> str:
-        """Add a fold of an element; return the C of its result."""
+    def fold(self, node: Node, part: str, element: str, *, blocked: bool) -> str:
+        """Add a fold of an element, in blocks or not; return the C of its result."""
         reduction = node.op.reduction
         assert reduction is not None
         dtype = node.inputs[0].dtype
@@ -69,6 +74,13 @@ class Lanes:
         self.before.append(f"{computing_type(dtype)} {part}[{self.count}];")
         start = f"{part}[l] = {begin};"
         joined = f"mg_lanes_{how}_{suffix(dtype)}({part}"
+        if blocked:
+            whole = f"{part}s"
+            self.before.append(f"{computing_type(dtype)} {whole}[{self.count}];")
+            start += f" {whole}[l] = {begin};"
+            added = f"= {whole}[l] + {part}[l];"
+            self.between += self._loop([f"{whole}[l] {added}", f"{part}[l] = {begin};"])
+            self.after += self._loop([f"{part}[l] {added}"])
         safe = f"(l < rest ? {element} : {begin})"
         if how == "sum":
             self._folds.append((

@@ -15,7 +15,7 @@ from ....op import Kind
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output
 from ....region.parts import MAX_STRIP, indexed
-from ..binding import BLOCK, SUMMED, crosses
+from ..binding import BLOCK, BLOCKS, SUMMED, crosses
 from ..functions import philox
 from ..functions.scalar import computing_type
 from .folds import Lanes, joins, lane_count
@@ -30,7 +30,7 @@ from .scalar import (
     store,
     widened,
 )
-from .text import for_loop, indent, part_name, replace_if_better, times
+from .text import for_loop, guarded, indent, part_name, replace_if_better, times
 
 if TYPE_CHECKING:
     from .rows import RowsCode
@@ -142,14 +142,24 @@ class Nest:
     def _groups(self, i: str, limit: str, inside: list[str]) -> list[str]:
         """Return the innermost loop in groups of lanes."""
         assert self.lanes is not None
-        begin, end = self.lanes.before, self.parts.after
+        lanes, end = self.lanes, self.parts.after
         if not self.blocked:
-            return ["{", *indent([*begin, *self.lanes.lines(limit, "", i, inside), *end]), "}"]
-        size = "mg_lanes_summed"
-        count = f"const int64_t count = {limit} - block < {size} ? {limit} - block : {size};"
-        block = [count, *begin, *self.lanes.lines("count", "block + ", i, inside), *end]
-        head = f"for (int64_t block = 0; block < {limit}; block += {size}) {{"
-        return [head, *indent(block), "}"]
+            groups = lanes.lines(limit, "", i, inside)
+            return ["{", *indent([*lanes.before, *groups, *end]), "}"]
+        size, most = "mg_lanes_summed", f"{BLOCKS} * mg_lanes_summed"
+        count = f"const int64_t count = last - block < {size} ? last - block : {size};"
+        groups = lanes.lines("count", "block + ", i, inside)
+        piece = [
+            f"const int64_t last = {limit} - piece < {most} ? {limit} : piece + {most};",
+            *lanes.before,
+            f"for (int64_t block = piece; block < last; block += {size}) {{",
+            *indent([count, *groups, *guarded(f"block + {size} < last", lanes.between)]),
+            "}",
+            *guarded(f"piece + {size} < last", lanes.after),
+            *end,
+        ]
+        head = f"for (int64_t piece = 0; piece < {limit}; piece += {most}) {{"
+        return [head, *indent(piece), "}"]
 
     # ---- Values
 
@@ -180,7 +190,7 @@ class Nest:
             expression = self._folded(fold)
         elif node in code.lanes:
             expression = f"{code.lanes[node]}[i{code.vector}]"
-        elif node in code.walk.saved and value.phase < self.number and not self.stage:
+        elif code.walk.saved.get(node, self.number) < self.number and not self.stage:
             expression = self._saved(node)
         elif node in region.accesses:
             expression = load(self._read(node), node.dtype)
@@ -213,8 +223,9 @@ class Nest:
             self.blocks[0].before.append(f"{kind} {array}[{MAX_STRIP}];")
             self.blocks[depth].before.append(f"{array}[i{self.inner}] = {name};")
             code.lanes[node] = array
-        if node in code.walk.saved and value.phase == self.number and not self.stage:
-            self._store(self.blocks[depth].before, f"{self._saved(node)} = {name};")
+        if code.walk.saved.get(node) == self.number and not self.stage:
+            # Whole groups: what is saved has room for elements beyond the end of a row.
+            self.blocks[depth].before.append(f"{self._saved(node)} = {name};")
 
     def _scalar(self, node: Node) -> str:
         """Return a constant, or a number that binding computes."""
@@ -283,7 +294,7 @@ class Nest:
 
     def _saved(self, node: Node) -> str:
         """Return the place of a saved element."""
-        position = self.code.walk.saved.index(node)
+        position = list(self.code.walk.saved).index(node)
         terms = [f"i{self.inner}"]
         for loop in self.loops[:-1]:
             step = self.code.number(f"saved_step{loop}", "saved_step", loop)
@@ -392,10 +403,12 @@ class Nest:
         begin = identity_expression(fold.node, dtype)
         wide = code.accumulator(fold)
         if self.lanes is not None:
-            joined = f"{widened(wide, dtype)}{self.lanes.fold(fold.node, part, element)}"
+            blocked = reduction.blocked and not code.strips
+            joined = self.lanes.fold(fold.node, part, element, blocked=blocked)
+            joined = f"{widened(wide, dtype)}{joined}"
             whole = combine_expression(fold.node, wide, target, joined)
             self.parts.after.append(f"{target} = {whole};")
-            self.blocked |= reduction.blocked and not code.strips
+            self.blocked |= blocked
             return
         self.parts.before.append(f"{kind} {part} = {begin};")
         update = combine_expression(fold.node, dtype, part, element)

@@ -5,7 +5,8 @@ became of their graph. Sizes, steps and positions come as numbers at run time, i
 `RowsCode.numbers`: one text serves all sizes.
 
 A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `SUMMED`
-elements, and the blocks in double: errors are like those of pairwise summation.
+elements, and the blocks in double: errors are like those of pairwise summation. In groups of lanes
+(`folds`) it is up to `BLOCKS` blocks, lane by lane, which are then joined in double.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from ....region.parts import MAX_STRIP, indexed
 from ....region.walk import late_groups
 from ..binding import crosses
 from ..functions.scalar import computing_type
+from .batches import in_batches
 from .columns import columns_text
 from .nest import Nest
 from .scalar import combine_expression, identity_expression, is_floating, storage_type
-from .text import advance, guarded, indent, replace_if_better
+from .text import advance, for_loop, guarded, indent, replace_if_better
 
 __all__ = ["Number", "RowsCode"]
 
@@ -118,11 +120,14 @@ class RowsCode:
             n = self.extent(v)
             work.append(f"const int64_t wide = {n} - first < {width} ? {n} - first : {width};")
         stages = self.walk.stages
+        phases: list[list[str]] = []
         for index in range(max(region.passes, len(stages))):
+            if index < region.passes or not phases:
+                phases.append([])
             if index < len(stages):
-                work += self._stage(index)
+                phases[-1] += self._stage(index)
             if index < region.passes and self.walk.sinks(index, element=True):
-                work += self._pass(index)
+                phases[-1] += self._pass(index)
         step = advance([(name, self._extent_of(name)) for name, _ in counters])
         lines = [*self._cross_lines("chunk", fill=True), *self._saved_lines()]
         start = ["int64_t rest = begin;"] if counters else []
@@ -135,13 +140,12 @@ class RowsCode:
                 start.append(f"rest /= {extent};")
         if not counters:
             step = []
-        body = [*self.top, *lines]
-        body += guarded("begin < end", [
-            *start,
-            "for (int64_t item = begin; item < end; item++) {",
-            *indent([*work, *step]),
-            "}",
-        ])
+        if region.batched:
+            items = in_batches(self, phases, [name for name, _ in counters], step)
+        else:
+            work += [line for lines in phases for line in lines]
+            items = for_loop("item", "end", [*work, *step], "begin")
+        body = [*self.top, *lines, *guarded("begin < end", [*start, *items])]
         return self.function("rows", body, "int64_t chunk, int64_t begin, int64_t end")
 
     def _counters(self) -> list[tuple[str, int]]:
@@ -277,9 +281,8 @@ class RowsCode:
             offset = self.number(f"saved{position}_offset", "saved_place", position)
             step = self.number("saved_line", "saved_size")
             kind = self._type(node)
-            lines.append(
-                f"{kind} *saved{position} = ({kind} *)(workspace + {offset} + chunk * {step});"
-            )
+            name = f"saved{position}_rows" if self.region.batched else f"saved{position}"
+            lines.append(f"{kind} *{name} = ({kind} *)(workspace + {offset} + chunk * {step});")
         return lines
 
     # ---- The epilogue

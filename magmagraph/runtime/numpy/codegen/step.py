@@ -147,7 +147,9 @@ class StepCode:
     def __init__(self, bodies: tuple[Graph, ...]) -> None:
         self.bodies = bodies
         self.codes = [body_code(body) for body in bodies]
-        text = " ".join(code.key for code in self.codes)
+        # Where arguments lie depends on how many there are, also of those that no text reads.
+        pairs = zip(self.codes, bodies, strict=True)
+        text = " ".join(f"{c.key}/{len(b.inputs)}/{len(b.outputs)}" for c, b in pairs)
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.name = f"fused_{self.key}"
         self.size = sum(len(code.text) for code in {c.key: c for c in self.codes}.values())

@@ -19,9 +19,9 @@ def indent(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def for_loop(i: str, limit: str, inside: Sequence[str]) -> list[str]:
-    """Return a loop from 0 up to a limit."""
-    return [f"for (int64_t {i} = 0; {i} < {limit}; {i}++) {{", *indent(inside), "}"]
+def for_loop(i: str, limit: str, inside: Sequence[str], first: str = "0") -> list[str]:
+    """Return a loop from the first, 0 unless given, up to a limit."""
+    return [f"for (int64_t {i} = {first}; {i} < {limit}; {i}++) {{", *indent(inside), "}"]
 
 
 def guarded(condition: str, lines: Sequence[str]) -> list[str]:

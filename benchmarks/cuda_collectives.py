@@ -4,7 +4,8 @@ Run by ``mpiexec -n 2 python benchmarks/cuda_collectives.py``, a rank a device. 
 times, in captured graphs that queue several, NCCL's all-reduce of one array, an all-reduce of as
 many bytes in 16 arrays in one launch, the ring of sends and the server of the strategies (a sum on
 rank 0, and its broadcast). Rates are NCCL's bus bandwidth: 2 (n - 1) / n bytes for each of the
-array's, per second. ``plots.py`` draws them.
+array's, per second. ``plots.py`` draws them. Then messages of many vectors of 1 KiB: as they lie,
+in one launch of NCCL, and side by side in one array, as messages of a plan have them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from magmagraph import distributed as ranks
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
 from magmagraph.passes.distribute.algorithms import summed
+from magmagraph.runtime.cuda.launching import packing
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 26)  # elements of float32
 REPEATED = 20  # collectives in one captured graph
+COUNTS = (4, 16, 64, 256, 1024)  # of vectors
+VECTOR = 256  # elements of float32
 
 
 def one(variables: list[Any]) -> dict[Any, Any]:
@@ -62,6 +66,15 @@ def milliseconds(make: Callable[[list[Any]], dict[Any, Any]], count: int, arrays
     return statistics.median(samples)
 
 
+def small(count: int, few: int) -> float:
+    """Return milliseconds of a message of vectors, of which at least so many go side by side."""
+    usual, packing.FEW = packing.FEW, few
+    try:
+        return milliseconds(many, count * VECTOR, count)
+    finally:
+        packing.FEW = usual
+
+
 def main() -> None:
     world = ranks.init()
     results: dict[str, Any] = {}
@@ -79,9 +92,19 @@ def main() -> None:
             (f"{4 * count / 2**20:g} MiB",
              *(f"{ms * 1e3:.0f} us, {moved / ms / 1e6:.0f} GB/s" for ms in found.values()))
         )
+    vectors = {
+        count: {"as they lie": small(count, count + 1), "side by side": small(count, 1)}
+        for count in COUNTS
+    }
     if world.rank == 0:
         common.table(rows, ("array", "all-reduce", "in 16 arrays", "ring", "server"))
-        print(common.write("cuda_collectives", {"ranks": world.size, "milliseconds": results}))
+        common.table(
+            [(str(n), *(f"{ms * 1e3:.1f} us" for ms in found.values()))
+             for n, found in vectors.items()],
+            ("vectors", "as they lie", "side by side"),
+        )  # fmt: skip
+        told = {"ranks": world.size, "milliseconds": results, "vectors of 1 KiB": vectors}
+        print(common.write("cuda_collectives", told))
 
 
 if __name__ == "__main__":

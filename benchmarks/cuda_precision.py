@@ -233,6 +233,7 @@ def main() -> None:
     results = json.loads(path.read_text())["results"] if path.exists() else {}
     for name in sys.argv[1:] or parts:
         results[name] = parts[name]()
+        common.write("cuda_precision", results, unit="us", device=cuda_common.device_facts())
     rows: list[tuple[Any, ...]] = []
     for name, times in results.get("products", {}).items():
         rows.append((name, *(f"{times[who]['median']:.1f}" for who in ("magmagraph", "torch")),
@@ -246,7 +247,6 @@ def main() -> None:
                      f"{tf32 / found['microseconds']:.2f} x tf32, "
                      f"{found['mean accuracy']:.2f} % right"))
     common.table(rows, ("work", "us", "torch", ""))
-    common.write("cuda_precision", results, unit="us", device=cuda_common.device_facts())
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ and a perceptron of four layers of 4096 in bfloat16 with batch 1024 a card. Batc
 statistics of a card's own rows, as DDP's do. Ours by NCCL's all-reduce, by a ring of sends of our
 own, and by a server; ``--algorithms`` has more (see `strategy_of`). First a few steps in float32
 are compared with those of one card that is given all rows. One card is each of them by itself,
-side by side: the mean of their speeds is what scaling is beside. Results of networks that are not
-run again stay in the file.
+side by side: the mean of their speeds is what scaling is beside. It is taken in processes of its
+own, and once more in turns with the first algorithm's steps, in one program: between processes
+steps differ by up to 1 %. Results of networks that are not run again stay in the file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,7 @@ import numpy as np
 BATCHES = {"resnet50": 128, "cnn": 256, "mlp": 1024}
 WIDTH, DEPTH = 4096, 4
 STEPS = {"resnet50": 15, "cnn": 200, "mlp": 60}
+TURNS = 7
 RATE, MOMENTUM = 0.01, 0.9
 MEBIBYTES = 25.0  # of a bucket
 MOST_ERROR = 1e-3  # of a loss after some steps in float32, relative
@@ -160,11 +163,33 @@ def ours(
                 for record in step.report if record.name == "distribute"
                 for note in record.notes
             ]  # fmt: skip
+            if size > 1 and algorithm == algorithms[0] and parts == size:
+                alone, _ = built(name, device, precision=precision)
+                steps = {"alone": partial(alone, *given), "together": partial(step, *given)}
+                found[label]["in turns"] = in_turns(steps, synchronize, STEPS[name])
+                del alone, steps
             if size > 1 and options["distribute"].asynchronous:
                 options["distribute"].finish()
             print(label, found[label]["median"], file=sys.stderr, flush=True)
             step = None
     return found
+
+
+def in_turns(
+    steps: Mapping[str, Callable[[], Any]], synchronize: Callable[[], None], count: int
+) -> dict[str, list[float]]:
+    """Return for each step the median milliseconds on each card, all cards at once."""
+    import magmagraph as mg
+
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(TURNS):
+        for name, run in steps.items():
+            for _ in range(3):
+                run()
+            taken[name].append(timed(run, synchronize, count, 1)["median"])
+    own = {name: statistics.median(each) for name, each in taken.items()}
+    each = mg.distributed.communicator().exchange(own)
+    return {name: [card[name] for card in each] for name in steps}
 
 
 def check(rank: int, size: int, device: str) -> dict[str, list[float]]:
@@ -314,6 +339,11 @@ def alone(arguments: list[str], cards: int) -> dict[str, Any]:
     return found
 
 
+def scaling_of(turns: dict[str, list[float]]) -> float:
+    """Return the speed together beside the mean of the cards' own: the slowest sets the pace."""
+    return statistics.harmonic_mean(turns["alone"]) / max(turns["together"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("ours", "torch"), help=argparse.SUPPRESS)
@@ -337,7 +367,8 @@ def main() -> None:
         found = ours(
             given.networks, given.algorithms, given.check, given.mebibytes, given.compression
         )
-        print(json.dumps({"rank": mg.distributed.rank(), **found}), flush=True)
+        if mg.distributed.rank() == 0:  # lines of several ranks would get mixed up
+            print(json.dumps({"rank": 0, **found}), flush=True)
         return
     chosen = ["--networks", *given.networks, "--algorithms", *given.algorithms]
     chosen += ["--mebibytes", str(given.mebibytes)]
@@ -368,11 +399,15 @@ def main() -> None:
                 speed = given.ranks * BATCHES[name] / entry["median"] * 1e3
                 cards = one.get("cards", [one["median"]]) if one else [float("nan")]
                 single = statistics.mean(BATCHES[name] / median * 1e3 for median in cards)
+                turns = entry.get("in turns")
+                scaling = "" if turns is None else f"{scaling_of(turns):.3f}"
                 lines.append(
                     (f"{who} {label}", f"{entry['median']:.3f}", f"{speed:,.0f}",
-                     f"{single:,.0f}", f"{speed / single / given.ranks:.3f}")
+                     f"{single:,.0f}", f"{speed / single / given.ranks:.3f}", scaling)
                 )  # fmt: skip
-    common.table(lines, ("way", "ms a step", "examples/s", "of one card", "scaling"))
+    common.table(
+        lines, ("way", "ms a step", "examples/s", "of one card", "scaling", "in turns")
+    )
     import cuda_common
 
     print(common.write("cuda_scaling", results, device=cuda_common.device_facts()))

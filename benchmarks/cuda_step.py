@@ -3,13 +3,18 @@
 In float32 (no TF32 in torch, precision "highest" in JAX) and with factors rounded to tf32. The
 weights after some steps are compared with float64 before anything is timed. An epoch is 600
 batches of data on the device: `Function.run` with rows in a new order, JAX's scan in one order.
-``python benchmarks/cuda_step.py tf32`` measures one precision and keeps what is known of the other.
+``python benchmarks/cuda_step.py tf32`` measures one precision and keeps what is known of the other;
+``first`` measures the first step in processes of its own, with kernels cached and not.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -20,6 +25,7 @@ RATE, DECAY = 0.05, 0.001
 BATCH, CLASSES = 100, 10
 STEPS = 600  # of an epoch
 CHECKED = 5
+FIRST_LAYERS, PROCESSES = 4, 5  # of what `first_steps` measures
 # Of the weights' changes, relative: products of float32 factors, and of factors of 11 digits.
 ALLOWED = {"float32": 1e-3, "tf32": 5e-2}
 
@@ -252,12 +258,56 @@ def measured(precision: str) -> dict[str, Any]:
     return {**results, "microseconds a layer": slopes}
 
 
+def first_step() -> dict[str, float]:
+    """Return milliseconds from the first symbol to the end of the first step, and of the parts."""
+    import cupy
+    import networks
+
+    import magmagraph as mg
+
+    mg.config.device = "cuda"
+    x, labels = networks.batch_of(BATCH)
+    given = cupy.asarray(x), cupy.asarray(labels)
+    began = time.perf_counter()
+    step, _, _ = networks.training_step(FIRST_LAYERS)
+    made = time.perf_counter()
+    step(*given)
+    cupy.cuda.Device().synchronize()
+    done = time.perf_counter()
+    return {"graph": (made - began) * 1e3, "all": (done - began) * 1e3}
+
+
+def first_steps() -> dict[str, Any]:
+    """Return medians of `first_step` over processes with an empty cache, and with a full one."""
+    found: dict[str, list[float]] = {"empty cache": [], "full cache": []}
+    for _ in range(PROCESSES):
+        with tempfile.TemporaryDirectory() as folder:
+            for times in found.values():
+                done = subprocess.run(
+                    [sys.executable, __file__, "--first-step"], check=True, capture_output=True,
+                    text=True, env={**os.environ, "MAGMAGRAPH_CACHE_DIR": folder},
+                )
+                times.append(json.loads(done.stdout.splitlines()[-1])["all"])
+    rows = [
+        (name, f"{statistics.median(times):.0f}", f"{min(times):.0f}", f"{max(times):.0f}")
+        for name, times in found.items()
+    ]
+    common.table(rows, (f"first step of L={FIRST_LAYERS}, ms", "median", "least", "largest"))
+    return {
+        name: {"median": statistics.median(times), "least": min(times), "largest": max(times)}
+        for name, times in found.items()
+    }
+
+
 def main() -> None:
     import cuda_common
 
+    if sys.argv[1:] == ["--first-step"]:
+        print(json.dumps(first_step()))
+        return
     results = common.written("cuda_step")
-    for precision in sys.argv[1:] or ALLOWED:
-        results[precision] = measured(precision)
+    for name in sys.argv[1:] or (*ALLOWED, "first"):
+        results[name] = first_steps() if name == "first" else measured(name)
         path = common.write("cuda_step", results, device=cuda_common.device_facts())
     print(path)
 

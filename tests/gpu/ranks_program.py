@@ -13,6 +13,7 @@ from magmagraph.op import Kind
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
 from magmagraph.runtime.cuda.launching.collectives import CollectiveCall
+from magmagraph.runtime.cuda.launching.packing import FEW, packs_of
 from magmagraph.runtime.cuda.launching.segments import Interpreted, Segment
 
 
@@ -62,6 +63,30 @@ def every_collective(dtype: str) -> None:
             assert array.dtype == made[name].dtype, name
             assert np.array_equal(wide(array), expected[name]), (name, dtype, turn)
     check_captured(f, 6)
+
+
+def one_message(dtype: str) -> None:
+    """Small and large arrays of one message: the small ones travel side by side."""
+    rank, size = ranks.rank(), ranks.size()
+    shapes: list[tuple[int, ...]] = [
+        (3,), (1 << 17,), (5, 7), (1,), (300_001,), (64, 100), (2, 1, 2),
+    ]  # fmt: skip
+    shapes += [(n % 9 + 1,) for n in range(FEW)]
+    inputs = [mg.input(f"x{i}", shape, canonical(dtype)) for i, shape in enumerate(shapes)]
+    joined = ALLREDUCE_MANY(*(x + x for x in inputs), op="sum", group=(), size=size)
+    sums = [ITEM(joined, index=i) for i in range(len(shapes))]
+    f = mg.function(inputs, [*sums, sums[0] * 2, sums[5] * 2], device="cuda")
+    for turn in range(4):
+        given = [
+            [values(1000 * turn + 10 * r + i, shape, dtype) for i, shape in enumerate(shapes)]
+            for r in range(size)
+        ]
+        found = [wide(array.get()) for array in f(*given[rank])]
+        wanted = [sum(2 * wide(a) for a in of_ranks) for of_ranks in zip(*given, strict=True)]
+        for got, want in zip(found, [*wanted, 2 * wanted[0], 2 * wanted[5]], strict=True):
+            assert np.array_equal(got, want), (dtype, turn)
+    assert len(packs_of([4 * int(np.prod(shape)) for shape in shapes])) == 1
+    check_captured(f, 1)
 
 
 def check_captured(f: mg.Function, least: int) -> None:
@@ -143,6 +168,8 @@ def main() -> None:
     assert world.size == 2
     for dtype in ("float64", "float32", "float16", "bfloat16", "int32", "complex64"):
         every_collective(dtype)
+    for dtype in ("float64", "float32", "bfloat16", "complex64"):
+        one_message(dtype)
     found, losses = training_step("cuda", joined=True)
     alone, expected = training_step("cpu", joined=False)
     row = tolerance(np.dtype(np.float32), "reassoc")

@@ -150,6 +150,43 @@ def strategies(rng: np.random.Generator) -> None:
         say(f"{name}: right, {time.perf_counter() - began:.1f} s")
 
 
+def over_calls(rng: np.random.Generator) -> None:
+    """Gradients of several calls, and micro-batches of one, beside one GPU that has all rows."""
+    values = layers(rng, [64, 128, 96, 32])
+    batches = [(rng.standard_normal((24, 64)), rng.standard_normal((24, 32))) for _ in range(9)]
+
+    def summed() -> Any:
+        return mg.optimizer.SGD(0.1, momentum=0.9, accumulate=3)
+
+    wanted = trained(values, batches, summed)
+    cases: dict[str, Callable[[], Any]] = {
+        "all-reduce": DataParallel,
+        "ring": lambda: DataParallel(algorithm="ring"),
+        "parameter server": lambda: DataParallel(algorithm="parameter_server"),
+        "micro-batches": lambda: DataParallel(accumulate=2),
+    }
+    row = tolerance(FLOAT64, "reassoc")
+    for name, make in cases.items():
+        losses, weights, step = trained(values, batches, summed, make)
+        captured(step)
+        for found, expected in zip([losses, *weights], [wanted[0], *wanted[1]], strict=True):
+            np.testing.assert_allclose(found, expected, row.relative, row.absolute, err_msg=name)
+        say(f"sums over calls, {name}: right")
+    # Micro-batches of a call: one message for the step's gradients, however many there are.
+    plain = trained(values, batches, OPTIMIZERS["sgd"])
+    sent = []
+    for count in (1, 4):
+        losses, weights, step = trained(
+            values, batches, OPTIMIZERS["sgd"], lambda: DataParallel(accumulate=count)  # noqa: B023
+        )
+        for found, expected in zip([losses, *weights], [plain[0], *plain[1]], strict=True):
+            np.testing.assert_allclose(found, expected, row.relative, row.absolute)
+        sent.append([note.split(",")[0] for r in step.report if r.name == "distribute"
+                     for note in r.notes if "message" in note])  # fmt: skip
+    assert sent[0] == sent[1], sent
+    say("micro-batches: right, and as many messages as without")
+
+
 def asynchronous(rng: np.random.Generator) -> None:
     """Ranks that do not wait come to one optimum, with equal weights and bounded staleness."""
     x, target = rng.standard_normal((64, 8)), rng.standard_normal(8)
@@ -213,11 +250,13 @@ def batch_norms(rng: np.random.Generator) -> None:
 def main() -> None:
     world = ranks.init()
     assert world.size == 2
+    mg.config.device = "cuda"  # also where tests have said "cpu" to all that do not ask
     rng = np.random.default_rng(7)
     crossing()
     say("messages: right")
     turned()
     strategies(rng)
+    over_calls(rng)
     batch_norms(rng)
     asynchronous(rng)
     say("all right")

@@ -14,11 +14,12 @@ import pytest
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
+from magmagraph import dims
 from magmagraph.plan import Place
 from magmagraph.runtime.cuda.arrange import arranged, reader_of
 from magmagraph.runtime.cuda.compiler import compile_source
+from magmagraph.runtime.cuda.launching.launches import StepLaunches
 from magmagraph.runtime.cuda.launching.streams import Touched
-from magmagraph.runtime.cuda.products import merge
 from magmagraph.runtime.cuda.products.behind import blocks_across
 from magmagraph.runtime.cuda.products.cuts import Configuration, cut_for, cut_of_rows
 from magmagraph.runtime.cuda.products.merge import merges
@@ -281,31 +282,38 @@ class HostMemory:
             for slot in plan.slots
         ]
 
+        self.end = 1 << 50
+
+    def at(self, value: Any) -> int:
+        return 0 if value is None else self.address[value.slot]
+
+    def more(self, count: int) -> int:
+        self.end += count
+        return self.end - count
+
     def ranges(self, values: Any) -> Any:
         return tuple((self.address[v.slot], self.address[v.slot] + int(v.type.bytes))
                      for v in values if int(v.type.bytes))
 
     def touched(self, step: Any) -> Any:
-        return Touched(self.ranges(step.inputs), self.ranges(step.outputs))
+        written = self.ranges(step.outputs)
+        if step.workspace is not None:
+            start, size = self.address[step.workspace], self.plan.slots[step.workspace].size
+            written = (*written, (start, start + dims.evaluate(size, self.sizes)))
+        return Touched(self.ranges(step.inputs), written)
 
 
 # The second gives kernels many operands; with this eps small gradients are not all of one size.
 OPTIMIZERS = [mg.optimizer.SGD, functools.partial(mg.optimizer.Adam, eps=1.0)]
 
 
-@pytest.fixture
-def behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "BEHIND", True)
-
-
-@pytest.mark.usefixtures("behind")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_loss_and_the_product_behind_it_are_one_kernel_without_a_gpu(optimizer: Any) -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
     f, _ = behind_a_loss(100, 784, 528, 10, "cpu", optimizer=optimizer)
     f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
     memory, found = merged_on_the_host(f)
-    (pair,) = {one for one in found.values() if one.behind is not None}
+    pair = pair_of(found)
     behind = pair.behind
     assert behind.inside and found[id(behind.product)] is found[id(behind.reader)] is behind
     assert (behind.shape.m, behind.shape.n, behind.shape.k) == (100, 528, 10)
@@ -317,7 +325,47 @@ def test_a_loss_and_the_product_behind_it_are_one_kernel_without_a_gpu(optimizer
     assert compile_source(complete_source([product]), "90")[:4] == b"\x7fELF"
 
 
-@pytest.mark.usefixtures("behind")
+def test_sums_of_a_product_behind_rows_have_memory_beside_those_of_the_rows() -> None:
+    # A plan may give both the same: the rows' sums have ended before the others begin.
+    f, _ = behind_a_loss(100, 784, 528, 10, "cpu")
+    f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
+    memory, found = merged_on_the_host(f)
+    memory.address[pair_of(found).behind.reader.workspace] = memory.address[
+        pair_of(found).reader.workspace
+    ]
+    plan = memory.plan
+    pair = pair_of(merges(memory, plan.steps[plan.commit :]))
+    make = StepLaunches(memory, None, None)
+    rows, behind = (make.merged.body(one) for one in (pair, pair.behind))
+    ((start, end),), ((begin, stop),) = rows.workspace, behind.workspace
+    assert end <= begin or stop <= start
+    assert stop - begin == pair.behind.kernels.region.workspace(plan.threads)
+    assert (rows.words[-1], behind.words[-1]) == (start, begin)  # the kernels' last addresses
+
+
+def pair_of(found: dict[int, Any]) -> Any:
+    """Return the one product that has another behind it."""
+    (pair,) = {one for one in found.values() if one.behind is not None}
+    return pair
+
+
+def test_a_product_stays_by_itself_where_its_reader_needs_what_the_rows_end_with() -> None:
+    x = mg.var("x", shape=(100, 784))
+    labels = mg.var("labels", shape=(100,), dtype="int32")
+    w = mg.var("w", init=mg.init.glorot_uniform(seed=1), shape=(784, 528))
+    u = mg.var("u", init=mg.init.glorot_uniform(seed=2), shape=(528, 10))
+    hidden = mg.sigmoid(x @ w)
+    logits = hidden @ u
+    loss = mg.cross_entropy(logits, labels)
+    rows = mg.grad(loss, logits)
+    for scale, alone in ((1.0, False), (loss, True)):
+        back = (rows @ mg.transpose(u)) * (1.0 - hidden * hidden) * scale
+        f = mg.function([x, labels], [loss, back, mg.sum(rows, axis=0)])
+        f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
+        _, found = merged_on_the_host(f)
+        assert found and all(one.behind is None for one in found.values()) == alone
+
+
 def test_a_product_stays_by_itself_where_too_many_blocks_would_compute_rows() -> None:
     f, _ = behind_a_loss(300, 100, 528, 10, "cpu")
     f(np.ones((300, 100), "f4"), np.zeros(300, "i4"))
@@ -325,12 +373,11 @@ def test_a_product_stays_by_itself_where_too_many_blocks_would_compute_rows() ->
     assert found and all(one.behind is None for one in found.values())
 
 
-@pytest.mark.usefixtures("behind")
 def test_a_product_stays_by_itself_where_its_reader_writes_what_the_rows_are_made_of() -> None:
     f, _ = behind_a_loss(100, 784, 528, 10, "cpu")
     f(np.ones((100, 784), "f4"), np.zeros(100, "i4"))
     memory, found = merged_on_the_host(f)
-    (pair,) = {one for one in found.values() if one.behind is not None}
+    pair = pair_of(found)
     # The hidden layer is a factor of the product that blocks compute again.
     memory.address[pair.behind.reader.outputs[0].slot] = memory.address[
         pair.product.inputs[0].slot
@@ -341,7 +388,6 @@ def test_a_product_stays_by_itself_where_its_reader_writes_what_the_rows_are_mad
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(
@@ -358,11 +404,8 @@ def test_products_behind_losses_are_the_host(
     classes: int,
     frozen: bool,
     optimizer: Any,
-    together: bool,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(merge, "BEHIND", together)
     device, on_device = behind_a_loss(rows, inputs, width, classes, "cuda", frozen, optimizer)
     host, on_host = behind_a_loss(rows, inputs, width, classes, "cpu", frozen, optimizer)
     for _ in range(4):
@@ -372,3 +415,40 @@ def test_products_behind_losses_are_the_host(
         assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
     for found, wanted in zip(on_device, on_host, strict=True):
         assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))
+
+
+def layered(rows: int, sizes: tuple[int, ...], device: str) -> tuple[Any, list[Any]]:
+    """Return a step of a network with tanh between its layers."""
+    x = mg.var("x", shape=(rows, sizes[0]))
+    labels = mg.var("labels", shape=(rows,), dtype="int32")
+    value, variables = x, []
+    for layer, shape in enumerate(itertools.pairwise(sizes)):
+        weights = mg.var(f"w{layer}", init=mg.init.glorot_uniform(seed=layer), shape=shape)
+        bias = mg.var(f"b{layer}", init=mg.init.zeros(), shape=shape[1:])
+        value = (mg.tanh(value) if layer else value) @ weights + bias
+        variables += [weights, bias]
+    loss = mg.cross_entropy(value, labels)
+    updates = mg.optimizer.SGD(0.05).updates(loss, variables)
+    return mg.function([x, labels], loss, updates=updates, device=device), variables
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    # In these plans the sums of the rows and those behind them are given the same memory.
+    [(256, (784, 1024, 128, 10)), (256, (300, 2000, 128, 10)), (100, (100, 128, 10))],
+)
+def test_sums_behind_losses_are_the_host(
+    rows: int, sizes: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    device, on_device = layered(rows, sizes, "cuda")
+    host, on_host = layered(rows, sizes, "cpu")
+    begun = [variable.value.copy() for variable in on_host]
+    for _ in range(4):
+        x = rng.standard_normal((rows, sizes[0])).astype("f4")
+        labels = rng.integers(0, sizes[-1], rows).astype("i4")
+        found, wanted = device(x, labels), host(x, labels)
+        assert_agrees(found.get(), wanted, "reassoc", magnitude(wanted))
+    for found, wanted, before in zip(on_device, on_host, begun, strict=True):
+        changed = wanted.value - before
+        assert np.linalg.norm(found.value - wanted.value) <= 1e-3 * np.linalg.norm(changed)

@@ -18,7 +18,7 @@ from .arrange import arranged
 from .kernels.pooling import pairs
 from .launching.launches import StepLaunches, Unit
 from .launching.loops import Loop, Rows
-from .launching.segments import Interpreted, Segment, lane_of, placed
+from .launching.segments import Interpreted, Segment, lane_of, placed, queued
 from .launching.streams import Range
 from .launching.timeline import timeline
 from .library.plans import settle
@@ -427,8 +427,7 @@ class CudaBound:
                 raise DeviceError(message(f"{part.node.op.name} runs as an array expression"))
             if any(map(lane_of, part.launches)):
                 raise DeviceError(message("messages between ranks need streams of their own"))
-            for launch in part.launches:
-                launch(stream)
+            queued(self.device, part.launches, part.touched, stream)
 
     def wait(self) -> None:
         """Return when all that was run is done."""

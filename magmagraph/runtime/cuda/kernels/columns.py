@@ -19,14 +19,13 @@ from ...numpy.codegen.scalar import identity_expression
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
 from .binding import COLUMN_THREADS
-from .folding import FoldingCode
+from .folding import UNROLLED, FoldingCode
 
 __all__ = ["Columns"]
 
 GROUP = 16  # rows of a thread that are added up before they are converted
 AHEAD = 128  # bytes that a thread has under way, at most: they take a register for every four
 MOST_AHEAD = 8  # rows of them, at most
-FEW_SUMS = 4  # of a thread, which a block adds up one by one no slower than all together
 
 # Threads of a warp that have the same columns come first; then what each warp has of them.
 _SLOT = "(threadIdx.y * blockDim.x + threadIdx.x >> 5) * blockDim.x + threadIdx.x"
@@ -205,8 +204,7 @@ class Columns:
         ]
         if whole:
             return [*lines, *self._end_columns(width)]
-        many = width * len(folds) > FEW_SUMS
-        together = [fold for fold in folds if many and self._fits_together(fold, width)]
+        together = [fold for fold in folds if self._fits_together(fold, width)]
         if together:
             count = COLUMN_THREADS * (width + 1)
             lines.append(f"__shared__ double mg_columns[{count}];")
@@ -273,6 +271,7 @@ class Columns:
             f"const idx {inner} = first + p;",
             "int part = 0;",
             f"{kind} {name}_k = ((const {kind} *)mg_columns)[{slot} + k];",
+            UNROLLED,
             "for (part = 1; part < threads >> 5; part++) {",
             f"    const {kind} other = ((const {kind} *)mg_columns)[{slot} + k];",
             *indent(code.join(fold, f"{name}_k", "", "other", "")),
@@ -308,7 +307,8 @@ class Columns:
             return [
                 *code.across_warp(fold),
                 *code.across_parts(
-                    fold, "threadIdx.y", "blockDim.y", "0", 1, writes="threadIdx.x == 0"
+                    fold, "threadIdx.y", "blockDim.y", "0", 1, writes="threadIdx.x == 0",
+                    reads="threadIdx.y == 0",
                 ),
                 *code.store_partial(
                     fold,
@@ -331,7 +331,7 @@ class Columns:
         return ["#pragma unroll", f"for (int k = 0; k < {width}; k++) {{", *indent(inner), "}"]
 
     def _across(self, fold: Fold, name: str) -> list[str]:
-        """Return the lines after which threads hold what the block folded of their columns."""
+        """Return the lines after which the first threads hold what a block folded of columns."""
         code = self.code
         kind = computing_type(code.accumulator(fold))
         inside = [f"const {kind} other = mg_shuffle<{kind}>({name}, mask);"]
@@ -342,5 +342,8 @@ class Columns:
             "for (int mask = 16; mask >= (int)blockDim.x; mask >>= 1) {",
             *indent(inside),
             "}",
-            *code.across_parts(fold, _SLOT, _WARPS, "threadIdx.x", "blockDim.x", name=name),
+            *code.across_parts(
+                fold, _SLOT, _WARPS, "threadIdx.x", "blockDim.x", name=name,
+                reads="threadIdx.y == 0",
+            ),
         ]

@@ -18,6 +18,8 @@ from .folding import FoldingCode
 
 __all__ = ["Ends"]
 
+_FIRST = "threadIdx.y == 0"  # the threads that go on with what a block folded
+
 
 class Ends:
     """The kernels, or the part of the main kernel, that end a region's sums across rows.
@@ -161,7 +163,8 @@ class Ends:
                 "}",
                 *code.across_warp(fold),
                 *code.across_parts(
-                    fold, "threadIdx.y", "blockDim.y", "0", 1, writes="threadIdx.x == 0"
+                    fold, "threadIdx.y", "blockDim.y", "0", 1, writes="threadIdx.x == 0",
+                    reads=_FIRST,
                 ),
                 *(
                     code.store_partial(fold, "0", "0", "threadIdx.x + threadIdx.y == 0")
@@ -174,13 +177,15 @@ class Ends:
             *begin,
             f"if (p < {length}) {{",
             *indent([
+                "#pragma unroll 4",
                 f"for (idx line = threadIdx.y; line < {lines_}; line += blockDim.y) {{",
                 *indent(inside),
                 "}",
             ]),
             "}",
             *code.across_parts(
-                fold, "threadIdx.y * 32 + threadIdx.x", "blockDim.y", "threadIdx.x", LANES
+                fold, "threadIdx.y * 32 + threadIdx.x", "blockDim.y", "threadIdx.x", LANES,
+                reads=_FIRST,
             ),
             *(
                 code.store_partial(fold, "0", "p", f"p < {length} && threadIdx.y == 0")

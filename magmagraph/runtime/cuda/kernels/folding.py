@@ -11,7 +11,10 @@ from ...numpy.functions.scalar import computing_type
 from .binding import LANES
 from .vectors import VectorCode
 
-__all__ = ["FoldingCode"]
+__all__ = ["UNROLLED", "FoldingCode"]
+
+# Of what a loop reads from shared memory, so much is under way before the first is added up.
+UNROLLED = "#pragma unroll 8"
 
 
 class FoldingCode(VectorCode):
@@ -54,8 +57,12 @@ class FoldingCode(VectorCode):
         step: int | str,
         writes: str = "",
         name: str = "",
+        reads: str = "",
     ) -> list[str]:
-        """Return the lines after which threads hold what those of several parts folded."""
+        """Return the lines after which threads hold what those of several parts folded.
+
+        With `reads`, those for which that is true: shared memory has less to do.
+        """
         name = name or self.fold_name(fold)
         kind = computing_type(self.accumulator(fold))
         at = indexed(fold.node.op)
@@ -69,15 +76,16 @@ class FoldingCode(VectorCode):
         inside += self.join(fold, name, f"{name}_at", "other", "other_at")
         if writes:
             put = [f"if ({writes}) {{", *indent(put), "}"]
-        return [
-            "__syncthreads();",
-            *put,
-            "__syncthreads();",
+        folded = [
             *get,
+            *([] if at else [UNROLLED]),
             f"for (int part = 1; part < {count}; part++) {{",
             *indent(inside),
             "}",
         ]
+        if reads:
+            folded = [f"if ({reads}) {{", *indent(folded), "}"]
+        return ["__syncthreads();", *put, "__syncthreads();", *folded]
 
     def across_row(self, folds: Sequence[tuple[Fold, int]], first: bool) -> list[str]:
         """Return the lines after which the threads of a row hold what they folded together.

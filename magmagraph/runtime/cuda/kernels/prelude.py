@@ -86,6 +86,19 @@ static __device__ __forceinline__ void mg_begin()
 }
 """
 
+_AHEAD = r"""
+/* Begin to bring a row into the second-level cache: whole pieces of 16 bytes, or nothing. */
+template <typename T>
+static __device__ __forceinline__ void mg_bring(const T *first, int64_t row, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    const char *start = (const char *)first + row * bytes;
+    if (bytes && ((uint64_t)start & 15) == 0)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(start), "r"(bytes));
+#endif
+}
+"""
+
 _LOG_GAMMA = """
 static __device__ inline double lgamma_r(double x, int *sign) { *sign = 1; return lgamma(x); }
 static __device__ inline float lgammaf_r(float x, int *sign) { *sign = 1; return lgammaf(x); }
@@ -109,6 +122,8 @@ def complete(text: str, count: int) -> str:
         parts.append(_LOG_GAMMA)
     parts += [part for word, part in HALVES.items() if re.search(rf"mg_{word}|_{word}\(", text)]
     parts += [part for word, part in DEFINITIONS.items() if re.search(word, text)]
+    if "mg_bring" in text:
+        parts.append(_AHEAD)
     if "mg_random" in text:
         parts.append(_random())
     if "mg_float_to_u64" in text:

@@ -84,7 +84,7 @@ class Workers:
         if self.outer:
             decode.insert(0, "idx item_outer = item;")
         if self.kept is not None:
-            decode += self.kept.declared.values()
+            decode = [*self._ahead(items), *decode, *self.kept.declared.values()]
         code.scope = known
         loop = [f"for (idx item = worker; item < {items}; item += workers) {{"]
         if self.narrow:  # lanes without a row do what the last one's do, and write nothing
@@ -104,6 +104,20 @@ class Workers:
             "}",
             *late,
         ]
+
+    def _ahead(self, items: str) -> list[str]:
+        """Return the lines that bring a row which another block will read soon into the cache."""
+        code = self.code
+        inside = []
+        for position, node in enumerate(code.region.accesses):
+            if code.moves(node) and len(code.region.values[node].loops) == code.region.depth:
+                size = code.number(f"x{position}_ahead", "bytes_ahead", position)
+                offset = code.steps_of(node)[0] or "0"
+                start = f"in{code.region.accesses[node].parameter} + {offset}"
+                inside.append(f"mg_bring({start}, item + rows_ahead, {size});")
+        rows = code.number("rows_ahead", "rows_ahead")
+        condition = f"{rows} && threadIdx.x == 0 && item + {rows} < {items}"
+        return [f"if ({condition}) {{", *indent(inside), "}"] if inside else []
 
     def _lanes(self) -> list[str]:
         """Return the lines that say which row of a strip a lane has."""

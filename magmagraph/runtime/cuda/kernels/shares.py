@@ -42,6 +42,8 @@ MANY = 1 << 21  # elements, from which wide reads gain more than more blocks
 MOST_CHUNKS = 65535  # blocks along a grid's second axis
 TALL_ROWS = 16  # of a thread that takes neighbours down some rows
 ROWS_STRAIGHT = 16  # rows a thread that are added up faster than partial results are joined
+AHEAD = 24 << 10  # bytes for each multiprocessor that are brought to the cache before they are read
+FAR = 1 << 26  # bytes of all rows, from which on they do not lie in the cache anyway
 
 Grid = tuple[int, int, int]
 
@@ -141,6 +143,7 @@ class Shares(CudaBinding):
     tall = False  # whether threads take neighbours down some rows
     straight = False  # whether the main kernel has columns whole, and computes everything
     tail = False  # whether the block that is done last computes the rest
+    _in_order = False  # whether each row that is kept has a block of its own
     _beside = 1  # blocks beside each other that have a partial result of no axes each
     counter = 0  # the address at which blocks that are done are counted
 
@@ -263,6 +266,36 @@ class Shares(CudaBinding):
         beside = 8 if threads == LANES else 1
         return self._worker_grid(items, (threads, 1, beside))
 
+    def rows_ahead(self) -> int:
+        """Return how far ahead rows are brought into the second-level cache, 0 where they are not.
+
+        That is worth it where each row has a block of its own, in their order, comes from memory,
+        and as long a one is written: memory that has writes to do, too, is asked for rows one
+        behind the other then. Where rows are only read, the bulk copies compete with the reads.
+        """
+        written = any(output.element and not output.epilogue for output in self.region.outputs)
+        if not self._in_order or not written:
+            return 0
+        row = sum(self.bytes_ahead(position) for position in range(len(self.region.accesses)))
+        if not row or row * self.row_items(self.vector) < FAR:
+            return 0
+        return AHEAD * self.multiprocessors // row
+
+    def bytes_ahead(self, position: int) -> int:
+        """Return the bytes of an operand's row where rows lie one behind the other, else 0."""
+        region = self.region
+        node = list(region.accesses)[position]
+        loops = range(region.depth)
+        if region.values[node].loops != set(loops) or region.row != set(loops[-len(region.row) :]):
+            return 0
+        steps, behind = self.read(position)[1], 1
+        for loop in reversed(loops):
+            if self.extents[loop] > 1 and steps[loop] != behind:
+                return 0
+            behind *= self.extents[loop]
+        size = self.product(*region.row) * node.dtype.itemsize
+        return size if size % 16 == 0 else 0
+
     def _strips(self) -> tuple[Grid, Grid, int]:
         rows = self.product(*self.region.row)
         items = self.row_items(1)
@@ -288,6 +321,7 @@ class Shares(CudaBinding):
                 block, beside = (block[0], block[1], 1), 1
             most = max(1, lines // beside)
         blocks = max(1 if cross else 0, min(-(-items // beside), most))
+        self._in_order = self.keeps and blocks * beside >= items
         return (blocks, 1, 1), block, blocks * beside
 
     def wanted_lines(self) -> int:

@@ -14,11 +14,13 @@ from typing import Any
 
 from ....communicator import Communicator, current, using
 from ....interpret import bind_attributes
+from ....ops.collective.whole import ALLREDUCE_MANY
 from ....plan import Step, Value
 from ...comm.nccl import NcclRank
 from ...numpy.cells import shape_of
 from ..memory import PlanMemory
 from .calls import LibraryCall
+from .packing import packs
 
 __all__ = ["CollectiveCall", "collective", "library"]
 
@@ -63,15 +65,29 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
     attrs = bind_attributes(node.attrs, dict(memory.sizes))
     taken = len(step.inputs)
     cupy = memory.device.cupy
+    packed = packs(memory, step) if node.op is ALLREDUCE_MANY else []
+    inside = {member for pack in packed for member in pack.members}
+    apart = [number for number in range(taken) if number not in inside]
 
     def run(stream: Any, *addresses: int) -> None:
-        views = [
-            _view(cupy, value, address)
-            for value, address in zip((*step.inputs, *step.outputs), addresses, strict=True)
-        ]
-        targets = tuple(views[taken:])
+        values = (*step.inputs, *step.outputs)
+        read, written = addresses[:taken], addresses[taken:]
+
+        def view(number: int) -> Any:
+            return _view(cupy, values[number], addresses[number])
+
+        together = [pack.array() for pack in packed]
+        sources = [*map(view, apart), *together]
+        for pack in packed:
+            pack.pack(stream, read)
         with using(ranks), stream:
-            into(cupy, targets if several else targets[0], *views[:taken], **attrs)
+            if several:
+                targets = [*(view(taken + number) for number in apart), *together]
+                into(cupy, tuple(targets), *sources, **attrs)
+            else:
+                into(cupy, view(taken), *sources, **attrs)
+        for pack in packed:
+            pack.unpack(stream, written)
 
     return CollectiveCall(run, [memory.at(value) for value in (*step.inputs, *step.outputs)])
 

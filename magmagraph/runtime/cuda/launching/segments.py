@@ -13,7 +13,7 @@ from .calls import KernelCall, calls_of, cost_of
 from .collectives import CollectiveCall
 from .streams import Touched, assign, dependencies, joins
 
-__all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed"]
+__all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]
 
 OVERLAPPING = 90  # compute capability from which launches can overlap
 PAUSE = 20_000  # nanoseconds in which the host launches a kernel and records an event
@@ -174,6 +174,15 @@ def captured(
                 device.stream.end_capture()  # branches that were not joined are an error, too
             raise
         return device.stream.end_capture()
+
+
+def queued(
+    device: Any, launches: Sequence[Launcher], touched: Sequence[Touched], stream: Any
+) -> None:
+    """Put launches on one stream, where each kernel may overlap with the one before it."""
+    count = len(launches)
+    in_line = _Arrangement([set() for _ in range(count)], [0] * count, {0: stream})
+    _launch(device, launches, touched, in_line)
 
 
 def _launch(

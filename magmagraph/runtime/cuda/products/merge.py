@@ -9,6 +9,8 @@ import numpy as np
 
 from ....graph import Node
 from ....plan import Place, Plan, Step
+from ....region.parts import Region
+from ....region.walk import Walk
 from ...numpy.cells import bodies_of, shape_of
 from ..arrange import reader_of
 from ..kernels.kernels import RegionKernels
@@ -19,11 +21,6 @@ from .cuts import Configuration
 from .products import ProductShape, cut_of
 
 __all__ = ["Merge", "merges", "product_shape", "read_first"]
-
-# Whether a product behind a region with rows is computed in the region's kernel (`behind`). Off:
-# in a step of 256 rows, 128 columns and 10 classes the gradient of a bias came out wrong by some
-# percent on an H200, where this is the suspect; it gains 1 to 2 % of a small network's step.
-BEHIND = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +56,15 @@ class Merge:
     kept: int = -1
     inside: bool = False
 
+    @property
+    def paired(self) -> bool:
+        """Whether it shares a kernel with another merge.
+
+        Partial results of both are alive at the same time then, where by the plan those of the
+        second, and what it writes, may lie where those of the first were.
+        """
+        return self.inside or self.behind is not None
+
 
 def product_shape(step: Step) -> ProductShape | None:
     """Return the shape of a step that is one product of float32 matrices, or None."""
@@ -92,8 +98,6 @@ def merges(memory: PlanMemory, steps: Sequence[Step]) -> dict[int, Merge]:
         merge = None if shape is None else _merge(memory, steps, i, shape)
         if merge is not None and id(merge.reader) not in found:
             found[id(steps[i])] = found[id(merge.reader)] = merge
-    if not BEHIND:
-        return found
     for merge in list(dict.fromkeys(found.values())):
         kept = -1
         for other in dict.fromkeys(found.values()):
@@ -148,13 +152,17 @@ def _stays(memory: PlanMemory, steps: Sequence[Step], merge: Merge, other: Merge
     rows = memory.ranges([v for v in merge.reader.inputs if v.slot != one])
     rows = (*rows, *memory.ranges((*merge.product.inputs, other.product.inputs[1])))
     behind = memory.ranges([v for v in other.reader.inputs if v.slot != two])
-    written = memory.touched(merge.reader).written
-    made = memory.touched(other.reader).written
+    early_read = [other.reader.inputs[i] for i in _read_on_tiles(other.kernels.region)]
+    needed = memory.ranges([other.product.inputs[1], *(v for v in early_read if v.slot != two)])
+    written = memory.ranges(merge.reader.outputs)  # partial results of both lie elsewhere
+    made = memory.ranges(other.reader.outputs)
     early = [o.position for o in other.kernels.region.outputs if not o.epilogue]
     made_early = memory.ranges([other.reader.outputs[i] for i in early])
     ended = [o.position for o in merge.kernels.region.outputs if not o.epilogue]
     written_early = memory.ranges([merge.reader.outputs[i] for i in ended])
     if _overlap(written_early, (*rows, *behind)) or _overlap(made_early, (*rows, *written)):
+        return False
+    if _overlap(written, needed):  # also what is there only when the sums of the rows have ended
         return False
     for step in steps[first + 1 : last]:
         if step is other.product:
@@ -163,6 +171,12 @@ def _stays(memory: PlanMemory, steps: Sequence[Step], merge: Merge, other: Merge
         if _overlap(touched.written, (*behind, *made, *rows)) or _overlap(touched.read, made):
             return False
     return True
+
+
+def _read_on_tiles(region: Region) -> list[int]:
+    """Return the parameters that a region reads before its sums have ended."""
+    nodes = [node for nodes in Walk(region).passes for node in nodes]
+    return [region.accesses[node].parameter for node in nodes if node in region.accesses]
 
 
 def _merge(

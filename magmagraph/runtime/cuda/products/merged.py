@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ....plan import Step
@@ -36,6 +37,7 @@ class MergedProducts:
         self._products: dict[int, SmallProduct] = {}
         self._epilogues: dict[int, TileEpilogue] = {}
         self._behind: dict[int, BehindRows] = {}
+        self._bodies: dict[int, Body] = {}
 
     def product(self, merge: Merge) -> SmallProduct:
         """Return the generated product, with its epilogue and what follows in the same kernel."""
@@ -70,7 +72,7 @@ class MergedProducts:
         others = make.fused(step, without=merge.body)
         if others is None:
             return None
-        body = make.bodies(step)[merge.body]
+        body = self.body(merge)
         made = []
         if not merge.inside:
             call, touched = self._call(merge, body)
@@ -84,6 +86,22 @@ class MergedProducts:
             read = (*body.read, *body.early, *body.workspace)
             made.append(Unit(together(ends), Touched(read, (*body.late, *body.workspace))))
         return [*made, *others]
+
+    def body(self, merge: Merge) -> Body:
+        """Return the operands of the body that is computed on a product's tiles.
+
+        Its partial results have memory of their own where two merges share a kernel.
+        """
+        if id(merge) not in self._bodies:
+            make = self.make
+            body = make.bodies(merge.reader)[merge.body]
+            if merge.paired and body.workspace:
+                ((start, end),) = body.workspace
+                place = make.memory.more(end - start)
+                words = [*body.words[:-1], place]
+                body = replace(body, words=words, workspace=((place, place + end - start),))
+            self._bodies[id(merge)] = body
+        return self._bodies[id(merge)]
 
     def _shares(self, merge: Merge) -> Shares:
         """Return the numbers of what is computed on a product's tiles."""
@@ -105,7 +123,7 @@ class MergedProducts:
         pointers, across = [*range(len(body.words))], 0
         if merge.behind is not None:
             room, behind = self._behind[id(merge)].room, merge.behind
-            factor, other = behind.product.inputs[1], make.bodies(behind.reader)[behind.body]
+            factor, other = behind.product.inputs[1], self.body(behind)
             early += memory.ranges([factor])
             read += other.read
             written += [*other.early, *other.workspace]

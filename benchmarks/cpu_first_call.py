@@ -2,7 +2,10 @@
 
 Seconds from the start of tracing to the end of the first call, in fresh processes: with empty
 caches ("cold"), and once more with what the first process has left on disk ("warm"; libraries that
-keep nothing are as slow again). Imports are not counted. Workloads are those of the other files.
+keep nothing are as slow again). Imports are not counted, and neither are those that a library puts
+off until its first call: a process that is not measured tells which these are, for every library
+alike, and the others import them before; their seconds are recorded beside ("imports"). Workloads
+are those of the other files.
 """
 
 from __future__ import annotations
@@ -43,28 +46,55 @@ COMPILERS = {
     "torch.compile": "import torch, torch._dynamo, torch._inductor",
     "pytensor": "import pytensor, pytensor.tensor",
 }
+NOTES = """\
+Cold, what limits a first call is the C compiler's processor time on two cores that slow each
+other: gcc takes 66 ms alone for gate's one kernel (an empty file 22: driver and cc1 9, assembler
+4, linker 8 to 11), 96 for the support library beside it, 113 for products through BLAS, 180 for
+tiles, 300 for the seed step's three kernels, 530 for direct convolutions. JAX has its products
+and convolutions in its wheel. Tried and kept: no start files and no plugin in the link, -pipe,
+products at -Og, algorithms of a convolution that are hardly ever the fastest not compiled
+(residual block 1.7 to 2.0 s before), pooling by kernel and from the first. Without gain: single
+optimizations switched off, gold, the loop vectorizer's own flags. Refused: kernels and direct
+convolutions at -O1 (1 to 13 % slower), tiles after the first call (last bits of a second call
+would differ). Left: no math.h (4 ms a kernel), the support library at -O0 (20 ms) and without
+its headers (10 ms), asking the compiler what it is (9 ms), libraries built when the package is
+installed."""
 CODE = """
-import json, sys, time
+import contextlib, importlib, json, sys, time
 sys.path.insert(0, {folder!r})
 {imports}
 import {module} as workload
 began = time.perf_counter()
+for late in {late!r}:
+    with contextlib.suppress(Exception):
+        importlib.import_module(late)
+imports = time.perf_counter() - began
+known = set(sys.modules)
+began = time.perf_counter()
 work = workload.BENCHMARK.contenders[{name!r}]({case!r})
-made = time.perf_counter()
 work.call()
-print(json.dumps(time.perf_counter() - began))
+took = time.perf_counter() - began
+late = [
+    name
+    for name, module in sys.modules.items()
+    if name not in known and str(getattr(module, "__file__", None)).startswith({installed!r})
+]
+print(json.dumps([took, imports, late]))
 """
 
 
 def first_calls(workload: str, name: str, rounds: int) -> dict[str, list[float]] | None:
     """Return the seconds of first calls with cold and with warm caches, or None if it fails."""
     module, case = WORKLOADS[workload]
-    code = CODE.format(
-        folder=str(common.RESULTS.parent), imports=COMPILERS[name], module=module, name=name,
-        case=case,
-    )
-    found: dict[str, list[float]] = {"cold": [], "warm": []}
-    for _ in range(rounds):
+    found: dict[str, list[float]] = {"cold": [], "warm": [], "imports": []}
+    late: list[str] = []
+    # What a library writes while it compiles is no import of its own: modules of its folders are.
+    installed = (sys.prefix, sys.base_prefix, str(common.RESULTS.parents[1]))
+    for turn in range(-1, rounds):
+        code = CODE.format(
+            folder=str(common.RESULTS.parent), imports=COMPILERS[name], module=module, name=name,
+            case=case, late=late, installed=installed,
+        )
         with tempfile.TemporaryDirectory() as cache:
             environment = {
                 **os.environ,
@@ -82,7 +112,12 @@ def first_calls(workload: str, name: str, rounds: int) -> dict[str, list[float]]
                 )
                 if done.returncode:
                     return None
-                found[state].append(json.loads(done.stdout.strip().splitlines()[-1]))
+                took, imports, more = json.loads(done.stdout.strip().splitlines()[-1])
+                late += more
+                if turn < 0:
+                    break
+                found[state].append(took)
+                found["imports"].append(imports)
     return found
 
 
@@ -138,7 +173,8 @@ def main() -> None:
     if left_out:
         print(f"left out, since {asked.budget:.0f} s were over: {', '.join(left_out)}")
     if not asked.dry:
-        print(common.write("cpu_first_call", _kept(results), cleared=cleared, left_out=left_out))
+        more = {"cleared": cleared, "left_out": left_out, "notes": NOTES.replace("\n", " ")}
+        print(common.write("cpu_first_call", _kept(results), **more))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ BENCHMARK = peers.Benchmark(
     ],
     contenders={"no compiler": cpu_mlp.no_compiler, "compiled": cpu_mlp.magmagraph},
     seconds=0.1,
+    notes="Steps of L = 1 without a compiler, one thread, ms: products 1.67 of 2.8 (the compiled "
+    "step takes 0.9 in all, by tiles), the sigmoid's seven passes 0.45, the softmax's 35 calls on "
+    "100 x 10 elements 0.43, the sigmoid's gradient 0.24. Products are computed in place, and what "
+    "a region is bound to is kept: 3.8 before, 3.0 after. NumPy's loops run on one thread.",
 )
 
 if __name__ == "__main__":

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["REPLACE_THREADS", "affinity", "allowed_cores", "quota", "widest_affinity"]
+__all__ = [
+    "REPLACE_THREADS",
+    "affinity",
+    "allowed_cores",
+    "quota",
+    "wide_vectors",
+    "widest_affinity",
+]
 
 REPLACE_THREADS: list[Callable[[int | None], int | None]] = []
 """Sets the threads of kernels and BLAS, returns what was set before: put here by `function`."""
@@ -36,6 +44,16 @@ def widest_affinity() -> int:
         except (OSError, ValueError, IndexError):
             break
     return widest
+
+
+@functools.lru_cache(maxsize=1)
+def wide_vectors() -> bool:
+    """Return whether the processor has vectors of 64 bytes, and 32 registers for them."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return any(line.startswith("flags") and " avx512f" in line for line in file)
+    except OSError:
+        return False
 
 
 def quota(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> float:

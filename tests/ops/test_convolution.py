@@ -16,7 +16,7 @@ from magmagraph.dtypes import tolerance
 from magmagraph.errors import DTypeError, FeedError, ShapeError
 from magmagraph.graph import Graph, Trace, freeze
 from magmagraph.ops.convolution import winograd
-from magmagraph.ops.convolution.costs import LANES, default_algorithm, scratch
+from magmagraph.ops.convolution.costs import LANES, algorithms, default_algorithm, scratch
 from magmagraph.passes import pipeline
 from magmagraph.runtime.numpy.convolution.convolution import convolution_step
 from magmagraph.runtime.numpy.support import Program, address_of
@@ -424,8 +424,9 @@ def test_default_algorithm_depends_on_the_geometry() -> None:
         x = mg.input("x", ("batch", shape[1] * attrs.get("groups", 1), 16, 16))
         return default_algorithm(mg.conv2d(x, mg.input("w", shape), **attrs))
 
-    assert chosen(64, 64, 3, 3) == "winograd-2x2"
-    assert chosen(64, 64, 3, 3, stride=2) == "im2col"
+    assert chosen(128, 128, 3, 3) == "winograd-2x2"
+    assert chosen(128, 128, 3, 3, stride=2) == "im2col"
+    assert chosen(64, 64, 3, 3) == chosen(64, 64, 3, 3, stride=2) == "direct"
     assert chosen(6, 3, 1, 1) == "im2col"
     assert chosen(32, 1, 3, 3, groups=32) == "direct"
     assert chosen(6, 1, 5, 5) == "direct"
@@ -445,7 +446,7 @@ def test_auto_asks_for_a_trial_of_what_can_do_it() -> None:
         asked[key] = list(candidates)
         return "im2col"
 
-    x, w = mg.input("x", ("batch", 2, 20, 20)), mg.input("w", (3, 2, 3, 3))
+    x, w = mg.input("x", ("batch", 128, 20, 20)), mg.input("w", (128, 128, 3, 3))
     square, strided = mg.conv2d(x, w), mg.conv2d(x, w, stride=2)
     for node in (square, strided):
         assert _planned_algorithms(node, [x, w], choose=choose, tuning=True) == ["im2col"]
@@ -462,12 +463,37 @@ def test_auto_asks_for_a_trial_of_what_can_do_it() -> None:
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("wide", [True, False])
+def test_what_never_was_the_fastest_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, wide: bool
+) -> None:
+    monkeypatch.setattr("magmagraph.ops.convolution.costs.wide_vectors", lambda: wide)
+
+    def tried(channels: int, results: int, **attrs: Any) -> list[tuple[str, ...]]:
+        """Return what is tried forward, to the input and to the weights."""
+        x, w = mg.input("x", (2, channels, 16, 16)), mg.input("w", (results, channels, 3, 3))
+        y = mg.conv2d(x, w, **attrs)
+        nodes = mg.function([x, w], [y, *mg.grad(mg.sum(y * y), [x, w])]).source_graph.nodes
+        found = {n.op.name: algorithms(n) for n in nodes if n.op.algorithms is not None}
+        return [found["convolution" + part] for part in ("", "_input", "_weight")]
+
+    assert tried(8, 16) == tried(8, 16, stride=2) == [("direct",)] * 3
+    assert tried(1, 16) == [("direct",), ("direct", "im2col"), ("direct",)]
+    every = {"direct", "im2col", "winograd-2x2"}
+    for found in tried(64, 64):
+        assert found[0] == "direct"
+        assert set(found) == ({"direct"} if wide else every)
+    for found in tried(128, 128):
+        assert found[0] == "winograd-2x2"
+        assert set(found) == every
+
+
 def test_trial_is_made_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(mg.config, "tuning", True)
-    x, w = mg.input("x", ("batch", 2, 6, 6)), mg.input("w", (3, 2, 2, 2))
+    x, w = mg.input("x", ("batch", 2, 6, 6)), mg.input("w", (3, 2, 1, 1))
     function = mg.function([x, w], mg.conv2d(x, w))
-    function(np.ones((2, 2, 6, 6), np.float32), np.ones((3, 2, 2, 2), np.float32))
+    function(np.ones((2, 2, 6, 6), np.float32), np.ones((3, 2, 1, 1), np.float32))
     chosen = [s.node.attrs["algorithm"] for s in function.plan.steps]
     assert chosen[0] in ("direct", "im2col")
     notes = str(function.report) if hasattr(function, "report") else ""

@@ -316,3 +316,32 @@ def test_a_compiler_that_hangs_is_ended_with_what_it_runs(fresh, monkeypatch, tm
         for _ in range(200):
             os.kill(worker, 0)  # raises once the system has taken it away
             time.sleep(0.01)
+
+
+def test_kernels_are_linked_without_start_files() -> None:
+    """By gcc on Linux; who hears of forks needs the C library's own part of them."""
+    flags = compilers.find_compiler().flags
+    lean = compilers.Compiler(("gcc",), "gcc 12", (*flags, "-fno-use-linker-plugin"))
+    assert compilers.linked(lean, "int x;") == ("-nostdlib", "-lm", "-lgcc")
+    assert compilers.linked(lean, "pthread_atfork(a, b, c);") == ("-lm",)
+    clang = compilers.Compiler(("clang",), "clang 18", ("-fPIC",))
+    assert compilers.linked(clang, "int x;") == ("-lm",)
+
+
+def test_a_library_without_start_files_calls_the_c_library() -> None:
+    source = (
+        "#include <math.h>\n#include <stdlib.h>\n#include <string.h>\n"
+        "double norm(const double* x, int n)\n{\n"
+        "    double* y = malloc(n * sizeof(double)); double sum = 0;\n"
+        "    memcpy(y, x, n * sizeof(double));\n"
+        "    for (int i = 0; i < n; i++) sum = hypot(sum, y[i]);\n"
+        "    free(y); return sum;\n}\n"
+        "unsigned long long half(unsigned long long a, unsigned long long b)\n"
+        "{ return (unsigned long long)((((unsigned __int128)a << 64) / (b | 1)) >> 1); }\n"
+    )
+    library = compile_library(source)
+    library.norm.restype = ctypes.c_double
+    assert library.norm((ctypes.c_double * 2)(3.0, 4.0), 2) == pytest.approx(5.0)
+    library.half.restype = ctypes.c_ulonglong
+    library.half.argtypes = [ctypes.c_ulonglong] * 2
+    assert library.half(1, 4) == (2**64 // 5) // 2

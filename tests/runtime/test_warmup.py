@@ -6,6 +6,7 @@ import pytest
 import magmagraph as mg
 from magmagraph.runtime.numpy import warmup
 from magmagraph.runtime.numpy.convolution.convolution import convolution_source
+from magmagraph.runtime.numpy.convolution.pooling import pooling_source
 from magmagraph.runtime.numpy.products.products import product_source, tiled_source
 
 FLOAT32 = np.dtype(np.float32)
@@ -54,7 +55,19 @@ def test_convolutions_want_the_algorithms_that_are_tried(started):
     image = mg.input("image", shape=("n", 8, 10, 10))
     wide = mg.input("wide", shape=(4, 8, 5, 5))
     _begin([image, wide], [mg.conv2d(image, wide, stride=2)])
-    assert [convolution_source(FLOAT32, name) for name in ("direct", "im2col")] == started[0][-2:]
-    small = mg.input("small", shape=(4, 8, 3, 3))
-    _begin([image, small], [mg.conv2d(image, small)])
-    assert started[1:] == [[convolution_source(FLOAT32, "winograd-2x2")]]
+    assert started == [[convolution_source(FLOAT32, "direct")]]  # which needs no products
+    image = mg.input("image", shape=("n", 128, 10, 10))
+    many = mg.input("many", shape=(128, 128, 3, 3))
+    _begin([image, many], [mg.conv2d(image, many)])
+    others = [convolution_source(FLOAT32, name) for name in ("winograd-2x2", "im2col")]
+    assert started[1:] == [[product_source(FLOAT32), *others]]
+
+
+def test_pooling_is_built_by_kernel(started):
+    image = mg.input("image", shape=("n", 3, 10, 10))
+    pooled = mg.max_pool2d(image, 2)
+    _begin([image], [pooled])
+    assert started == [[pooling_source(FLOAT32, "max_pool")]]
+    _begin([image], [mg.grad(mg.sum(pooled), image)])
+    names = ("max_pool_taps", "pool_spread")
+    assert started[1:] == [[pooling_source(FLOAT32, name) for name in names]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ... import dims
+from ...cores import wide_vectors
 from ...dims import Dim
 from ...graph import Node
 from ...types import Extent, Shape
@@ -18,6 +19,9 @@ from .shapes import split
 from .winograd import TAPS, applies
 
 MANY_CHANNELS = 32  # of a group on either side, from which products over channels pay
+# Of the narrower side, below which direct sums were the fastest in all but few geometries that were
+# measured: with vectors of 64 bytes, of which registers hold twice the sums; with others.
+DIRECT_WIDE, DIRECT_NARROW = 96, 32
 FEWEST_CHANNELS = 4  # of a group on either side, for a product to be worth its call
 PATCH_ELEMENTS = 1 << 17  # of the patches that a thread holds at a time
 FEWEST_COLUMNS = 128  # results of a product of patches, where there are as many
@@ -68,13 +72,15 @@ def default_algorithm(node: Node) -> str:
     """Return the algorithm that is taken where none was asked for and nothing is measured.
 
     Winograd's tiles pay where both sides have many channels, and so does a library's product, whose
-    blocks are large. With few channels patches cost more than what is done with them: direct sums
+    blocks are large. With fewer channels patches cost more than what is done with them: direct sums
     read the input as it lies. A window of one element needs no patches.
     """
     e = Extents(node)
     if any(isinstance(extent, Dim) for extent in (e.ins, e.outs, *e.window)):
         return "im2col"
     axes = list(zip(e.window, e.strides, e.dilation, strict=True))
+    if _plain(e, node) and _narrower(e) < DIRECT_WIDE:
+        return "direct"
     many = min(_number(e.ins), _number(e.outs)) >= MANY_CHANNELS
     if many and applies(axes):
         return "winograd-2x2"
@@ -92,16 +98,21 @@ def algorithms(node: Node) -> tuple[str, ...]:
 
     Winograd's larger tiles are not among them: their errors are an order of magnitude larger, so
     that a user asks for them. Neither are Fourier transforms, which no kernel computes. Groups of
-    very few channels, as of depthwise convolutions, make products of next to nothing.
+    very few channels, as of depthwise convolutions, make products of next to nothing. What is
+    hardly ever the fastest is left out: each has a library, which a first call waits for.
     """
     e = Extents(node)
     first = default_algorithm(node)
-    few = e.groups > 1 and min(_fewest(e.ins), _fewest(e.outs)) < FEWEST_CHANNELS
+    few = e.groups > 1 and _narrower(e) < FEWEST_CHANNELS
     if few or any(isinstance(k, Dim) for k in e.window):
         return (first,)
     found = ["direct", "im2col"]
     if applies(list(zip(e.window, e.strides, e.dilation, strict=True))):
         found.append("winograd-2x2")
+    if _plain(e, node) and _narrower(e) < (DIRECT_WIDE if wide_vectors() else DIRECT_NARROW):
+        # With next to no results direct sums have nothing to share what they read with.
+        lonely = direction_of(node) == "input" and _fewest(e.ins) < FEWEST_CHANNELS
+        found = ["direct", "im2col"] if lonely else ["direct"]
     return (first, *[name for name in found if name != first])
 
 
@@ -124,9 +135,23 @@ def scratch(node: Node, threads: int) -> Extent:
     return _planes(e, node, threads) * item + _tables(e)
 
 
+def _plain(e: Extents, node: Node) -> bool:
+    """Return whether a node is of the kind that was measured: one group, lines that lie in order.
+
+    And of the kind that needs patches at all: a window of more than one element.
+    """
+    alone = e.groups == 1 and not node.attrs["channels_last"]
+    return alone and not any(isinstance(k, Dim) for k in e.window) and _number(e.taps) > 1
+
+
+def _narrower(e: Extents) -> int:
+    """Return the channels of a group on the side that has fewer."""
+    return min(_fewest(e.ins), _fewest(e.outs))
+
+
 def _fewest(extent: Extent) -> int:
     """Return an extent that is known, else a large one."""
-    return MANY_CHANNELS if isinstance(extent, Dim) else extent
+    return DIRECT_WIDE if isinstance(extent, Dim) else extent
 
 
 def _number(extent: Extent) -> int:

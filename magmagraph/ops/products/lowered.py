@@ -97,6 +97,48 @@ def _gemm(
     return _combine(xp, xp.matmul(left, right), others, scaled, accumulate)
 
 
+def _gemm_into(
+    xp: Any,
+    target: Any,
+    a: Any,
+    b: Any,
+    *rest: Any,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    scaled: bool = False,
+    accumulate: bool = False,
+    compute: str = "",
+    result: np.dtype | None = None,
+    workspace: Any = None,
+) -> None:
+    """Compute a product where its result lies, which may be where its addend is."""
+    factors = operand(xp, a, compute), operand(xp, b, compute)
+    narrow = any(x.dtype != target.dtype for x in (*factors, *rest))
+    left = xp.swapaxes(factors[0], -1, -2) if transpose_a else factors[0]
+    right = xp.swapaxes(factors[1], -1, -2) if transpose_b else factors[1]
+    if narrow or any(xp.may_share_memory(target, x) for x in (*factors, *rest)):
+        value = xp.matmul(left, right)
+    else:
+        value = xp.matmul(left, right, out=target)
+    if narrow:
+        others = tuple(operand(xp, x) for x in rest)
+        xp.copyto(target, _combine(xp, value, others, scaled, accumulate), casting="unsafe")
+        return
+    operands = list(rest)
+    if scaled:
+        xp.multiply(operands.pop(0), value, out=value)
+    if not accumulate:
+        if value is not target:
+            xp.copyto(target, value)
+        return
+    addend, beta = operands
+    if value is target:
+        xp.add(value, addend if beta == 1 else beta * addend, out=target)
+    else:
+        xp.multiply(beta, addend, out=target)
+        xp.add(value, target, out=target)
+
+
 def _gemm_flops(a: Type, b: Type, *rest: Type, transpose_b: bool = False, **flags: Any) -> Extent:
     columns = b.shape[-2] if transpose_b else b.shape[-1]
     batch: Extent = 1
@@ -118,6 +160,7 @@ GEMM = Op(
     doc="alpha * op(a) @ op(b) + beta * c, op being the transpose where asked.",
     rule=_gemm_type,
     evaluate=_gemm,
+    into=_gemm_into,
     flops=_gemm_flops,
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",

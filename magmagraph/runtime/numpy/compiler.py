@@ -1,8 +1,9 @@
 """The system's C compiler, run with a cache behind it.
 
 The libraries that it makes live in the disk cache under a hash of all that they were made from:
-the source, the flags, the compiler and the processor. So a warm start runs no process at all,
-and many processes that want the same kernels at once need no lock.
+the source, the flags, the compiler and the processor. So a warm start runs no process at all.
+Of many processes that want the same library at once (the ranks of a job), the one that gets its
+lock compiles it while the others go on with the next, and load it when it is there.
 """
 
 from __future__ import annotations
@@ -15,21 +16,33 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CompilerUnavailable, message
 from ..cache import content_key, default_cache
+from ..locks import Lock
 from . import compilers
-from .compilers import TIMEOUT, Compiler, end_run, expected, find_compiler, unavailable
+from .compilers import (
+    TIMEOUT,
+    Compiler,
+    end_run,
+    expected,
+    find_compiler,
+    kill_run,
+    linked,
+    unavailable,
+)
 from .threads import available_threads
 
 __all__ = ["compile_libraries", "compile_library", "start_libraries"]
 
 _loaded: dict[str, ctypes.CDLL] = {}
 _lock = threading.Lock()
+_PATIENCE = 30.0  # seconds without a library of another process before this one compiles it, too
+_LOOK = 0.005  # seconds between two looks for one
 
 
 def compile_library(source: str, optimization: str | None = None) -> ctypes.CDLL:
@@ -77,18 +90,19 @@ def compile_libraries(
     """
     compiler = find_compiler()
     flags, keys = _keys(compiler, sources, optimization)
-    missing = {
-        key: (flag, source)
-        for key, flag, source in zip(keys, flags, sources, strict=True)
-        if not _is_there(key)
-    }
-    runs = {key: _run_key(compiler, *what) for key, what in missing.items()}
-    begun = {key: missing.pop(key) for key, run in runs.items() if run in _started}
+    wanted = dict(zip(keys, zip(flags, sources, strict=True), strict=True))
+    begun = {}
+    if _started:
+        runs = {key: _started.get(_run_key(compiler, *what)) for key, what in wanted.items()}
+        begun = {key: run for key, run in runs.items() if run is not None}
+    missing = {key for key in wanted if key not in begun and not _is_there(key)}
     if missing:
-        _build(compiler, missing)
-    again = {key: what for key, what in begun.items() if not _ends_well(compiler, key, runs[key])}
-    if again:
-        _build(compiler, again)
+        _build(compiler, {key: what for key, what in wanted.items() if key in missing})
+    for run in begun.values():
+        run.keeper.join()
+    failed = {key: wanted[key] for key in begun if not _is_there(key)}
+    if failed:
+        _build(compiler, failed)
     return [_loaded[key] for key in keys]
 
 
@@ -97,7 +111,8 @@ def start_libraries(
 ) -> None:
     """Let the compiler begin with several C files, and return at once.
 
-    Whoever asks for such a library by :func:`compile_libraries` waits for its end.
+    Whoever asks for such a library by :func:`compile_libraries`, here or in another process, waits
+    for its end. What another process compiles already is left to it.
 
     Parameters
     ----------
@@ -116,31 +131,73 @@ def start_libraries(
             run = _run_key(compiler, flag, source)
             if run in _started or (known and _is_there(key)):
                 continue
+            lock = _lock_of(run)
+            if not lock.take():
+                continue
             folder = tempfile.mkdtemp(prefix="magmagraph-")
             file = os.path.join(folder, run[:16])
             try:
                 Path(file + ".c").write_text(source, encoding="utf-8")
-                process = _start(compiler, flag, file)
-                _started[run] = _Started(folder, file + ".so", process)
-            except OSError:
-                shutil.rmtree(folder, ignore_errors=True)  # the one who needs it will say why
+                process = _start(compiler, flag, file, source)
+            except OSError:  # the one who needs it will say why
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
+                continue
+            begun = _started[run] = _Started(run, source, flag, file + ".so", process, lock)
+            begun.keeper.start()
 
 
-@dataclass(frozen=True)
 class _Started:
-    """A run of the compiler that nobody waits for yet."""
+    """A run of the compiler that nobody waits for yet; a thread keeps what it makes.
 
-    folder: str
-    output: str
-    process: subprocess.Popen[bytes]
+    Other processes wait for the library, whatever this one does meanwhile.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        source: str,
+        flag: str,
+        output: str,
+        process: subprocess.Popen[bytes],
+        lock: Lock,
+    ) -> None:
+        self.run = run
+        self.source = source
+        self.flag = flag
+        self.output = output
+        self.folder = os.path.dirname(output)
+        self.process = process
+        self.lock = lock
+        self.keeper = threading.Thread(target=self._keep, name="magmagraph-compiler", daemon=True)
+
+    def _keep(self) -> None:
+        try:
+            self.process.communicate(timeout=TIMEOUT)
+            if self.process.returncode == 0:
+                compiler = find_compiler()  # a run may begin before it has said what it is
+                (_, (key,)) = _keys(compiler, [self.source], [self.flag.removeprefix("-O")])
+                if _run_key(compiler, self.flag, self.source) == self.run:
+                    _store(key, Path(self.output).read_bytes())
+        except (OSError, ValueError, Warning, subprocess.TimeoutExpired, CompilerUnavailable):
+            pass  # the one who needs it compiles it again, and hears why that cannot be
+        finally:
+            end_run(self.process)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            _started.pop(self.run, None)
+            self.lock.release()
 
     def end(self) -> None:
         """End it, if it still runs, and leave nothing behind."""
-        end_run(self.process)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        kill_run(self.process)
+        self.keeper.join()
 
 
 _started: dict[str, _Started] = {}
+
+
+def _lock_of(run: str) -> Lock:
+    return Lock(default_cache().directory / "locks" / run[:40])
 
 
 def _run_key(compiler: Compiler, flag: str, source: str) -> str:
@@ -148,26 +205,10 @@ def _run_key(compiler: Compiler, flag: str, source: str) -> str:
     return content_key(source, *compiler.command, flag, *compiler.flags, *compilers.machine())
 
 
-def _ends_well(compiler: Compiler, key: str, run: str) -> bool:
-    """Wait for a library that was begun, once; return whether it is there then."""
-    with _lock:
-        begun = _started.pop(run, None)
-        if begun is None:
-            return _is_there(key)  # another thread has waited for it
-        try:
-            _finish(compiler, begun.process)
-            _store(key, Path(begun.output).read_bytes())
-        except (OSError, subprocess.TimeoutExpired, CompilerUnavailable):
-            return False
-        finally:
-            begun.end()
-        return True
-
-
 @atexit.register
 def _abandon() -> None:
-    while _started:
-        _started.popitem()[1].end()
+    for begun in list(_started.values()):
+        begun.end()
     compilers.abandon()
 
 
@@ -218,32 +259,56 @@ def _keep(key: str, path: Path) -> None:
 
 
 def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
-    """Compile every (flag, source), as many at once as there are cores; load and cache them."""
-    waiting = list(sources.items())
+    """Compile every (flag, source), as many at once as there are cores; load and cache them.
+
+    What another process compiles at the moment is waited for, when nothing else is left to do.
+    """
+    waiting = {key: (_run_key(compiler, *what), *what) for key, what in sources.items()}
     running: deque[tuple[str, str, subprocess.Popen[bytes]]] = deque()
+    locks: dict[str, Lock] = {}
+    moved = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="magmagraph-") as folder:
             try:
                 while waiting or running:
-                    while waiting and len(running) < max(2, available_threads()):
-                        key, (flag, source) = waiting.pop(0)
-                        file = os.path.join(folder, _run_key(compiler, flag, source)[:16])
+                    patient = time.monotonic() - moved < _PATIENCE
+                    for key, (run, flag, source) in list(waiting.items()):
+                        if len(running) >= max(2, available_threads()):
+                            break
+                        locks[key] = _lock_of(run)
+                        if not locks[key].take() and patient:
+                            continue
+                        moved = time.monotonic()
+                        del waiting[key]
+                        if _is_there(key):
+                            locks[key].release()
+                            continue
+                        file = os.path.join(folder, run[:16])
                         Path(file + ".c").write_text(source, encoding="utf-8")
-                        running.append((key, file + ".so", _start(compiler, flag, file)))
-                    key, output, process = running[0]
-                    _finish(compiler, process)
-                    running.popleft()
-                    _store(key, Path(output).read_bytes())
+                        process = _start(compiler, flag, file, source)
+                        running.append((key, file + ".so", process))
+                    if running:
+                        key, output, process = running[0]
+                        _finish(compiler, process)
+                        running.popleft()
+                        _store(key, Path(output).read_bytes())
+                        locks[key].release()
+                        moved = time.monotonic()
+                    elif waiting:
+                        time.sleep(_LOOK)
             finally:
                 for _, _, process in running:  # before the folder that they write in goes
                     end_run(process)
+                for lock in locks.values():
+                    lock.release()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise unavailable(f"{compiler.command[0]} built no library: {error}") from error
 
 
-def _start(compiler: Compiler, flag: str, file: str) -> subprocess.Popen[bytes]:
+def _start(compiler: Compiler, flag: str, file: str, source: str) -> subprocess.Popen[bytes]:
+    files = file + ".c", "-o", file + ".so"
     return subprocess.Popen(
-        [*compiler.command, flag, *compiler.flags, file + ".c", "-o", file + ".so", "-lm"],
+        [*compiler.command, flag, *compiler.flags, *files, *linked(compiler, source)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -35,6 +35,8 @@ __all__ = [
     "expected",
     "find_compiler",
     "forget",
+    "kill_run",
+    "linked",
     "machine",
     "unavailable",
 ]
@@ -48,6 +50,7 @@ BASE_FLAGS = (
     # becomes a branch around what one of them takes to compute, and the loop is no vector loop.
     "-fno-trapping-math",
     "-fopenmp-simd",
+    "-pipe",  # the assembler begins before the compiler proper has ended
     "-fPIC",
     "-shared",
     "-pthread",
@@ -176,10 +179,31 @@ def expected() -> tuple[Compiler, bool]:
 _asked: dict[tuple[tuple[str, ...], tuple[str, ...]], subprocess.Popen[str]] = {}
 
 
+_NO_PLUGIN = "-fno-use-linker-plugin"
+
+
 def _family_flags(clang: bool) -> tuple[str, ...]:
-    """Return the flag by which clang learns of glibc's vector functions, gcc by declarations."""
-    intel = sys.platform == "linux" and platform.machine() == "x86_64"
-    return ("-fveclib=libmvec",) if clang and intel else ()
+    """Return the flag by which clang learns of glibc's vector functions, gcc by declarations.
+
+    On Linux gcc leaves out the plugin that links its intermediate code, which nothing here is.
+    """
+    if sys.platform != "linux":
+        return ()
+    if not clang:
+        return (_NO_PLUGIN,)
+    return ("-fveclib=libmvec",) if platform.machine() == "x86_64" else ()
+
+
+def linked(compiler: Compiler, source: str) -> tuple[str, ...]:
+    """Return what a source is linked with.
+
+    Start files and libraries of the compiler take the linker longer than all of a kernel. What is
+    in the C library each process has, and a library is told of it when it is loaded; only who hears
+    of forks has a part of it of its own.
+    """
+    if _NO_PLUGIN in compiler.flags and "pthread_atfork" not in source:
+        return ("-nostdlib", "-lm", "-lgcc")
+    return ("-lm",)
 
 
 def _machine_flags() -> list[tuple[str, ...]]:
@@ -241,12 +265,17 @@ def machine() -> tuple[str, ...]:
 
 def end_run(process: subprocess.Popen[Any]) -> None:
     """End a compiler and what it runs, if it still does."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_run(process)
     process.wait()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
+
+
+def kill_run(process: subprocess.Popen[Any]) -> None:
+    """Kill a compiler and what it runs; whoever waits for it does the rest."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def abandon() -> None:

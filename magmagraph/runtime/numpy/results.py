@@ -16,7 +16,8 @@ class ResultPool:
 
     A buffer is handed out again only when nobody else refers to it: the count of references,
     taken when the pool alone holds it, is the measure. Views that a caller keeps count too,
-    since each holds the array that owns the memory.
+    since each holds the array that owns the memory. An array that a caller has made read-only, or
+    given another shape or dtype, is not handed out again.
     """
 
     __slots__ = ("_alone", "_entries", "dtype", "shape")
@@ -30,7 +31,12 @@ class ResultPool:
     def take(self) -> tuple[np.ndarray, int]:
         """Return an array that nobody holds, and its address."""
         for entry in self._entries:
-            if sys.getrefcount(entry[0]) == self._alone and entry[0].shape == self.shape:
+            if (
+                sys.getrefcount(entry[0]) == self._alone
+                and entry[0].flags.carray
+                and entry[0].shape == self.shape
+                and entry[0].dtype is self.dtype
+            ):
                 return entry
         array = np.empty(self.shape, self.dtype)
         entry = (array, address_of(array))

@@ -4,13 +4,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 enum { MG_MAX_THREADS = 512, MG_FAN_OUT = 4, MG_CACHE_LINE = 128 };
@@ -369,8 +367,10 @@ static void run_jobs_apart(mg_jobs* jobs, int64_t count)
         each[i] = *jobs;
         each[i].number = i;
         if (pthread_create(&threads[i], NULL, run_extra_job, &each[i])) {
-            fprintf(stderr, "magmagraph: no thread can be started for a matrix product\n");
-            abort(); /* the jobs that run would wait for this one without end */
+            static const char why[] = "magmagraph: no thread can be started for a matrix product\n";
+            if (write(2, why, sizeof why - 1) < 0) {
+            }
+            __builtin_abort(); /* the jobs that run would wait for this one without end */
         }
     }
     run_job(jobs, 0, 0);

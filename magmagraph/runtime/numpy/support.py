@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...config import word
 from . import threads
 from .compiler import compile_libraries, compile_library, start_libraries
 from .memory import address_of, aligned_empty
@@ -132,7 +133,7 @@ class Support:
         blas = find_blas()
         library.mg_watch_forks()
         self.shares_pool = False
-        if blas is not None and os.environ.get("MAGMAGRAPH_BLAS_POOL", "shared") != "own":
+        if word("MAGMAGRAPH_BLAS_POOL") == "shared" and blas is not None:
             # After the pool has its threads: every job of a product needs one.
             self.shares_pool = blas.share_pool(self.address("mg_blas_jobs"))
 

@@ -8,6 +8,7 @@ are used again as soon as nothing refers to them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
@@ -54,12 +55,12 @@ class _Reusing:
         def call(*operands: Any, **options: Any) -> Any:
             if options or not all(isinstance(x, np.ndarray) for x in operands):
                 return function(*operands, **options)
-            try:
-                dtype = function.resolve_dtypes((*(x.dtype for x in operands), None))[-1]
-            except (TypeError, NotImplementedError):  # dtypes that are not NumPy's own
+            made = _result(
+                function, tuple([x.dtype for x in operands]), tuple([x.shape for x in operands])
+            )
+            if made is None:
                 return function(*operands)
-            shape = np.broadcast_shapes(*(x.shape for x in operands))
-            return function(*operands, out=self._take(shape, dtype))
+            return function(*operands, out=self._take(*made))
 
         return call
 
@@ -71,6 +72,18 @@ class _Reusing:
                 return buffer.reshape(shape)
         held.append(np.empty(size, dtype))
         return held[-1].reshape(shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _result(
+    function: np.ufunc, dtypes: tuple[np.dtype, ...], shapes: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], np.dtype] | None:
+    """Return shape and dtype of what a function makes; None for dtypes that are not NumPy's own."""
+    try:
+        dtype = function.resolve_dtypes((*dtypes, None))[-1]
+    except (TypeError, NotImplementedError):
+        return None
+    return np.broadcast_shapes(*shapes), dtype
 
 
 def run(
@@ -103,7 +116,18 @@ def run(
            [-2.,  2.]], dtype=float32)
     """
     with np.errstate(all="ignore"):
-        _Run(region_of(body), arrays, outs, sizes).run()
+        _Run(region_of(body), _binding(body, sizes), arrays, outs, sizes).run()
+
+
+def _binding(body: Graph, sizes: Mapping[str, int]) -> Binding:
+    """Return a body bound to sizes: those of the last run are kept, and are mostly the next."""
+    known: list[tuple[dict[str, int], Binding]] = body.facts.setdefault("tiled", [])
+    for had, binding in known:
+        if had == sizes:
+            return binding
+    made = Binding(region_of(body), sizes, 1)
+    known[:] = [(dict(sizes), made)]
+    return made
 
 
 class _Run:
@@ -112,12 +136,13 @@ class _Run:
     def __init__(
         self,
         region: Region,
+        binding: Binding,
         arrays: Sequence[Array],
         outs: Sequence[Array],
         sizes: Mapping[str, int],
     ) -> None:
         self.region = region
-        self.binding = Binding(region, sizes, 1)
+        self.binding = binding
         self.extents = self.binding.extents
         self.sizes = sizes
         self.numpy = _Reusing()

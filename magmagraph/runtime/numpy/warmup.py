@@ -1,9 +1,10 @@
 """What every compiled plan needs, built while the passes run.
 
-The support library, the products of float32 and the convolutions do not depend on the graph. Where
-they are not in the disk cache yet, the C compiler makes those that the graph will want on other
-cores beside the first compile's passes. Its processes are started here and waited for where
-the libraries are asked for; a thread that did both would wait for Python's lock at every turn.
+The support library, and of float32 the products, convolutions and pooling do not depend on the
+graph. Where they are not in the disk cache yet, the C compiler makes those that the graph will
+want on other cores beside the first compile's passes. Its processes are started here and waited
+for where the libraries are asked for; a thread that did both would wait for Python's lock at every
+turn.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from ...errors import CompilerUnavailable
 from ...graph import Graph, Node
 from ...op import Kind
 from ...ops.convolution.expressions import TILES
-from .convolution.convolution import CONVOLUTION_LEVEL, convolution_source
-from .products.products import PRODUCT_LEVEL, product_source, tiled_source
+from ...ops.spatial import pooling_records
+from .convolution.convolution import CONVOLUTION_LEVEL, convolution_source, needs_products
+from .convolution.pooling import pooling_source
+from .products.products import BLAS_LEVEL, PRODUCT_LEVEL, product_source, tiled_source
 from .support import start_support
 
 _FLOAT32 = np.dtype(np.float32)
-_PRODUCTS = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LOWERED))
+_PRODUCTS = frozenset((Kind.CONTRACTION, Kind.LOWERED))
 ALGORITHMS = (*TILES, "direct", "im2col")
+_POOLING = frozenset(record.name for record in pooling_records.RECORDS)
 _begun: set[str] = set()
 
 
@@ -36,10 +40,11 @@ def begin(graph: Graph) -> None:
     if not wanted:
         return
     _begun.update(wanted)
-    sources, levels = [], []
+    sources: list[str] = []
+    levels: list[str | None] = []
     if "products" in wanted:
         sources.append(product_source(_FLOAT32))
-        levels.append(PRODUCT_LEVEL)
+        levels.append(BLAS_LEVEL)
     if "tiles" in wanted:
         sources.append(tiled_source(_FLOAT32))
         levels.append(PRODUCT_LEVEL)
@@ -47,6 +52,9 @@ def begin(graph: Graph) -> None:
         if algorithm in wanted:
             sources.append(convolution_source(_FLOAT32, algorithm))
             levels.append(CONVOLUTION_LEVEL)
+    for name in sorted(_POOLING & wanted):
+        sources.append(pooling_source(_FLOAT32, name))
+        levels.append(None)
     # Without a compiler, whoever needs a kernel meets the same error, and says so.
     with contextlib.suppress(CompilerUnavailable):
         start_support(sources, levels)
@@ -61,8 +69,14 @@ def _wanted(graph: Graph) -> set[str]:
             # One row or column is for BLAS; what is wanted all the same is built when asked for.
             if len(factors) == 2 and all(len(s) == 2 and 1 not in s for s in factors):
                 wanted.add("tiles")
-        if node.op.kind is Kind.CONVOLUTION and node.op.algorithms is not None:
-            wanted.update(node.op.algorithms(node))
+        if node.op.name in _POOLING:
+            wanted.add(node.op.name)
+        elif node.op.kind is Kind.CONVOLUTION and node.op.algorithms is not None:
+            # Where the user named one there is nothing to choose from: it is built when asked for.
+            found = node.op.algorithms(node)
+            wanted.update(found)
+            if any(map(needs_products, found)):
+                wanted.add("products")
     return wanted
 
 

@@ -23,6 +23,12 @@ __all__ = ["convolution_library", "convolution_step"]
 _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 CONVOLUTION_LEVEL = "2"
 
+
+def needs_products(algorithm: str) -> bool:
+    """Return whether an algorithm multiplies matrices."""
+    return algorithm != "direct"
+
+
 def _text(name: str) -> str:
     return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
 
@@ -48,10 +54,12 @@ def convolution_library(dtype: np.dtype, algorithm: str) -> ctypes.CDLL:
     CompilerUnavailable
         Where there is no working C compiler.
     """
-    products = product_library(dtype)
     (library,) = load_kernels_together(
         [convolution_source(dtype, algorithm)], [CONVOLUTION_LEVEL]
     )
+    if not needs_products(algorithm):
+        return library
+    products = product_library(dtype)
     names = ("mg_product", "mg_products_begin", "mg_products_end")
     set_products = library.mg_set_products
     set_products.argtypes = [ctypes.c_void_p] * 3

@@ -1,4 +1,5 @@
-/* Pooling: windows that slide over up to three axes. pooling.py defines REAL. Positions are tied by
+/* Pooling: windows that slide over up to three axes. pooling.py defines REAL, and WANTS_.. of what
+   is wanted. Positions are tied by
    i = o * stride + k * dilation - low.
 
    Elements lie as (outer, spatial, inner): inner is the channels where they are last, else 1. A
@@ -341,9 +342,22 @@ static void spread_quads(const shape* p, int64_t outer, int64_t o1)
     }
 }
 
+/* A library has those that are wanted; the compiler drops what only others need. */
+#ifdef WANTS_max_pool
 void mg_max_pool(void** arguments) { run(arguments, max_line, max_quads, 0); }
+#endif
+#ifdef WANTS_max_pool_taps
 void mg_max_pool_taps(void** arguments) { run(arguments, taps_line, taps_quads, 0); }
+#endif
+#ifdef WANTS_pool_pick
 void mg_pool_pick(void** arguments) { run(arguments, pick_line, NULL, 0); }
+#endif
+#ifdef WANTS_pool_spread
 void mg_pool_spread(void** arguments) { run(arguments, spread_line, spread_quads, 1); }
+#endif
+#ifdef WANTS_sum_pool
 void mg_sum_pool(void** arguments) { run(arguments, sum_line, NULL, 0); }
+#endif
+#ifdef WANTS_sum_pool_input
 void mg_sum_pool_input(void** arguments) { run(arguments, sum_input_line, NULL, 1); }
+#endif

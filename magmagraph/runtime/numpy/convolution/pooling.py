@@ -1,4 +1,4 @@
-"""Pooling as steps of a program: one library for each dtype."""
+"""Pooling as steps of a program: one library for each dtype and kernel."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from ....interpret import bind_attributes
 from ....ops.spatial.pooling_records import kernel_name, reads_windows, spatial_of
 from ..support import function_address, load_kernels
 
-__all__ = ["pooling_library", "pooling_step"]
+__all__ = ["pooling_library", "pooling_source", "pooling_step"]
 
 _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
-@functools.lru_cache(maxsize=4)
-def pooling_library(dtype: np.dtype) -> ctypes.CDLL:
-    """Return the library of float32 or float64, compiled on the first call.
+def pooling_source(dtype: np.dtype, name: str) -> str:
+    """Return the C of a record's kernel for float32 or float64, by the record's name."""
+    text = (Path(__file__).parent / "pooling.c").read_text(encoding="utf-8")
+    return f"#define REAL {_TYPES[dtype]}\n#define WANTS_{name}\n{text}"
+
+
+@functools.lru_cache(maxsize=16)
+def pooling_library(dtype: np.dtype, name: str) -> ctypes.CDLL:
+    """Return the library of a record's kernel, compiled on the first call.
 
     Raises
     ------
     CompilerUnavailable
         Where there is no working C compiler.
     """
-    text = (Path(__file__).parent / "pooling.c").read_text(encoding="utf-8")
-    return load_kernels(f"#define REAL {_TYPES[dtype]}\n" + text)
+    return load_kernels(pooling_source(dtype, name))
 
 
 def pooling_step(
@@ -71,7 +76,7 @@ def pooling_step(
     given, made = (spatial_of(tuple(shape), count, last) for shape in shapes)
     inputs, windows = (made, given) if reads_windows(node) else (given, made)
     lead = shapes[0][: len(shapes[0]) - count - (1 if last else 0)]
-    library = pooling_library(node.inputs[0].dtype)
+    library = pooling_library(node.inputs[0].dtype, node.op.name)
     cells = [operands[0], operands[1] if len(operands) > 1 else 0, out]
     cells += [math.prod(lead), shapes[0][-1] if last else 1]
     for values, missing in (

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from ....config import is_on
+
 __all__ = ["Blas", "describe", "find_blas", "slow_settings"]
 
 # What support.c calls them.
@@ -94,7 +96,7 @@ class Blas:
         ``MAGMAGRAPH_BLAS_PANELS=0`` gives Nones: products then run on the library's own threads.
         """
         get, put = self._function("get_num_threads"), self._function("set_num_threads")
-        if get is None or put is None or os.environ.get("MAGMAGRAPH_BLAS_PANELS", "1") == "0":
+        if not is_on("MAGMAGRAPH_BLAS_PANELS") or get is None or put is None:
             return None, None
         return _address(get), _address(put)
 

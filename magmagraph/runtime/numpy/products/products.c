@@ -30,7 +30,7 @@ static int fits_int(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64
 }
 
 /* C = alpha op(A) op(B) + beta C without BLAS, for machines where none is found. */
-static void plain_rows(void* context, int64_t thread, int64_t threads)
+MG_LOOPS static void plain_rows(void* context, int64_t thread, int64_t threads)
 {
     const product* p = context;
     int64_t begin, end;
@@ -349,7 +349,7 @@ typedef struct {
 } scatter;
 
 /* A thread adds its columns of all rows, so that equal positions meet in one thread, in order. */
-static void scatter_columns(void* context, int64_t thread, int64_t threads)
+MG_LOOPS static void scatter_columns(void* context, int64_t thread, int64_t threads)
 {
     const scatter* s = context;
     int64_t begin, end;

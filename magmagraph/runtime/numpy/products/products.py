@@ -35,6 +35,7 @@ Step = tuple[int, list[int]]
 # C type, and the letter of BLAS.
 _TYPES = {np.dtype(np.float32): ("float", "s"), np.dtype(np.float64): ("double", "d")}
 PRODUCT_LEVEL = "1"
+BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call waits for the library
 
 
 def product_source(dtype: Any) -> str:
@@ -42,7 +43,7 @@ def product_source(dtype: Any) -> str:
 
     A caller that compiles kernels of its own can hand it to
     :func:`~magmagraph.runtime.numpy.support.load_kernels_together` with them, at the level
-    `PRODUCT_LEVEL`, so that all are compiled at the same time. Else it is compiled when a step is
+    `BLAS_LEVEL`, so that all are compiled at the same time. Else it is compiled when a step is
     first asked for.
 
     Raises
@@ -92,7 +93,7 @@ def _type(dtype: Any) -> tuple[str, str]:
 @functools.lru_cache(maxsize=4)
 def product_library(dtype: np.dtype[Any]) -> ctypes.CDLL:
     """Return the library of a dtype's products, compiled and joined to BLAS on the first call."""
-    (library,) = load_kernels_together([product_source(dtype)], [PRODUCT_LEVEL])
+    (library,) = load_kernels_together([product_source(dtype)], [BLAS_LEVEL])
     join_blas(library, _type(dtype)[1])
     return library
 

@@ -6,6 +6,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
+/* Of functions with arithmetic of their own, in files that are compiled at a level below. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define MG_LOOPS __attribute__((optimize("O2")))
+#else
+#define MG_LOOPS
+#endif
+
 typedef struct {
     int64_t transpose_a, transpose_b, m, n, k, lda, ldb, ldc;
     REAL alpha, beta;

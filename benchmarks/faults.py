@@ -4,7 +4,9 @@ Runs ``python -m magmagraph.run`` with `faults_program.py` for each fault, 20 ti
 benchmarks/results/faults.json: how long the job lived after the fault, its exit status, whether the
 message named the rank and the cause, whether a process was left.
 
-    python benchmarks/faults.py [--trials 20] [--ranks 3] [--only kill,stop]
+    python benchmarks/faults.py [--trials 20] [--ranks 3] [--only kill,stop] [--add]
+
+With ``--add`` the trials come to those that the file holds: a long run can be made in pieces.
 """
 
 from __future__ import annotations
@@ -178,11 +180,13 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--only", default=",".join(FAULTS))
+    parser.add_argument("--add", action="store_true", help="to what an earlier run has written")
     chosen = parser.parse_args()
-    from common import write
+    from common import write, written
 
-    rows: dict[str, Any] = {}
+    rows: dict[str, Any] = written("faults") if chosen.add else {}
     for kind in chosen.only.split(","):
+        before = rows.get(kind, {})
         trials, disk = [], None
         for _ in range(chosen.trials):
             with tempfile.TemporaryDirectory() as name:
@@ -195,23 +199,28 @@ def main() -> None:
             last = trials[-1]
             if last.hung or not last.named or not last.whole or last.left:
                 print(f"{kind}: not as expected: {last}", file=sys.stderr)
-        seconds = sorted(found.seconds for found in trials)
-        rows[kind] = {
+        each = "seconds from fault to end, each"
+        seconds = sorted([*before.get(each, ()), *(round(found.seconds, 2) for found in trials)])
+        counts = {
             "trials": len(trials),
             "hung": sum(found.hung for found in trials),
             "cause and rank named": sum(found.named for found in trials),
             "processes left": sum(found.left for found in trials),
-            "statuses": sorted({found.status for found in trials}),
-            "seconds from fault to end, median": round(statistics.median(seconds), 2),
-            "seconds from fault to end, longest": round(seconds[-1], 2),
         }
         if kind != "graphs":  # which ends before there is one
-            rows[kind]["checkpoint whole"] = sum(found.whole for found in trials)
+            counts["checkpoint whole"] = sum(found.whole for found in trials)
+        rows[kind] = {
+            **{name: count + before.get(name, 0) for name, count in counts.items()},
+            "statuses": sorted({*before.get("statuses", ()), *(found.status for found in trials)}),
+            "seconds from fault to end, median": round(statistics.median(seconds), 2),
+            "seconds from fault to end, longest": seconds[-1],
+            each: seconds,
+        }
         if disk is not None:
             rows[kind]["disk"] = disk
         print(kind, rows[kind], flush=True)
-    settings = {"ranks": chosen.ranks, "--stopped": STOPPED, "--timeout": WAITING}
-    write("faults", rows, settings=settings)
+        settings = {"ranks": chosen.ranks, "--stopped": STOPPED, "--timeout": WAITING}
+        write("faults", rows, settings=settings)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .errors import MagmagraphError
+from .errors import ConfigError, MagmagraphError
 
 __all__ = ["declare", "execute", "main"]
+
+
+_OPTIONS = {
+    "ranks": "-n",
+    "timeout": "--timeout",
+    "stopped": "--stopped",
+    "restarts": "--restarts",
+    "least": "--elastic",
+    "threads": "--threads",
+}
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +61,8 @@ def execute(chosen: argparse.Namespace) -> int:
             hosts=[host for host in chosen.hosts.split(",") if host],
             mpiexec=chosen.mpiexec,
         )
+    except ConfigError as error:
+        raise ConfigError(_in_options(str(error))) from None
     except JobError as error:
         print(f"magmagraph: {error}", file=sys.stderr)
         return error.status
@@ -58,6 +70,14 @@ def execute(chosen: argparse.Namespace) -> int:
         print("magmagraph: interrupted; all ranks have ended", file=sys.stderr)
         return 130
     return 0
+
+
+def _in_options(text: str) -> str:
+    """Return what is wrong with settings in the words of the command."""
+    name, equals, rest = text.partition("=")
+    if equals and name in _OPTIONS:
+        return f"{_OPTIONS[name]} {rest}"
+    return text.replace("module=True", "-m")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

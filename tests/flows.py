@@ -237,3 +237,7 @@ def hear(context: Any) -> None:
 def fails_in_turn(context: Any) -> None:
     if context.turn == context.arguments["turn"]:
         raise ValueError("not this time")
+
+
+def take_nothing() -> None:
+    """Take no context, as a function of a workflow has to."""

@@ -16,9 +16,9 @@ from ..errors import GraphError, message
 from ..ops.collective.messages import barrier, index, recv, send
 from ..ops.collective.rows import allgather, alltoall, reduce_scatter
 from ..ops.collective.whole import allreduce, broadcast, permute
+from .data_parallel import DataParallel
 from .hybrid import Hybrid
 from .pipeline import PipelineParallel
-from .strategies import DataParallel
 from .tensor import TensorParallel
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from ..communicator import current
 from ..errors import ConfigError, message
 from ..graph import Node
+from .data_parallel import DataParallel
 from .pipeline import PipelineParallel
-from .strategies import DataParallel, Facts, Strategy
+from .strategies import Facts, Strategy
 from .tensor_walk import Pair
 
 __all__ = ["Hybrid"]

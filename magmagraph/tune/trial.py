@@ -173,7 +173,11 @@ class Trial(Mapping[str, Any]):
         self._stopping = False
 
     def __getitem__(self, name: str) -> Any:
-        return self.params[name]
+        try:
+            return self.params[name]
+        except KeyError:
+            known = ", ".join(map(repr, self.params))
+            raise KeyError(f"{name!r} is no parameter of the space, which has {known}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.params)

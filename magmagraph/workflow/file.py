@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import graphlib
+import json
 import os
 import re
+import shlex
 import string
 import tomllib
 from collections.abc import Callable, Mapping
@@ -95,8 +97,20 @@ def _checked(where: str, table: Any, known: Mapping[str, str]) -> dict[str, Any]
             )
         fits, need = _KINDS[known[key]]
         if not fits(value):
-            raise ConfigError(message(f"{where} {key} = {value!r}", need=need))
+            raise ConfigError(
+                message(f"{where} {key} = {value!r}", need=need, mend=_listed(known[key], value))
+            )
     return table
+
+
+def _listed(kind: str, value: Any) -> str | None:
+    """Return the list that was meant, where a single value stands."""
+    if kind == "texts" and isinstance(value, str):
+        try:
+            return json.dumps(shlex.split(value), ensure_ascii=False)
+        except ValueError:
+            return None
+    return f"[{value}]" if kind == "wholes" and _whole(value) else None
 
 
 # ------------------------------------------------------------------- the file
@@ -191,7 +205,9 @@ def _module(source: str, name: str, table: Any) -> Module:
     if bool(module.function) == bool(module.command):
         raise ConfigError(
             message(
-                f"{where} has {'both' if module.function else 'neither'} function and command",
+                f"{where} has "
+                + ("both function and" if module.function else "neither function nor")
+                + " command",
                 need="one of the two",
             )
         )

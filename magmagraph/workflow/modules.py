@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import graphlib
 import importlib
+import inspect
 import os
 import shutil
 import sys
@@ -197,7 +198,7 @@ class Workflow:
                         message(
                             f'{where} function = "{module.function}" cannot be imported: '
                             f"{type(error).__name__}: {error}",
-                            need='"package.module:function", on the path or beside the file',
+                            need=_needed(module, error),
                         )
                     ) from error
                 if not callable(found):
@@ -205,6 +206,14 @@ class Workflow:
                         message(
                             f'{where} function = "{module.function}" is '
                             f"{type(found).__name__}, which cannot be called",
+                            need="a function of one argument, the context",
+                        )
+                    )
+                if not _takes_context(found):
+                    raise ConfigError(
+                        message(
+                            f'{where} function = "{module.function}" is called with the context, '
+                            f"and takes ({', '.join(inspect.signature(found).parameters)})",
                             need="a function of one argument, the context",
                         )
                     )
@@ -241,6 +250,34 @@ class Workflow:
     def table(self, module: Module) -> str:
         """Return where a module stands, for people."""
         return f"{self.source}: [modules.{module.name}]"
+
+
+def _needed(module: Module, error: Exception) -> str:
+    """Return what a function would need to be imported."""
+    place = module.function.partition(":")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name in _prefixes(place):
+        return '"package.module:function", on the path or beside the file'
+    loaded = sys.modules.get(place)
+    if isinstance(error, AttributeError) and loaded is not None:
+        own = [n for n, value in vars(loaded).items() if inspect.isfunction(value)]
+        return f"a function of {place}: {', '.join(own) or 'it has none'}"
+    return f"a module that can be imported: python -c 'import {place}' says where it fails"
+
+
+def _prefixes(place: str) -> set[str]:
+    words = place.split(".")
+    return {".".join(words[: i + 1]) for i in range(len(words))}
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Return whether a function can be called with one argument; True where nobody knows."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # of functions that are not written in Python
+        return True
+    return True
 
 
 def order(modules: Mapping[str, Module]) -> Iterator[str]:

@@ -350,6 +350,10 @@ def test_wrong_plans_are_refused():
         mg.distributed.plan(step, *feeds, links=LINKS, dim="rows")
     with pytest.raises(mg.ConfigError, match=r"devices=\[0\]"):
         mg.distributed.plan(step, *feeds, links=LINKS, devices=[0])
+    with pytest.raises(mg.ConfigError, match=r"links=3\n  needed: mg.distributed.Links"):
+        mg.distributed.plan(step, *feeds, links=3)  # type: ignore[arg-type]
+    with pytest.raises(mg.ConfigError, match=r"plan is given Node\n  needed: a function"):
+        mg.distributed.plan(mg.constant(1.0), *feeds, links=LINKS)
     with pytest.raises(mg.ConfigError, match="one rank has no links"):
         mg.distributed.plan(step, *feeds)
     found = mg.distributed.plan(step, *feeds, devices=2, links=LINKS, machine=FAST)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from magmagraph import cli, watch
+from magmagraph import cli, run, watch
 from magmagraph.distributed import JobError, launch
 from magmagraph.distributed.launching import job as launch_job
 from magmagraph.distributed.launching import report as launch_report
 from magmagraph.distributed.launching.engine import Engine, _engine, find_engine
+from magmagraph.distributed.launching.line import Line
 from magmagraph.distributed.launching.report import Failure
 from magmagraph.errors import ConfigError, DeviceError
 
@@ -245,6 +247,39 @@ def test_the_command_passes_arguments_and_status(mpiexec, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n", "0", "nothing.py"], "-n 0\n  needed: a whole number, more than 0"),
+        (["-n", "2", "--elastic", "3", "nothing.py"], "--elastic 3\n  needed: 1 to 2, the number"),
+        (["-n", "2", "--stopped", "-1", "nothing.py"], "--stopped -1.0\n  needed: seconds, more"),
+        (["-n", "2", "nothing"], "there is no script 'nothing'\n  mend: -m runs it by its name"),
+    ],
+)
+def test_wrong_options_are_named_as_options(words, said, capfd):
+    assert run.main(words) == 2
+    assert f"magmagraph: {said}" in capfd.readouterr().err
+
+
+def test_a_launch_that_its_ranks_come_to_is_refused(mpiexec, tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import magmagraph as mg\n"
+        "def one():\n"
+        "    return 1\n"
+        f"print(mg.distributed.launch(one, ranks=1, mpiexec={mpiexec!r}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert (
+        "rank 0 of 1 failed: ConfigError: launch is called while ranks of a launch read this "
+        'script for their function\n  needed: a call that the ranks do not come to\n  mend: if '
+        '__name__ == "__main__": before it\n'
+    ) in done.stderr.replace("    needed", "  needed").replace("    mend", "  mend")
+
+
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"ranks": 0}, "ranks=0\n  needed: a whole number, more than 0"),
@@ -262,6 +297,20 @@ def test_wrong_settings_start_nothing(wrong, said, mpiexec):
     given = {"program": own_rank, "ranks": 2, "mpiexec": mpiexec, **wrong}
     with pytest.raises(ConfigError, match=said):
         launch(given.pop("program"), **given)
+
+
+def test_a_line_that_has_ended_keeps_no_socket():
+    ours, theirs = socket.socketpair()
+    line, other = Line(ours), Line(theirs)
+    other.send({"beat": 1})
+    other.close()
+    assert line.receive() == {"beat": 1}
+    assert line.receive() is None
+    assert line.receive() is None
+    line.close()
+    assert ours.fileno() == -1
+    assert other.receive() is None
+    assert theirs.fileno() == -1
 
 
 # ------------------------------------------------------------------------------ what starts ranks

@@ -235,6 +235,11 @@ def test_failed_trials_are_kept_with_their_cause():
     assert found.summary().splitlines()[1] == "trial 1 failed: ValueError: no such x"
 
 
+def test_a_parameter_that_the_space_has_not_is_named():
+    found = mg.tune.search(lambda trial: trial["y"], {"x": mg.tune.grid(0, 1)}, "grid")
+    assert "'y' is no parameter of the space, which has 'x'" in found.summary()
+
+
 def test_the_cause_of_a_failure_is_what_was_raised_and_not_its_mend():
     found = mg.tune.search(lambda trial: mg.matmul(mg.ones((2, 3)), mg.ones((2, 3))), {"x": [0]})
     failed = found.trials[0]

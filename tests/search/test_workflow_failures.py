@@ -189,7 +189,7 @@ WRONG = [
     ("[workflow]\nspeed = 1\n", "flow.toml: [workflow] has the unknown key 'speed'"),
     ("[store]\nservers = [1, 1]\n", "flow.toml: [store] servers = [1, 1]"),
     ("[store]\nservers = []\n[modules.a]\nfunction='flows:put'", "flow.toml: [store] servers = []"),
-    ("[modules.a]\n", "flow.toml: [modules.a] has neither function and command"),
+    ("[modules.a]\n", "flow.toml: [modules.a] has neither function nor command"),
     ("[modules.'a/b']\nfunction = 'flows:put'\n", "flow.toml: [modules.a/b]"),
     ("[modules.a]\nfunction = 'flows.put'\n", 'flow.toml: [modules.a] function = "flows.put"'),
     (
@@ -204,6 +204,27 @@ WRONG = [
         "[modules.a]\nfunction = 'flows:time.timezone'\n",
         'flow.toml: [modules.a] function = "flows:time.timezone" is int, which cannot be called',
     ),
+    (
+        "[modules.a]\nfunction = 'flows:take_nothing'\n",
+        'function = "flows:take_nothing" is called with the context, and takes ()\n'
+        "  needed: a function of one argument, the context",
+    ),
+    (
+        "[modules.a]\nfunction = 'flows:absent'\n",
+        "has no attribute 'absent'\n  needed: a function of flows: ",
+    ),
+    (
+        "[modules.a]\nfunction = 'no_such_module:f'\n",
+        '\n  needed: "package.module:function", on the path or beside the file',
+    ),
+    (
+        "[modules.a]\nfunction = 'flows_broken:f'\n",
+        "ModuleNotFoundError: No module named 'that_is_not_there'\n"
+        "  needed: a module that can be imported: python -c 'import flows_broken' says where",
+    ),
+    ("[modules.a]\ncommand = 'ls -l'\n", '\n  mend: ["ls", "-l"]'),
+    (table("a", "put", ranks=1), "[modules.a] ranks = 1\n  needed: a list of different ranks, "),
+    (table("a", "put", ranks=1), "\n  mend: [1]"),
     ("[modules.a]\ncommand = ['no-such-program']\n", 'command = ["no-such-program", ...]: there'),
     ("[modules.a]\ncommand = ['./absent']\n", 'command = ["./absent", ...]: there is no such'),
     ("[modules.a]\ncommand = ['{where}']\n", "'{where}' with the unknown 'where'"),

@@ -13,7 +13,7 @@ from ...communicator import current, using
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind, kept_variables
 from ...plan import Step
-from ..strategies import DataParallel
+from ..data_parallel import DataParallel
 from .costs import Compute, Machine, Timeline, timeline
 from .sharing import Sharing, slowed
 

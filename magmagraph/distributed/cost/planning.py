@@ -13,7 +13,7 @@ from ...communicator import Communicator, current, using
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
 from ...inspect.profile import table
-from ..strategies import DataParallel
+from ..data_parallel import DataParallel
 from .alone import Rank, spread
 from .costs import Links, Machine, Timeline
 from .dry import DryRank
@@ -301,6 +301,19 @@ def plan(
     >>> found.best.ranks  # a message costs more than the whole step
     1
     """
+    if not hasattr(function, "compile"):
+        raise ConfigError(
+            message(
+                f"plan is given {type(function).__name__}",
+                need="a function, compiled from a graph",
+                mend="mg.function(inputs, outputs), or Optimizer.step(...)",
+            )
+        )
+    for name, given, kind in (("links", links, Links), ("machine", machine, Machine)):
+        if given is not None and not isinstance(given, kind):
+            raise ConfigError(
+                message(f"{name}={given!r}", need=f"mg.distributed.{kind.__name__}(...)")
+            )
     counts = sorted({devices} if isinstance(devices, int) else set(devices))
     if not counts or not all(isinstance(n, int) and n >= 1 for n in counts):
         raise ConfigError(message(f"devices={devices!r}", need="numbers of ranks, 1 or more"))

@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import ConfigError, message
 from .engine import Engine, binding, find_engine
 from .job import Job, Settings
-from .line import MAIN
+from .line import MAIN, READING
 from .report import Failure, JobError
 
 __all__ = ["Engine", "Failure", "JobError", "find_engine", "launch"]
@@ -99,6 +99,14 @@ def launch(
     >>> mg.distributed.launch(operator.add, 2, 3, ranks=2)  # doctest: +SKIP
     [5, 5]
     """
+    if READING:
+        raise ConfigError(
+            message(
+                "launch is called while ranks of a launch read this script for their function",
+                need="a call that the ranks do not come to",
+                mend='if __name__ == "__main__": before it',
+            )
+        )
     _check(ranks=ranks, timeout=timeout, stopped=stopped, restarts=restarts)
     if least is not None and not 1 <= least <= ranks:
         raise ConfigError(message(f"least={least!r}", need=f"1 to {ranks}, the number of ranks"))

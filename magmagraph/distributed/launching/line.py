@@ -8,10 +8,11 @@ import socket
 import threading
 from typing import Any
 
-__all__ = ["MAIN", "Line", "address", "connect", "split_address"]
+__all__ = ["MAIN", "READING", "Line", "address", "connect", "split_address"]
 
 PATIENCE = 30.0  # seconds to connect
 MAIN = "__magmagraph_main__"  # the launcher's own script, in a rank that calls its function
+READING: list[str] = []  # the module that this rank imports, to call a function of it
 
 
 class Line:
@@ -34,8 +35,12 @@ class Line:
             content = self._file.readline()
             found = json.loads(content) if content.endswith(b"\n") else None
         except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            with contextlib.suppress(OSError):
+                self._file.close()  # here: the thread that reads is the one that may
             return None
-        return found if isinstance(found, dict) else None
+        return found
 
     def close(self) -> None:
         """Let the other end see that nobody is here; wakes a thread that receives."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from ... import watch
 from . import processes
-from .line import MAIN, Line, connect, split_address
+from .line import MAIN, READING, Line, connect, split_address
 
 __all__ = ["number_of_rank"]
 
@@ -131,7 +131,9 @@ def _run(program: dict[str, Any]) -> dict[str, Any]:
         runpy.run_module(program["module"], run_name="__main__", alter_sys=True)
         return {}
     sys.path[:] = program["path"]
+    READING.append(program["of"])
     function = _function(program["of"], program["file"], program["function"])
+    READING.clear()
     positional, named = pickle.loads(base64.b64decode(program["with"]))
     result = function(*positional, **named)
     return {"result": base64.b64encode(pickle.dumps(result)).decode()}

@@ -17,6 +17,7 @@ from ..control.mapped import mapped_node
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import subtract
 from ..rules import onnx_forms
+from ..rules.sharding import shard_searched
 from ..shape.arrange import ravel
 from ..shape.pieces import flip
 from ..shape.slicing import cut
@@ -403,6 +404,7 @@ SEARCHSORTED = Op(
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),
     no_gradient="integer valued",
     batching=_map_searchsorted,
+    sharding=shard_searched,
     function=searchsorted,
     samples=lambda: [
         Sample((np.array([-1.0, 0.5, 0.5, 2.0]), np.array([[0.5, -3.0], [np.nan, 2.0]]))),

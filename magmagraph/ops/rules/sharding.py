@@ -35,6 +35,7 @@ __all__ = [
     "shard_convolution",
     "shard_gathered",
     "shard_product",
+    "shard_searched",
     "shard_systems",
 ]
 
@@ -100,6 +101,23 @@ def shard_convolution(values: tuple[bool, bool, bool], node: Node, axes: Axes) -
     if any(axis is None for axis, has in zip(axes, values, strict=False) if has):
         raise NotSharded("one operand only has its part of the batch")
     return 0 if values[2] else SUM
+
+
+def shard_searched(node: Node, axes: Axes) -> int | str:
+    """Shard a search of values in a sorted line: along the values, or along the line.
+
+    A value stands behind as many elements as it stands behind on all ranks together.
+    """
+    line, values = axes
+    if line is None:
+        assert values is not None
+        return values
+    if values is not None:
+        raise NotSharded(
+            "it looks for each row among the rows of all ranks",
+            "mg.distributed.allgather of one operand, outside of the sharded part",
+        )
+    return SUM
 
 
 def shard_systems(node: Node, axes: Axes) -> int | str:

@@ -304,7 +304,10 @@ def _along_axes(walk: Walk, node: Node) -> Made:
     for name in ("axis", "axes"):
         named = node.attrs.get(name, ())
         if axis in [a % rank for a in ((named,) if isinstance(named, int) else named)]:
-            raise NotSharded(f"it works along axis {axis}, whose rows are spread over the ranks")
+            raise NotSharded(
+                f"it works along axis {axis}, whose rows are spread over the ranks",
+                "do it in NumPy, before the rows are fed, or in a function without distribute=",
+            )
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     if any(walk.sharded.axes(t) != (axis,) for t in types):
         raise NotSharded("rows of other ranks would be needed")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import dims
 from .config import config
-from .errors import DeviceError, GraphError, UpdateError, message
+from .errors import ConfigError, DeviceError, GraphError, UpdateError, message
 from .graph import Node, topological
 from .op import Kind, describe
 from .ops.convert import as_node
@@ -42,8 +42,13 @@ def check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
     """Return the inputs as a tuple, or raise `GraphError`: no input, or listed twice."""
     if isinstance(inputs, Node):
         raise GraphError(message("inputs is one node", need="a list of inputs", mend="[x]"))
+    if not isinstance(inputs, Iterable) or isinstance(inputs, str):
+        raise GraphError(
+            message(f"inputs is {inputs!r}", need="a list of inputs", mend="[], to feed nothing")
+        )
+    listed = tuple(inputs)
     seen: set[Node] = set()
-    for node in inputs:
+    for node in listed:
         if not isinstance(node, Node) or "key" not in node.attrs:
             what = describe(node) if isinstance(node, Node) else repr(node)
             raise GraphError(
@@ -55,7 +60,20 @@ def check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
         if node in seen:
             raise GraphError(message(f"input '{node.name}' is listed twice in inputs"))
         seen.add(node)
-    return tuple(inputs)
+    return listed
+
+
+def check_budget(given: Any) -> float:
+    """Return the seconds that building kernels may take, or raise `ConfigError`."""
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not seconds >= 0.0:
+        raise ConfigError(
+            message(f"compile_budget={given!r}", need="seconds, a number of at least 0")
+        )
+    return seconds
 
 
 def check_updates(updates: Any) -> list[tuple[Node, Node]]:

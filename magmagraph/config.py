@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,13 @@ from .errors import ConfigError, message
 _COMPILER = ("auto", "off", "force")
 _PRODUCTS = ("auto", "tiles", "blas")
 _OFF = ("", "0", "false", "no", "off")
+_ON = ("1", "true", "yes", "on")
+# No attributes of `mg.config`, read where they are needed: their words, or what unset ones mean.
+_WORDS = {
+    "MAGMAGRAPH_BLAS_POOL": ("shared", "own"),
+    "MAGMAGRAPH_COMMUNICATOR": ("auto", "solo", "mpi"),
+}
+_SWITCHES = {"MAGMAGRAPH_BLAS_PANELS": True, "MAGMAGRAPH_OVERLAP": False}
 _SETTINGS = {  # each with its variable, and what it takes
     "float_dtype": (
         "MAGMAGRAPH_FLOAT_DTYPE",
@@ -74,13 +81,50 @@ def _read(name: str, default: Any) -> Any:
     if text is None:
         return default
     if isinstance(default, bool):
-        return text.strip().lower() not in _OFF
+        return _switched(variable, text)
     try:
         if not text:
             return default
         return _settled(name, int(text) if isinstance(default, int) else text)
     except (ValueError, TypeError):
         raise ConfigError(message(f"{variable} is {text!r}", need=need)) from None
+
+
+def _switched(variable: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in (*_OFF, *_ON):
+        raise ConfigError(
+            message(f"{variable} is {text!r}", need=f"one of {', '.join((*_ON, *_OFF[1:]))}")
+        )
+    return word in _ON
+
+
+def is_on(variable: str) -> bool:
+    """Return whether a variable that is no attribute of `mg.config` switches its subject on.
+
+    Raises
+    ------
+    ConfigError
+        It says neither on nor off.
+    """
+    text = os.environ.get(variable)
+    return _SWITCHES[variable] if text is None else _switched(variable, text)
+
+
+def word(variable: str) -> str:
+    """Return the word of a variable that is no attribute of `mg.config`; unset it is the first.
+
+    Raises
+    ------
+    ConfigError
+        It is none of those that the variable takes.
+    """
+    words = _WORDS[variable]
+    text = os.environ.get(variable) or words[0]
+    if text not in words:
+        need = f"{', '.join(words[:-1])} or {words[-1]}"
+        raise ConfigError(message(f"{variable} is {text!r}", need=need))
+    return text
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -204,4 +248,13 @@ def unusable() -> dict[str, str]:
             getattr(config, name)
         except ConfigError as error:
             found[variable] = str(error)
+    others: list[tuple[Callable[[str], object], Iterable[str]]] = [
+        (is_on, _SWITCHES), (word, _WORDS),
+    ]
+    for read, variables in others:
+        for variable in variables:
+            try:
+                read(variable)
+            except ConfigError as error:
+                found[variable] = str(error)
     return found

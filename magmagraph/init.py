@@ -1,8 +1,8 @@
 """Initial values of variables: `mg.init`.
 
 Each function here returns an initializer, a callable ``(shape, dtype) -> ndarray`` that
-`mg.variable` calls. Random ones take a `seed`; with None they draw fresh entropy from the operating
-system. Numbers are drawn in float64 and rounded once.
+`mg.variable` calls; it pickles, as layers that hold one do. Random ones take a `seed`; with None
+they draw fresh entropy from the operating system. Numbers are drawn in float64 and rounded once.
 
 Fans: for a matrix of shape ``(n, m)`` the fan-in is `n` and the fan-out `m`, as ``x @ W`` has it. A
 convolution's kernel of shape ``(out, in, *window)`` has both times the window's elements.
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .errors import ShapeError, message
+from .errors import ConfigError, ShapeError, message
 
 __all__ = [
     "constant",
@@ -47,6 +48,17 @@ def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.asarray(values).astype(dtype)
 
 
+def _checked(name: str, seed: Seed) -> Seed:
+    """Return a seed, or raise where no generator takes it."""
+    try:
+        np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            message(f"init.{name}: seed={seed!r}", need="an int of at least 0, several, or None")
+        ) from None
+    return seed
+
+
 def constant(value: Any, seed: Seed = None) -> Initializer:
     """Fill with a value.
 
@@ -72,19 +84,19 @@ def constant(value: Any, seed: Seed = None) -> Initializer:
     >>> mg.var("b", shape=(2,), init=mg.init.constant(0.5)).value
     array([0.5, 0.5], dtype=float32)
     """
+    return partial(_constant, value)
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        try:
-            return _rounded(np.broadcast_to(np.asarray(value), shape), dtype)
-        except ValueError:
-            raise ShapeError(
-                message(
-                    f"init.constant: a value of shape {np.shape(value)} for shape {shape}",
-                    need="a value that broadcasts to the shape",
-                )
-            ) from None
 
-    return make
+def _constant(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    try:
+        return _rounded(np.broadcast_to(np.asarray(value), shape), dtype)
+    except ValueError:
+        raise ShapeError(
+            message(
+                f"init.constant: a value of shape {np.shape(value)} for shape {shape}",
+                need="a value that broadcasts to the shape",
+            )
+        ) from None
 
 
 def zeros(seed: Seed = None) -> Initializer:
@@ -157,11 +169,13 @@ def uniform(low: float = -0.05, high: float = 0.05, seed: Seed = None) -> Initia
     """
     if low > high:
         raise ShapeError(message(f"init.uniform: low={low} is above high={high}"))
+    return partial(_uniform, low, high, _checked("uniform", seed))
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return _rounded(np.random.default_rng(seed).uniform(low, high, shape), dtype)
 
-    return make
+def _uniform(
+    low: float, high: float, seed: Seed, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    return _rounded(np.random.default_rng(seed).uniform(low, high, shape), dtype)
 
 
 def normal(mean: float = 0.0, std: float = 0.05, seed: Seed = None) -> Initializer:
@@ -192,11 +206,13 @@ def normal(mean: float = 0.0, std: float = 0.05, seed: Seed = None) -> Initializ
     """
     if std < 0:
         raise ShapeError(message(f"init.normal: std={std} is negative"))
+    return partial(_normal, mean, std, _checked("normal", seed))
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return _rounded(np.random.default_rng(seed).normal(mean, std, shape), dtype)
 
-    return make
+def _normal(
+    mean: float, std: float, seed: Seed, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    return _rounded(np.random.default_rng(seed).normal(mean, std, shape), dtype)
 
 
 def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -215,20 +231,16 @@ def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _scaled(
-    name: str, variance: Callable[[int, int], float], gaussian: bool, seed: Seed
-) -> Initializer:
-    """Return an initializer whose values have a variance that depends on the fans."""
-
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        fan_in, fan_out = _fans(name, shape)
-        spread = math.sqrt(variance(max(fan_in, 1), max(fan_out, 1)))
-        generator = np.random.default_rng(seed)
-        if gaussian:
-            return _rounded(generator.normal(0.0, spread, shape), dtype)
-        limit = math.sqrt(3.0) * spread  # a uniform distribution on [-a, a) has variance a**2 / 3
-        return _rounded(generator.uniform(-limit, limit, shape), dtype)
-
-    return make
+    name: str, gain: float, seed: Seed, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    """Draw values whose variance depends on the fans, as an initializer's name says."""
+    fan_in, fan_out = (max(fan, 1) for fan in _fans(name, shape))
+    spread = math.sqrt(gain**2 * 2.0 / (fan_in + fan_out if "glorot" in name else fan_in))
+    generator = np.random.default_rng(seed)
+    if "normal" in name:
+        return _rounded(generator.normal(0.0, spread, shape), dtype)
+    limit = math.sqrt(3.0) * spread  # a uniform distribution on [-a, a) has variance a**2 / 3
+    return _rounded(generator.uniform(-limit, limit, shape), dtype)
 
 
 def glorot_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
@@ -260,7 +272,7 @@ def glorot_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
     >>> bool(abs(W.value).max() <= (6 / 794) ** 0.5)
     True
     """
-    return _scaled("glorot_uniform", lambda i, o: gain**2 * 2.0 / (i + o), False, seed)
+    return partial(_scaled, "glorot_uniform", gain, _checked("glorot_uniform", seed))
 
 
 def glorot_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
@@ -292,7 +304,7 @@ def glorot_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     >>> round(float(values.std()), 2)
     0.07
     """
-    return _scaled("glorot_normal", lambda i, o: gain**2 * 2.0 / (i + o), True, seed)
+    return partial(_scaled, "glorot_normal", gain, _checked("glorot_normal", seed))
 
 
 def he_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
@@ -324,7 +336,7 @@ def he_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:
     >>> bool(abs(W.value).max() <= 0.1)
     True
     """
-    return _scaled("he_uniform", lambda i, o: gain**2 * 2.0 / i, False, seed)
+    return partial(_scaled, "he_uniform", gain, _checked("he_uniform", seed))
 
 
 def he_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
@@ -355,7 +367,7 @@ def he_normal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     >>> round(float(values.std()), 2)
     0.1
     """
-    return _scaled("he_normal", lambda i, o: gain**2 * 2.0 / i, True, seed)
+    return partial(_scaled, "he_normal", gain, _checked("he_normal", seed))
 
 
 def orthogonal(gain: float = 1.0, seed: Seed = None) -> Initializer:
@@ -390,17 +402,19 @@ def orthogonal(gain: float = 1.0, seed: Seed = None) -> Initializer:
     >>> bool(np.allclose(Q @ Q.T, np.eye(3)))
     True
     """
+    return partial(_orthogonal, gain, _checked("orthogonal", seed))
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        _fans("orthogonal", shape)
-        rows, columns = shape[0], math.prod(shape[1:])
-        tall = np.random.default_rng(seed).normal(size=(max(rows, columns), min(rows, columns)))
-        factor, triangle = np.linalg.qr(tall)
-        factor = factor * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)
-        matrix = factor if rows >= columns else factor.T
-        return _rounded(gain * matrix.reshape(shape), dtype)
 
-    return make
+def _orthogonal(
+    gain: float, seed: Seed, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    _fans("orthogonal", shape)
+    rows, columns = shape[0], math.prod(shape[1:])
+    tall = np.random.default_rng(seed).normal(size=(max(rows, columns), min(rows, columns)))
+    factor, triangle = np.linalg.qr(tall)
+    factor = factor * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)
+    matrix = factor if rows >= columns else factor.T
+    return _rounded(gain * matrix.reshape(shape), dtype)
 
 
 def _matrix(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -435,11 +449,11 @@ def identity(gain: float = 1.0, seed: Seed = None) -> Initializer:
     array([[1., 0., 0.],
            [0., 1., 0.]], dtype=float32)
     """
+    return partial(_identity, gain)
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        return _rounded(gain * np.eye(*_matrix("identity", shape)), dtype)
 
-    return make
+def _identity(gain: float, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    return _rounded(gain * np.eye(*_matrix("identity", shape)), dtype)
 
 
 def diagonal(values: Any, seed: Seed = None) -> Initializer:
@@ -470,22 +484,22 @@ def diagonal(values: Any, seed: Seed = None) -> Initializer:
     array([[3., 0.],
            [0., 4.]], dtype=float32)
     """
+    return partial(_diagonal, values)
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        count = min(_matrix("diagonal", shape))
-        line = np.asarray(values((count,), np.dtype(dtype)) if callable(values) else values)
-        if line.shape not in ((), (count,)):
-            raise ShapeError(
-                message(
-                    f"init.diagonal: values of shape {line.shape} for shape {shape}",
-                    need=f"one value, or {count}",
-                )
+
+def _diagonal(values: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    count = min(_matrix("diagonal", shape))
+    line = np.asarray(values((count,), np.dtype(dtype)) if callable(values) else values)
+    if line.shape not in ((), (count,)):
+        raise ShapeError(
+            message(
+                f"init.diagonal: values of shape {line.shape} for shape {shape}",
+                need=f"one value, or {count}",
             )
-        matrix = np.zeros(shape, dtype=dtype)
-        np.fill_diagonal(matrix, line)
-        return matrix
-
-    return make
+        )
+    matrix = np.zeros(shape, dtype=dtype)
+    np.fill_diagonal(matrix, line)
+    return matrix
 
 
 def mask(pattern: Any, values: Any = 1.0, seed: Seed = None) -> Initializer:
@@ -521,21 +535,28 @@ def mask(pattern: Any, values: Any = 1.0, seed: Seed = None) -> Initializer:
     share = isinstance(pattern, (int, float)) and not isinstance(pattern, bool)
     if share and not 0 <= pattern <= 1:
         raise ShapeError(message(f"init.mask: a share of {pattern}", need="0 <= share <= 1"))
+    return partial(_mask, share, pattern, values, _checked("mask", seed))
 
-    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        if share:
-            chosen = np.random.default_rng(seed).random(shape) < pattern
-        else:
-            try:
-                chosen = np.broadcast_to(np.asarray(pattern).astype(bool), shape)
-            except ValueError:
-                raise ShapeError(
-                    message(
-                        f"init.mask: a pattern of shape {np.shape(pattern)} for shape {shape}",
-                        need="a pattern that broadcasts to the shape",
-                    )
-                ) from None
-        filled = values if callable(values) else constant(values)
-        return np.where(chosen, filled(shape, np.dtype(dtype)), np.zeros((), dtype=dtype))
 
-    return make
+def _mask(
+    share: bool,
+    pattern: Any,
+    values: Any,
+    seed: Seed,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+) -> np.ndarray:
+    if share:
+        chosen = np.random.default_rng(seed).random(shape) < pattern
+    else:
+        try:
+            chosen = np.broadcast_to(np.asarray(pattern).astype(bool), shape)
+        except ValueError:
+            raise ShapeError(
+                message(
+                    f"init.mask: a pattern of shape {np.shape(pattern)} for shape {shape}",
+                    need="a pattern that broadcasts to the shape",
+                )
+            ) from None
+    filled = values if callable(values) else constant(values)
+    return np.where(chosen, filled(shape, np.dtype(dtype)), np.zeros((), dtype=dtype))

@@ -40,18 +40,15 @@ from .ops.special.bessel import (
     y1,
     yv,
 )
+from .ops.special.boxcox import boxcox, boxcox1p, inv_boxcox, inv_boxcox1p
 from .ops.special.elliptic import ellipe, ellipk, ellipkm1
 from .ops.special.entropy import (
-    boxcox,
-    boxcox1p,
     cosm1,
     entr,
     exp10,
     expit,
     exprel,
     huber,
-    inv_boxcox,
-    inv_boxcox1p,
     kl_div,
     log_expit,
     logit,

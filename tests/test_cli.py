@@ -97,12 +97,29 @@ def test_info_tells_of_variables_that_cannot_be_used(monkeypatch):
     assert compiler.value == "unknown"
 
 
+def test_info_tells_of_variables_that_are_no_attributes(monkeypatch):
+    for variable in ("BLAS_POOL", "BLAS_PANELS", "OVERLAP", "COMMUNICATOR"):
+        monkeypatch.setenv(f"MAGMAGRAPH_{variable}", "maybe")
+    told = {fact.name: fact.advice for fact in info.facts() if fact.value == "maybe"}
+    assert told == {
+        "MAGMAGRAPH_BLAS_POOL": "MAGMAGRAPH_BLAS_POOL is 'maybe'\n  needed: shared or own",
+        "MAGMAGRAPH_BLAS_PANELS": "MAGMAGRAPH_BLAS_PANELS is 'maybe'\n"
+        "  needed: one of 1, true, yes, on, 0, false, no, off",
+        "MAGMAGRAPH_OVERLAP": "MAGMAGRAPH_OVERLAP is 'maybe'\n"
+        "  needed: one of 1, true, yes, on, 0, false, no, off",
+        "MAGMAGRAPH_COMMUNICATOR": "MAGMAGRAPH_COMMUNICATOR is 'maybe'\n"
+        "  needed: auto, solo or mpi",
+    }
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "need"),
     [
         ("MAGMAGRAPH_COMPILER", "maybe", "'auto', 'off' or 'force'"),
         ("MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
         ("MAGMAGRAPH_THREADS", "many", "a whole number, 1 or more; mend: MAGMAGRAPH_THREADS=4"),
+        ("MAGMAGRAPH_BLAS_POOL", "mine", "shared or own"),
+        ("MAGMAGRAPH_BLAS_PANELS", "2", "one of 1, true, yes, on, 0, false, no, off"),
     ],
 )
 def test_a_variable_that_cannot_be_used_is_one_line(variable, value, need):
@@ -113,6 +130,13 @@ def test_a_variable_that_cannot_be_used_is_one_line(variable, value, need):
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == f"magmagraph demo: {variable} is {value!r}; needed: {need}\n"
+
+
+@pytest.mark.parametrize("words", [["demo", "--epochs"], ["profile", "f.py:f", "--runs"]])
+@pytest.mark.parametrize("count", ["x", "0", "-1", "1.5"])
+def test_counts_are_whole_numbers(words, count, capsys):
+    assert cli.main([*words, count]) == 2
+    assert f"{count!r} is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_info_as_json_and_as_text_say_the_same(capsys):

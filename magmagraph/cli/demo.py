@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .target import seed
+from .target import positive, seed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,12 +24,12 @@ FEW = 10_000
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("--layers", type=_positive, default=1, help="hidden layers of 528 (1)")
+    parser.add_argument("--layers", type=positive, default=1, help="hidden layers of 528 (1)")
     parser.add_argument(
-        "--epochs", type=_positive, help="passes over the images (5; 10 over small digits)"
+        "--epochs", type=positive, help="passes over the images (5; 10 over small digits)"
     )
     parser.add_argument(
-        "--batch", type=_positive, help="images in a step (100; 10 of small digits)"
+        "--batch", type=positive, help="images in a step (100; 10 of small digits)"
     )
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate (0.05)")
     parser.add_argument("--offline", action="store_true", help="download nothing")
@@ -117,11 +117,3 @@ def _network() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _positive(text: str) -> int:
-    """Return the positive number that an argument holds."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not positive")
-    return number

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import GraphError
 from . import tables, target
-from .target import CommandError
+from .target import CommandError, positive
 
 LINES = 15  # of the source that are shown
 
@@ -17,7 +17,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     target.declare(parser, "the function")
     target.declare_feeds(parser)
-    parser.add_argument("--runs", type=_positive, default=5, help="the shortest of so many (5)")
+    parser.add_argument("--runs", type=positive, default=5, help="the shortest of so many (5)")
     parser.add_argument(
         "--check", action="store_true", help="compare each pass with float64, too"
     )
@@ -79,10 +79,3 @@ def _save(profile: object, path: str) -> None:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
     except GraphError as error:
         raise CommandError(str(error).splitlines()[0]) from None
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not positive")
-    return number

@@ -62,6 +62,13 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def positive(text: str) -> int:
+    """Return the positive number that an argument says, or raise what the parser tells."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
 def _size(text: str) -> tuple[str, int]:
     name, mark, number = text.partition("=")
     if not mark or not name or not number.isdigit():

@@ -30,7 +30,7 @@ from .kinds import (
     real_dtype,
 )
 from .machine import accumulation_dtype, c_name, finfo, iinfo
-from .promotion import can_feed, canonical_scalar, holds, promote, weak_dtype
+from .promotion import can_feed, can_hold, canonical_scalar, holds, promote, weak_dtype
 from .tolerances import Numerics, Tolerance, tolerance
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "accumulation_dtype",
     "c_name",
     "can_feed",
+    "can_hold",
     "canonical",
     "canonical_scalar",
     "complex_dtype",

@@ -227,3 +227,35 @@ def can_feed(source: Any, target: DType) -> bool:
     return not values.size or (
         holds(target, int(values.min())) and holds(target, int(values.max()))
     )
+
+
+def can_hold(value: Any, array: np.ndarray, target: DType) -> bool:
+    """Tell whether what a caller hands over may be stored in a dtype.
+
+    As `can_feed`, but numbers of Python, which have no dtype, count as any higher kind: 1 is also
+    1.0, and either is also complex; and a list of none is of every kind.
+
+    Parameters
+    ----------
+    value
+        What was handed over: an array, a number, nested lists of them.
+    array : numpy.ndarray
+        The same as an array.
+    target : numpy.dtype
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> held = [1, 2]
+    >>> can_hold(held, np.array(held), FLOAT32), can_hold(np.array(held), np.array(held), FLOAT32)
+    (True, False)
+    >>> can_hold(2.5, np.array(2.5), INT32), can_hold(2**31, np.array(2**31), INT32)
+    (False, False)
+    """
+    weak = not isinstance(value, np.generic) and not hasattr(value, "dtype")
+    higher = {"complex": "iuf", "float": "iu"}.get(KINDS[target], "")
+    counted = weak and (not array.size or array.dtype.kind in higher)
+    return counted or can_feed(array, target)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import dims
-from ..arguments import check_inputs, check_leaves, check_updates, random_step
+from ..arguments import check_budget, check_inputs, check_leaves, check_updates, random_step
 from ..collection import collection_paused
 from ..config import config
 from ..defaults import default_updates as carried_updates
@@ -62,6 +62,15 @@ class Function(Called, Shown):
             )
         if nan not in ("allow", "raise"):
             raise ConfigError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
+        for option, given in (
+            ("default_updates", default_updates),
+            ("strict_feeds", strict_feeds),
+            ("deterministic", deterministic),
+        ):
+            if given not in (True, False):
+                raise ConfigError(message(f"{option}={given!r}", need="True or False"))
+        if compile_budget is not None:
+            compile_budget = check_budget(compile_budget)
         strategy = strategies.checked(distribute)
         self._inputs = check_inputs(inputs)
         self._structure = Structure(outputs)
@@ -85,7 +94,7 @@ class Function(Called, Shown):
         self._settings: dict[str, Any] = {
             "precision": precision,
             "passes": None if passes is None else tuple(passes),
-            "skip": tuple(skip),
+            "skip": skip if isinstance(skip, str) else tuple(skip),  # a string is refused below
             "nan": nan,
             "deterministic": deterministic,
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,

@@ -146,6 +146,10 @@ class Called(Compiled):
             raise ConfigError(message(f"keep={keep!r}", need="'all' or 'last'"))
         if isinstance(batches, (int, np.integer)) and batches < 0:
             raise ConfigError(message(f"run({batches}, ...)", need="0 calls or more"))
+        if not isinstance(batches, (int, np.integer, Iterable)):
+            raise ConfigError(
+                message(f"run({batches!r}, ...)", need="a number of calls, or an iterable of feeds")
+            )
         if self.device != "cpu":
             found = self._run_there(batches, feeds, keep == "all")
             if found is not None:

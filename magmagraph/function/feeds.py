@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dims
 from ..dims import Constraint
-from ..dtypes import can_feed, canonical, is_complex, is_inexact
+from ..dtypes import can_hold, canonical, is_inexact
 from ..errors import DTypeError, FeedError, message
 from ..graph import Node
 from ..types import Type
@@ -155,10 +155,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                     mend=f"array.astype('{wanted.name}')",
                 )
             )
-        # A Python 1 is also 1.0, and either is also complex.
-        counted = weak and given.kind in ("iuf" if is_complex(wanted) else "iu")
-        counted = counted and is_inexact(wanted)
-        if not counted and not can_feed(array, wanted):
+        if not can_hold(value, array, wanted):
             why = (
                 f", and ints are not fed to {wanted.name}"
                 if given.kind in "iu" and is_inexact(wanted)

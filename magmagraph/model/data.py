@@ -33,9 +33,22 @@ def on_host(value: Any) -> Any:
     return host_values(value) if hasattr(value, "__cuda_array_interface__") else value
 
 
-def as_array(given: Any) -> np.ndarray:
-    """Return what a user hands over, also a device's array, as one of the host."""
-    return np.asarray(given if isinstance(given, (list, tuple)) else on_host(given))
+def as_array(given: Any, what: str = "the data") -> np.ndarray:
+    """Return what a user hands over, also another library's or a device's, as the host's array.
+
+    Raises
+    ------
+    DataError
+        It is no array; the text says why.
+    """
+    try:
+        if isinstance(given, (list, tuple)):
+            return np.asarray(given)
+        array = host_values(given)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        need = "rows of one length" if isinstance(given, (list, tuple)) else "an array of numbers"
+        raise DataError(message(f"{what} are no array: {error}", need=need)) from None
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def given_inputs(x: Any, count: int) -> list[Any]:
@@ -75,12 +88,7 @@ def conform_inputs(
 def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
     if value is None:
         raise DataError(message("there are no examples", need=f"an array of shape {node.shape}"))
-    try:
-        array = as_array(value)
-    except ValueError as error:
-        raise DataError(
-            message(f"the examples are no array: {error}", need="rows of one length")
-        ) from None
+    array = as_array(value, "the examples")
     if array.dtype.kind not in "iufb":
         raise DataError(
             message(

@@ -308,7 +308,7 @@ class Model(Compiling, Copying, Saving):
         self._ready(x)
         self._check_loss()
         xs = conform_inputs(x, self.inputs, self.limits)
-        given = as_array(y)
+        given = as_array(y, "the labels")
         check_rows(xs, given if given.ndim else None)
         if not given.ndim or given.dtype.kind not in "iufb":
             raise DataError(

@@ -82,7 +82,7 @@ class NeuralNetwork(Model):
     def _ready(self, x: Any) -> None:
         """Build it for the shape of the first data, where no layer says the shape."""
         if self._waiting:
-            first = as_array(given_inputs(x, 1)[0])
+            first = as_array(given_inputs(x, 1)[0], "the examples")
             if first.ndim < 1 or first.dtype.kind not in "iufb":
                 raise DataError(
                     message(f"the examples are {first.dtype}", need="an array of numbers")

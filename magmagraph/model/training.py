@@ -230,7 +230,7 @@ class Training(Resumable):
         held = conform_inputs(
             xs if len(xs) > 1 else xs[0], self.model.inputs, self.model.limits
         )
-        labels = self.labels.conform(as_array(y))
+        labels = self.labels.conform(as_array(y, "the labels"))
         check_rows(held, labels)
         return (*held, labels)
 

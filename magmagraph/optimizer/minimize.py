@@ -70,10 +70,10 @@ def minimize(
     callback: Callable[[int, float], Any] | None,
 ) -> MinimizeResult:
     """Run an optimizer; see `Optimizer.minimize`."""
-    if steps < 0:
-        raise ConfigError(message(f"minimize: steps={steps}", need="steps >= 0"))
-    if tol is not None and not tol >= 0:
-        raise ConfigError(message(f"minimize: tol={tol}", need="tol >= 0"))
+    if not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise ConfigError(message(f"minimize: steps={steps!r}", need="an int, steps >= 0"))
+    if tol is not None and not (isinstance(tol, (int, float, np.number)) and tol >= 0):
+        raise ConfigError(message(f"minimize: tol={tol!r}", need="a number, tol >= 0"))
     given = {} if feeds is None else dict(feeds)
     _check_fed(loss, given)
     values = tuple(given.values())

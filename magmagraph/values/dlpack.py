@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import canonical
 
-__all__ = ["as_array"]
+__all__ = ["as_array", "host_array"]
 
 _NAME = b"dltensor"
 _BFLOAT = 4  # the code of the type in DLPack's header
@@ -57,6 +57,24 @@ def as_array(value: Any) -> np.ndarray:
             raise
         return copied
     return array
+
+
+def host_array(given: Any) -> np.ndarray:
+    """Return values of any library, also on a device, as an array of the host in its byte order.
+
+    Raises
+    ------
+    BufferError, RuntimeError, TypeError, ValueError
+        They cannot be read as an array; the text is the other library's.
+    """
+    if hasattr(given, "__cuda_array_interface__") and hasattr(given, "get"):
+        array = given.get()
+    elif hasattr(given, "__dlpack__") and not isinstance(given, (np.ndarray, np.generic)):
+        array = as_array(given if given.__dlpack_device__()[0] in (1, 3) else given.cpu())
+    else:
+        array = np.asarray(given)
+    native: np.ndarray = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return native
 
 
 def _copied(value: Any) -> np.ndarray | None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import can_feed
+from ..dtypes import can_hold
+from ..dtypes.kinds import KINDS
 from ..errors import DTypeError, ShapeError, message
+from .dlpack import host_array
 
 _serial = itertools.count()
 
@@ -72,7 +74,12 @@ class State:
 
     def write(self, value: Any) -> None:
         """Write a value of the same shape, converted within its kind; nothing else changes."""
-        array = np.asarray(value)
+        try:
+            array = host_array(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DTypeError(
+                message(f"variable '{self.name}' is given what is no array: {error}")
+            ) from None
         held = self.held
         if array.shape != held.shape:
             raise ShapeError(
@@ -82,13 +89,13 @@ class State:
                     need="the same shape",
                 )
             )
-        weak = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if array.dtype != held.dtype and not weak and not can_feed(array, held.dtype):
+        if array.dtype != held.dtype and not can_hold(value, array, held.dtype):
+            same = KINDS.get(array.dtype) == KINDS[held.dtype]
             raise DTypeError(
                 message(
-                    f"variable '{self.name}' is {held.dtype.name}, "
-                    f"the new value {array.dtype.name}",
-                    need="a dtype of the same kind",
+                    f"variable '{self.name}' is {held.dtype.name}, the new value "
+                    + (f"{array.dtype.name} that it does not hold" if same else array.dtype.name),
+                    need="values that fit" if same else "a dtype of the same kind",
                     mend=f"value.astype('{held.dtype.name}')",
                 )
             )

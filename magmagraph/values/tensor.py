@@ -11,10 +11,11 @@ import numpy as np
 
 from .. import init as initializers
 from ..config import config
-from ..dtypes import can_feed, canonical
+from ..dtypes import can_hold, canonical
 from ..errors import ConfigError, DTypeError, ShapeError, message
 from ..function import device_arrays
 from ..ops.leaf import Variable, constant
+from .dlpack import host_array
 from .storage import (
     DeviceStorage,
     HostStorage,
@@ -267,12 +268,11 @@ class Tensor:
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write values that broadcast to the part at an index."""
         given = host_values(value)
-        weak = isinstance(value, (int, float, complex))
-        if given.dtype != self.dtype and not weak and not can_feed(given, self.dtype):
+        if given.dtype != self.dtype and not can_hold(value, given, self.dtype):
             raise DTypeError(
                 message(
                     f"a tensor of {self.dtype.name} is given {given.dtype.name}",
-                    need="values of its kind",
+                    need="values of its kind that fit",
                     mend=f"value.astype('{self.dtype.name}')",
                 )
             )
@@ -481,15 +481,7 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def host_values(given: Any) -> np.ndarray:
     """Return values of any library as an array of the host."""
-    if isinstance(given, Tensor):
-        return given.numpy()
-    if hasattr(given, "__cuda_array_interface__") and hasattr(given, "get"):
-        found: np.ndarray = given.get()
-        return found
-    if hasattr(given, "__dlpack__") and not isinstance(given, (np.ndarray, np.generic)):
-        on_host = given.__dlpack_device__()[0] in (1, 3)
-        return np.from_dlpack(given if on_host else given.cpu())
-    return np.asarray(given)
+    return given.numpy() if isinstance(given, Tensor) else host_array(given)
 
 
 def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,26 @@ def test_a_function_in_place_of_its_initializer(name: str) -> None:
     """``init=mg.init.zeros`` lacks its call, and the message says so."""
     with pytest.raises(mg.DTypeError, match=rf"init is the function mg\.init\.{name}"):
         mg.var("w", shape=(2, 2), init=getattr(mg.init, name))
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        *(make(seed=3) for make in RANDOM),
+        mg.init.zeros(),
+        mg.init.constant(np.arange(4.0)),
+        mg.init.identity(2.0),
+        mg.init.diagonal(mg.init.normal(seed=1)),
+        mg.init.mask(0.5, mg.init.ones(), seed=1),
+    ],
+)
+def test_initializers_pickle(initializer: Any) -> None:
+    twin = pickle.loads(pickle.dumps(initializer))
+    np.testing.assert_array_equal(twin((4, 4), FLOAT64), initializer((4, 4), FLOAT64))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a"])
+@pytest.mark.parametrize("make", [*RANDOM, lambda seed: mg.init.mask(0.5, seed=seed)])
+def test_seeds_that_no_generator_takes(make: Any, seed: Any) -> None:
+    with pytest.raises(mg.ConfigError, match=rf"seed={seed!r}\n  needed: an int of at least 0"):
+        make(seed=seed)

@@ -167,3 +167,15 @@ def test_inputs_without_values():
         mg.optimizer.SGD(0.1).minimize(mg.mean((d - w) ** 2), [w], steps=2)
     assert "feeds={d: array}" in str(caught.value)
     assert w.value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "need"),
+    [("steps", -1, "steps >= 0"), ("steps", 1.5, "an int"), ("steps", None, "an int"),
+     ("tol", "x", "a number"), ("tol", -1.0, "tol >= 0")],
+)  # fmt: skip
+def test_steps_and_tolerances_that_mean_nothing(option, value, need):
+    x = mg.var("x", init=5.0)
+    with pytest.raises(mg.ConfigError, match=rf"minimize: {option}=.*\n  needed: .*{need}"):
+        mg.optimizer.SGD(0.1).minimize(x * x, [x], **{option: value})
+    assert x.value == 5.0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.dtypes import tolerance
+from magmagraph.dtypes import canonical, tolerance
 from magmagraph.model import files
 from magmagraph.model.architecture import build_optimizer, describe_optimizer
 from magmagraph.model.events import read_scalars
@@ -595,3 +595,33 @@ def test_copies_train_on_their_own(again):
     assert weights(net) == before != weights(twin)
     net.fit(X, Y, batch_size=10, epochs=2)
     assert weights(net) == weights(twin)
+
+
+def test_data_of_other_libraries():
+    """Half precision of any kind, and what gives itself by DLPack; what does not, says why."""
+
+    class Other:
+        def __init__(self, values, reason=None):
+            self.values, self.reason = values, reason
+
+        def __dlpack__(self, **options):
+            if self.reason:
+                raise BufferError(self.reason)
+            return self.values.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    net = small()
+    for dtype in ("bfloat16", "float16"):
+        halves = X.astype(canonical(dtype))
+        expected = net.predict(halves.astype(np.float32))
+        np.testing.assert_array_equal(net.predict(halves), expected)
+        net.fit(halves, Y, epochs=1)
+    np.testing.assert_array_equal(net.predict(Other(X)), net.predict(X))
+    net.fit(Other(X), Other(Y), epochs=1, validation_data=(Other(X), Other(Y)))
+    wrong = Other(X, "it requires a gradient")
+    with pytest.raises(mg.DataError, match="the examples are no array: it requires a gradient"):
+        net.predict(wrong)
+    with pytest.raises(mg.DataError, match="the labels are no array: it requires a gradient"):
+        net.fit(X, wrong)

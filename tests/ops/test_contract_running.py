@@ -352,6 +352,38 @@ def test_a_run_of_fewer_calls_than_none() -> None:
     assert count.value == 0
 
 
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+def test_what_a_caller_does_to_a_result_stays_with_it(
+    compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are the caller's: read-only, of another dtype or shape, and dropped in the end."""
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    x = mg.var("x", shape=(2, 3))
+    f = mg.function([x], x * 2.0)
+
+    def change(name: str, value: Any) -> None:
+        result = f(BATCH)
+        if name == "write":
+            result.flags.writeable = value
+        else:
+            setattr(result, name, value)
+
+    for name, value in (("write", False), ("dtype", np.int32), ("shape", (3, 2))):
+        change(name, value)
+        for _ in range(2):
+            result = f(BATCH)
+            assert result.flags.writeable and result.dtype == np.float32
+            np.testing.assert_array_equal(result, 2 * BATCH)
+            del result
+
+
+@pytest.mark.parametrize("batches", [None, 2.0])
+def test_a_run_of_what_is_no_number_and_no_series(batches: Any) -> None:
+    x = mg.var("x", shape=(3,))
+    with pytest.raises(mg.ConfigError, match="a number of calls, or an iterable of feeds"):
+        mg.function([x], x * 2.0).run(batches)
+
+
 def test_settings_are_checked() -> None:
     """A setting that it does not take is refused with what it takes, and stays as it was."""
     for name, wrong, need in (
@@ -411,6 +443,94 @@ def test_bfloat16_of_another_library_is_fed(values: np.ndarray) -> None:
     np.testing.assert_array_equal(mg.from_dlpack(brain).eval().astype(np.float32), values)
 
 
+@pytest.mark.parametrize("holder", [mg.Tensor, mg.variable])
+def test_what_is_held_takes_what_its_dtype_holds(holder: Any) -> None:
+    """Numbers of Python count as a higher kind; what would be cut off or wrap changes nothing."""
+
+    def held(dtype: str) -> tuple[Any, Any]:
+        if holder is mg.Tensor:
+            tensor = mg.Tensor((2,), init=1, dtype=dtype)
+            return tensor.copy_from, tensor.numpy
+        variable = mg.variable("v", init=np.ones(2, dtype))
+        return variable.assign, lambda: variable.value
+
+    for dtype, value in (
+        ("float32", [3, 4]),
+        ("float32", np.array([3, 4], ">f8")),
+        ("float16", np.array([3, 4], "<f2")),
+        ("float32", Brain(np.array([3.0, 4.0]))),
+        ("int8", np.array([3, 4], ">i8")),
+        ("complex64", [3, 4.0]),
+        ("bool", [True, True]),
+    ):
+        put, read = held(dtype)
+        if holder is mg.Tensor and isinstance(value, Brain):
+            continue  # it has no shape
+        put(value)
+        assert read().dtype == dtype
+        np.testing.assert_array_equal(read(), [1, 1] if dtype == "bool" else [3, 4])
+    for dtype, value in (
+        ("int32", [2.5, 1]),
+        ("int32", [2.0, 1]),
+        ("int32", [2**31, 1]),
+        ("int8", np.array([128, 1])),
+        ("uint8", [-1, 1]),
+        ("float32", [2j, 1]),
+        ("float32", [True, False]),
+        ("float32", np.array([3, 4])),
+        ("bool", [1, 0]),
+    ):
+        put, read = held(dtype)
+        with pytest.raises(mg.DTypeError, match="needed: "):
+            put(value)
+        np.testing.assert_array_equal(read(), [1, 1])
+
+
+def test_one_number_that_a_variable_does_not_hold() -> None:
+    count = mg.var("count", init=5)
+    for value in (2.5, 2**31, np.float64(3), True):
+        with pytest.raises(mg.DTypeError, match="variable 'count' is int32, the new value "):
+            count.value = value
+    count.value = -(2**31)
+    assert count.value == -(2**31)
+    with pytest.raises(mg.DTypeError, match="variable 'count' is given what is no array: np.as"):
+        count.assign(mg.constant(3))
+
+
+def test_no_elements_are_of_every_kind() -> None:
+    x = mg.var("x", shape=("n",), dtype="int32")
+    assert mg.function([x], mg.sum(x))([]) == 0
+    with pytest.raises(mg.FeedError, match="is fed float64"):
+        mg.function([x], mg.sum(x))(np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"deterministic": "no"}, "deterministic='no'\n  needed: True or False"),
+        ({"strict_feeds": 2}, "strict_feeds=2\n  needed: True or False"),
+        ({"default_updates": "x"}, "default_updates='x'\n  needed: True or False"),
+        ({"compile_budget": "x"}, "compile_budget='x'\n  needed: seconds, a number of at least 0"),
+        ({"compile_budget": -1}, "compile_budget=-1\n  needed: seconds, a number of at least 0"),
+        ({"skip": "fuse"}, "skip='fuse' is a string\n  needed: a tuple\n  mend: ('fuse',)"),
+    ],
+)
+def test_options_that_mean_nothing(options: dict[str, Any], text: str) -> None:
+    x = mg.var("x", shape=(3,))
+    with pytest.raises((mg.ConfigError, mg.PassError)) as caught:
+        mg.function([x], x * 2.0, **options)
+    assert str(caught.value) == text
+
+
+def test_inputs_are_any_series_of_nodes() -> None:
+    x = mg.var("x", shape=(3,))
+    f = mg.function((node for node in (x,)), x * 2.0)
+    np.testing.assert_array_equal(f(np.ones(3)), [2, 2, 2])
+    for wrong in (None, 3, "x"):
+        with pytest.raises(mg.GraphError, match="needed: a list of inputs"):
+            mg.function(wrong, x * 2.0)  # type: ignore[arg-type]
+
+
 def test_what_gives_no_elements_is_a_feed_error() -> None:
     class Meta(Brain):
         def __dlpack_device__(self) -> tuple[int, int]:
@@ -432,6 +552,7 @@ def test_what_gives_no_elements_is_a_feed_error() -> None:
          "seconds, a number of at least 0", 2.0),
         ("specializations", "MAGMAGRAPH_SPECIALIZATIONS", "0", "an int of at least 1", 3),
         ("device", "MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'", "cpu"),
+        ("tuning", "MAGMAGRAPH_TUNING", "of", "one of 1, true, yes, on, 0, false, no, off", False),
     ],
 )
 def test_variables_of_settings_are_checked(

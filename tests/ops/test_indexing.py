@@ -338,3 +338,24 @@ def test_elements_of_an_axis_that_turns_out_empty() -> None:
         f(np.zeros(0), np.zeros(2, np.int64))
     with pytest.raises(ShapeError, match="axis 0 is empty, and 2 elements of it are taken"):
         mg.take(mg.input("y", (0,)), mg.input("places", (2,), "int32"))
+
+
+def test_series_of_positions_are_arrays() -> None:
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    for key in (
+        ((0, 1), (1, 2)), (slice(None), (0, -1)), (range(2), 1), ([], 1), (slice(None), ()),
+        ((),), ([(0, 1), (2, 0)],),
+    ):  # fmt: skip
+        taken = mg.constant(x)[key].eval()
+        assert taken.shape == x[key].shape
+        np.testing.assert_array_equal(taken, x[key])
+
+
+@pytest.mark.parametrize("name", ["tril", "triu", "diagflat", "diag"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16"])
+def test_zeros_beside_a_diagonal_are_of_its_dtype(name: str, dtype: str) -> None:
+    x = np.array([[1, 0], [1, 1]], dtype)
+    made = getattr(mg, name)(mg.constant(x))
+    expected = getattr(np, name)(x)
+    assert made.dtype == expected.dtype
+    np.testing.assert_array_equal(made.eval(), expected)

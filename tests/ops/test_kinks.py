@@ -245,3 +245,13 @@ def test_sum_to_undoes_broadcasting() -> None:
                 expected = expected.sum(axis=axis, keepdims=True)
         np.testing.assert_array_equal(value(node, {x: array}), expected)
     assert sum_to(x, x.shape) is x
+
+
+def test_slopes_at_the_ends_of_domains() -> None:
+    by_x, by_y = _slopes(mg.special.kl_div, [0.0, 0.0, 1.0], [1.0, 0.0, 1.0])
+    _assert_close(by_x, [-1.0, -1.0, 0.0])
+    _assert_close(by_y, [1.0, 1.0, 0.0])
+    by_x, by_power = _slopes(mg.special.boxcox, [0.0, 1.0, INF], [0.0, 0.0, 0.0])
+    _assert_close(by_x, [INF, 1.0, 0.0])
+    _assert_close(by_power, [0.0, 0.0, 0.0])
+    _assert_close(_slopes(mg.special.boxcox1p, [1.0], [0.0])[1], [0.5 * np.log(2.0) ** 2])

@@ -57,6 +57,11 @@ def _matrix(record: Composite, m: Any) -> Node:
     return node
 
 
+def _zero(node: Node) -> Node:
+    """Return 0 in a node's dtype: a number of Python would make bools integers."""
+    return constant(0, dtype=node.dtype)
+
+
 def tril(m: Any, k: int = 0) -> Node:
     """Keep the elements on and below a diagonal; the others become 0.
 
@@ -86,7 +91,7 @@ def tril(m: Any, k: int = 0) -> Node:
     """
     node = _matrix(TRIL, m)
     row, column = _grid(*node.shape[-2:])
-    return where(greater_equal(row + k, column), node, 0)
+    return where(greater_equal(row + k, column), node, _zero(node))
 
 
 def triu(m: Any, k: int = 0) -> Node:
@@ -118,7 +123,7 @@ def triu(m: Any, k: int = 0) -> Node:
     """
     node = _matrix(TRIU, m)
     row, column = _grid(*node.shape[-2:])
-    return where(greater(row + k, column), 0, node)
+    return where(greater(row + k, column), _zero(node), node)
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
@@ -208,7 +213,7 @@ def diag(v: Any, k: int = 0) -> Node:
     row, column = _grid(size, size)
     # Each row holds the element of its own place: one array step less than a gather.
     line = pad(node, (0, k) if k >= 0 else (-k, 0)) if k else node
-    return where(equal(row + k, column), expand_dims(line, 1), 0)
+    return where(equal(row + k, column), expand_dims(line, 1), _zero(node))
 
 
 def diagflat(v: Any, k: int = 0) -> Node:

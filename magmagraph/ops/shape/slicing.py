@@ -229,8 +229,10 @@ def _array_key(call: Call, entry: Any) -> Node | None:
     """Return an array subscript as an integer node, or None where `entry` is none."""
     if isinstance(entry, (bool, np.bool_)):
         node = as_node(bool(entry))
-    elif isinstance(entry, (Node, np.ndarray, list)):
-        node = as_node(entry)
+    elif isinstance(entry, (Node, np.ndarray, list, tuple, range)):
+        listed = list(entry) if isinstance(entry, (tuple, range)) else entry
+        none = isinstance(listed, list) and not listed  # an array of none is one of floats
+        node = as_node(np.zeros(0, np.int64) if none else listed)
     else:
         return None
     if is_bool(node.dtype):

@@ -12,7 +12,7 @@ from ...op import Composite, Op, Refusal, Sample
 from ..elementwise.arithmetic import absolute, power
 from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
 from ..elementwise.family import OTHER, POSITIVE, REAL, UNIT, scipy_named, special
-from ..elementwise.math import LN10, exp, expm1, log, log1p, sin
+from ..elementwise.math import LN10, log, log1p, sin
 from ..networks.activation import sigmoid, softplus
 from .family import SpecialFunction, composite, elementwise
 
@@ -172,7 +172,8 @@ def _kl_div(x: Node, y: Node) -> Node:
     inside = where(both, x, 1)
     other = where(both, y, 1)
     value = inside * log(inside / other) - inside + other
-    outside = where(equal(x, 0) & greater_equal(y, 0), y, where(_is_nan(x, y), math.nan, math.inf))
+    end = equal(x, 0) & greater_equal(y, 0)  # where the slope by x is that of -x
+    outside = where(end, y - x, where(_is_nan(x, y), math.nan, math.inf))
     return where(both, value, outside)
 
 
@@ -223,6 +224,7 @@ def _pseudo_huber(delta: Node, r: Node) -> Node:
     ratio = r / where(zero, 1, delta)
     square = ratio * ratio
     value = r * r / (1.0 + power(1.0 + square, 0.5))
+    value = where(equal(absolute(r), math.inf), math.inf, value)
     return where(less(delta, 0), math.inf, where(zero | equal(r, 0), 0.0, value))
 
 
@@ -237,7 +239,11 @@ pseudo_huber, PSEUDO_HUBER = composite(
     _pseudo_huber,
     module=__name__,
     record="special_pseudo_huber",
-    samples=lambda: [Sample((_PARTNER, REAL)), Sample((1.0, OTHER))],
+    samples=lambda: [
+        Sample((_PARTNER, REAL)),
+        Sample((1.0, OTHER)),
+        Sample((1.0, np.array([np.inf, -np.inf, np.nan])), gradient=(), reason="the ends"),
+    ],
     reference=scipy_named("pseudo_huber"),
 )
 
@@ -307,89 +313,6 @@ exprel, EXPREL_FUNCTION = composite(
 )
 
 
-def _boxcox(x: Node, lmbda: Node) -> Node:
-    logarithm = log(x)
-    return logarithm * _exprel(0.0, lmbda * logarithm)
-
-
-boxcox, BOXCOX = composite(
-    "boxcox",
-    "x lmbda",
-    "Evaluate the Box-Cox transform (x**lmbda - 1) / lmbda, which is log(x) at lmbda = 0.",
-    """
-    >>> mg.special.boxcox([1.0, 4.0], [0.5, 0.0]).eval().round(4)
-    array([0.    , 1.3863], dtype=float32)
-    """,
-    _boxcox,
-    module=__name__,
-    notes="Exact near lmbda = 0, and so are its derivatives.",
-    samples=lambda: [
-        Sample((POSITIVE, OTHER)),
-        Sample((POSITIVE, np.array([0.0, 1e-9, -0.5]))),
-    ],
-    reference=scipy_named("boxcox"),
-)
-
-
-def _boxcox1p(x: Node, lmbda: Node) -> Node:
-    logarithm = log1p(x)
-    return logarithm * _exprel(0.0, lmbda * logarithm)
-
-
-boxcox1p, BOXCOX1P = composite(
-    "boxcox1p",
-    "x lmbda",
-    "Evaluate the Box-Cox transform of 1 + x.",
-    """
-    >>> mg.special.boxcox1p([0.0, 3.0], [0.5, 0.0]).eval().round(4)
-    array([0.    , 1.3863], dtype=float32)
-    """,
-    _boxcox1p,
-    module=__name__,
-    samples=lambda: [Sample((POSITIVE, OTHER)), Sample((POSITIVE - 0.9, _ROW))],
-    reference=scipy_named("boxcox1p"),
-)
-
-
-def _log_of_inverse(y: Node, lmbda: Node) -> Node:
-    """Return log(1 + lmbda y) / lmbda, which is y at lmbda = 0."""
-    zero = equal(lmbda, 0)
-    safe = where(zero, 1, lmbda)
-    return where(zero, y - 0.5 * lmbda * (y * y), log1p(safe * y) / safe)
-
-
-inv_boxcox, INV_BOXCOX = composite(
-    "inv_boxcox",
-    "y lmbda",
-    "Invert the Box-Cox transform: (1 + lmbda y)**(1 / lmbda), which is exp(y) at lmbda = 0.",
-    """
-    >>> mg.special.inv_boxcox([0.0, 2.0], [0.0, 0.5]).eval().round(4)
-    array([1., 4.], dtype=float32)
-    """,
-    lambda y, lmbda: exp(_log_of_inverse(y, lmbda)),
-    module=__name__,
-    samples=lambda: [
-        Sample((POSITIVE, _PARTNER)),
-        Sample((UNIT, np.zeros(3)), gradient=(0,), reason="the limit has its slope only"),
-    ],
-    reference=scipy_named("inv_boxcox"),
-)
-
-inv_boxcox1p, INV_BOXCOX1P = composite(
-    "inv_boxcox1p",
-    "y lmbda",
-    "Invert the Box-Cox transform of 1 + x.",
-    """
-    >>> mg.special.inv_boxcox1p([0.0, 2.0], [0.5, 0.5]).eval().round(4)
-    array([0., 3.], dtype=float32)
-    """,
-    lambda y, lmbda: expm1(_log_of_inverse(y, lmbda)),
-    module=__name__,
-    samples=lambda: [Sample((POSITIVE, _PARTNER))],
-    reference=scipy_named("inv_boxcox1p"),
-)
-
-
 def _cosm1(x: Node) -> Node:
     half = sin(x * 0.5)
     return half * half * -2.0
@@ -438,10 +361,6 @@ RECORDS: tuple[Op | Composite, ...] = (
     PSEUDO_HUBER,
     EXPREL,
     EXPREL_FUNCTION,
-    BOXCOX,
-    BOXCOX1P,
-    INV_BOXCOX,
-    INV_BOXCOX1P,
     COSM1,
     EXP10,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ...communicator import Communicator
-from ...errors import ConfigError, message
+from ...config import is_on, word
 
 __all__ = ["local_rank", "ranks_started", "world"]
 
@@ -54,11 +54,7 @@ def world() -> Communicator:
     CommunicationError
         A launcher has started several processes, and MPI cannot be used.
     """
-    wanted = os.environ.get("MAGMAGRAPH_COMMUNICATOR", "auto")
-    if wanted not in ("auto", "solo", "mpi"):
-        raise ConfigError(
-            message(f"MAGMAGRAPH_COMMUNICATOR is {wanted!r}", need="auto, solo or mpi")
-        )
+    wanted = word("MAGMAGRAPH_COMMUNICATOR")
     if wanted == "mpi" or (wanted == "auto" and ranks_started() > 1):
         from .host import Host
 
@@ -67,8 +63,7 @@ def world() -> Communicator:
             host.gather()  # MPI starts with its import, and waits for all ranks without a word
         from .mpi import mpi_world
 
-        chosen = os.environ.get("MAGMAGRAPH_OVERLAP", "").lower()
-        return mpi_world(chosen not in ("", "0", "false", "no", "off"), host)
+        return mpi_world(is_on("MAGMAGRAPH_OVERLAP"), host)
     from .solo import Solo
 
     return Solo()

@@ -34,6 +34,9 @@ from typing import Any
 import common
 import numpy as np
 
+TURNS = 41  # of ways in one process
+BURST = 0.001  # seconds of one way in a turn, about
+
 Case = dict[str, Any]
 """One point of a workload: its name and its sizes, as JSON holds them."""
 
@@ -50,11 +53,18 @@ class Work:
         Returns the arrays to compare, by name, after a fresh `call` from the state at the start.
     per
         Units of work in a call (steps, epochs): times are divided by it.
+    ways
+        Other ways to the same result, timed in turn in the same process on the same arrays: what
+        differs between processes (where their memory lies) is alike for all.
+    told
+        What is to stand in the results beside the times.
     """
 
     call: Callable[[], Any]
     results: Callable[[], Mapping[str, Any]]
     per: int = 1
+    ways: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
+    told: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 Contender = Callable[[Case], Work]
@@ -84,6 +94,8 @@ class Benchmark:
         Rounds of timing, and seconds of work of each library in a round.
     notes
         What was found about cases that do not meet the claim; it stands in the results.
+    ways
+        The contender whose work has other ways to be timed beside it, if any.
     """
 
     name: str
@@ -96,6 +108,7 @@ class Benchmark:
     rounds: int = 9
     seconds: float = 0.15
     notes: str = ""
+    ways: str = ""
 
 
 # In the process of a library ------------------------------------------------------------------
@@ -115,9 +128,12 @@ def _work(benchmark: Benchmark, name: str) -> None:
                 began = time.perf_counter()
                 work = benchmark.contenders[name](asked["case"])
                 work.call()
-                answer: dict[str, Any] = {"first": time.perf_counter() - began}
+                answer: dict[str, Any] = {"first": time.perf_counter() - began, **work.told}
                 arrays = {k: np.asarray(v) for k, v in work.results().items()}
                 np.savez(asked["results"], **arrays)  # type: ignore[arg-type]
+            elif asked["do"] == "ways":
+                assert work is not None
+                answer = _ways(work)
             else:
                 assert work is not None
                 answer = {"seconds": _timed(work, asked["seconds"])}
@@ -142,6 +158,26 @@ def _timed(work: Work, seconds: float) -> float:
     for _ in range(inner):
         work.call()
     return (time.perf_counter() - began) / inner / work.per
+
+
+def _ways(work: Work) -> dict[str, float]:
+    """Return the median seconds of each way, and "chosen", the work's own, in short turns."""
+    ways = {"chosen": work.call, **work.ways}
+    counts = {}
+    for name, way in ways.items():
+        way()
+        began = time.perf_counter()
+        way()
+        counts[name] = max(1, int(BURST / max(time.perf_counter() - began, 1e-7)))
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(TURNS):
+        for name in ways if turn % 2 == 0 else [*ways][::-1]:
+            ways[name]()
+            began = time.perf_counter()
+            for _ in range(counts[name]):
+                ways[name]()
+            taken[name].append((time.perf_counter() - began) / counts[name])
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
 # In the parent ----------------------------------------------------------------------------------
@@ -232,6 +268,10 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
             rows[name].update(
                 median=statistics.median(taken), least=min(taken), largest=max(taken)
             )
+    for library in able:
+        ways = library.ask(do="ways") if benchmark.ways == library.name else {}
+        if "chosen" in ways:
+            rows[library.name]["ways"] = ways
     return {"case": case, "times": rows, "ratio": ratio(benchmark, rows)}
 
 

@@ -245,6 +245,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "said"), WRONG)
 def test_wrong_files_are_refused_before_anything_starts(flow, tmp_path, text, said):
+    (tmp_path / "flows_broken.py").write_text("import that_is_not_there\n")
     with pytest.raises(ConfigError) as raised:
         flow(text)
     assert said in str(raised.value)

@@ -12,6 +12,7 @@ import pytest
 import magmagraph as mg
 from magmagraph import distributed as ranks
 from magmagraph.communicator import Mesh, current, using
+from magmagraph.cores import widest_affinity
 from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CommunicationError
 
@@ -269,3 +270,33 @@ def test_a_rank_that_raises_ends_the_job(mpiexec: Callable[..., Any]) -> None:
     assert "rank 1 of 2" in done.stderr
     assert time.monotonic() - began < 25
     assert not done.left
+
+
+def busy_while_waiting(name: str, seconds: float) -> float:
+    """Return the seconds of a core that a rank takes to wait for the first one."""
+    world = current()
+    given, taken = np.ones((world.size, 3)), np.empty((world.size, 3))
+    wait: dict[str, Callable[[], Any]] = {
+        "barrier": world.barrier,
+        "allreduce": lambda: world.allreduce(given, "sum"),
+        "broadcast": lambda: world.broadcast(given, 0),
+        "recv": lambda: world.rank and world.recv(taken, 0, 5),
+        "large": lambda: world.allreduce(np.ones(LARGE), "sum"),
+    }
+    wait["large"]()  # the memory that ranks share is made now
+    world.barrier()
+    if world.rank == 0:
+        time.sleep(seconds)
+        if name == "recv":
+            for other in range(1, world.size):
+                world.send(given, other, 5)
+    began = time.process_time()
+    wait[name]()
+    return time.process_time() - began if world.rank else 0.0
+
+
+@pytest.mark.skipif(widest_affinity() >= 4, reason="each of four ranks has a core")
+@pytest.mark.parametrize("name", ["barrier", "allreduce", "broadcast", "recv", "large"])
+def test_ranks_that_share_cores_sleep_while_they_wait(on_ranks: Any, name: str) -> None:
+    seconds = 0.6  # three that ask again and again, on two cores, would take 0.4 each
+    assert max(on_ranks(4, busy_while_waiting, name, seconds)) < 0.2

@@ -4,18 +4,24 @@ Python objects go by a communicator of their own, so that no message meets one o
 Values move as bytes; sums of 32 and 64 bits are MPI's own. What MPI cannot add, or adds without a
 say on NaN (16-bit floats, maxima of floats), is dealt out, reduced here rank by rank, and gathered.
 Ranks of one host sum large arrays through memory that they share.
+
+MPI's waiting is asking again and again, on a core. Where a host has more ranks than cores, the one
+that is waited for may not have one, for as long as the system lets those that wait go on: there a
+rank sleeps between two looks.
 """
 
 from __future__ import annotations
 
 import pickle
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...communicator import REDUCTIONS, Communicator, Pending, colored, purpose
+from ...cores import widest_affinity
 from ...dtypes import is_float
 from ...errors import CommunicationError, message
 from ...watch import install, waiting
@@ -40,6 +46,7 @@ __all__ = ["MPIRank", "mpi_world"]
 PIECE = 8 << 20  # bytes that MPI reduces at once: larger arrays fall out of caches on the way
 SHARED = 12 << 10  # bytes from which memory that ranks share is faster than messages
 SHARED_MANY = 256 << 10  # the same where they meet twice for each piece
+PAUSE = 20e-6  # seconds between two looks, where ranks share cores
 _OPERATIONS = dict(zip(REDUCTIONS, (MPI.SUM, MPI.MAX, MPI.MIN), strict=True))
 _IN_PLACE, _SUM = MPI.IN_PLACE, MPI.SUM
 _ADDED = frozenset(map(np.dtype, ("f4", "f8", "i4", "i8", "c8", "c16")))  # whose sums are MPI's
@@ -71,12 +78,17 @@ class MPIRank(Communicator):
         Two communicators of the same ranks: for arrays, and for Python objects.
     worker
         What does this process's started collectives; None where they are done at once.
+    crowded
+        Whether a host has more ranks than cores; all ranks say the same.
     """
 
     kind = "MPI"
 
-    def __init__(self, data: Any, control: Any, worker: Worker | None = None) -> None:
+    def __init__(
+        self, data: Any, control: Any, worker: Worker | None = None, crowded: bool = False
+    ) -> None:
         super().__init__(data.Get_rank(), data.Get_size())
+        self._crowded = crowded
         self._data = data
         self._control = control
         self._worker = worker
@@ -91,7 +103,19 @@ class MPIRank(Communicator):
             self._data.Create_group(chosen, 1),
             self._control.Create_group(chosen, 2),
             self._worker,
+            self._crowded,
         )
+
+    def _all(self, name: str, *operands: Any) -> None:
+        """Call a collective of MPI, by the name of its blocking form; return when it is done."""
+        if not self._crowded:
+            getattr(self._data, name)(*operands)
+            return
+        self._done(getattr(self._data, f"I{name[0].lower()}{name[1:]}")(*operands))
+
+    def _done(self, request: Any) -> None:
+        while not request.Test():
+            time.sleep(PAUSE)
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Return the communicator of the ranks of one colour, in the order of their keys."""
@@ -107,7 +131,10 @@ class MPIRank(Communicator):
         with _Waiting(_REDUCING[op], given, self.size):
             if op == "sum" and given.nbytes < self._share_from and given.dtype in _ADDED:
                 own = _IN_PLACE if target is given else given
-                self._data.Allreduce(own, target, _SUM)  # short: each line counts
+                if self._crowded:
+                    self._done(self._data.Iallreduce(own, target, _SUM))
+                else:
+                    self._data.Allreduce(own, target, _SUM)  # short: each line counts
             elif self.size == 1:
                 np.copyto(target, given)
             elif given.nbytes >= self._share_from and self._on_one_host():
@@ -133,7 +160,7 @@ class MPIRank(Communicator):
         for low in range(0, flat.size, step):
             part = flat[low : low + step]
             own = _IN_PLACE if target is given else source[low : low + step]
-            self._data.Allreduce(own, part, _OPERATIONS[op])
+            self._all("Allreduce", own, part, _OPERATIONS[op])
 
     def _dealt_out(self, given: np.ndarray, op: str, target: np.ndarray) -> None:
         """Give each rank a part of all arrays, which it reduces, and gather the parts."""
@@ -142,9 +169,9 @@ class MPIRank(Communicator):
         rows = np.zeros((size, part), given.dtype)
         rows.reshape(-1)[: given.size] = given.reshape(-1)
         arrived = np.empty_like(rows)
-        self._data.Alltoall(_bytes(rows), _bytes(arrived))
+        self._all("Alltoall", _bytes(rows), _bytes(arrived))
         own = reduced(list(arrived), op)
-        self._data.Allgather(_bytes(own), _bytes(rows))
+        self._all("Allgather", _bytes(own), _bytes(rows))
         target.reshape(-1)[...] = rows.reshape(-1)[: given.size]
 
     def _through_memory(
@@ -152,7 +179,7 @@ class MPIRank(Communicator):
     ) -> None:
         if self._shared is None:
             window = MPI.Win.Allocate_shared(2 * SHARED_PIECE, 1, MPI.INFO_NULL, self._data)
-            self._shared = SharedMemory(self._data, window)
+            self._shared = SharedMemory(self._data, window, lambda: self._all("Barrier"))
         self._shared.reduce(arrays, op, targets)
 
     def _on_one_host(self) -> bool:
@@ -171,10 +198,10 @@ class MPIRank(Communicator):
         with self._waiting(f"the {op} and scatter", given):
             if self.size == 1 or _by_hand(given.dtype, op) or not given.size:
                 arrived = np.empty_like(given)
-                self._data.Alltoall(_bytes(given), _bytes(arrived))
+                self._all("Alltoall", _bytes(given), _bytes(arrived))
                 reduced(list(arrived), op, target)
             else:
-                self._data.Reduce_scatter_block(given, target, _OPERATIONS[op])
+                self._all("Reduce_scatter_block", given, target, _OPERATIONS[op])
         return target
 
     # ---- Values that move
@@ -184,7 +211,7 @@ class MPIRank(Communicator):
         given = _contiguous(array)
         target = np.empty((self.size, *given.shape), given.dtype) if out is None else out
         with self._waiting("a gather", given):
-            self._data.Allgather(_bytes(given), _bytes(target))
+            self._all("Allgather", _bytes(given), _bytes(target))
         return target
 
     def broadcast(self, array: Any, root: int, out: Any = None) -> Any:
@@ -194,7 +221,7 @@ class MPIRank(Communicator):
         if self.rank == root and target is not given:
             np.copyto(target, given)
         with self._waiting(f"a broadcast from {root}", given):
-            self._data.Bcast(_bytes(target), root)
+            self._all("Bcast", _bytes(target), root)
         return target
 
     def alltoall(self, array: Any, out: Any = None) -> Any:
@@ -202,7 +229,8 @@ class MPIRank(Communicator):
         given = _contiguous(array)
         target = np.empty_like(given) if out is None else out
         with self._waiting("an exchange of rows", given):
-            self._data.Alltoall(_bytes(given.copy() if target is given else given), _bytes(target))
+            own = given.copy() if target is given else given
+            self._all("Alltoall", _bytes(own), _bytes(target))
         return target
 
     def send(self, array: Any, to: int, tag: int) -> None:
@@ -216,7 +244,11 @@ class MPIRank(Communicator):
         _contiguous(out)  # MPI would take a device's address, and write there
         with self._waiting(f"a message of rank {source}, tag {tag},", out):
             status = MPI.Status()
-            self._data.Probe(source, tag, status)
+            if self._crowded:
+                while not self._data.Iprobe(source, tag, status):
+                    time.sleep(PAUSE)
+            else:
+                self._data.Probe(source, tag, status)
             count = status.Get_count(MPI.BYTE)
             if count != out.nbytes:
                 raise CommunicationError(
@@ -235,7 +267,12 @@ class MPIRank(Communicator):
         _contiguous(out)
         with self._waiting(f"a message of rank {source}", out):
             kept = given.copy() if out is array else given
-            self._data.Sendrecv(_bytes(kept), to, tag, _bytes(out), source, tag)
+            if self._crowded:
+                sent = self._data.Isend(_bytes(kept), to, tag)
+                self._done(self._data.Irecv(_bytes(out), source, tag))
+                self._done(sent)
+            else:
+                self._data.Sendrecv(_bytes(kept), to, tag, _bytes(out), source, tag)
         return out
 
     def _reap(self) -> None:
@@ -262,7 +299,7 @@ class MPIRank(Communicator):
     def barrier(self) -> None:
         """Return when all ranks have come here."""
         with self._waiting("a barrier", None):
-            self._data.Barrier()
+            self._all("Barrier")
 
     def post(self, value: Any, to: int, tag: int = 0) -> None:
         """Send a Python object to a rank, without waiting for it to be taken."""
@@ -340,6 +377,10 @@ def mpi_world(overlap: bool, host: Host | None = None) -> Communicator:
     install(world.Get_rank(), world.Get_size(), world.Abort, host)
     able = overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     worker = Worker("collectives") if able else None
-    return MPIRank(world.Dup(), world.Dup(), worker)
+    local = world.Split_type(MPI.COMM_TYPE_SHARED)
+    # All wait in one way: MPI does not pair the two forms of a collective.
+    crowded = bool(world.allreduce(local.Get_size() > widest_affinity(), MPI.LOR))
+    local.Free()
+    return MPIRank(world.Dup(), world.Dup(), worker, crowded)
 
 

@@ -9,7 +9,7 @@ meetings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,12 @@ class SharedMemory:
         mpi4py's, of ranks of one host.
     window
         mpi4py's, of ``2 * PIECE`` bytes of each rank.
+    meet
+        Returns when all ranks have called it.
     """
 
-    def __init__(self, communicator: Any, window: Any) -> None:
-        self._communicator, self._window = communicator, window
+    def __init__(self, communicator: Any, window: Any, meet: Callable[[], object]) -> None:
+        self._window, self._meeting = window, meet
         self._rank, self._size = communicator.Get_rank(), communicator.Get_size()
         self._buffers = []
         for rank in range(self._size):
@@ -122,7 +124,7 @@ class SharedMemory:
 
     def _meet(self) -> None:
         self._window.Sync()
-        self._communicator.Barrier()
+        self._meeting()
         self._window.Sync()
 
 

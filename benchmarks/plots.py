@@ -79,6 +79,8 @@ def layers(axes: Any, results: Any) -> None:
                 label=f"{name}, {precision}",
             )
     axes.set_yscale("log")
+    axes.set_xlim(0.6, 12.4)  # room for the legend beside the last points
+    axes.set_xticks((1, 2, 4, 8))
     axes.set_xlabel("hidden layers of 528 units")
     axes.set_ylabel("microseconds a step of 100 examples")
     axes.set_title("Training the seed network")

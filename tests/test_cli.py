@@ -119,6 +119,10 @@ def test_info_tells_of_variables_that_are_no_attributes(monkeypatch):
         ("MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
         ("MAGMAGRAPH_THREADS", "many", "a whole number, 1 or more; mend: MAGMAGRAPH_THREADS=4"),
         ("MAGMAGRAPH_BLAS_POOL", "mine", "shared or own"),
+        (
+            "MAGMAGRAPH_OPTIMIZATION", "-O4",
+            "-O2, -O0, -O1, -O3, -Og, -Os, 2, 0, 1, 3, g or s",
+        ),
         ("MAGMAGRAPH_BLAS_PANELS", "2", "one of 1, true, yes, on, 0, false, no, off"),
     ],
 )

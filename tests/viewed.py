@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,18 @@ class Viewer:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda asked: self.requests.append(asked.url))
         page.goto(path.as_uri() + fragment)
-        page.wait_for_function("window.magmagraph?.ready", timeout=PATIENCE)
+        self.until("window.magmagraph?.ready")
+
+    def until(self, condition: str) -> None:
+        """Wait until an expression of JavaScript is true.
+
+        It is asked for from here: what the browser would ask by itself is evaluated in the page,
+        whose policy allows no code but its own.
+        """
+        end = time.monotonic() + PATIENCE / 1000
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < end, f"not true after {PATIENCE} ms: {condition}"
+            self.page.wait_for_timeout(20)
 
     def run(self, script: str) -> Any:
         return self.page.evaluate(f"(() => {{ const app = window.magmagraph; {script} }})()")

@@ -238,6 +238,12 @@ def test_normal_is_finite_at_the_ends_of_its_bits() -> None:
     assert 6.0 < result[0] < 6.8
 
 
+def test_a_negative_deviation_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r"random.normal: std=-1\n  needed: a std of at least 0"):
+        mg.random.normal((2,), std=-1)
+    assert (value(mg.random.normal((3,), mean=2.0, std=0)) == 2.0).all()
+
+
 def test_reparameterized_gradients() -> None:
     mean, std = mg.input("mean", (), "float64"), mg.input("std", (3,), "float64")
     draw = mg.random.normal((4, 3), mean, std)

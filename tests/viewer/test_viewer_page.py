@@ -190,7 +190,7 @@ def test_a_node_is_reached_by_its_address(opened: Any) -> None:
     assert abs(box - middle) < 2
     assert f"node={node}" in linked.page.evaluate("location.hash")
     linked.page.evaluate("location.hash = '#graph=fuse'")
-    linked.page.wait_for_function("magmagraph.model.graphs[magmagraph.state.graph].name === 'fuse'")
+    linked.until("magmagraph.model.graphs[magmagraph.state.graph].name === 'fuse'")
     odd = opened("seed", "#graph=nothing&node=99999999&overlay=none&panel=x")
     assert odd.graph() == "plan"
     assert odd.state("node") == -1

@@ -76,7 +76,7 @@ def test_the_rules_panel_lists_hits_and_refusals(opened: Any) -> None:
 def test_the_timeline_and_the_memory_map_show_every_step_and_slot(opened: Any) -> None:
     step = seed_step()
     viewer = opened("seed", "#drawer=timeline")
-    viewer.page.wait_for_function("magmagraph.timeline.bars.length > 0")
+    viewer.until("magmagraph.timeline.bars.length > 0")
     assert viewer.run("return app.timeline.bars.length") == len(step.plan.steps)
     x, y = viewer.run(
         "const bar = app.timeline.bars[0]; const at = app.timeline.canvas.getBoundingClientRect();"
@@ -87,7 +87,7 @@ def test_the_timeline_and_the_memory_map_show_every_step_and_slot(opened: Any) -
     viewer.page.mouse.click(x, y)
     assert viewer.run("return app.model.plan.steps[0].node === app.state.node")
     viewer.page.keyboard.press("m")
-    viewer.page.wait_for_function("magmagraph.memory.bars.length > 0")
+    viewer.until("magmagraph.memory.bars.length > 0")
     arena = [slot for slot in step.plan.slots if slot.place.value == "arena"]
     assert viewer.run("return app.memory.bars.length") == len(arena)
     assert viewer.run("return Math.max(...app.liveBytes())") == step.plan.largest_live
@@ -177,7 +177,7 @@ def test_a_large_page_is_ready_soon_and_moves(opened: Any) -> None:
     viewer.page.mouse.up()
     assert viewer.run("return app.view.y") == before - 100
     viewer.page.mouse.wheel(0, 120)
-    viewer.page.wait_for_function(f"magmagraph.view.y === {before} - 220")
+    viewer.until(f"magmagraph.view.y === {before} - 220")
 
 
 def test_a_page_of_another_version_is_refused(browser: Any, files: dict[str, Path],

@@ -143,7 +143,7 @@ def normal(
     Raises
     ------
     ShapeError
-        If a parameter does not broadcast to `shape`.
+        If a parameter does not broadcast to `shape`, or `std` is a negative number.
     DTypeError
         If `dtype` is not a float.
 
@@ -155,6 +155,8 @@ def normal(
     >>> round(float(x.mean()), 1), round(float(x.std()), 1)
     (3.0, 2.0)
     """
+    if type(std) in (int, float) and std < 0:
+        raise ShapeError(message(f"random.normal: std={std}", need="a std of at least 0"))
     wanted = result_dtype("normal", dtype, mean, std)
     extents = dims.parse_shape(shape)
     computing = wide(wanted)

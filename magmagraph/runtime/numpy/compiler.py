@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...config import word
 from ...errors import CompilerUnavailable, message
 from ..cache import content_key, default_cache
 from ..locks import Lock
@@ -228,7 +229,7 @@ def _keys(
     compiler: Compiler, sources: Sequence[str], optimization: Sequence[str | None] | None
 ) -> tuple[list[str], list[str]]:
     """Return the flag and the place in the cache of every source."""
-    usual = os.environ.get("MAGMAGRAPH_OPTIMIZATION", "2")
+    usual = word("MAGMAGRAPH_OPTIMIZATION").removeprefix("-O")
     levels = optimization or [None] * len(sources)
     flags = ["-O" + (level or usual) for _, level in zip(sources, levels, strict=True)]
     about = (*compiler.command, compiler.version)

@@ -21,6 +21,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 INHERITED = ("OPENBLAS_", "OMP_", "MKL_", "GOTO_", "BLIS_", "NVPL_", "PYTHONDONTWRITEBYTECODE")
+THREADS = ("MAGMAGRAPH_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PACKAGES = (
     "numpy", "scipy", "ml_dtypes", "magmagraph", "jax", "torch", "keras", "pytensor",
     "cupy-cuda13x", "nvmath-python", "triton",
@@ -40,6 +41,22 @@ def clean_environment() -> list[str]:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     cleared = os.environ.get("MAGMAGRAPH_BENCH_CLEARED", "")
     return cleared.split(",") if cleared else []
+
+
+def on_ranks(
+    file: str, ranks: int, arguments: list[str], *, threads: int = 1, timeout: float = 300.0
+) -> dict[str, Any]:
+    """Run a program on so many ranks, or in one process; return what its last line says in JSON."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    start = [str(beside) if beside.exists() else "mpiexec", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run(
+        [*start, sys.executable, file, *arguments], capture_output=True, text=True,
+        env={**os.environ, **dict.fromkeys(THREADS, str(threads))}, timeout=timeout, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _processor() -> str:

@@ -11,16 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import common
 
-THREADS = ("MAGMAGRAPH_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 OPTIMIZERS = ("SGD", "SGD with momentum", "Adam")
 EPOCHS, ROWS, BATCH = 20, 600, 40
 STALENESS = 4
@@ -64,17 +59,7 @@ def one(trials: int) -> dict[str, Any]:
 
 def in_processes(ranks: int, trials: int) -> dict[str, Any]:
     """Run `one` on so many ranks of one thread and return what rank 0 found."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    start = [str(beside) if beside.exists() else "mpiexec", "-n", str(ranks)] if ranks > 1 else []
-    done = subprocess.run(
-        [*start, sys.executable, __file__, "--one", "--trials", str(trials)],
-        capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, **dict.fromkeys(THREADS, "1")},
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return common.on_ranks(__file__, ranks, ["--one", "--trials", str(trials)], timeout=280)
 
 
 def main() -> None:

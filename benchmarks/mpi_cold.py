@@ -15,16 +15,12 @@ import json
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import common
 
-THREADS = ("MAGMAGRAPH_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CASES = ("mlp", "cnn")
 WAYS = ("one folder", "a folder each")
 ROWS = 64
@@ -68,18 +64,8 @@ def one(case: str, folder: str, way: str) -> dict[str, float]:
 
 def in_processes(case: str, ranks: int, way: str) -> dict[str, float]:
     """Run `one` on ranks that have nothing in their caches."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    start = [str(beside) if beside.exists() else "mpiexec", "-n", str(ranks)] if ranks > 1 else []
-    environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [*start, sys.executable, __file__, "--one", case, folder, way],
-            capture_output=True, text=True, env=environment, timeout=120, check=False,
-        )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        return common.on_ranks(__file__, ranks, ["--one", case, folder, way], timeout=120)
 
 
 def main() -> None:

@@ -11,8 +11,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from typing import Any
 import common
 
 LAYERS, BATCH = 2, 1000
-THREADS = ("MAGMAGRAPH_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CHECKED = 20  # steps before the weights are compared
 MOST_ERROR = 1e-4  # of the weights, float32, relative to their norm
 
@@ -66,18 +63,8 @@ def one(repeats: int, algorithm: str | None) -> dict[str, Any]:
 
 def in_processes(ranks: int, threads: int, repeats: int, algorithm: str) -> dict[str, Any]:
     """Run `one` in processes of their own and return what rank 0 found."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    start = [str(beside) if beside.exists() else "mpiexec", "-n", str(ranks)] if ranks > 1 else []
-    environment = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
-    done = subprocess.run(
-        [*start, sys.executable, __file__, "--one", "--repeats", str(repeats),
-         "--algorithm", algorithm],
-        capture_output=True, text=True, env=environment, timeout=300, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return last
+    arguments = ["--one", "--repeats", str(repeats), "--algorithm", algorithm]
+    return common.on_ranks(__file__, ranks, arguments, threads=threads)
 
 
 def main() -> None:

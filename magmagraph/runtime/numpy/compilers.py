@@ -128,7 +128,9 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     kept = _kept(command, key)
     if kept is not None:
         for known in [known for known in _asked if known[0] == command]:
-            end_run(_asked.pop(known))  # another process was told first
+            told = _asked.pop(known, None)  # another process was told first
+            if told is not None:  # and no thread beside this one has seen it
+                end_run(told)
         return kept
     reason = ""
     for extra in _machine_flags():

@@ -1,11 +1,12 @@
 """Claim: an all-reduce in a captured step moves what NCCL alone does; beside it ring and server.
 
-Run by ``mpiexec -n 2 python benchmarks/cuda_collectives.py``, a rank a device. For each size it
+Run by ``mpiexec -n 4 python benchmarks/cuda_collectives.py``, a rank a device. For each size it
 times, in captured graphs that queue several, NCCL's all-reduce of one array, an all-reduce of as
 many bytes in 16 arrays in one launch, the ring of sends and the server of the strategies (a sum on
 rank 0, and its broadcast). Rates are NCCL's bus bandwidth: 2 (n - 1) / n bytes for each of the
 array's, per second. ``plots.py`` draws them. Then messages of many vectors of 1 KiB: as they lie,
-in one launch of NCCL, and side by side in one array, as messages of a plan have them.
+in one launch of NCCL, and side by side in one array, as messages of a plan have them. Results of
+other numbers of ranks stay in the file.
 """
 
 from __future__ import annotations
@@ -103,8 +104,11 @@ def main() -> None:
              for n, found in vectors.items()],
             ("vectors", "as they lie", "side by side"),
         )  # fmt: skip
-        told = {"ranks": world.size, "milliseconds": results, "vectors of 1 KiB": vectors}
-        print(common.write("cuda_collectives", told))
+        known = common.written("cuda_collectives")
+        known[str(world.size)] = {
+            "machine": common.machine(), "milliseconds": results, "vectors of 1 KiB": vectors
+        }
+        print(common.write("cuda_collectives", known))
 
 
 if __name__ == "__main__":

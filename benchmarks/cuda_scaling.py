@@ -344,11 +344,32 @@ def scaling_of(turns: dict[str, list[float]]) -> float:
     return statistics.harmonic_mean(turns["alone"]) / max(turns["together"])
 
 
+def lines_of(results: dict[str, Any], ranks: int) -> list[tuple[str, ...]]:
+    """Return the table's lines of that many cards."""
+    lines = []
+    for name in BATCHES:
+        for who in ("ours", "torch"):
+            one = results.get(f"{who}, 1", {}).get(name)
+            for label, entry in results.get(f"{who}, {ranks}", {}).items():
+                if label.split()[0] != name or "median" not in entry:
+                    continue
+                speed = ranks * BATCHES[name] / entry["median"] * 1e3
+                cards = one.get("cards", [one["median"]]) if one else [float("nan")]
+                single = statistics.mean(BATCHES[name] / median * 1e3 for median in cards)
+                turns = entry.get("in turns")
+                scaling = "" if turns is None else f"{scaling_of(turns):.3f}"
+                lines.append(
+                    (f"{who} {label}, {ranks}", f"{entry['median']:.3f}", f"{speed:,.0f}",
+                     f"{single:,.0f}", f"{speed / single / ranks:.3f}", scaling)
+                )  # fmt: skip
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("ours", "torch"), help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
     parser.add_argument("--networks", nargs="+", choices=BATCHES, default=list(BATCHES))
     parser.add_argument(
         "--algorithms", nargs="+", default=["allreduce", "ring", "parameter_server"]
@@ -374,41 +395,28 @@ def main() -> None:
     chosen += ["--mebibytes", str(given.mebibytes)]
     if given.compression:
         chosen += ["--compression", given.compression]
-    results = {
-        "ours, 1": alone(["--part", "ours", *chosen], given.ranks),
-        f"ours, {given.ranks}": child(
-            ["--part", "ours", *([] if given.alone else ["--check"]), *chosen], given.ranks, False
-        ),
-        "torch, 1": {} if given.alone else alone(["--part", "torch", *chosen], given.ranks),
-        f"torch, {given.ranks}": {}
-        if given.alone
-        else child(["--part", "torch", *chosen], given.ranks, True),
+    cards, checked = max(given.ranks), [] if given.alone else ["--check"]
+    works: dict[str, Callable[[], dict[str, Any]]] = {
+        "ours, 1": partial(alone, ["--part", "ours", *chosen], cards)
     }
-    path = common.RESULTS / "cuda_scaling.json"
-    if path.exists():
-        known = json.loads(path.read_text())["results"]
-        for part, entries in results.items():
-            results[part] = {**known.get(part, {}), **entries}
-    lines = []
-    for name in BATCHES:
-        for who in ("ours", "torch"):
-            one = results[f"{who}, 1"].get(name)
-            for label, entry in results[f"{who}, {given.ranks}"].items():
-                if label.split()[0] != name or "median" not in entry:
-                    continue
-                speed = given.ranks * BATCHES[name] / entry["median"] * 1e3
-                cards = one.get("cards", [one["median"]]) if one else [float("nan")]
-                single = statistics.mean(BATCHES[name] / median * 1e3 for median in cards)
-                turns = entry.get("in turns")
-                scaling = "" if turns is None else f"{scaling_of(turns):.3f}"
-                lines.append(
-                    (f"{who} {label}", f"{entry['median']:.3f}", f"{speed:,.0f}",
-                     f"{single:,.0f}", f"{speed / single / given.ranks:.3f}", scaling)
-                )  # fmt: skip
+    for count in given.ranks:
+        works[f"ours, {count}"] = partial(
+            child, ["--part", "ours", *checked, *chosen], count, False
+        )
+    if not given.alone:
+        works["torch, 1"] = partial(alone, ["--part", "torch", *chosen], cards)
+        for count in given.ranks:
+            works[f"torch, {count}"] = partial(child, ["--part", "torch", *chosen], count, True)
+    results = common.written("cuda_scaling")
+    for part, work in works.items():
+        results[part] = {**results.get(part, {}), **work()}
+        # Kept at once: a machine of many cards may be gone before the end.
+        common.write("cuda_scaling", results)
+    lines = [line for count in given.ranks for line in lines_of(results, count)]
     common.table(
         lines, ("way", "ms a step", "examples/s", "of one card", "scaling", "in turns")
     )
-    import cuda_common
+    import cuda_common  # last: it takes memory of the first card
 
     print(common.write("cuda_scaling", results, device=cuda_common.device_facts()))
 

@@ -1,6 +1,6 @@
 """Show: all-reduces run beside the backward pass, on the device's own clock.
 
-Run by ``mpiexec -n 2 python benchmarks/cuda_timeline.py``, a rank a device: one captured step of
+Run by ``mpiexec -n 4 python benchmarks/cuda_timeline.py``, a rank a device: one captured step of
 ResNet-50 in bfloat16, batch 128 a card, with the begin and the end of every launch. ``plots.py``
 draws it. Notes of times hold launches apart, so that the step is longer than a plain one.
 """
@@ -61,16 +61,16 @@ def main() -> None:
     given = parser.parse_args()
     world = mg.distributed.init()
     mine = spans(given.network, given.algorithm, given.mebibytes)
-    both = world.exchange(mine)
+    each = world.exchange(mine)
     if world.rank == 0:
         rows = [
             (f"rank {rank}", *(f"{us:,.0f}" for us in beside(found).values()))
-            for rank, found in enumerate(both)
+            for rank, found in enumerate(each)
         ]
         common.table(rows, ("", "collectives, us", "beside other launches", "the step"))
         results = {
             "network": given.network, "algorithm": given.algorithm,
-            "ranks": [{"spans": found, **beside(found)} for found in both],
+            "ranks": [{"spans": found, **beside(found)} for found in each],
         }
         print(common.write("cuda_timeline", results))
 

@@ -1,4 +1,4 @@
-"""Ranks with a device each: a job of two, by mpiexec and NCCL."""
+"""Ranks with a device each: jobs of two and of four, by mpiexec and NCCL."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ def program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
+@pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", ["ranks_program.py", "ranks_strategies.py"])
-def test_two_devices(name: str) -> None:
+def test_devices_together(name: str, count: int) -> None:
     mpiexec = program()
     if mpiexec is None:
         pytest.skip("mpi4py or mpiexec is not there")
-    if count_of_devices() < 2:
-        pytest.skip("there are fewer than two devices")
+    if count_of_devices() < count:
+        pytest.skip(f"there are fewer than {count} devices")
     done = subprocess.run(
-        [mpiexec, "-n", "2", sys.executable, str(HERE / name)],
+        [mpiexec, "-n", str(count), sys.executable, str(HERE / name)],
         capture_output=True,
         text=True,
         timeout=240,
@@ -47,4 +48,4 @@ def test_two_devices(name: str) -> None:
         },
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.count("all right") == 2
+    assert done.stderr.count("all right") == count

@@ -6,6 +6,7 @@ geometry; the faster one is kept on disk. Where there is no library it runs in a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from ...cache import content_key, default_choices
 from ...numpy.cells import shape_of
 from ..compiler import compile_source
 from ..launching.calls import KernelCall, Together
-from ..library.cudnn import PAUSE, LibraryGraph
+from ..launching.measure import burst
+from ..library.cudnn import LibraryGraph
 from ..memory import PlanMemory
 from .few_channels_code import ENDING, LANES, WARPS, WORDS, FewChannels, source
 from .prelude import complete
@@ -29,7 +31,7 @@ __all__ = ["gradient_of", "is_faster", "launched"]
 MOST_CHANNELS = 4
 MOST_TAPS = 49  # sums that a thread has registers for
 BLOCKS_EACH = 2  # of a multiprocessor
-_REPEATS = 5
+_ROUNDS = 5
 
 _loaded: dict[tuple[int, str], tuple[Any, int, int]] = {}  # modules live as long as the process
 
@@ -138,19 +140,11 @@ def _functions(device: Any, kernel: FewChannels) -> tuple[Any, int, int]:
 
 
 def _microseconds(memory: PlanMemory, step: Step) -> float:
-    """Return what the launches take; a trial writes no variable."""
+    """Return the least that the launches take; a trial writes no variable."""
     device, kernel = memory.device, gradient_of(memory, step)
     assert kernel is not None
     held = device.empty(kernel.partial(_blocks(memory, step)))
     made = device.empty(int(step.outputs[0].type.bytes))
     launch = _launches(memory, step, kernel, int(held.data.ptr), int(made.data.ptr))
-    stream, event = device.stream, device.cupy.cuda.Event
-    launch(stream)
-    begin, end = event(), event()
-    device.pause(stream, PAUSE)  # so that no launch is waited for in between
-    begin.record(stream)
-    for _ in range(_REPEATS):
-        launch(stream)
-    end.record(stream)
-    end.synchronize()
-    return float(device.cupy.cuda.get_elapsed_time(begin, end)) * 1e3 / _REPEATS
+    stream = device.stream
+    return min(burst(device, partial(launch, stream), stream) for _ in range(_ROUNDS))

@@ -91,16 +91,21 @@ ALGORITHMS = {"allreduce": "all-reduce", "ring": "ring", "parameter_server": "se
 
 
 def sums_over_ranks(axes: Any, results: Any) -> None:
-    """Sums over two cards by size, and what training makes of them beside torch's DDP."""
+    """Sums over cards by size, and what training makes of them beside torch's DDP."""
     left, right = axes.inset_axes((0, 0, 0.46, 1)), axes.inset_axes((0.58, 0, 0.42, 1))
     axes.set_axis_off()
-    for mark, (key, name) in zip(MARKS, SUMS.items(), strict=False):
-        points = [
-            (int(size), int(size) / ways[key] / 1e6)  # two ranks: as many bytes as the array has
-            for size, ways in results["milliseconds"].items()
-            if key in ways
-        ]
-        left.plot(*zip(*points, strict=True), f"{mark}-", label=name)
+    most = max(map(int, results))
+    for cards, found in sorted(results.items(), key=lambda item: -int(item[0])):
+        moved = 2 * (int(cards) - 1) / int(cards)
+        for position, (mark, (key, name)) in enumerate(zip(MARKS, SUMS.items(), strict=False)):
+            points = [
+                (int(size), moved * int(size) / ways[key] / 1e6)
+                for size, ways in found["milliseconds"].items()
+            ]
+            left.plot(
+                *zip(*points, strict=True), mark + ("-" if int(cards) == most else ":"),
+                color=f"C{position}", label=f"{name}, {cards} cards",
+            )  # fmt: skip
     left.set_xscale("log", base=2)
     left.set_yscale("log")
     left.set_xlabel("bytes of float32")
@@ -113,13 +118,13 @@ def sums_over_ranks(axes: Any, results: Any) -> None:
         for network in names:
             who = "torch" if key == "torch" else "ours"
             label = network if key == "torch" else f"{network} {key}"
-            base = scaling["torch, 2"][network]["median"]
-            shares.append(base / scaling[f"{who}, 2"][label]["median"])
+            base = scaling[f"torch, {most}"][network]["median"]
+            shares.append(base / scaling[f"{who}, {most}"][label]["median"])
         at = [n + 0.2 * place - 0.3 for n in range(len(names))]
         right.bar(at, shares, 0.2, label=name, color=f"C{place}")
     right.set_xticks(range(len(names)), ["ResNet-50", "CNN", "MLP of 4096"])
     right.set_ylabel("examples a second, torch DDP's as 1")
-    right.set_title("Training on two cards", fontsize=10)
+    right.set_title(f"Training on {most} cards", fontsize=10)
     for part in (left, right):
         part.grid(True, which="major", alpha=0.3)
         part.legend(fontsize=8)
@@ -148,7 +153,7 @@ def overlap(axes: Any, results: Any) -> None:
     axes.set_yticks(range(len(lanes)), [f"card {rank}, stream {s}" for rank, s in lanes])
     axes.set_ylim(len(lanes) + 1, -0.7)  # room for the legend below
     axes.set_xlabel("milliseconds from the beginning of a step that notes times at each launch")
-    axes.set_title(f"One training step of {results['network']} on two cards")
+    axes.set_title(f"One training step of {results['network']} on {len(results['ranks'])} cards")
 
 
 FIGURES: dict[str, tuple[str, Callable[[Any, Any], None]]] = {

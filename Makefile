@@ -58,18 +58,19 @@ distclean: clean
 	rm -rf $(VENV)
 
 # One environment; each stamp says which extras of pyproject.toml it holds. A changed
-# pyproject.toml installs anew, which takes a second where nothing is missing.
+# pyproject.toml installs anew, which takes some seconds where nothing is missing: most of them for
+# the libraries of the CPU, which hatch_build.py builds.
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \
 	    || { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.13" >&2; exit 1; }
 	@echo "Making the environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.core: pyproject.toml hatch_build.py | $(VENV)/bin/python
 	$(PIP) install -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: pyproject.toml hatch_build.py | $(VENV)/bin/python
 	$(PIP) install -e ".[dev]"
 	@$(RUN) -m playwright install chromium >$(VENV)/chromium.log 2>&1 \
 	    || echo "No Chromium to be had: tests of pages use the system's, or are skipped"

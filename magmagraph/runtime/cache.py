@@ -24,6 +24,7 @@ from typing import Any
 
 from ..config import config
 from ..errors import CacheWarning, ConfigError, message
+from .keys import content_key
 
 __all__ = [
     "Choices",
@@ -85,32 +86,6 @@ def cache_limit() -> int:
             )
         )
     return limit
-
-
-def content_key(*parts: str | bytes) -> str:
-    """Return a key that is the same only where all parts are.
-
-    Parameters
-    ----------
-    *parts : str or bytes
-        What the cached value was made from.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
-    Examples
-    --------
-    >>> content_key("ab", "c") == content_key("a", "bc")
-    False
-    """
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import CompilerUnavailable
-from magmagraph.runtime.numpy import compiler, compilers
+from magmagraph.runtime.numpy import compiler, compilers, toolchain
 
 PROGRAM = """
 import sys
@@ -44,7 +44,7 @@ print("right")
 @pytest.mark.parametrize(
     ("compiler_there", "folder_there", "told"),
     [
-        (True, False, "CacheWarning: the cache folder {folder}/"),
+        (True, False, "CacheWarning: the cache folder {folder}"),
         (False, True, "FallbackWarning: kernels are not compiled: MAGMAGRAPH_CC names 'no-such'"),
         (False, False, "FallbackWarning: kernels are not compiled: MAGMAGRAPH_CC names 'no-such'"),
     ],
@@ -98,8 +98,8 @@ def test_kernels_of_another_chip_are_built_anew(
     foreign = sorted((tmp_path / "cache").rglob("*.so"))
     assert foreign
 
-    here = compilers.machine()
-    monkeypatch.setattr(compilers, "machine", lambda: (*here, "a chip without its instructions"))
+    here = toolchain.machine()
+    monkeypatch.setattr(toolchain, "machine", lambda: (*here, "a chip without its instructions"))
     for path in foreign:  # whoever loads one fails; what is loaded keeps its own file
         path.unlink()
         path.write_bytes(b"code of another chip")

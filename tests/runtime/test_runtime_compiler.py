@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from magmagraph.errors import CacheWarning, CompilerUnavailable
-from magmagraph.runtime.numpy import compiler, compilers
+from magmagraph.runtime.numpy import compiler, compilers, toolchain
 from magmagraph.runtime.numpy.compiler import (
     compile_libraries,
     compile_library,
@@ -232,7 +232,7 @@ def test_a_damaged_library_is_never_loaded(fresh, monkeypatch, damage):
 def test_a_folder_that_cannot_be_written(fresh, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.warns(CacheWarning, match="file/cache/.* cannot be used") as told:
+    with pytest.warns(CacheWarning, match="file/cache.* cannot be used") as told:
         assert compile_library(SOURCE).answer() == 42
         assert compile_library(SOURCE.replace("7", "9")).answer() == 54
     assert len(told) == 1
@@ -321,11 +321,11 @@ def test_a_compiler_that_hangs_is_ended_with_what_it_runs(fresh, monkeypatch, tm
 def test_kernels_are_linked_without_start_files() -> None:
     """By gcc on Linux; who hears of forks needs the C library's own part of them."""
     flags = compilers.find_compiler().flags
-    lean = compilers.Compiler(("gcc",), "gcc 12", (*flags, "-fno-use-linker-plugin"))
-    assert compilers.linked(lean, "int x;") == ("-nostdlib", "-lm", "-lgcc")
-    assert compilers.linked(lean, "pthread_atfork(a, b, c);") == ("-lm",)
-    clang = compilers.Compiler(("clang",), "clang 18", ("-fPIC",))
-    assert compilers.linked(clang, "int x;") == ("-lm",)
+    lean = toolchain.Compiler(("gcc",), "gcc 12", (*flags, "-fno-use-linker-plugin"))
+    assert toolchain.linked(lean, "int x;") == ("-nostdlib", "-lm", "-lgcc")
+    assert toolchain.linked(lean, "pthread_atfork(a, b, c);") == ("-lm",)
+    clang = toolchain.Compiler(("clang",), "clang 18", ("-fPIC",))
+    assert toolchain.linked(clang, "int x;") == ("-lm",)
 
 
 def test_a_library_without_start_files_calls_the_c_library() -> None:

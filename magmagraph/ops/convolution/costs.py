@@ -13,7 +13,7 @@ from ...cores import wide_vectors
 from ...dims import Dim
 from ...graph import Node
 from ...types import Extent, Shape
-from .expressions import TILES
+from .filters import TILES
 from .primitives import CONVOLUTION, CONVOLUTION_INPUT, puts_outs_first, split_weight
 from .shapes import split
 from .winograd import TAPS, applies

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from . import winograd
+from .filters import TILES
 from .shapes import Axis, taps
 
-TILES = {"winograd-2x2": 2, "winograd-4x4": 4}
 PATCH_BYTES = 1 << 24  # of the patches that im2col holds at a time
 
 

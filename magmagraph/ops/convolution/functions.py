@@ -19,7 +19,7 @@ from ..elementwise.arithmetic import add
 from ..elementwise.family import floating_pair
 from ..shape.arrange import reshape
 from ..spatial.family import publish_spatial
-from . import expressions
+from .filters import TILES
 from .primitives import CONVOLUTION, groups_of, split_weight
 from .shapes import (
     Sliding,
@@ -46,7 +46,7 @@ def chosen_algorithm(
             f"algorithm={algorithm!r}", need=f"one of {', '.join(map(repr, ALGORITHMS))}"
         )
     axes = list(zip(window, sliding.strides, sliding.dilation, strict=True))
-    if algorithm in expressions.TILES and not applies(axes):
+    if algorithm in TILES and not applies(axes):
         shape = "x".join(map(str, window))
         raise call.shape_error(
             f"algorithm={algorithm!r} for a {shape} window of stride {sliding.strides} and "

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...types import Extent
+from . import filters
 from .shapes import Axis
 
 TAPS = 3
@@ -48,30 +49,7 @@ def matrices(tile: int) -> Matrices:
     >>> transforms.output @ ((transforms.weight @ w) * (transforms.input @ d))
     array([321., 432.])
     """
-    if tile == 2:
-        return Matrices(
-            np.array(
-                [[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0],
-                 [0.0, 1.0, 0.0, -1.0]]
-            ),
-            np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]]),
-            np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]]),
-        )  # fmt: skip
-    return Matrices(
-        np.array(
-            [[4.0, 0.0, -5.0, 0.0, 1.0, 0.0], [0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
-             [0.0, 4.0, -4.0, -1.0, 1.0, 0.0], [0.0, -2.0, -1.0, 2.0, 1.0, 0.0],
-             [0.0, 2.0, -1.0, -2.0, 1.0, 0.0], [0.0, 4.0, 0.0, -5.0, 0.0, 1.0]]
-        ),
-        np.array(
-            [[6.0, 0.0, 0.0], [-4.0, -4.0, -4.0], [-4.0, 4.0, -4.0], [1.0, 2.0, 4.0],
-             [1.0, -2.0, 4.0], [0.0, 0.0, 24.0]]
-        ) / 24.0,
-        np.array(
-            [[1.0, 1.0, 1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
-             [0.0, 1.0, 1.0, 4.0, 4.0, 0.0], [0.0, 1.0, -1.0, 8.0, -8.0, 1.0]]
-        ),
-    )  # fmt: skip
+    return Matrices(*(np.array(matrix) for matrix in filters.MATRICES[tile]))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 The libraries that it makes live in the disk cache under a hash of all that they were made from:
 the source, the flags, the compiler and the processor. So a warm start runs no process at all.
+Those that no program changes may have been built when the package was installed (`installed`).
 Of many processes that want the same library at once (the ranks of a job), the one that gets its
 lock compiles it while the others go on with the next, and load it when it is there.
 """
@@ -23,20 +24,12 @@ from pathlib import Path
 
 from ...config import word
 from ...errors import CompilerUnavailable, message
-from ..cache import content_key, default_cache
+from ..cache import default_cache
 from ..locks import Lock
-from . import compilers
-from .compilers import (
-    TIMEOUT,
-    Compiler,
-    end_run,
-    expected,
-    find_compiler,
-    kill_run,
-    linked,
-    unavailable,
-)
+from . import compilers, installed
+from .compilers import expected, find_compiler, unavailable
 from .threads import available_threads
+from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_run
 
 __all__ = ["compile_libraries", "compile_library", "start_libraries"]
 
@@ -139,7 +132,7 @@ def start_libraries(
             file = os.path.join(folder, run[:16])
             try:
                 Path(file + ".c").write_text(source, encoding="utf-8")
-                process = _start(compiler, flag, file, source)
+                process = start_run(compiler, flag, file, source)
             except OSError:  # the one who needs it will say why
                 shutil.rmtree(folder, ignore_errors=True)
                 lock.release()
@@ -203,7 +196,7 @@ def _lock_of(run: str) -> Lock:
 
 def _run_key(compiler: Compiler, flag: str, source: str) -> str:
     """Return what tells runs apart: one may begin before the compiler has said what it is."""
-    return content_key(source, *compiler.command, flag, *compiler.flags, *compilers.machine())
+    return library_key(Compiler(compiler.command, "", compiler.flags), flag, source)
 
 
 @atexit.register
@@ -232,12 +225,8 @@ def _keys(
     usual = word("MAGMAGRAPH_OPTIMIZATION").removeprefix("-O")
     levels = optimization or [None] * len(sources)
     flags = ["-O" + (level or usual) for _, level in zip(sources, levels, strict=True)]
-    about = (*compiler.command, compiler.version)
-    keys = [
-        content_key(source, *about, flag, *compiler.flags, *compilers.machine())
-        for source, flag in zip(sources, flags, strict=True)
-    ]
-    return flags, keys
+    pairs = zip(flags, sources, strict=True)
+    return flags, [library_key(compiler, flag, source) for flag, source in pairs]
 
 
 def _is_there(key: str) -> bool:
@@ -245,14 +234,16 @@ def _is_there(key: str) -> bool:
 
 
 def _load_cached(key: str) -> bool:
-    path = default_cache().get_file(key)
-    if path is None:
-        return False
-    try:
-        _keep(key, path)
-    except OSError:
-        return False  # evicted this moment, or a folder that allows no code: built anew
-    return True
+    for look in (installed.library, default_cache().get_file):
+        path = look(key)
+        if path is None:
+            continue
+        try:
+            _keep(key, path)
+        except OSError:  # evicted this moment, or a folder that allows no code: built anew
+            continue
+        return True
+    return False
 
 
 def _keep(key: str, path: Path) -> None:
@@ -286,7 +277,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
                             continue
                         file = os.path.join(folder, run[:16])
                         Path(file + ".c").write_text(source, encoding="utf-8")
-                        process = _start(compiler, flag, file, source)
+                        process = start_run(compiler, flag, file, source)
                         running.append((key, file + ".so", process))
                     if running:
                         key, output, process = running[0]
@@ -304,19 +295,6 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
                     lock.release()
     except (OSError, subprocess.TimeoutExpired) as error:
         raise unavailable(f"{compiler.command[0]} built no library: {error}") from error
-
-
-def _start(compiler: Compiler, flag: str, file: str, source: str) -> subprocess.Popen[bytes]:
-    files = file + ".c", "-o", file + ".so"
-    return subprocess.Popen(
-        [*compiler.command, flag, *compiler.flags, *files, *linked(compiler, source)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        # What it leaves when it is ended goes with the folder.
-        env=dict(os.environ, LC_ALL="C", TMPDIR=os.path.dirname(file)),
-        start_new_session=True,  # with the programs that it runs, it is a group to end
-    )
 
 
 def _finish(compiler: Compiler, process: subprocess.Popen[bytes]) -> None:

@@ -27,10 +27,14 @@ def kernel_key(body: Graph) -> str:
 
 
 def _shares(codes: Sequence[StepCode]) -> list[list[StepCode]]:
-    """Return kernels shared out to compilers that run side by side, one a core, evenly by size."""
+    """Return kernels shared out to compilers that run side by side, one a core, evenly by size.
+
+    A run costs what a small kernel does, but on a core that has nothing else to do: what else a
+    first call wants is installed, as a rule.
+    """
     if not codes:
         return []
-    count = max(1, min(get_threads(), len(codes) // 2))
+    count = max(1, min(get_threads(), len(codes)))
     shares: list[list[StepCode]] = [[] for _ in range(count)]
     sizes = [0] * count
     lengths = [len(code.text()) for code in codes]

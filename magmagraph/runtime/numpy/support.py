@@ -16,7 +16,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...config import word
@@ -24,6 +23,7 @@ from . import threads
 from .compiler import compile_libraries, compile_library, start_libraries
 from .memory import address_of, aligned_empty
 from .products.blas import find_blas
+from .sources import SUPPORT_HEADER, SUPPORT_LEVEL, support_source
 
 __all__ = [
     "SUPPORT_HEADER",
@@ -36,73 +36,6 @@ __all__ = [
     "start_support",
     "support",
 ]
-
-_DECLARATIONS = """\
-#include <stdint.h>
-
-typedef void (*mg_body)(void* context, int64_t thread, int64_t threads);
-
-typedef struct {
-    void (*function)(void** arguments);
-    void** arguments;
-} mg_step;
-
-typedef struct {
-    void (*parallel)(mg_body body, void* context, int64_t max_threads);
-    int64_t (*thread_count)(void);
-    void (*enter_blas)(void);
-    void (*leave_blas)(void);
-} mg_support;
-
-/* Bytes of the vectors that the sums of a row are kept in, elements of one, and elements that are
-   added up in them before they go to a double. */
-#if !defined(MG_LANE_BYTES) && defined(__AVX512F__)
-#define MG_LANE_BYTES 64
-#elif !defined(MG_LANE_BYTES)
-#define MG_LANE_BYTES 32
-#endif
-enum { mg_lanes_f32 = MG_LANE_BYTES / 4, mg_lanes_f64 = MG_LANE_BYTES / 8,
-       mg_lanes_summed = 8 * MG_LANE_BYTES };
-
-/* The part [begin, end) of count things that a thread takes, in whole grains. */
-static inline void mg_split(int64_t count, int64_t grain, int64_t thread, int64_t threads,
-                            int64_t* begin, int64_t* end)
-{
-    int64_t grains = (count + grain - 1) / grain;
-    *begin = grains * thread / threads * grain;
-    *end = grains * (thread + 1) / threads * grain;
-    if (*end > count) *end = count;
-    if (*begin > *end) *begin = *end;
-}
-"""
-
-SUPPORT_HEADER = (
-    _DECLARATIONS
-    + """
-static const mg_support* mg_bound;
-void mg_bind(const mg_support* table) { mg_bound = table; }
-#define mg_parallel(body, context, max_threads) mg_bound->parallel(body, context, max_threads)
-#define mg_thread_count() mg_bound->thread_count()
-#define mg_enter_blas() mg_bound->enter_blas()
-#define mg_leave_blas() mg_bound->leave_blas()
-"""
-)
-"""What stands before every generated source.
-
-``mg_parallel(body, context, max_threads)`` calls ``body(context, thread, threads)`` on at most
-`max_threads` threads at once (1 or less: on the caller's alone) and returns when all have. A body
-must be right for any `threads`: it is 1 where the pool is taken or the call is nested.
-``mg_split`` gives a thread its part, and ``mg_thread_count()`` the most that a team can have.
-A step that calls BLAS does so between ``mg_enter_blas()`` and ``mg_leave_blas()``.
-"""
-
-_SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call waits for it
-
-
-def _support_source() -> str:
-    text = (Path(__file__).parent / "support.c").read_text(encoding="utf-8")
-    return _DECLARATIONS + text
-
 
 class Support:
     """The loaded support library; made by :func:`support`.
@@ -117,7 +50,7 @@ class Support:
     """
 
     def __init__(self) -> None:
-        library = compile_library(_support_source(), _SUPPORT_LEVEL)
+        library = compile_library(support_source(), SUPPORT_LEVEL)
         self.library = library
         self.run: Any = library.mg_run
         self.run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
@@ -233,8 +166,8 @@ def load_kernels_together(
     optimization : sequence of (str or None), optional
         The level of each, as for :func:`~magmagraph.runtime.numpy.compiler.compile_library`.
     """
-    texts = [_support_source(), *(SUPPORT_HEADER + source for source in sources)]
-    levels = [_SUPPORT_LEVEL, *(optimization or [None] * len(sources))]
+    texts = [support_source(), *(SUPPORT_HEADER + source for source in sources)]
+    levels = [SUPPORT_LEVEL, *(optimization or [None] * len(sources))]
     libraries = compile_libraries(texts, levels)[1:]
     for library in libraries:
         join_pool(library)
@@ -256,8 +189,8 @@ def start_support(
     CompilerUnavailable
         Where there is no working C compiler.
     """
-    texts = [_support_source(), *(SUPPORT_HEADER + source for source in sources)]
-    start_libraries(texts, [_SUPPORT_LEVEL, *optimization])
+    texts = [support_source(), *(SUPPORT_HEADER + source for source in sources)]
+    start_libraries(texts, [SUPPORT_LEVEL, *optimization])
 
 
 def join_pool(library: ctypes.CDLL) -> None:

@@ -18,7 +18,7 @@ from ...config import config
 from ...errors import CompilerUnavailable
 from ...graph import Graph, Node
 from ...op import Kind
-from ...ops.convolution.expressions import TILES
+from ...ops.convolution.filters import TILES
 from ...ops.spatial import pooling_records
 from .convolution.convolution import CONVOLUTION_LEVEL, convolution_source, needs_products
 from .convolution.pooling import pooling_source

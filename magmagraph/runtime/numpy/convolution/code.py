@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ....ops.convolution.winograd import matrices
+from ....ops.convolution.filters import MATRICES, Matrix
 
 __all__ = ["block_source", "vector_source", "winograd_source"]
 
@@ -144,12 +142,16 @@ def _combination(coefficients: Sequence[float], names: Sequence[str]) -> str:
     return text or "(vec){0}"
 
 
-def _both_sides(name: str, matrix: np.ndarray, load: str, store: str, arguments: str) -> str:
+def _transposed(matrix: Matrix) -> Matrix:
+    return tuple(zip(*matrix, strict=True))
+
+
+def _both_sides(name: str, matrix: Matrix, load: str, store: str, arguments: str) -> str:
     """Return a function that computes ``M x M^T`` for vectors of tiles, M being a constant.
 
     `load` and `store` are C for the element number ``{i}`` of the tiles.
     """
-    rows, columns = matrix.shape
+    rows, columns = len(matrix), len(matrix[0])
     lines = [f"static void {name}({arguments})", "{"]
     for i in range(columns * columns):
         lines.append(f"    vec x{i} = {load.format(i=i)};")
@@ -166,7 +168,7 @@ def _both_sides(name: str, matrix: np.ndarray, load: str, store: str, arguments:
 
 def winograd_source(tile: int) -> str:
     """Return the transforms of F(tile x tile, 3 x 3), each for a vector of tiles."""
-    transforms = matrices(tile)
+    of_input, of_weight, of_result = MATRICES[tile]
     packed, stepped = "((vec*)in)[{i}]", "*(vec*)(in + {i} * step)"
     out_packed, out_stepped = "((vec*)out)[{i}]", "*(vec*)(out + {i} * step)"
     to_steps = "const REAL* in, REAL* restrict out, int64_t step"
@@ -174,12 +176,12 @@ def winograd_source(tile: int) -> str:
     return "\n".join(
         [
             f"#define TILE {tile}",
-            _both_sides("input_tile", transforms.input, packed, out_stepped, to_steps),
-            _both_sides("weight_tile", transforms.weight, packed, out_stepped, to_steps),
-            _both_sides("output_tile", transforms.output, stepped, out_packed, from_steps),
-            _both_sides("cotangent_tile", transforms.output.T, packed, out_stepped, to_steps),
+            _both_sides("input_tile", of_input, packed, out_stepped, to_steps),
+            _both_sides("weight_tile", of_weight, packed, out_stepped, to_steps),
+            _both_sides("output_tile", of_result, stepped, out_packed, from_steps),
+            _both_sides("cotangent_tile", _transposed(of_result), packed, out_stepped, to_steps),
             _both_sides(
-                "gradient_tile", transforms.weight.T, packed, out_packed,
+                "gradient_tile", _transposed(of_weight), packed, out_packed,
                 "const REAL* in, REAL* restrict out",
             ),
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,21 @@ import numpy as np
 from ....graph import Node
 from ....interpret import bind_attributes
 from ....ops.convolution.costs import Extents, algorithm_of, direction_of
-from ....ops.convolution.expressions import TILES
+from ....ops.convolution.filters import TILES
+from .. import sources
 from ..products.products import product_library
+from ..sources import CONVOLUTION_LEVEL
 from ..support import function_address, load_kernels_together
-from .code import block_source, vector_source, winograd_source
 
-__all__ = ["convolution_library", "convolution_step"]
+__all__ = [
+    "CONVOLUTION_LEVEL",
+    "convolution_library",
+    "convolution_source",
+    "convolution_step",
+    "needs_products",
+]
 
 _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
-CONVOLUTION_LEVEL = "2"
 
 
 def needs_products(algorithm: str) -> bool:
@@ -29,20 +34,9 @@ def needs_products(algorithm: str) -> bool:
     return algorithm != "direct"
 
 
-def _text(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
-
-
 def convolution_source(dtype: np.dtype, algorithm: str) -> str:
     """Return the C of an algorithm for float32 or float64."""
-    parts = [f"#define REAL {_TYPES[dtype]}\n", _text("convolution"), vector_source()]
-    if algorithm in TILES:
-        parts += [winograd_source(TILES[algorithm]), _text("convolution_winograd")]
-    elif algorithm == "im2col":
-        parts.append(_text("convolution_im2col"))
-    else:
-        parts += [block_source(), _text("convolution_direct")]
-    return "\n".join(parts)
+    return sources.convolution_source(_TYPES[dtype], algorithm)
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ....graph import Node
 from ....interpret import bind_attributes
 from ....ops.spatial.pooling_records import kernel_name, reads_windows, spatial_of
+from .. import sources
 from ..support import function_address, load_kernels
 
 __all__ = ["pooling_library", "pooling_source", "pooling_step"]
@@ -23,8 +23,7 @@ _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 def pooling_source(dtype: np.dtype, name: str) -> str:
     """Return the C of a record's kernel for float32 or float64, by the record's name."""
-    text = (Path(__file__).parent / "pooling.c").read_text(encoding="utf-8")
-    return f"#define REAL {_TYPES[dtype]}\n#define WANTS_{name}\n{text}"
+    return sources.pooling_source(_TYPES[dtype], name)
 
 
 @functools.lru_cache(maxsize=16)

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ....errors import DTypeError, PlanError, message
+from .. import sources
+from ..sources import BLAS_LEVEL, PRODUCT_LEVEL
 from ..support import function_address, load_kernels_together, support
 from .blas import PLAIN, find_blas
-from .tiles import tile_source
 
 __all__ = [
+    "BLAS_LEVEL",
+    "PRODUCT_LEVEL",
     "batched_gemm_step",
     "copy_step",
     "gemm_step",
@@ -34,8 +36,6 @@ __all__ = [
 Step = tuple[int, list[int]]
 # C type, and the letter of BLAS.
 _TYPES = {np.dtype(np.float32): ("float", "s"), np.dtype(np.float64): ("double", "d")}
-PRODUCT_LEVEL = "1"
-BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call waits for the library
 
 
 def product_source(dtype: Any) -> str:
@@ -51,30 +51,12 @@ def product_source(dtype: Any) -> str:
     DTypeError
         For another dtype than float32 and float64.
     """
-    return "\n".join(
-        [
-            f"#define REAL {_type(dtype)[0]}",
-            _text("products_common"),
-            _text("products"),
-        ]
-    )
+    return sources.blas_source(_type(dtype)[0])
 
 
 def tiled_source(dtype: Any) -> str:
     """Return the C source of the products of a dtype by tiles, for the level `PRODUCT_LEVEL`."""
-    return "\n".join(
-        [
-            f"#define REAL {_type(dtype)[0]}",
-            _text("products_common"),
-            tile_source(np.dtype(dtype).itemsize),
-            _text("products_tiled"),
-        ]
-    )
-
-
-@functools.lru_cache(maxsize=4)
-def _text(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
+    return sources.tiled_source(_type(dtype)[0])
 
 
 def _type(dtype: Any) -> tuple[str, str]:

@@ -1,0 +1,81 @@
+"""Builds the libraries that no program changes, for the wheel that is about to be installed.
+
+A first call then compiles no more than its own kernels. Where there is no C compiler, or it fails,
+the wheel holds Python alone, and what is missing is compiled when it is first needed: nothing here
+ends an installation. MAGMAGRAPH_INSTALLED=0 builds none, for a wheel that is to be given away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SECONDS = 30.0  # after which what is not built yet is left out
+# Packages whose own first lines import what need not be installed yet.
+BARE = ("magmagraph", "magmagraph.ops", "magmagraph.ops.convolution")
+FOLDER = "magmagraph.libs"  # beside the package: runtime/numpy/toolchain.py
+OFF = ("0", "false", "no", "off", "")
+
+
+class InstalledLibraries(BuildHookInterface):
+    """Adds the folder of libraries to a wheel, which is one of this kind of machine then."""
+
+    PLUGIN_NAME = "custom"
+    _folder: str | None = None
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build, and say what the wheel holds."""
+        if os.environ.get("MAGMAGRAPH_INSTALLED", "1").strip().lower() in OFF:
+            return
+        try:
+            self._folder = tempfile.mkdtemp(prefix="magmagraph-")
+            installing = _module(Path(self.root), "magmagraph.runtime.numpy.installing")
+            count = installing.build(Path(self._folder), SECONDS)
+        except Exception as error:  # whatever it is, the package works without
+            self.app.display_warning(f"no libraries are built ahead: {error}")
+            return
+        if not count:
+            return
+        self.app.display_info(f"{count} libraries are built ahead")
+        editable = version == "editable"
+        included = build_data["force_include_editable" if editable else "force_include"]
+        for path in sorted(Path(self._folder).iterdir()):
+            included[str(path)] = f"{FOLDER}/{path.name}"
+        builder = self.build_config.builder
+        tag = "py3-none-" + builder.get_best_matching_tag().rpartition("-")[2]
+        build_data["pure_python"] = False
+        build_data["tag"] = tag
+        if editable:  # where the builder asks itself for the tag, whatever is said
+            builder.get_default_tag = lambda: tag
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what is in the wheel now."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _module(root: Path, name: str) -> types.ModuleType:
+    """Import a module of the package where nothing that the package needs is installed."""
+    before = {known: sys.modules.pop(known) for known in list(sys.modules) if _is_own(known)}
+    try:
+        for package in BARE:
+            bare = types.ModuleType(package)
+            bare.__path__ = [str(root.joinpath(*package.split(".")))]
+            sys.modules[package] = bare
+        return importlib.import_module(name)
+    finally:
+        for known in [known for known in sys.modules if _is_own(known)]:
+            del sys.modules[known]
+        sys.modules.update(before)
+
+
+def _is_own(name: str) -> bool:
+    return name.partition(".")[0] == "magmagraph"

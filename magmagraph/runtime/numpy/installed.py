@@ -1,0 +1,130 @@
+"""Libraries that were built when the package was installed: looked into before compiling.
+
+They lie in a folder beside the package, or beside the file by which an editable installation names
+it. Nothing is ever written there. A library is found by the key that it has in the disk cache, too:
+for another processor, compiler or source there is none, and it is compiled at the first call as it
+would be without the folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...config import is_on
+from ...errors import CacheWarning, message
+from ..keys import content_key
+from . import toolchain
+from .toolchain import FOLDER, INDEX
+
+__all__ = ["Installed", "compiler", "found", "library"]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A folder of libraries.
+
+    Attributes
+    ----------
+    folder
+        Where it is.
+    probe
+        The key of the compiler that built them.
+    compiler
+        What that is: its command, version and flags.
+    machine
+        The key of the processor and C library that they are for.
+    libraries
+        By key, the name of the file and the digest of its content.
+    """
+
+    folder: Path
+    probe: str
+    compiler: dict[str, Any]
+    machine: str
+    libraries: dict[str, tuple[str, str]]
+
+    def is_for_this_machine(self) -> bool:
+        """Return whether it was built where it is read."""
+        return self.machine == content_key(*toolchain.machine())
+
+
+def found() -> Installed | None:
+    """Return what was installed, or None: nothing was, or ``MAGMAGRAPH_INSTALLED`` is off."""
+    return _found() if is_on("MAGMAGRAPH_INSTALLED") else None
+
+
+def compiler(probe: str) -> dict[str, Any] | None:
+    """Return what the compiler of a key was found to be at installation, or None."""
+    there = found()
+    return there.compiler if there is not None and there.probe == probe else None
+
+
+def library(key: str) -> Path | None:
+    """Return the file of a library, read and found undamaged, or None."""
+    there = found()
+    if there is None or key not in there.libraries:
+        return None
+    name, digest = there.libraries[key]
+    path = there.folder / name
+    try:
+        if hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+            return path
+        wrong = "its content does not fit its checksum"
+    except OSError as error:
+        wrong = str(error)
+    _tell_damaged(path, wrong)
+    return None
+
+
+@functools.lru_cache(maxsize=1)
+def _found() -> Installed | None:
+    for folder in _folders():
+        try:
+            text = (folder / INDEX).read_bytes()
+        except OSError:
+            continue
+        try:
+            return _read(folder, json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            _tell_damaged(folder / INDEX, "it is no index of libraries")
+            return None
+    return None
+
+
+def _folders() -> Iterator[Path]:
+    """Yield where the folder may be: beside the package, and where Python looks for modules."""
+    yield Path(__file__).parents[3] / FOLDER
+    for place in sys.path:
+        if os.path.isabs(place):
+            yield Path(place) / FOLDER
+
+
+def _read(folder: Path, record: Any) -> Installed:
+    known = {name: record["compiler"][name] for name in ("command", "version", "flags")}
+    libraries = {
+        str(key): (os.path.basename(entry["file"]), str(entry["sha256"]))
+        for key, entry in record["libraries"].items()
+    }
+    return Installed(folder, str(record["probe"]), known, str(record["machine"]), libraries)
+
+
+@functools.lru_cache(maxsize=64)
+def _tell_damaged(path: Path, wrong: str) -> None:
+    warnings.warn(
+        message(
+            f"the installed file {path} cannot be used: {wrong}",
+            need="the file as it was when magmagraph was installed",
+            mend="install magmagraph again; until then what it holds is compiled when it is needed",
+        ),
+        CacheWarning,
+        stacklevel=5,
+    )

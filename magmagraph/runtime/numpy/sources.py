@@ -1,0 +1,167 @@
+"""The C of the libraries that no program changes, and the compiler's level for each.
+
+They are built when the package is installed, where that can be done, and else by whoever needs one
+first. So this module and those that it imports need Python's own library alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...ops.convolution.filters import TILES
+from .convolution.code import block_source, vector_source, winograd_source
+from .products.tiles import tile_source
+
+__all__ = [
+    "BLAS_LEVEL",
+    "CONVOLUTION_LEVEL",
+    "PRODUCT_LEVEL",
+    "SUPPORT_HEADER",
+    "SUPPORT_LEVEL",
+    "Fixed",
+    "blas_source",
+    "convolution_source",
+    "fixed_sources",
+    "pooling_source",
+    "support_source",
+    "tiled_source",
+]
+
+SUPPORT_LEVEL = "g"  # hardly any of it is arithmetic; a first call may wait for it
+BLAS_LEVEL = "g"  # BLAS does the arithmetic, and a first call may wait for the library
+PRODUCT_LEVEL = "1"
+CONVOLUTION_LEVEL = "2"
+
+_DECLARATIONS = """\
+#include <stdint.h>
+
+typedef void (*mg_body)(void* context, int64_t thread, int64_t threads);
+
+typedef struct {
+    void (*function)(void** arguments);
+    void** arguments;
+} mg_step;
+
+typedef struct {
+    void (*parallel)(mg_body body, void* context, int64_t max_threads);
+    int64_t (*thread_count)(void);
+    void (*enter_blas)(void);
+    void (*leave_blas)(void);
+} mg_support;
+
+/* Bytes of the vectors that the sums of a row are kept in, elements of one, and elements that are
+   added up in them before they go to a double. */
+#if !defined(MG_LANE_BYTES) && defined(__AVX512F__)
+#define MG_LANE_BYTES 64
+#elif !defined(MG_LANE_BYTES)
+#define MG_LANE_BYTES 32
+#endif
+enum { mg_lanes_f32 = MG_LANE_BYTES / 4, mg_lanes_f64 = MG_LANE_BYTES / 8,
+       mg_lanes_summed = 8 * MG_LANE_BYTES };
+
+/* The part [begin, end) of count things that a thread takes, in whole grains. */
+static inline void mg_split(int64_t count, int64_t grain, int64_t thread, int64_t threads,
+                            int64_t* begin, int64_t* end)
+{
+    int64_t grains = (count + grain - 1) / grain;
+    *begin = grains * thread / threads * grain;
+    *end = grains * (thread + 1) / threads * grain;
+    if (*end > count) *end = count;
+    if (*begin > *end) *begin = *end;
+}
+"""
+
+SUPPORT_HEADER = (
+    _DECLARATIONS
+    + """
+static const mg_support* mg_bound;
+void mg_bind(const mg_support* table) { mg_bound = table; }
+#define mg_parallel(body, context, max_threads) mg_bound->parallel(body, context, max_threads)
+#define mg_thread_count() mg_bound->thread_count()
+#define mg_enter_blas() mg_bound->enter_blas()
+#define mg_leave_blas() mg_bound->leave_blas()
+"""
+)
+"""What stands before every generated source.
+
+``mg_parallel(body, context, max_threads)`` calls ``body(context, thread, threads)`` on at most
+`max_threads` threads at once (1 or less: on the caller's alone) and returns when all have. A body
+must be right for any `threads`: it is 1 where the pool is taken or the call is nested.
+``mg_split`` gives a thread its part, and ``mg_thread_count()`` the most that a team can have.
+A step that calls BLAS does so between ``mg_enter_blas()`` and ``mg_leave_blas()``.
+"""
+
+
+@functools.lru_cache(maxsize=16)
+def _text(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.c").read_text(encoding="utf-8")
+
+
+def support_source() -> str:
+    """Return the C source of the support library, whole."""
+    return _DECLARATIONS + _text("support")
+
+
+def blas_source(real: str) -> str:
+    """Return the C source of the products through BLAS of float or double."""
+    return "\n".join(
+        [f"#define REAL {real}", _text("products/products_common"), _text("products/products")]
+    )
+
+
+def tiled_source(real: str) -> str:
+    """Return the C source of the products by tiles of float or double."""
+    return "\n".join(
+        [
+            f"#define REAL {real}",
+            _text("products/products_common"),
+            tile_source(_BYTES[real]),
+            _text("products/products_tiled"),
+        ]
+    )
+
+
+def convolution_source(real: str, algorithm: str) -> str:
+    """Return the C source of an algorithm of convolutions of float or double."""
+    parts = [f"#define REAL {real}\n", _text("convolution/convolution"), vector_source()]
+    if algorithm in TILES:
+        parts += [winograd_source(TILES[algorithm]), _text("convolution/convolution_winograd")]
+    elif algorithm == "im2col":
+        parts.append(_text("convolution/convolution_im2col"))
+    else:
+        parts += [block_source(), _text("convolution/convolution_direct")]
+    return "\n".join(parts)
+
+
+def pooling_source(real: str, name: str) -> str:
+    """Return the C source of the kernel of a record of pooling of float or double."""
+    return f"#define REAL {real}\n#define WANTS_{name}\n{_text('convolution/pooling')}"
+
+
+_BYTES = {"float": 4, "double": 8}
+
+
+class Fixed(NamedTuple):
+    """A library that no program changes: its name, the whole of its C, and its level."""
+
+    name: str
+    source: str
+    level: str
+
+
+def fixed_sources() -> Iterator[Fixed]:
+    """Yield what is built ahead: what programs in float32 want, and products in float64."""
+    yield Fixed("support", support_source(), SUPPORT_LEVEL)
+    for real, digits in (("float", "float32"), ("double", "float64")):
+        products = (("blas", blas_source, BLAS_LEVEL), ("tiles", tiled_source, PRODUCT_LEVEL))
+        for name, source, level in products:
+            yield Fixed(f"{name}-{digits}", SUPPORT_HEADER + source(real), level)
+    for algorithm in (*TILES, "direct", "im2col"):
+        text = SUPPORT_HEADER + convolution_source("float", algorithm)
+        yield Fixed(f"{algorithm}-float32", text, CONVOLUTION_LEVEL)
+    for name in dict.fromkeys(re.findall(r"WANTS_(\w+)", _text("convolution/pooling"))):
+        yield Fixed(f"{name}-float32", SUPPORT_HEADER + pooling_source("float", name), "2")

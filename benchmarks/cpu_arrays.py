@@ -82,11 +82,9 @@ BENCHMARK = peers.Benchmark(
     contenders=programs.contenders(PROGRAMS, make),
     tolerance=2e-5,
     notes=(
-        "bodies 4000: square root and division share one unit of the processor. Alone they take "
-        "some 8.9 cycles for sixteen pairs, the kernel 8.4 to 9 for all; docs/design/004 tells "
-        "what was tried. The times here are "
-        "of the kernels before sums of long rows joined their lanes once (0.91 of them since, in "
-        "turn on one core; beside torch.compile 1.06 in a disturbed run)."
+        "bodies 4000: square root and division share one unit of the processor. y / (x sqrt(x)) "
+        "out of the nearest cache takes 6.7 cycles for sixteen, the kernel 8.4 to 9 for all; "
+        "docs/design/004 tells what was tried."
     ),
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import regions
@@ -187,7 +189,8 @@ def test_source_shows_its_work() -> None:
     last = text.partition("/* pass 3 */")[2]
     assert "saved0" in last
     assert "expf" not in last  # kept for the last pass, not computed again
-    assert "13" not in text.partition("static void")[2].partition("fused_")[0]
+    functions = text.partition("static void")[2].partition("fused_")[0]
+    assert "13" not in re.sub(r"rows_[0-9a-f]{16}", "rows", functions)  # a name is a hash
 
 
 def test_only_needed_helpers_are_in_the_source() -> None:

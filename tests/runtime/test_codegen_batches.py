@@ -52,6 +52,19 @@ def test_a_row_is_computed_as_it_would_be_alone(
             assert tolerance(all_rows.dtype, "exact").close(all_rows[i], one[0])
 
 
+@pytest.mark.parametrize("columns", [1, 3, 16, 21, 100, 130])
+def test_nothing_is_written_behind_the_last_row(columns: int, rng: np.random.Generator) -> None:
+    """The rest of a row is a vector of which only the row's elements are stored."""
+    memory = np.full(11 * columns + 64, 7.0, np.float32)
+    value = rng.standard_normal((11, columns), dtype=np.float32)
+    x = mg.var("x", shape=value.shape)
+    f = mg.function([x], mg.softmax(x, axis=-1))
+    found = f(value, out=memory[: 11 * columns].reshape(value.shape))
+    np.testing.assert_array_equal(memory[11 * columns :], 7.0)
+    np.testing.assert_array_equal(found, f(value))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-6)
+
+
 @pytest.mark.parametrize("axes", [(2,), (1, 2), (0, 2)])
 def test_rows_of_several_axes_keep_their_places(
     axes: tuple[int, ...], rng: np.random.Generator

@@ -24,12 +24,11 @@ from ...region.parts import (
 )
 from ...region.walk import costly
 
-__all__ = ["BLOCK", "BLOCKS", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
+__all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
 
 SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
 BLOCK = 4096  # elements of the innermost loop that are one item
 SUMMED = 256  # elements of a row that are added up in their own dtype, before the next larger one
-BLOCKS = 32  # such blocks of lanes whose sums are added up likewise, before they go to a double
 STACKED = 32  # rows that are added up so, where it is columns that are added up
 COLUMNS = 4096  # columns at a time: their sums stay in the nearest cache
 TALL = 128  # rows that are worth joining the sums of their bands

@@ -4,7 +4,8 @@
 the other by code with branches: a row of a hundred elements takes twice the time of its vectors.
 Here each lane has an accumulator of its own, which the compiler keeps in one register, and the
 rest of a row is one more vector: elements beyond the end are neither read nor written, and fold
-as the identity. Lanes are joined without a branch (`lanes_sum` and its kin among the helpers).
+as the identity. It is taken first: its chain is the longest, and what follows does not wait for it.
+Lanes are joined without a branch (`lanes_sum` and its kin among the helpers).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ..functions.scalar import computing_type, suffix
 from .scalar import identity_expression, is_floating, storage_type
 from .text import indent
 
-__all__ = ["Lanes", "joins", "lane_count"]
+__all__ = ["SUMMED_LANES", "Lanes", "joins", "lane_count"]
+
+SUMMED_LANES = "2 * mg_lanes_summed"  # elements of a block: 64 additions of floats in each lane
 
 # The combination of a reduction, and what joins its lanes.
 _JOINS = {"a + b": "sum", "$maximum(a, b)": "maximum", "$minimum(a, b)": "minimum"}
@@ -51,17 +54,16 @@ class Lanes:
         Lines that write an element.
     before
         Lines in front of the groups.
-    between, after
-        Lines after a block that is not the last, where a row is folded in blocks: its sums, lane
-        by lane, go into those of all, and begin anew; and lines after the last of several blocks.
+    flushes
+        Lines behind a block that is not the last, where a row is folded in blocks: its sums, lane
+        by lane, go into those of all in double, and begin anew.
     """
 
     count: str
     reads: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     stores: set[str] = field(default_factory=set)
     before: list[str] = field(default_factory=list)
-    between: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
+    flushes: list[str] = field(default_factory=list)
     _folds: list[tuple[list[str], list[str]]] = field(default_factory=list)
 
     def fold(self, node: Node, part: str, element: str, *, blocked: bool) -> str:
@@ -75,12 +77,9 @@ class Lanes:
         start = f"{part}[l] = {begin};"
         joined = f"mg_lanes_{how}_{suffix(dtype)}({part}"
         if blocked:
-            whole = f"{part}s"
-            self.before.append(f"{computing_type(dtype)} {whole}[{self.count}];")
-            start += f" {whole}[l] = {begin};"
-            added = f"= {whole}[l] + {part}[l];"
-            self.between += self._loop([f"{whole}[l] {added}", f"{part}[l] = {begin};"])
-            self.after += self._loop([f"{part}[l] {added}"])
+            self.before.append(f"double {part}_whole[{self.count}];")
+            flush = f"mg_lanes_flush_{suffix(dtype)}"
+            self.flushes.append(f"{flush}({part}_whole, {part}, block == 0);")
         safe = f"(l < rest ? {element} : {begin})"
         if how == "sum":
             self._folds.append((
@@ -88,12 +87,13 @@ class Lanes:
             ))
         else:
             sign = ">" if how == "maximum" else "<"
-            self.before.append(f"int{8 * dtype.itemsize}_t {part}_nan[{self.count}];")
-            start += f" {part}_nan[l] = 0;"
-            joined += f", {part}_nan"
+            self.before.append(f"int{8 * dtype.itemsize}_t {part}_seen[{self.count}];")
+            start += f" {part}_seen[l] = 0;"
+            joined += f", {part}_seen"
             # One instruction, which loses NaN: it is remembered beside.
             kept = f"{part}[l] = {part}_new {sign} {part}[l] ? {part}_new : {part}[l];"
-            seen = f"{part}_nan[l] |= {part}_new != {part}_new;"
+            seen = f"mg_lanes_seen_{suffix(dtype)}({part}_seen[l], {part}_new)"
+            seen = f"{part}_seen[l] = {seen};"
             first, last = (
                 [f"const {computing_type(dtype)} {part}_new = {new};", seen, kept]
                 for new in (element, safe)
@@ -102,14 +102,14 @@ class Lanes:
         self.before += self._loop([start])
         return joined + ")"
 
-    def lines(self, count: str, start: str, index: str, inside: Iterable[str]) -> list[str]:
-        """Return the groups of `count` elements from `start` on, and the rest.
+    def lines(self, count: str, index: str, inside: Iterable[str]) -> list[str]:
+        """Return the rest of `count` elements, and then their groups.
 
         `inside` computes the element at `index`.
         """
         body = list(inside)
-        position = f"const int64_t {index} = {start}j + l;"
-        rest = f"for (int l = 0; l < {self.count}; l++)"
+        position = f"const int64_t {index} = full + l;"
+        head = f"for (int l = 0; l < {self.count}; l++)"
         loads, last = [], [position]
         for line in body:
             name, kind, place = self.reads.get(line, ("", "", ""))
@@ -119,7 +119,7 @@ class Lanes:
                 loads += [
                     f"{kind} {name}_last[{self.count}];",
                     "#pragma omp simd",
-                    f"{rest} {{",
+                    f"{head} {{",
                     f"    {position}",
                     f"    {name}_last[l] = l < rest ? {place} : 0;",
                     "}",
@@ -129,14 +129,31 @@ class Lanes:
                 last.append(line)
         whole = [line for lines, _ in self._folds for line in lines]
         last += [line for _, lines in self._folds for line in lines]
+        position = f"const int64_t {index} = j + l;"
+        groups = self._loop([position, *body, *whole])
         return [
-            "int64_t j = 0;",
-            f"for (; j + {self.count} <= {count}; j += {self.count}) {{",
-            *indent(self._loop([position, *body, *whole])),
-            "}",
-            f"const int rest = (int)({count} - j);",
+            f"const int rest = (int)({count} % {self.count});",
+            f"const int64_t full = {count} - rest;",
             "if (rest) {",
             *indent([*loads, *self._loop(last)]),
+            "}",
+            *(self._blocks(groups) if self.flushes else self._groups(groups, "0", "full")),
+        ]
+
+    def _groups(self, group: list[str], begin: str, end: str) -> list[str]:
+        head = f"for (int64_t j = {begin}; j < {end}; j += {self.count}) {{"
+        return [head, *indent(group), "}"]
+
+    def _blocks(self, group: list[str]) -> list[str]:
+        size = SUMMED_LANES
+        return [
+            f"for (int64_t block = 0;; block += {size}) {{",
+            *indent([
+                f"const int64_t end = full - block > {size} ? block + {size} : full;",
+                *self._groups(group, "block", "end"),
+                "if (end == full) break;",
+                *self.flushes,
+            ]),
             "}",
         ]
 

@@ -15,10 +15,10 @@ from ....op import Kind
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output
 from ....region.parts import MAX_STRIP, indexed
-from ..binding import BLOCK, BLOCKS, SUMMED, crosses
+from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox
-from ..functions.scalar import computing_type
-from .folds import Lanes, joins, lane_count
+from ..functions.scalar import computing_type, suffix
+from .folds import SUMMED_LANES, Lanes, joins, lane_count
 from .scalar import (
     apply_scalar,
     combine_expression,
@@ -30,7 +30,7 @@ from .scalar import (
     store,
     widened,
 )
-from .text import for_loop, guarded, indent, part_name, replace_if_better, times
+from .text import for_loop, indent, part_name, replace_if_better, times
 
 if TYPE_CHECKING:
     from .rows import RowsCode
@@ -109,7 +109,8 @@ class Nest:
         inside = [node for node in nodes if self.inner in self.region.values[node].loops]
         inside += [fold.operand for fold in folds]
         sizes = {node.dtype.itemsize for node in inside}
-        if self.inner < 0 or self.stage or not folds or len(sizes) > 1:
+        rows = self.region.batched and not self.code.finishing  # short ones: the rest counts
+        if self.inner < 0 or self.stage or not (folds or rows) or len(sizes) != 1:
             return None
         for fold in folds:
             reduction = fold.node.op.reduction
@@ -117,6 +118,8 @@ class Nest:
             if self.inner not in fold.reduced or not joins(reduction, fold.operand.dtype):
                 return None
         if any(not is_floating(node.dtype) or node.op.kind is Kind.RANDOM for node in inside):
+            return None
+        if not sizes <= {4, 8}:  # wider in the register than in memory
             return None
         return Lanes(lane_count(sizes.pop()))
 
@@ -142,24 +145,8 @@ class Nest:
     def _groups(self, i: str, limit: str, inside: list[str]) -> list[str]:
         """Return the innermost loop in groups of lanes."""
         assert self.lanes is not None
-        lanes, end = self.lanes, self.parts.after
-        if not self.blocked:
-            groups = lanes.lines(limit, "", i, inside)
-            return ["{", *indent([*lanes.before, *groups, *end]), "}"]
-        size, most = "mg_lanes_summed", f"{BLOCKS} * mg_lanes_summed"
-        count = f"const int64_t count = last - block < {size} ? last - block : {size};"
-        groups = lanes.lines("count", "block + ", i, inside)
-        piece = [
-            f"const int64_t last = {limit} - piece < {most} ? {limit} : piece + {most};",
-            *lanes.before,
-            f"for (int64_t block = piece; block < last; block += {size}) {{",
-            *indent([count, *groups, *guarded(f"block + {size} < last", lanes.between)]),
-            "}",
-            *guarded(f"piece + {size} < last", lanes.after),
-            *end,
-        ]
-        head = f"for (int64_t piece = 0; piece < {limit}; piece += {most}) {{"
-        return [head, *indent(piece), "}"]
+        groups = self.lanes.lines(limit, i, inside)
+        return ["{", *indent([*self.lanes.before, *groups, *self.parts.after]), "}"]
 
     # ---- Values
 
@@ -408,7 +395,9 @@ class Nest:
             joined = f"{widened(wide, dtype)}{joined}"
             whole = combine_expression(fold.node, wide, target, joined)
             self.parts.after.append(f"{target} = {whole};")
-            self.blocked |= blocked
+            if blocked:
+                total = f"mg_lanes_total_{suffix(dtype)}({part}_whole)"
+                self.parts.after.append(f"if (full > {SUMMED_LANES}) {target} += {total};")
             return
         self.parts.before.append(f"{kind} {part} = {begin};")
         update = combine_expression(fold.node, dtype, part, element)

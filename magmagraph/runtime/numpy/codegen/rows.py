@@ -6,7 +6,7 @@ became of their graph. Sizes, steps and positions come as numbers at run time, i
 
 A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `SUMMED`
 elements, and the blocks in double: errors are like those of pairwise summation. In groups of lanes
-(`folds`) it is up to `BLOCKS` blocks, lane by lane, which are then joined in double.
+(`folds`) blocks are added up lane by lane, and lanes joined when all are.
 """
 
 from __future__ import annotations

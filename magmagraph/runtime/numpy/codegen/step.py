@@ -23,6 +23,7 @@ from ....region.analysis import Refusal, Region, analyze
 from ....types import Extent
 from ..binding import SHARE, Binding
 from ..functions import philox
+from ..functions.declared import declared_math
 from ..functions.rationals import RATIONALS
 from ..functions.scalar import prelude, vector_math
 from .rows import Number, RowsCode
@@ -303,7 +304,7 @@ def assemble(steps: Sequence[StepCode]) -> str:
     ]
     text = "\n".join([*declarations, "", *functions, *drivers.values()])
     helpers = prelude(text)
-    parts = ["#include <math.h>", "#include <stdint.h>", vector_math(helpers + text)]
+    parts = [vector_math(helpers + text)]
     halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
     parts += halves
     parts += [part for word, part in RATIONALS.items() if word in helpers or word in text]
@@ -311,7 +312,8 @@ def assemble(steps: Sequence[StepCode]) -> str:
         parts.append(philox.SOURCE)
     if "mg_float_to_u64" in text:
         parts.append(UNSIGNED_HELPER)
-    return "\n".join([*parts, helpers, text])
+    parts += [helpers, text]
+    return "\n".join(["#include <stdint.h>", declared_math("\n".join(parts)), *parts])
 
 
 def describe(region: Region, names: Mapping[Node, str]) -> str:

@@ -9,9 +9,10 @@ rounding. In float32 they are within 5 (tanh) and 6 (erf) units in the last plac
 what the row "exact" of the tolerance table allows. NaN and the sign of zero stay.
 
 exp is ``2^n (1 + r + r^2 Q(r))`` with ``x = n log(2) + r``; Q is fitted likewise (4e-9), and the
-result is within 0.9 units in the last place. The range is cut by comparing bits as integers: two
-choices between floats would become branches of each other, and blends of all that lies between.
-2^n is two factors, so that subnormal results keep their digits.
+result is within 0.9 units in the last place. The range is cut below as a float, which keeps NaN,
+and above by comparing bits as integers: two choices between floats would become branches of each
+other, and blends of all that lies between. 2^n is two factors, so that subnormal results keep their
+digits.
 """
 
 from __future__ import annotations
@@ -33,20 +34,24 @@ static inline float mg_{name}(float x)
 
 _EXP = """
 #if defined(__FP_FAST_FMAF)
+/* Not static: a constant that the compiler knows is compared and chosen, two instructions with a
+   mask between them, where one takes the larger. 0 from there on. */
+float mg_expf_least = -104.0f;
 static inline float mg_expf(float x)
 {
-    union { float f; uint32_t u; int32_t i; } c = {.f = x}, t, low, high;
-    c.u = c.u < 0xc2d00000u ? c.u : 0xc2d00000u; /* at least -104: 0 from there on */
-    /* n is what adding 1.5 * 2^23 rounds to, and stands in the last bits of the sum. */
-    t.f = fmaf(c.f, 1.442695f, 0x1.8p23f);
-    t.i = t.i < 0x4b400000 + 129 ? t.i : 0x4b400000 + 129;
-    const float n = t.f - 0x1.8p23f;
-    const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, c.f));
-    const uint32_t half = (uint32_t)((t.i - 0x4b400000) >> 1);
-    low.u = (half << 23) + 0x3f800000u;
-    high.u = ((t.u - half) << 23) + 0x3f800000u;
+    union { float f; uint32_t u; int32_t i; } t, low, high;
+    const float c = x < mg_expf_least ? mg_expf_least : x;
+    /* n is what adding 1.5 * 2^23 + 254 rounds to; n + 254 stands in the last bits of the sum, and
+       half of it is an exponent with its bias. */
+    t.f = fmaf(c, 1.442695f, 0x1.8001fcp23f);
+    t.i = t.i < 0x4b4000fe + 129 ? t.i : 0x4b4000fe + 129;
+    const float n = t.f - 0x1.8001fcp23f;
+    const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, c));
+    const uint32_t half = t.u >> 1;
+    low.u = half << 23;
+    high.u = (t.u - half) << 23;
     const float q = {q};
-    return fmaf(fmaf(q, r, 1.0f), r, 1.0f) * low.f * (x != x ? x : high.f);
+    return fmaf(fmaf(q, r, 1.0f), r, 1.0f) * low.f * high.f;
 }
 #define expf mg_expf
 #endif

@@ -418,8 +418,9 @@ def _declared(table: Mapping[int, tuple[str, ...]], called: Collection[str] | No
 def vector_math(source: str | None = None) -> str:
     """Return declarations that let gcc use the C library's vector functions; guarded.
 
-    Put them behind ``#include <math.h>``. Other compilers and libraries see nothing. Where the
-    source is given, only what it names is declared: each declaration makes variants to compile.
+    Put them behind ``math.h``, or what `declared_math` puts in its place. Other compilers and
+    libraries see nothing. Where the source is given, only what it names is declared: each
+    declaration makes variants to compile.
     """
     called = None if source is None else frozenset(_WORD.findall(source))
     return f"""

@@ -267,7 +267,7 @@ def run_all() -> None:
 def under(sanitizer: str, tool: str, found: IO[str]) -> subprocess.Popen[str]:
     """Begin to run everything under a tool, which writes what it finds to a file."""
     command = [
-        sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20",
+        sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "1000",
         *(["--report-api-errors", "no"] if tool == "memcheck" else []),  # libraries probe
         sys.executable, str(HERE), "--plain", *(["--filled"] if tool == "initcheck" else []),
     ]

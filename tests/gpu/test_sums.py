@@ -60,3 +60,28 @@ def test_the_faster_is_measured_and_kept(
     assert f"{key}: {winner}" in f.report["reduce_to_gemv"].notes
     if winner == "sum":
         assert "the sum measured faster" in str(f.explain(node))
+
+
+@pytest.mark.parametrize(
+    "shape", [(33, 4), (129, 1024), (300, 528), (513, 96), (70_001, 64), (66_000, 48), (70_000, 36)]
+)
+def test_short_rows_and_rows_that_are_left_over(
+    shape: tuple[int, int], rng: np.random.Generator
+) -> None:
+    x = mg.var("x", shape=shape)
+    outputs = [mg.sum(x, axis=0), mg.sum(x, axis=1), mg.softmax(x), mg.layer_norm(x)]
+    functions = [
+        mg.function([x], output, device="cuda", options={"reduce_to_gemv": "never"})
+        for output in outputs
+    ]
+    given = rng.standard_normal(shape).astype("f4")
+    exact = given.astype("f8")
+    part = np.exp(exact - exact.max(1, keepdims=True))
+    centred = exact - exact.mean(1, keepdims=True)
+    right = [
+        exact.sum(0), exact.sum(1), part / part.sum(1, keepdims=True),
+        centred / np.sqrt(exact.var(1, keepdims=True) + 1e-5),
+    ]  # fmt: skip
+    for f, wanted, terms in zip(functions, right, (*shape, shape[1], shape[1]), strict=True):
+        for _ in range(3):  # step by step, captured, replayed
+            assert_agrees(f(given).get(), wanted.astype("f4"), "reassoc", terms**0.5)

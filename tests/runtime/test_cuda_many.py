@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,52 @@ def test_short_rows_have_a_few_lanes_each() -> None:
     assert "_k4" in wide.launches({}, 264)[0][0].kernel
     summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, 64))
     assert not summed.narrows  # what is folded across rows wants whole warps
+
+
+def test_lanes_of_short_rows_read_all_they_have_at_once() -> None:
+    found = kernels(mg.softmax, (60_001, 64))
+    text = found.text("n4")
+    assert "_near[2];" in text and "part < 2;" in text  # one read for all passes
+    assert len(re.findall(r"= \*\(const mg_vector<float, 4> \*\)", text)) == 1
+    summed = kernels(lambda v: mg.sum(v * v, axis=1), (60_001, 64))
+    assert "_near[4];" in summed.text("n4") and "__launch_bounds__(256, 8)" in summed.text("n4")
+    assert " / " not in summed.text("n4")  # a division takes as long as a read
+    # Rows of whole warps, and of lanes that a product's block is not as wide as, always join.
+    assert "if (mask < (int)blockDim.x)" in text
+    assert "if (mask < (int)blockDim.x)" not in found.text("v4")
+
+
+@pytest.mark.parametrize("rows", [2, 100, 255, 257, 1024, 5000])
+def test_blocks_share_out_all_rows_of_columns(rows: int) -> None:
+    found = kernels(lambda v: mg.sum(v * v, axis=0), (rows, 528))
+    (launch, *_), _ = found.launches({}, 264)
+    kind = launch.kernel.rpartition("_")[2]
+    assert "gridDim.y" not in found.text(kind).partition("while (row < high)")[0]
+    assert launch.grid[1] == 1 or kind.startswith("v")
+    assert launch.block[0] * launch.block[1] <= (1024 if kind == "d1" and rows > 256 else 512)
+    numbers = dict(zip(found.code.places, launch.numbers, strict=True))
+    if kind == "d1":  # a block has columns whole
+        assert numbers["rows"] == rows
+        return
+    each, more = numbers["rows_each"], numbers["rows_more"]
+    begins = [chunk * each + min(chunk, more) for chunk in range(launch.grid[1] + 1)]
+    assert begins[0] == 0 and begins[-1] == rows
+    lengths = [end - begin for begin, end in itertools.pairwise(begins)]
+    assert lengths == [each + (chunk < more) for chunk in range(launch.grid[1])]
+
+
+def test_rows_that_are_left_over_are_read_together() -> None:
+    text = kernels(lambda v: mg.sum(v * v, axis=0), (100, 528)).text("d1")
+    assert "row += 4 * step" in text and "line < high ? line : high - 1" in text
+    dear = kernels(lambda v: mg.sum(dear_of(v), axis=0), (100, 528)).text("d1")
+    assert "row += 1 * step" in dear  # copies of long work would take the compiler long
+
+
+def dear_of(value: Any) -> Any:
+    """Return what takes many lines."""
+    for _ in range(12):
+        value = mg.tanh(value) * value + mg.exp(-value)
+    return value
 
 
 def test_a_last_block_ends_sums_of_few_blocks_only() -> None:

@@ -26,6 +26,8 @@ __all__ = ["Columns"]
 GROUP = 16  # rows of a thread that are added up before they are converted
 AHEAD = 128  # bytes that a thread has under way, at most: they take a register for every four
 MOST_AHEAD = 8  # rows of them, at most
+LEFT = 4  # rows under way of those that are left over, fewer than that many
+SHORT = 24  # lines of work on a row, up to which they are worth as many copies
 
 # Threads of a warp that have the same columns come first; then what each warp has of them.
 _SLOT = "(threadIdx.y * blockDim.x + threadIdx.x >> 5) * blockDim.x + threadIdx.x"
@@ -99,6 +101,7 @@ class Row:
             *every, *indent(first), "}", *every, *indent(then), "}",
         ]  # fmt: skip
         fits = f"row + {ahead - 1} * step < high"
+        left = min(LEFT, ahead) if len(self.work) <= SHORT else 1
         return [
             "#pragma unroll 1",
             f"for (int several = 0; several < {GROUP // ahead} && {fits}; several++) {{",
@@ -106,11 +109,35 @@ class Row:
             "}",
             f"if (!({fits})) {{",
             "    #pragma unroll 1",
-            "    for (; row < high; row += step) {",
-            *indent(indent(alone)),
+            f"    for (; row < high; row += {left} * step) {{",
+            *indent(indent(self._left(left) if left > 1 else alone)),
             "    }",
             "}",
         ]
+
+    def _left(self, count: int) -> list[str]:
+        """Return the lines that take up to so many rows that are left, all of them under way.
+
+        Where there is no further row the last one is read once more, and nobody takes it.
+        """
+        every = ["#pragma unroll", f"for (int turn = 0; turn < {count}; turn++) {{"]
+        reads = [
+            "const idx line = row + turn * step;", "idx rest = line < high ? line : high - 1;",
+            *self.decode, *(f"{name}_ahead[turn] = {read};" for _, name, read in self.reads),
+        ]  # fmt: skip
+        taken = [
+            "idx rest = row + turn * step;", "if (rest < high) {",
+            *indent([
+                *self.decode,
+                *(f"const {kind} {name} = {name}_ahead[turn];" for kind, name, _ in self.reads),
+                *self.work,
+            ]),
+            "}",
+        ]  # fmt: skip
+        return [
+            *(f"{kind} {name}_ahead[{count}];" for kind, name, _ in self.reads),
+            *every, *indent(reads), "}", *every, *indent(taken), "}",
+        ]  # fmt: skip
 
 
 _READ = re.compile(r"const (mg_vector<\w+, \d+>) (\w+) = (\*\(const mg_vector<.*\));")
@@ -173,8 +200,9 @@ class Columns:
                 update[fold] = (f"{part}[k]", "")
                 code.parts[fold] = code.near(fold)
         n = code.extent(code.inner)
-        strips = code.number(f"strips{width}", "strips_of", width)
-        rows = code.number("rows", "product", *gone)
+        around = len(kept) > 1
+        strips = code.number(f"strips{width}", "strips_of", width) if around else ""
+        strip = f"column % {strips}" if around else "column"
         work = code.elements(nodes, folds, outputs, width, update)
         code.parts = {}
         row = Row(work, [f"i{loop}" for loop in gone], code.decode("rest", gone))
@@ -186,13 +214,12 @@ class Columns:
         lines = [
             *top,
             "idx column = blockIdx.x;",
-            f"const idx i{code.inner} = (column % {strips} * blockDim.x + threadIdx.x) * {width};",
-            *([f"column /= {strips};"] if len(kept) > 1 else []),
+            f"const idx i{code.inner} = ({strip} * blockDim.x + threadIdx.x) * {width};",
+            *([f"column /= {strips};"] if around else []),
             *code.decode("column", kept[:-1]),
             f"const bool active = i{code.inner} < {n};",
             *begin,
-            f"const idx low = (idx)((int64_t){rows} * blockIdx.y / gridDim.y);",
-            f"const idx high = (idx)((int64_t){rows} * (blockIdx.y + 1) / gridDim.y);",
+            *self._share(whole),
             "if (active) {",
             *indent(row.same),
             "    const idx step = blockDim.y;",
@@ -212,6 +239,20 @@ class Columns:
             end = self._end_together if fold in together else self._end_column
             lines += end(fold, width)
         return lines
+
+    def _share(self, whole: bool) -> list[str]:
+        """Return the lines that say which rows a block has; to divide takes as long as to read."""
+        code, gone = self.code, self.gone
+        if whole:
+            rows = code.number("rows", "product", *gone)
+            return ["const idx low = 0;", f"const idx high = {rows};"]
+        each = code.number("rows_each", "rows_of_chunk", *gone)
+        more = code.number("rows_more", "rows_over", *gone)
+        return [
+            "const idx chunk = blockIdx.y;",
+            f"const idx low = chunk * {each} + (chunk < {more} ? chunk : {more});",
+            f"const idx high = low + {each} + (chunk < {more});",
+        ]
 
     def _is_row(self, node: Node) -> bool:
         """Return whether every row has vectors of its own of an operand."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ....region.analysis import Fold
 from ....region.parts import indexed
+from ...numpy.codegen.scalar import identity_expression
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
 from .binding import LANES
@@ -21,6 +22,7 @@ class FoldingCode(VectorCode):
     """Lines of CUDA C that join what several threads folded, in a fixed order."""
 
     half = "16"  # how far apart the threads of a row are at first that join what they folded
+    fewer = False  # whether a launch may have rows of fewer threads, as many as a block is wide
 
     @property
     def cross(self) -> list[Fold]:
@@ -41,6 +43,8 @@ class FoldingCode(VectorCode):
         if indexed(fold.node.op):
             inside.append(f"const int64_t other_at = mg_shuffle<int64_t>({place}, mask);")
         inside += self.join(fold, name, place, "other", "other_at")
+        if self.fewer:
+            inside = ["if (mask < (int)blockDim.x) {", *indent(inside), "}"]
         return [
             "#pragma unroll",
             f"for (int mask = {self.half}; mask >= {least}; mask >>= 1) {{",
@@ -67,7 +71,10 @@ class FoldingCode(VectorCode):
         kind = computing_type(self.accumulator(fold))
         at = indexed(fold.node.op)
         put = [f"(({kind} *)mg_buffer)[{slot}] = {name};"]
-        get = [f"{name} = ((const {kind} *)mg_buffer)[{first}];"]
+        # Counts are powers of two: from nothing on, no turn of a loop taken apart is left over.
+        get = [f"{name} = {identity_expression(fold.node, self.accumulator(fold))};"]
+        if at:
+            get = [f"{name} = ((const {kind} *)mg_buffer)[{first}];"]
         inside = [f"const {kind} other = ((const {kind} *)mg_buffer)[{first} + part * {step}];"]
         if at:
             put.append(f"mg_places[{slot}] = {name}_at;")
@@ -79,7 +86,7 @@ class FoldingCode(VectorCode):
         folded = [
             *get,
             *([] if at else [UNROLLED]),
-            f"for (int part = 1; part < {count}; part++) {{",
+            f"for (int part = {int(at)}; part < {count}; part++) {{",
             *indent(inside),
             "}",
         ]

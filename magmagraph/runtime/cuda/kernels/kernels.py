@@ -32,6 +32,8 @@ from .binding import (
     KEPT_PARTS,
     MAX_THREADS,
     MULTIPROCESSORS,
+    NARROW_LANES,
+    NARROW_PARTS,
     NARROW_THREADS,
     ROOM,
     TALL_THREADS,
@@ -194,24 +196,41 @@ class RegionKernels:
         body = self._columns().main(width, whole=True)
         return self._kernel(f"d{width}", body, self._most_threads(width))
 
-    def _keeping(self, width: int) -> str:
+    def _kept(self, width: int, narrow: bool) -> tuple[Workers, list[str]]:
+        """Return workers that keep what they read, and dear values where they fit; their lines."""
         self.code.scope = {}
+        parts = NARROW_PARTS[self.region.passes > 1] if narrow else KEPT_PARTS
         again, walk = self.code.walk, Walk(self.region)
-        if Kept("", KEPT_PARTS, width, walk.saved).fits:
+        if Kept("", parts, width, walk.saved).fits:
             self.code.walk = walk
-        workers = Workers(self.code, False, width, keeps=True)
+        workers = Workers(self.code, False, width, parts, narrow)
         body = workers.main()
         self.code.walk = again
+        return workers, body
+
+    def _keeping(self, width: int) -> str:
+        workers, body = self._kept(width, narrow=False)
         assert workers.kept is not None
         self.resident = KEEPING_BLOCKS[workers.kept.words <= ROOM]
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
 
     def _narrow(self, width: int) -> str:
-        self.code.scope = {}
-        self.code.half = "blockDim.x >> 1"
-        body = Workers(self.code, False, width, narrow=True).main()
-        self.code.half = FoldingCode.half
-        return self._kernel(f"n{width}", body, NARROW_THREADS)
+        self.code.half, self.code.fewer = str(NARROW_LANES // 2), True
+        body = self._kept(width, narrow=True)[1]
+        self.code.half, self.code.fewer = FoldingCode.half, False
+        return self._kernel(f"n{width}", body, NARROW_THREADS, self._least_narrow())
+
+    def _least_narrow(self) -> int:
+        """Return how many blocks of short rows a multiprocessor is to have room for.
+
+        Rows of one operand that are only summed up need few registers, and all threads.
+        """
+        alone = self.region.passes == 1 and len(self.region.accesses) == 1
+        return 2048 // NARROW_THREADS if alone and self._is_narrow() else 1
+
+    def _is_narrow(self) -> bool:
+        """Return whether no value takes more than a register."""
+        return all(value.node.dtype.itemsize <= 4 for value in self.region.values.values())
 
     def _least_blocks(self) -> int:
         """Return how many blocks of a flat kernel a multiprocessor is to have room for.
@@ -223,8 +242,8 @@ class RegionKernels:
         reads = len(self.region.accesses)
         if self.way == "flat" and self.widths[-1] == 8 and 1 < reads <= MOST_READS:
             return 1024 // THREADS
-        narrow = all(value.node.dtype.itemsize <= 4 for value in self.region.values.values())
-        return 2048 // THREADS if self.way == "flat" and reads == 1 and narrow else 1
+        alone = self.way == "flat" and reads == 1 and self._is_narrow()
+        return 2048 // THREADS if alone else 1
 
     def _most_threads(self, width: int) -> int:
         if self.way == "columns" and width > 1:

@@ -12,7 +12,7 @@ from ....region.parts import indexed
 from ...numpy.codegen.scalar import combine_expression, identity_expression
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from .binding import KEPT_PARTS, LANES
+from .binding import LANES
 from .folding import FoldingCode
 from .vectors import Kept
 
@@ -32,21 +32,22 @@ class Workers:
         Whether lanes take rows side by side.
     width
         How many neighbours of a row a thread takes at a time.
-    keeps
-        Whether threads keep what they read of a row, for the passes that follow: up to
-        `KEPT_PARTS` vectors each.
+    parts
+        How many vectors of a row a thread has, at most, if it keeps what it reads for the passes
+        that follow; 0 if it does not.
     narrow
         Whether the lanes of a warp share out several rows; nothing is folded across these.
     """
 
     def __init__(
-        self, code: FoldingCode, strips: bool, width: int = 1, keeps: bool = False,
+        self, code: FoldingCode, strips: bool, width: int = 1, parts: int = 0,
         narrow: bool = False,
     ) -> None:
         self.code, self.strips, self.width, self.narrow = code, strips, width, narrow
         self.row = code.region.row
         self.outer = [i for i in code.region.outer if not strips or i != code.inner]
-        self.kept = Kept("part", KEPT_PARTS, width, code.walk.saved) if keeps else None
+        self.parts = parts
+        self.kept = Kept("part", parts, width, code.walk.saved) if parts else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
         if narrow:
@@ -84,12 +85,13 @@ class Workers:
         if self.outer:
             decode.insert(0, "idx item_outer = item;")
         if self.kept is not None:
-            decode = [*self._ahead(items), *decode, *self.kept.declared.values()]
+            ahead = [] if self.narrow else self._ahead(items)
+            decode = [*ahead, *decode, *self.kept.declared.values()]
         code.scope = known
         loop = [f"for (idx item = worker; item < {items}; item += workers) {{"]
         if self.narrow:  # lanes without a row do what the last one's do, and write nothing
             loop = [
-                "const idx beside = threadIdx.z & (32 / blockDim.x - 1);",
+                "const idx beside = threadIdx.z & ((32 >> (31 - __clz(blockDim.x))) - 1);",
                 f"for (idx turn = worker - beside; turn < {items}; turn += workers) {{",
                 f"    const bool mine = turn + beside < {items};",
                 f"    const idx item = mine ? turn + beside : {items} - 1;",
@@ -146,14 +148,13 @@ class Workers:
         inside = [f"idx rest = group * {width};", *code.decode("rest", row), *work]
         if self.kept is None:
             return [
-                *(["#pragma unroll 2"] if self.narrow else []),
                 f"for (idx group = threadIdx.x; group < {groups}; group += blockDim.x) {{",
                 *indent(inside),
                 "}",
             ]
         return [
             "#pragma unroll",
-            f"for (int part = 0; part < {KEPT_PARTS}; part++) {{",
+            f"for (int part = 0; part < {self.parts}; part++) {{",
             # Threads that are left over compute the last vector once more, and nobody takes it:
             # without branches all reads are under way before the first value is used.
             *indent([
@@ -228,7 +229,7 @@ class Workers:
                 work += ["if (active) {", *indent(writes), "}"]
             code.scope = known
         else:
-            here = "mine" if self.narrow else "" if self.kept is None else "here"
+            here = "mine && here" if self.narrow else "" if self.kept is None else "here"
             work = code.elements(nodes, folds, outputs, self.width, update, self.kept, here)
         parts = [
             fold for fold in folds
@@ -236,11 +237,11 @@ class Workers:
         ]
         for fold in parts:
             kind = computing_type(code.near(fold))
-            lines.append(f"{kind} {update[fold][0]}_part[{KEPT_PARTS}];")
+            lines.append(f"{kind} {update[fold][0]}_part[{self.parts}];")
         lines += self._over_row(work)
         for fold in parts:
             name, wide = update[fold][0], code.accumulator(fold)
-            lines += code.in_pairs(fold, f"{name}_part", KEPT_PARTS)
+            lines += code.in_pairs(fold, f"{name}_part", self.parts)
             value = f"({computing_type(wide)}){name}_part[0]"
             lines.append(f"{name} = {combine_expression(fold.node, wide, name, value)};")
         joined = [fold for fold in folds if fold.row]

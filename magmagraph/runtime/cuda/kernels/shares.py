@@ -17,6 +17,7 @@ from .binding import (
     LANES,
     MAX_THREADS,
     MULTIPROCESSORS,
+    NARROW_PARTS,
     NARROW_THREADS,
     PARTS,
     TALL_THREADS,
@@ -128,6 +129,14 @@ class Shares(CudaBinding):
     def _strip(self) -> bool:
         return self.kernels.way == "strips"
 
+    def rows_of_chunk(self, *loops: int) -> int:
+        """Return how many rows each of the blocks that share them has, at least."""
+        return self.product(*loops) // self._chunks
+
+    def rows_over(self, *loops: int) -> int:
+        """Return how many of these blocks, the first ones, have a row more."""
+        return self.product(*loops) % self._chunks
+
     def line_count(self, position: int) -> int:
         """Return how many lines of partial results a fold has."""
         return self.used_lines[position]
@@ -144,6 +153,7 @@ class Shares(CudaBinding):
     straight = False  # whether the main kernel has columns whole, and computes everything
     tail = False  # whether the block that is done last computes the rest
     _in_order = False  # whether each row that is kept has a block of its own
+    _chunks = 1  # blocks that share the rows of some columns
     _beside = 1  # blocks beside each other that have a partial result of no axes each
     counter = 0  # the address at which blocks that are done are counted
 
@@ -205,6 +215,7 @@ class Shares(CudaBinding):
         parts = TALL_THREADS // self.lanes
         rows = self.product(*range(self.kernels.inner))
         chunks = min(MOST_CHUNKS, -(-rows // (TALL_ROWS * parts)))
+        self._chunks = chunks
         return (self.strips_of(self.vector), chunks, 1), (self.lanes, parts, 1), 0
 
     def _narrow_lanes(self) -> None:
@@ -227,7 +238,11 @@ class Shares(CudaBinding):
         elif around * self.strips_of(1) <= 2 * self.multiprocessors:
             self.vector = 1  # more blocks, rather than wider reads
         columns = around * self.strips_of(self.vector)
-        threads = MAX_THREADS if self.vector == 1 else COLUMN_THREADS
+        threads = COLUMN_THREADS
+        if self.vector == 1 and kernels.direct and rows > ROWS_STRAIGHT * threads // self.lanes:
+            # Twice as many may still add up all rows at once.
+            wide = rows <= ROWS_STRAIGHT * MAX_THREADS // self.lanes
+            threads = MAX_THREADS if wide else threads
         parts = max(LANES // self.lanes, min(threads // self.lanes, _power(rows)))
         resident = 2048
         if many and self.vector > 1:  # as many as their registers leave room for
@@ -243,6 +258,7 @@ class Shares(CudaBinding):
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):
             self.straight, chunks = True, 1
+        self._chunks = chunks
         return (columns, chunks, 1), (self.lanes, parts, 1), chunks
 
     def _rows(self) -> tuple[Grid, Grid, int]:
@@ -253,7 +269,7 @@ class Shares(CudaBinding):
         many = items * groups > FEW * self.multiprocessors
         if kernels.narrows and widest and many and 0 < groups <= LANES // 2:
             self.few_lanes = True
-            each = 2 if self.region.passes > 1 else 4  # vectors of a lane
+            each = NARROW_PARTS[self.region.passes > 1]
             lanes = max(4, 1 << (-(-groups // each) - 1).bit_length())
             return self._worker_grid(items, (lanes, 1, NARROW_THREADS // lanes))
         self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS

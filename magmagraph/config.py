@@ -19,9 +19,14 @@ _ON = ("1", "true", "yes", "on")
 _WORDS = {
     "MAGMAGRAPH_BLAS_POOL": ("shared", "own"),
     "MAGMAGRAPH_COMMUNICATOR": ("auto", "solo", "mpi"),
+    "MAGMAGRAPH_DEVICE_MESSAGES": ("auto", "nccl", "mpi", "host"),
     "MAGMAGRAPH_OPTIMIZATION": tuple(f"{o}{level}" for o in ("-O", "") for level in "2013gs"),
 }
-_SWITCHES = {"MAGMAGRAPH_BLAS_PANELS": True, "MAGMAGRAPH_OVERLAP": False}
+_SWITCHES = {
+    "MAGMAGRAPH_BLAS_PANELS": True,
+    "MAGMAGRAPH_INSTALLED": True,
+    "MAGMAGRAPH_OVERLAP": False,
+}
 _SETTINGS = {  # each with its variable, and what it takes
     "float_dtype": (
         "MAGMAGRAPH_FLOAT_DTYPE",

@@ -98,7 +98,7 @@ def test_info_tells_of_variables_that_cannot_be_used(monkeypatch):
 
 
 def test_info_tells_of_variables_that_are_no_attributes(monkeypatch):
-    for variable in ("BLAS_POOL", "BLAS_PANELS", "OVERLAP", "COMMUNICATOR"):
+    for variable in ("BLAS_POOL", "BLAS_PANELS", "OVERLAP", "COMMUNICATOR", "DEVICE_MESSAGES"):
         monkeypatch.setenv(f"MAGMAGRAPH_{variable}", "maybe")
     told = {fact.name: fact.advice for fact in info.facts() if fact.value == "maybe"}
     assert told == {
@@ -109,7 +109,26 @@ def test_info_tells_of_variables_that_are_no_attributes(monkeypatch):
         "  needed: one of 1, true, yes, on, 0, false, no, off",
         "MAGMAGRAPH_COMMUNICATOR": "MAGMAGRAPH_COMMUNICATOR is 'maybe'\n"
         "  needed: auto, solo or mpi",
+        "MAGMAGRAPH_DEVICE_MESSAGES": "MAGMAGRAPH_DEVICE_MESSAGES is 'maybe'\n"
+        "  needed: auto, nccl, mpi or host",
     }
+
+
+@pytest.mark.parametrize(
+    ("says", "value", "advice"),
+    [
+        ("True\nit answers 1", "says that it takes their addresses", ""),
+        ("False\nit answers 0", "takes no addresses of GPUs (it answers 0)", ""),
+        ("None\nno word", "does not say", "MAGMAGRAPH_DEVICE_MESSAGES=mpi tries it"),
+        ("", "unknown: mpi4py finds no MPI library", ""),
+    ],
+)
+def test_info_asks_the_mpi_library_in_a_process_of_its_own(monkeypatch, says, value, advice):
+    lines = says.splitlines()
+    monkeypatch.setattr(info, "_ASKING", "\n".join(f"print({line!r})" for line in lines))
+    told = info._addresses()
+    assert told.value.startswith(value)
+    assert told.advice == advice
 
 
 @pytest.mark.parametrize(

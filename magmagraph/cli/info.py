@@ -9,13 +9,19 @@ import importlib.util
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .._version import __version__
+from ..config import is_on
 from ..errors import CompilerUnavailable, ConfigError, DeviceError
+
+if TYPE_CHECKING:
+    from ..runtime.numpy.toolchain import Compiler
 
 # The name under which it is installed, what it is for, and what brings it.
 LIBRARIES = (
@@ -140,6 +146,42 @@ def _compiler() -> Iterator[Fact]:
         yield Fact("CPU", "C compiler", "none: kernels run in NumPy, slower", str(error))
     else:
         yield Fact("CPU", "C compiler", f"{shlex.join(found.command)}, {found.version}")
+        yield _installed(found)
+
+
+def _installed(compiler: Compiler) -> Fact:
+    """Return which libraries were built when the package was installed, and can be used."""
+    from ..runtime.numpy import installed
+    from ..runtime.numpy.sources import fixed_sources
+    from ..runtime.numpy.toolchain import library_key
+
+    name = "installed libraries"
+    try:
+        found = installed.found()
+    except ConfigError as error:
+        return Fact("CPU", name, "unknown", str(error))
+    wanted = [library_key(compiler, "-O" + level, text) for _, text, level in fixed_sources()]
+    if found is None:
+        if not is_on("MAGMAGRAPH_INSTALLED"):
+            advice = "unset MAGMAGRAPH_INSTALLED to use those there are"
+            return Fact("CPU", name, "not used: they are switched off", advice)
+        advice = "install magmagraph with pip where a C compiler is at hand: faster first calls"
+        return Fact("CPU", name, "none", advice)
+    usable = sum(key in found.libraries for key in wanted)
+    value = f"{usable} of {len(wanted)}, in {found.folder}"
+    again = "install magmagraph again with pip: faster first calls"
+    if usable == len(wanted):
+        return Fact("CPU", name, value)
+    if not found.is_for_this_machine():
+        value += "; they were built for another processor or C library"
+    elif (found.compiler["version"], *found.compiler["command"]) != (
+        compiler.version, *compiler.command,
+    ):
+        value += f"; they were built by {shlex.join(found.compiler['command'])}, "
+        value += str(found.compiler["version"])
+    else:
+        value += "; the others were not built in time, or have changed since"
+    return Fact("CPU", name, value, again)
 
 
 def _blas() -> Iterator[Fact]:
@@ -177,7 +219,7 @@ def _gpu() -> Iterator[Fact]:
 
 
 def _ranks() -> Iterator[Fact]:
-    """Yield what starts processes and what carries their messages, without loading either."""
+    """Yield what starts processes and what carries their messages."""
     from ..cores import allowed_cores
     from ..distributed.launching.engine import find_engine
 
@@ -190,8 +232,44 @@ def _ranks() -> Iterator[Fact]:
     advice = "pip install 'magmagraph[mpi]'" if missing else ""
     yield Fact("Many processes", "messages", value, advice)
     path = _nccl()
-    yield Fact("Many processes", "between GPUs", path or "no NCCL is found: through the host")
+    value = path or "no NCCL is found: through MPI or the host"
+    yield Fact("Many processes", "between GPUs", value)
+    if not missing:
+        yield _addresses()
     yield Fact("Many processes", "cores", f"{allowed_cores()}, shared by the ranks of a machine")
+
+
+# MPI is initialized by its import: some libraries end a process that asks them earlier.
+_ASKING = """
+from mpi4py import MPI
+from magmagraph.runtime.comm.claims import claim, loaded
+takes, why = claim(loaded())
+print(takes)
+print(why)
+"""
+_OF_RANKS = ("PMI", "HYDI", "OMPI_COMM_", "SLURM_")  # variables by which a process is one of a job
+
+
+def _addresses() -> Fact:
+    """Return what the MPI library says of addresses of GPUs; a process of its own loads it."""
+    name = "MPI and GPUs"
+    alone = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASKING],
+            capture_output=True, text=True, check=True, timeout=20,
+            env={**alone, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )  # fmt: skip
+        takes, why = done.stdout.splitlines()[-2:]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return Fact("Many processes", name, "unknown: mpi4py finds no MPI library that it can load")
+    told = {
+        "True": "says that it takes their addresses; used where NCCL cannot be, after a trial",
+        "False": "takes no addresses of GPUs",
+        "None": "does not say whether it takes their addresses",
+    }
+    advice = "MAGMAGRAPH_DEVICE_MESSAGES=mpi tries it" if takes == "None" else ""
+    return Fact("Many processes", name, f"{told[takes]} ({why})", advice)
 
 
 def _nccl() -> str | None:

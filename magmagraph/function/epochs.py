@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -115,11 +116,13 @@ def joined(stacks: Sequence[Any]) -> Any:
     if any(other.shape[1:] != first.shape[1:] for other in stacks):
         return [step for stack_ in stacks for step in stack_]
     count = sum(map(len, stacks))
-    result = type(first)((count, *first.shape[1:]), first.dtype)
-    start = 0
-    for part in stacks:
-        result[start : start + len(part)] = part
-        start += len(part)
+    place: Any = getattr(first, "device", None)  # CuPy puts new arrays on the current device
+    with place if hasattr(place, "__enter__") else contextlib.nullcontext():
+        result = type(first)((count, *first.shape[1:]), first.dtype)
+        start = 0
+        for part in stacks:
+            result[start : start + len(part)] = part
+            start += len(part)
     return result
 
 

@@ -27,6 +27,7 @@ from ...errors import CommunicationError, message
 from ...watch import install, waiting
 from .host import Host
 from .reducing import narrow, reduced
+from .sent import SENT
 from .windows import PIECE as SHARED_PIECE
 from .windows import REDUNDANT, SharedMemory
 from .worker import Worker
@@ -41,7 +42,7 @@ except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an 
         )
     ) from error
 
-__all__ = ["MPIRank", "mpi_world"]
+__all__ = ["MPI", "MPIRank", "mpi_world"]
 
 PIECE = 8 << 20  # bytes that MPI reduces at once: larger arrays fall out of caches on the way
 SHARED = 12 << 10  # bytes from which memory that ranks share is faster than messages
@@ -83,6 +84,7 @@ class MPIRank(Communicator):
     """
 
     kind = "MPI"
+    _xp: Any = np  # what arrays are made by
 
     def __init__(
         self, data: Any, control: Any, worker: Worker | None = None, crowded: bool = False
@@ -92,7 +94,6 @@ class MPIRank(Communicator):
         self._data = data
         self._control = control
         self._worker = worker
-        self._sent: list[tuple[Any, Any]] = []  # requests, and what must stay until they are done
         self._shared: SharedMemory | None = None
         self._one_host: bool | None = None
         self._share_from = SHARED if self.size <= REDUNDANT else SHARED_MANY
@@ -108,10 +109,18 @@ class MPIRank(Communicator):
 
     def _all(self, name: str, *operands: Any) -> None:
         """Call a collective of MPI, by the name of its blocking form; return when it is done."""
+        self._ready()
         if not self._crowded:
             getattr(self._data, name)(*operands)
             return
         self._done(getattr(self._data, f"I{name[0].lower()}{name[1:]}")(*operands))
+
+    def _given(self, array: Any) -> Any:
+        """Return an operand as MPI takes it."""
+        return _contiguous(array)
+
+    def _ready(self) -> None:
+        """Return when operands are what they are to be: those of the host always are."""
 
     def _done(self, request: Any) -> None:
         while not request.Test():
@@ -208,26 +217,26 @@ class MPIRank(Communicator):
 
     def allgather(self, array: Any, out: Any = None) -> Any:
         """Return the arrays of all ranks along a new first axis."""
-        given = _contiguous(array)
-        target = np.empty((self.size, *given.shape), given.dtype) if out is None else out
+        given = self._given(array)
+        target = self._xp.empty((self.size, *given.shape), given.dtype) if out is None else out
         with self._waiting("a gather", given):
             self._all("Allgather", _bytes(given), _bytes(target))
         return target
 
     def broadcast(self, array: Any, root: int, out: Any = None) -> Any:
         """Return the array of one rank."""
-        given = _contiguous(array)
-        target = np.empty_like(given) if out is None else out
+        given = self._given(array)
+        target = self._xp.empty_like(given) if out is None else out
         if self.rank == root and target is not given:
-            np.copyto(target, given)
+            target[...] = given
         with self._waiting(f"a broadcast from {root}", given):
             self._all("Bcast", _bytes(target), root)
         return target
 
     def alltoall(self, array: Any, out: Any = None) -> Any:
         """Return the rows that the ranks have for this one."""
-        given = _contiguous(array)
-        target = np.empty_like(given) if out is None else out
+        given = self._given(array)
+        target = self._xp.empty_like(given) if out is None else out
         with self._waiting("an exchange of rows", given):
             own = given.copy() if target is given else given
             self._all("Alltoall", _bytes(own), _bytes(target))
@@ -235,14 +244,16 @@ class MPIRank(Communicator):
 
     def send(self, array: Any, to: int, tag: int) -> None:
         """Send a copy of an array to a rank, without waiting for it."""
-        kept = _contiguous(array).copy()
-        self._reap()
-        self._sent.append((self._data.Isend(_bytes(kept), to, tag), kept))
+        kept = self._given(array).copy()
+        SENT.reap()
+        self._ready()
+        SENT.add(self._data.Isend(_bytes(kept), to, tag), kept)
 
     def recv(self, out: Any, source: int, tag: int) -> Any:
         """Wait for an array of a rank."""
-        _contiguous(out)  # MPI would take a device's address, and write there
+        self._given(out)  # MPI would take a device's address, and write there
         with self._waiting(f"a message of rank {source}, tag {tag},", out):
+            self._ready()
             status = MPI.Status()
             if self._crowded:
                 while not self._data.Iprobe(source, tag, status):
@@ -258,15 +269,16 @@ class MPIRank(Communicator):
                     )
                 )
             self._data.Recv(_bytes(out), source, tag)
-        self._reap()
+        SENT.reap()
         return out
 
     def sendrecv(self, array: Any, to: int, out: Any, source: int, tag: int) -> Any:
         """Send an array to one rank while another one's is received."""
-        given = _contiguous(array)
-        _contiguous(out)
+        given = self._given(array)
+        self._given(out)
         with self._waiting(f"a message of rank {source}", out):
             kept = given.copy() if out is array else given
+            self._ready()
             if self._crowded:
                 sent = self._data.Isend(_bytes(kept), to, tag)
                 self._done(self._data.Irecv(_bytes(out), source, tag))
@@ -274,10 +286,6 @@ class MPIRank(Communicator):
             else:
                 self._data.Sendrecv(_bytes(kept), to, tag, _bytes(out), source, tag)
         return out
-
-    def _reap(self) -> None:
-        """Let go of what has been sent."""
-        self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
 
     # ---- Objects
 
@@ -303,14 +311,14 @@ class MPIRank(Communicator):
 
     def post(self, value: Any, to: int, tag: int = 0) -> None:
         """Send a Python object to a rank, without waiting for it to be taken."""
-        self._reap()
+        SENT.reap()
         kept = bytearray(pickle.dumps(value))
         request = self._control.Isend([kept, MPI.BYTE], to, POSTED + tag)
-        self._sent.append((request, kept))
+        SENT.add(request, kept)
 
     def poll(self, source: int | None = None, tag: int = 0) -> tuple[int, Any] | None:
         """Return a rank and the object that it posted first, or None."""
-        self._reap()
+        SENT.reap()
         status = MPI.Status()
         wanted = MPI.ANY_SOURCE if source is None else source
         arrived = self._control.Improbe(wanted, POSTED + tag, status)
@@ -382,5 +390,3 @@ def mpi_world(overlap: bool, host: Host | None = None) -> Communicator:
     crowded = bool(world.allreduce(local.Get_size() > widest_affinity(), MPI.LOR))
     local.Free()
     return MPIRank(world.Dup(), world.Dup(), worker, crowded)
-
-

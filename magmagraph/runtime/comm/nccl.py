@@ -52,7 +52,7 @@ class NcclRank(Communicator):
     def __init__(self, host: Communicator, cupy: Any, nccl: Any) -> None:
         super().__init__(host.rank, host.size)
         self._mesh = host.mesh
-        self._host, self._cupy, self._nccl = host, cupy, nccl
+        self.host, self._cupy, self._nccl = host, cupy, nccl
         found = host.from_first(nccl.get_unique_id() if host.rank == 0 else None, "NCCL's start")
         self._ranks = _kept(nccl.NcclCommunicator(self.size, found, self.rank))
 
@@ -62,7 +62,7 @@ class NcclRank(Communicator):
         if not names:
             return self
         if names not in self._groups:
-            self._groups[names] = NcclRank(self._host.group(names), self._cupy, self._nccl)
+            self._groups[names] = NcclRank(self.host.group(names), self._cupy, self._nccl)
         return self._groups[names]
 
     def _subset(self, members: tuple[int, ...]) -> Communicator:
@@ -70,7 +70,7 @@ class NcclRank(Communicator):
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Return the communicator of the ranks of one colour, in the order of their keys."""
-        found = self._host.split(color, key)
+        found = self.host.split(color, key)
         return None if found is None else NcclRank(found, self._cupy, self._nccl)
 
     @staticmethod
@@ -190,27 +190,27 @@ class NcclRank(Communicator):
 
         Steps of a plan send by `NcclLine` instead.
         """
-        self._host.send(self._cupy.asnumpy(array), to, tag)
+        self.host.send(self._cupy.asnumpy(array), to, tag)
 
     def recv(self, out: Any, source: int, tag: int) -> Any:
         """Wait for an array of a rank."""
         held = self._cupy.asnumpy(out)
-        out.set(self._host.recv(held, source, tag))
+        out.set(self.host.recv(held, source, tag))
         return out
 
     # ---- What the host does
 
     def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a Python object of each rank."""
-        return self._host.exchange(value, what)
+        return self.host.exchange(value, what)
 
     def post(self, value: Any, to: int, tag: int = 0) -> None:
         """Send a Python object to a rank, without waiting for it to be taken."""
-        self._host.post(value, to, tag)
+        self.host.post(value, to, tag)
 
     def poll(self, source: int | None = None, tag: int = 0) -> tuple[int, Any] | None:
         """Return a rank and the object that it posted first, or None."""
-        return self._host.poll(source, tag)
+        return self.host.poll(source, tag)
 
     def start(self, run: Callable[[], object]) -> Pending:
         """Put it on the stream: that returns at once."""
@@ -218,7 +218,7 @@ class NcclRank(Communicator):
 
     def abort(self, cause: BaseException | str) -> None:
         """End the job, at once."""
-        self._host.abort(cause)
+        self.host.abort(cause)
 
 
 class NcclLine:

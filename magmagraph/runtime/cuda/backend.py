@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 
+from ...communicator import current
 from ...errors import PlanError, message
 from ...op import Effect, Kind, Op
 from ...plan import Plan
@@ -14,7 +15,8 @@ from .bound import CudaBound
 from .device import device_of
 from .kernels.fused import Modules, kernels_of, source_of
 from .kernels.kernels import RegionKernels
-from .launching.messages import is_message, lines_of
+from .launching.carriers import carriers_of
+from .launching.messages import is_message, lines_of, speaks
 from .launching.turns import is_counted
 
 __all__ = ["CudaPrepared"]
@@ -32,6 +34,8 @@ class CudaPrepared:
         self.plan = plan
         self.device = device_of(name)
         self.modules = _modules(self.device.number)
+        spoken = any(step.kernel != "wait" and speaks(step.node) for step in plan.steps)
+        self.carriers = carriers_of(self.device, current()) if spoken else None
         self.lines = lines_of(plan, self.device)
         self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
@@ -52,19 +56,22 @@ class CudaPrepared:
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
         cuts: dict[str, None] = {}
+        outside = self.carriers is not None and not self.carriers.captured
         for step in self.plan.steps:
             node = step.node
             if is_message(node) and self.lines:
                 continue
             if is_counted(node):
                 continue  # its launches are those of the body
-            if step.kernel == "array" or node.op.effect is Effect.ORDERED:
+            alone = step.kernel == "array" or node.op.effect is Effect.ORDERED
+            if alone or (outside and node.op.kind is Kind.COLLECTIVE):
                 label = f" '{node.attrs['label']}'" if "label" in node.attrs else ""
                 cuts[f"{node.op.name}{label}"] = None
         shown = ", ".join(cuts)
         return (
             f"{self.generated} of {len(self._steps)} fused steps as CUDA kernels"
             + (f"; the captured graph is cut by {shown}" if cuts else "")
+            + (f"; between ranks by {self.carriers}" if self.carriers is not None else "")
         )
 
     def source(self, step: int) -> str:

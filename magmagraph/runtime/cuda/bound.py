@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import dims
+from ...communicator import using
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
+from ...op import Kind
 from ...plan import Place, Plan, Step
 from ..numpy.cells import shape_of
 from .arrange import arranged
 from .kernels.pooling import pairs
+from .launching.collectives import by_addresses
 from .launching.launches import StepLaunches, Unit
 from .launching.loops import Loop, Rows
+from .launching.messages import speaks
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
 from .launching.streams import Range
 from .launching.timeline import timeline
@@ -143,6 +148,11 @@ class CudaBound:
     def _array_step(self, step: Step) -> Callable[[], None]:
         cupy = self.device.cupy
         sizes = dict(self.memory.sizes)
+        carriers = self.prepared.carriers
+        aware = carriers.aware if carriers is not None and speaks(step.node) else None
+        if aware is not None and step.node.op.kind is Kind.COLLECTIVE:
+            return by_addresses(self.memory, step, aware)
+        ranks = contextlib.nullcontext if aware is None else functools.partial(using, aware)
 
         def evaluate() -> None:
             with self.stream, refusing():
@@ -150,7 +160,8 @@ class CudaBound:
                 made = None
                 if step.node.op not in self.prepared.on_host:
                     try:
-                        made = apply(step.node, operands, sizes, array_namespace())
+                        with ranks():
+                            made = apply(step.node, operands, sizes, array_namespace())
                     except MagmagraphError:
                         raise
                     except Exception:  # whatever CuPy raises for what it does not have

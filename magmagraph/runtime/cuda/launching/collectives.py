@@ -1,16 +1,13 @@
 """Launches of collectives: by NCCL, on a stream of their own in a captured graph.
 
-Where NCCL is not there, or two ranks share a device, steps run as array expressions, whose operands
-go through the host.
+Where NCCL is not there, or two ranks share a device, graphs are cut by these steps: MPI is called
+with the addresses of their operands, if it takes them, else operands go through the host.
 """
 
 from __future__ import annotations
 
-import platform
-import warnings
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....communicator import Communicator, current, using
 from ....interpret import bind_attributes
@@ -20,9 +17,13 @@ from ...comm.nccl import NcclRank
 from ...numpy.cells import shape_of
 from ..memory import PlanMemory
 from .calls import LibraryCall
+from .carriers import carriers_of
 from .packing import packs
 
-__all__ = ["CollectiveCall", "collective", "library"]
+if TYPE_CHECKING:
+    from ...comm.aware import AwareRank
+
+__all__ = ["CollectiveCall", "by_addresses", "collective"]
 
 
 class CollectiveCall(LibraryCall):
@@ -102,30 +103,43 @@ def _view(cupy: Any, value: Value, address: int) -> Any:
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-# For each communicator of the host: by the number of the device, NCCL's ranks or None.
-_known: weakref.WeakKeyDictionary[Communicator, dict[int, NcclRank | None]] = (
-    weakref.WeakKeyDictionary()
-)
+def _ranks_of(device: Any, ranks: Communicator) -> NcclRank | None:
+    """Return NCCL's ranks, where it carries what the ranks say; all of them ask together."""
+    found = carriers_of(device, ranks)
+    return None if found is None else found.nccl
 
 
-def _ranks_of(device: Any, host: Communicator) -> NcclRank | None:
-    """Return NCCL's ranks, where every rank of the host has a device of its own and the library."""
-    if host.size == 1:
-        return None
-    held = _known.setdefault(host, {})
-    if device.number not in held:
-        nccl = library()
-        place = device.cupy.cuda.runtime.deviceGetPCIBusId(device.number)
-        able = host.exchange(None if nccl is None else (platform.node(), place), "NCCL's start")
-        usable = None not in able and len(set(able)) == host.size
-        with device:
-            held[device.number] = NcclRank(host, device.cupy, nccl) if usable else None
-    return held[device.number]
+def by_addresses(memory: PlanMemory, step: Step, ranks: AwareRank) -> Callable[[], None]:
+    """Return what runs a collective that no graph has, by MPI with addresses of the device.
 
+    Parameters
+    ----------
+    memory
+        Of the plan.
+    step
+        A collective, or one end of a message.
+    ranks
+        MPI's ranks with devices.
+    """
+    op = step.node.op
+    attrs = bind_attributes(step.node.attrs, dict(memory.sizes))
+    cupy = memory.device.cupy
 
-def library() -> Any:
-    """Return CuPy's binding of NCCL, or None where the library is not there."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where the library is missing
-        from cupy.cuda import nccl
-    return nccl if nccl.available else None
+    def run() -> None:
+        sources = [memory.view(value) for value in step.inputs]
+        targets = [memory.view(value) for value in step.outputs]
+        with using(ranks), memory.device.stream:
+            if op.into is None:
+                targets[0][...] = op.evaluate(cupy, *sources, **attrs)
+                return
+            own = [memory.at(value) for value in step.outputs]
+            # An operand in whose place the result goes is the same array, so that this is seen.
+            for number, value in enumerate(step.inputs):
+                if memory.at(value) in own and value.type.bytes:
+                    same = targets[own.index(memory.at(value))]
+                    alike = same.shape == sources[number].shape
+                    sources[number] = same if alike else sources[number].copy()
+            op.into(cupy, tuple(targets) if isinstance(step.node.type, tuple) else targets[0],
+                    *sources, **attrs)  # fmt: skip
+
+    return run

@@ -3,14 +3,15 @@
 NCCL's send waits for its receiver; `send` must not. So it sends a copy, on a stream where nothing
 waits for it but what goes to the same rank later. Messages of one direction meet in the order of
 the plans: where the receiver takes them in another, all of that direction go through the host, as
-they do where NCCL is not there or two ranks share a device.
+they do where NCCL is not there or two ranks share a device; or by MPI with the addresses of their
+operands, if it takes them.
 """
 
 from __future__ import annotations
 
 import platform
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ....communicator import Communicator, current
@@ -20,10 +21,11 @@ from ....plan import Plan, Step
 from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall
-from .collectives import CollectiveCall, library
+from .carriers import library
+from .collectives import CollectiveCall
 from .streams import Touched
 
-__all__ = ["End", "Line", "Lines", "is_message", "lines_of", "message", "messages_of"]
+__all__ = ["End", "Line", "Lines", "is_message", "lines_of", "message", "messages_of", "speaks"]
 
 
 class End(NamedTuple):
@@ -90,8 +92,17 @@ def messages_of(plan: Plan, world: Communicator) -> tuple[list[End], bool]:
     for step in plan.steps:
         if step.kernel != "wait" and is_message(step.node):
             found.append(end_of(step.node, world))
-        inside = inside or any(map(_speaks, _bodies(step.node)))
+        inside = inside or any(_has(body, is_message) for body in _bodies(step.node))
     return found, inside
+
+
+def speaks(node: Node) -> bool:
+    """Return whether a node, or one of its bodies, is something that ranks do together."""
+    return _is_collective(node) or any(_has(body, _is_collective) for body in _bodies(node))
+
+
+def _is_collective(node: Node) -> bool:
+    return node.op.kind is Kind.COLLECTIVE
 
 
 def _bodies(node: Node) -> list[Graph]:
@@ -102,8 +113,10 @@ def _bodies(node: Node) -> list[Graph]:
     return found
 
 
-def _speaks(graph: Graph) -> bool:
-    return any(is_message(node) or any(map(_speaks, _bodies(node))) for node in graph.nodes)
+def _has(graph: Graph, asked: Callable[[Node], bool]) -> bool:
+    return any(
+        asked(node) or any(_has(body, asked) for body in _bodies(node)) for node in graph.nodes
+    )
 
 
 def lines_of(plan: Plan, device: Any) -> Lines:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..graph import Node, topological
-from ..ops.control.identities import APART, GRADIENT, HELD, MARKER, SENT
+from ..ops.control.identities import APART, GRADIENT, HELD, MARKER, SENT, SENT_WHEN
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, subtract
+from ..ops.elementwise.comparison import where
 from ..ops.leaf import variable
 from ..transforms.rebuild import rebuild
 
@@ -35,6 +36,12 @@ def gradients_of(roots: Sequence[Node]) -> list[Node]:
     return [node for node in found if node.attrs.get("depth", 0) == deepest]
 
 
+def sent_by(roots: Sequence[Node]) -> list[Node]:
+    """Return what of a program is summed over ranks: gradients, or their sums over calls."""
+    sums = [node for node in topological(roots) if node.op is SENT_WHEN]
+    return sums + [node for node in gradients_of(roots) if not node.attrs.get("apart")]
+
+
 def compressed(
     outputs: Sequence[Node], updates: Sequence[Pair], dtype: np.dtype
 ) -> tuple[list[Node], list[Pair]]:
@@ -50,18 +57,24 @@ def compressed(
     roots = [*outputs, *(value for _, value in updates)]
     replaced: dict[Node, Node] = {}
     kept: list[Pair] = []
-    for marker in gradients_of(roots):
-        wide = marker.dtype
-        if wide.kind != "f" or wide.itemsize < 4 or not all(type(e) is int for e in marker.shape):
+    for node in sent_by(roots):
+        wide, flag = node.dtype, node.inputs[1] if node.op is SENT_WHEN else None
+        if wide.kind != "f" or wide.itemsize < 4 or not all(type(e) is int for e in node.shape):
             continue
-        label = f"{marker.name or 'gradient'} left over"
-        over = variable(label, init=np.zeros(marker.shape, wide))
-        part = MARKER(add(marker.inputs[0], MARKER(over, role=HELD)), role=APART)
+        label = f"{node.name or 'gradient'} left over"
+        over = variable(label, init=np.zeros(node.shape, wide))
+        before = MARKER(over, role=HELD)
+        part = MARKER(add(node.inputs[0], before), role=APART)
         narrow = cast(part, dtype)
-        total = cast(MARKER(narrow, role=SENT), wide)
-        replaced[marker] = MARKER(total, name=marker.name, **marker.attrs)
         sent = cast(MARKER(narrow, role=APART), wide)
-        kept.append((over, MARKER(subtract(part, sent), role=HELD)))
+        rest = MARKER(subtract(part, sent), role=APART)
+        if flag is None:
+            total = cast(MARKER(narrow, role=SENT), wide)
+            replaced[node] = MARKER(total, name=node.name, **node.attrs)
+        else:
+            replaced[node] = cast(SENT_WHEN(narrow, flag), wide)
+            rest = where(flag, rest, before)  # at other calls nothing is rounded
+        kept.append((over, MARKER(rest, role=HELD)))
     made = rebuild(roots, replaced)
     count = len(outputs)
     renewed = [(held, new) for (held, _), new in zip(updates, made[count:], strict=True)]

@@ -236,8 +236,7 @@ class DataParallel(Strategy):
     def optimizer_sums(self) -> Sums | None:
         """Return who adds up gradients over calls apart; None where all ranks have the sums."""
         facts = self.facts()
-        whole = self.shard_optimizer or self.asynchronous or self.compression is not None
-        return None if whole or facts.size == 1 else Sums(facts.group)
+        return None if self.asynchronous or facts.size == 1 else Sums(facts.group)
 
     def own_variables(self) -> set[Node]:
         """Return the variables that hold other values on each rank."""

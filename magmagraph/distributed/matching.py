@@ -74,7 +74,7 @@ def _bodies(node: Node) -> Iterator[Graph]:
             yield from (part for part in value if isinstance(part, Graph))
 
 
-_OWN = ("op", "root", "shift")  # attributes that all members have alike
+_OWN = ("op", "root", "shift", "algorithm")  # attributes that all members have alike
 
 
 def entries(plan: Plan, world: Communicator) -> list[Entry]:

@@ -18,7 +18,9 @@ from ..errors import ConfigError, message
 from ..graph import Node, topological
 from ..op import Kind, describe
 from ..ops.collective.rows import ALLGATHER, RANK_ROW, REDUCE_SCATTER
-from ..ops.control.identities import GRADIENT, MARKER, SCATTERED
+from ..ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
+from ..ops.control.identities import GRADIENT, MARKER, SCATTERED, SENT_WHEN
+from ..ops.elementwise.arithmetic import MULTIPLY, multiply
 from ..ops.leaf import Variable, variable
 from ..ops.shape.arrange import reshape
 from ..ops.shape.slicing import PLACE, cut
@@ -67,22 +69,31 @@ class Parts:
 
     def gradient(self, gradient: Node) -> Node:
         """Return this rank's part of a gradient, of a sum that is not taken yet where it can be."""
-        if gradient.op is not MARKER or gradient.attrs["role"] != GRADIENT:
-            made = self.own(gradient)  # clipped, say: all of it is there
-        else:
+        factors = gradient.inputs
+        if gradient.op is MARKER and gradient.attrs["role"] == GRADIENT:
             rows = self._rows(MARKER(gradient.inputs[0], role=SCATTERED))
             made = REDUCE_SCATTER(rows, op="sum", group=self.group, size=self.size)
+        elif gradient.op is MULTIPLY and factors[0].op is SENT_WHEN:  # the mean of some calls
+            term, ready = factors[0].inputs
+            rows = self._rows(MARKER(term, role=SCATTERED))
+            total = REDUCE_SCATTER_WHEN(
+                rows, ready, op="sum", group=self.group, size=self.size
+            )
+            made = multiply(total, factors[1])
+        else:
+            made = self.own(gradient)  # clipped, say: all of it is there
         self._gradients.add(made)
         return made
 
-    def whole(self, part: Node, like: Node) -> Node:
-        """Return the value that all ranks' parts make."""
-        rows = ALLGATHER(part, group=self.group, size=self.size)
+    def whole(self, part: Node, like: Node, ready: Node | None = None) -> Node:
+        """Return the value that all ranks' parts make; with a flag, at calls that have it."""
+        group: dict[str, Any] = {"group": self.group, "size": self.size}
+        rows = ALLGATHER(part, **group) if ready is None else ALLGATHER_WHEN(part, ready, **group)
         flat = reshape(rows, (int(rows.size),))
         return reshape(cut(flat, 0, 0, like.size), like.shape)
 
     def updated(
-        self, target: Variable, update: Callable[[Variable], Node]
+        self, target: Variable, update: Callable[[Variable], Node], ready: Node | None = None
     ) -> tuple[Node, Callable[[Node], Node]]:
         """Return a variable's new value, and what puts the variable into other nodes of the update.
 
@@ -92,6 +103,8 @@ class Parts:
             The variable.
         update
             Gives the new part from a variable of a part's shape, which stands for the target's.
+        ready
+            Whether a call renews it, where some do not.
         """
         shape = (self.length(target.shape),)  # type: ignore[arg-type]
         stand_in = variable(target.name or "variable", shape, np.zeros(shape, target.dtype))
@@ -104,7 +117,7 @@ class Parts:
             (found,) = rebuild([node], {stand_in: own})
             return found
 
-        return self.whole(settled(made), target), settled
+        return self.whole(settled(made), target, ready), settled
 
     def _check(self, root: Node, begun: set[Node]) -> None:
         """Refuse what works on a variable's elements together: a part would not do."""

@@ -46,7 +46,8 @@ class Optimizer:
         by value comes first.
     accumulate : int, optional
         Calls per step: the mean of so many calls' gradients makes one step. With
-        ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call.
+        ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call (on
+        cards at each).
     **settings
         Settings of the rule, which a parameter group may override. `update` finds them in
         ``state.options``.
@@ -232,7 +233,7 @@ class Optimizer:
         self._make_rates(groups)
         for group in groups:
             for target in group.variables:
-                self._one(target, next(given), group, new)
+                self._one(target, next(given), group, new, ready)
         for rate in dict.fromkeys(group.rate for group in groups):
             following = rate.following(lambda: add(self._memory.counter(), 1))
             if following is not None:
@@ -251,7 +252,12 @@ class Optimizer:
             self._memory.register(rate.name, rate.held(widest))
 
     def _one(
-        self, target: Variable, gradient: Node, group: Group, new: dict[Variable, Node]
+        self,
+        target: Variable,
+        gradient: Node,
+        group: Group,
+        new: dict[Variable, Node],
+        ready: Node | None,
     ) -> None:
         label = self._memory.label(target)
         state = VariableState(
@@ -261,7 +267,7 @@ class Optimizer:
             self._memory.counter,
             lambda name, value: self._memory.remember(f"{label}/{name}", value),
         )
-        value, whole = self._renewed(target, gradient, state, label)
+        value, whole = self._renewed(target, gradient, state, label, ready)
         who = f"{type(self).__name__}.update"
         if not isinstance(value, Node):
             raise UpdateError(
@@ -278,7 +284,12 @@ class Optimizer:
         new.update((held, whole(renewed)) for held, renewed in state.renewed.items())
 
     def _renewed(
-        self, target: Variable, gradient: Node, state: VariableState, label: str
+        self,
+        target: Variable,
+        gradient: Node,
+        state: VariableState,
+        label: str,
+        ready: Node | None,
     ) -> tuple[Node, Callable[[Node], Node]]:
         """Return the new value, and what is done to the state's: ranks may share the work."""
         parts = self._memory.parts
@@ -292,7 +303,7 @@ class Optimizer:
             self._memory.settle()
             return made
 
-        made: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update)
+        made: tuple[Node, Callable[[Node], Node]] = parts.updated(target, update, ready)
         return made
 
     def _accumulated(

@@ -9,7 +9,7 @@ before the loop (``x[t] @ W``). One that only leaves the loop, as a row or added
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,38 @@ def prune(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
         if not mapping:
             return graph
         graph = _put(graph, mapping, trace, name, PRUNE)
+
+
+def prune_within(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
+    """Return the graph pruned, and the bodies of its loops and branches before it."""
+    mapping: dict[Node, Node] = {}
+    for node in graph.nodes:
+        bodies = {key: value for key, value in node.attrs.items() if holds_bodies(value)}
+        if not bodies or node.op.kind is not Kind.CONTROL:
+            continue
+        new = {
+            key: each_body(value, lambda body: prune_within(body, Trace(), options, name))
+            for key, value in bodies.items()
+        }
+        if any(new[key] is not bodies[key] for key in bodies):
+            mapping[node] = node.op(*node.inputs, name=node.name, **{**node.attrs, **new})
+    if mapping:
+        graph = _put(graph, mapping, trace, name, PRUNE)
+    return prune(graph, trace, options, name)
+
+
+def holds_bodies(value: Any) -> bool:
+    """Return whether an attribute is a graph, or several."""
+    several = isinstance(value, tuple) and bool(value)
+    return isinstance(value, Graph) or (several and all(isinstance(v, Graph) for v in value))
+
+
+def each_body(value: Any, change: Callable[[Graph], Graph]) -> Any:
+    """Return an attribute that holds graphs with each changed; the same one where none is."""
+    if isinstance(value, Graph):
+        return change(value)
+    made = tuple(map(change, value))
+    return value if all(a is b for a, b in zip(made, value, strict=True)) else made
 
 
 def _put(

@@ -344,6 +344,34 @@ def test_the_curve_names_what_it_assumes(tmp_path):
         assert 0 < float(circle.get("cy")) < tall
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"devices": True}, "devices=True\n  needed: numbers of ranks, .*\n  mend: devices=4"),
+        ({"devices": None}, "devices=None"),
+        ({"devices": "cuda:0"}, "devices='cuda:0'"),
+        ({"devices": [1, 2.5]}, r"devices=\[1, 2.5\]"),
+        ({"algorithms": "auto"}, "algorithms='auto'\n  needed: a list of some of auto, ring"),
+        ({"algorithms": ("allreduce",)}, r'allreduce.*\n.*\n  mend: algorithms=\["auto"\]'),
+        ({"algorithms": ()}, r"algorithms=\(\)"),
+        ({"cores": 0}, "cores=0\n  needed: a number of 1 or more"),
+        ({"repeats": 0}, "repeats=0"),
+        ({"weak": "yes"}, "weak='yes'"),
+    ],
+)
+def test_options_of_a_plan_that_mean_nothing_are_refused(options, text):
+    step, feeds = training_step()
+    with pytest.raises(mg.ConfigError, match=text):
+        mg.distributed.plan(step, *feeds, links=LINKS, machine=FAST, **options)
+
+
+def test_numbers_of_ranks_may_be_numpy_s():
+    step, feeds = training_step()
+    for devices in (np.int64(2), np.array([2]), (2,), 2):
+        found = mg.distributed.plan(step, *feeds, links=LINKS, machine=FAST, devices=devices)
+        assert {proposal.ranks for proposal in found.proposals} == {2}
+
+
 def test_wrong_plans_are_refused():
     step, feeds = training_step()
     with pytest.raises(mg.ConfigError, match="no input has the dimension 'rows'"):

@@ -88,6 +88,69 @@ def test_loops_over_time(rng):
     assert len(_notes(ranks[0].function)) == 2  # none in the loop's turns
 
 
+@pytest.mark.parametrize("checkpoint", [2, "sqrt"])
+def test_loops_that_are_computed_again_in_pieces(rng, checkpoint):
+    """Their gradients are loops in loops, with rows inside that nobody reads."""
+    start = rng.normal(size=(3, 5)), 0.3 * rng.normal(size=(5, 5))
+
+    def build() -> Program:
+        x = mg.input("x", ("batch", 4, 3))
+        u, v = (mg.var(f"w{i}", init=value) for i, value in enumerate(start))
+        turn = lambda state, row: (mg.tanh(row @ u + state @ v), mg.sum(state, axis=1))  # noqa: E731
+        zeros = mg.zeros((x.shape[0], 5))
+        rows = mg.transpose(x, (1, 0, 2))
+        last, sums = mg.scan(turn, zeros, rows, checkpoint=checkpoint)
+        loss = mg.mean(last**2) + mg.mean(mg.sin(sums))
+        return Program([x], [loss], SGD().updates(loss, [u, v]), [u, v])
+
+    feeds = [rng.normal(size=(ROWS, 4, 3))]
+    one = alone(build, feeds)
+    for cuts in (((0, ROWS),), HALVES):
+        ranks = several(build, feeds, cuts, lambda: DataParallel(accumulate=2))
+        assert_same(one, ranks, cuts, CLOSE)
+
+
+BY_POSITION = {
+    "best": lambda h: mg.top_k(h, 2).values,
+    "sorted": lambda h: mg.sort(h, axis=1) * np.arange(4.0),
+    "positions": lambda h: mg.take_along_axis(h, mg.argsort(h, axis=1)[:, 1:3], axis=1),
+    "first rows": lambda h: h * mg.cast(mg.argmax(h, axis=0) + mg.argmin(h, axis=0), "float64"),
+    "products": lambda h: mg.prod(1.0 + 0.1 * h, axis=0) * mg.prod(h, axis=1, keepdims=True),
+    "a row of zeros": lambda h: mg.prod(h - mg.max(h, axis=0), axis=0) + mg.prod(h),
+}
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_positions_are_found_where_rows_are_cut_twice(rng, name, many):
+    """Into ranks' rows, and these into micro-batches."""
+    start = rng.normal(size=(4, 4))
+
+    def build() -> Program:
+        x, w = mg.input("x", ("batch", 4)), mg.var("w", init=start)
+        loss = mg.mean(BY_POSITION[name](mg.tanh(x @ w)) ** 2)
+        return Program([x], [loss], SGD().updates(loss, [w]), [w])
+
+    feeds = [rng.normal(size=(ROWS, 4))]
+    ranks = several(build, feeds, HALVES, lambda: DataParallel(accumulate=many))
+    assert_same(alone(build, feeds), ranks, HALVES, CLOSE)
+
+
+def test_sums_in_bodies_within_bodies_are_refused():
+    turn = lambda state, _: (mg.tanh(state) - mg.mean(state, axis=0), None)  # noqa: E731
+    bodies = {
+        "loop": lambda x: mg.scan(lambda s, _: (mg.scan(turn, s, length=2)[0], None), x, length=2),
+        "branch": lambda x: [mg.cond(mg.sum(x) > 0, lambda v: turn(v, 0)[0], mg.tanh, x)],
+    }
+    for build in bodies.values():
+        x = mg.input("x", ("batch", 4))
+        function = mg.function(
+            [x], mg.mean(build(x)[0] ** 2), device="cpu", distribute=DataParallel(accumulate=2)
+        )
+        with pytest.raises(mg.ShardingError, match="its body sums over rows, in each micro-batch"):
+            function(np.ones((4, 4)))
+
+
 def test_own_statistics_are_those_of_a_rank(rng):
     """Unsynchronized batch norm looks at all micro-batches of a rank."""
     build = _layers(lambda: [nn.Dense(6), nn.BatchNorm(), nn.Dense(3)], (4,), SGD)

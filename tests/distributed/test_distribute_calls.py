@@ -10,6 +10,7 @@ import pytest
 import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel
+from magmagraph.passes.distribute.walk import Walk
 from magmagraph.runtime.comm.threads import ThreadRank
 from tests.distributed.test_distribute import CLOSE, ROWS, _labels
 from tests.sharded import HALVES, UNEQUAL
@@ -93,7 +94,10 @@ def _close(found: Any, wanted: Any) -> None:
         (HALVES, {"bucket_bytes": 0}),
         (HALVES, {"algorithm": "ring"}),
         (HALVES, {"algorithm": "parameter_server"}),
+        (UNEQUAL, {"algorithm": "ring", "accumulate": 2}),
+        (UNEQUAL, {"algorithm": "torus", "group": ("rows", "columns")}),
         (HALVES, {"shard_optimizer": True}),
+        (UNEQUAL, {"shard_optimizer": True, "accumulate": 2}),
     ],
 )
 def test_calls_add_up_to_what_one_process_makes(rng, kind, cuts, options):
@@ -101,8 +105,11 @@ def test_calls_add_up_to_what_one_process_makes(rng, kind, cuts, options):
         options = {**options, "bucket_bytes": 100}
     feeds = [rng.normal(size=(ROWS, 4)), _labels(rng)]
     losses, weights, _ = _run(OPTIMIZERS[kind](3), feeds, ((0, ROWS),), None)
+    mesh = mg.distributed.Mesh(rows=2, columns=2) if "group" in options else None
     ranks = mg.distributed.threads(
-        len(cuts), lambda: _run(OPTIMIZERS[kind](3), feeds, cuts, DataParallel(**options))[:2]
+        len(cuts),
+        lambda: _run(OPTIMIZERS[kind](3), feeds, cuts, DataParallel(**options))[:2],
+        mesh=mesh,
     )
     for found, values in ranks:
         _close(found, losses)
@@ -133,37 +140,121 @@ def test_own_statistics_and_random_numbers(rng):
         _close(values, weights)
 
 
+def _messages(optimizer: Any, strategy: Any, sent: dict[int, list[int]], feeds: Any) -> Any:
+    """Return the messages of each call from the second on, of more than one float."""
+    step, _ = _step(optimizer, strategy)
+    begin, end = HALVES[mg.distributed.rank()]
+    own = [feed[begin:end] for feed in feeds]
+    step(*own)  # compiled, and run
+    found = []
+    for _ in range(CALLS - 1):
+        kept = sent.setdefault(mg.distributed.rank(), [])
+        kept.clear()
+        step(*own)
+        found.append([size for size in kept if size > 1])
+    return found
+
+
 @pytest.mark.parametrize(("bucket", "messages"), [(1 << 20, 1), (0, 4)])
 def test_gradients_travel_at_the_call_that_applies_them(rng, sent, bucket, messages):
     feeds = [rng.normal(size=(ROWS, 4)), _labels(rng)]
-
-    def job() -> list[list[int]]:
-        step, _ = _step(OPTIMIZERS["adam"](3), DataParallel(bucket_bytes=bucket))
-        begin, end = HALVES[mg.distributed.rank()]
-        found = []
-        step(feeds[0][begin:end], feeds[1][begin:end])  # compiled, and run
-        for _ in range(CALLS - 1):
-            kept = sent[mg.distributed.rank()]
-            kept.clear()
-            step(feeds[0][begin:end], feeds[1][begin:end])
-            found.append([size for size in kept if size > 1])
-        return found
-
-    for found in mg.distributed.threads(2, job):
+    strategy = lambda: DataParallel(bucket_bytes=bucket)  # noqa: E731
+    for found in mg.distributed.threads(
+        2, lambda: _messages(OPTIMIZERS["adam"](3), strategy(), sent, feeds)
+    ):
         # Calls 2 to 7: the third and the sixth apply.
         assert [sum(sizes) for sizes in found] == [0, WEIGHTS, 0, 0, WEIGHTS, 0]
         assert [len(sizes) for sizes in found] == [0, messages, 0, 0, messages, 0]
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "kind", "messages"),
+    [
+        ("sendrecv", {"algorithm": "ring"}, "sgd", 2),  # on two ranks half of all, twice
+        ("broadcast", {"algorithm": "parameter_server"}, "adam", 1),
+        ("allreduce", {"compression": "bfloat16"}, "sgd", 1),
+        ("reduce_scatter", {"shard_optimizer": True}, "adam", 1),
+        ("allgather", {"shard_optimizer": True}, "adam", 1),
+        ("allgather", {"shard_optimizer": True}, "sgd", 1),
+    ],
+)
+def test_whatever_travels_does_at_that_call(
+    rng, sent, monkeypatch, method, options, kind, messages
+):
+    """By every way of adding up; a norm that clips needs all of a gradient on each rank."""
+    plain = getattr(ThreadRank, method)
+
+    def counted(self: Any, array: Any, *given: Any) -> Any:
+        if array.dtype.kind in "fV":  # bfloat16 among them
+            sent.setdefault(self.rank, []).append(array.size)
+        return plain(self, array, *given)
+
+    monkeypatch.setattr(ThreadRank, "allreduce", ThreadRank.allreduce)
+    monkeypatch.setattr(ThreadRank, method, counted)
+    feeds = [rng.normal(size=(ROWS, 4)), _labels(rng)]
+    for found in mg.distributed.threads(
+        2, lambda: _messages(OPTIMIZERS[kind](3), DataParallel(**options), sent, feeds)
+    ):
+        clipped = kind == "sgd" and "shard_optimizer" in options
+        count = messages + clipped
+        assert [len(sizes) for sizes in found] == [0, count, 0, 0, count, 0]
+
+
+def test_sixteen_bits_lose_nothing_over_calls(rng):
+    """What rounding leaves over waits for the next call that sends, and is added to its sum."""
+    feeds = [rng.normal(size=(ROWS, 4)), _labels(rng)]
+    exact = lambda calls: mg.optimizer.SGD(0.05, accumulate=calls)  # noqa: E731
+    calls = 24
+    losses, weights, _ = _run(exact(3), feeds, ((0, ROWS),), None, calls=calls)
+    strategy = lambda: DataParallel(compression="bfloat16")  # noqa: E731
+    runs = mg.distributed.threads(
+        2, lambda: _run(exact(3), feeds, HALVES, strategy(), calls=calls)[:2]
+    )
+    unit = 2.0**-8  # of bfloat16
+    for found, values in runs:
+        _close(found[:3], losses[:3])  # before anything was sent
+        assert not np.array_equal(found[3:], losses[3:])
+        for value, wanted in zip(values, weights, strict=True):
+            # Each rank's rounding of its last term, of at most 1 here, times the rate.
+            np.testing.assert_allclose(value, wanted, rtol=0, atol=2 * 0.05 * unit)
+    for one, other in zip(runs[0][1], runs[1][1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"algorithm": "ring"}, {"shard_optimizer": True}, {"compression": "bfloat16"}]
+)
+def test_where_a_step_cannot_choose_sums_are_taken_at_each_call(rng, monkeypatch, options):
+    """A captured graph of a card does the same at every launch: the numbers are the same, too."""
+
+    class Captured(Walk):
+        conditional = property(lambda self: False, lambda self, value: None)
+
+    feeds = [rng.normal(size=(ROWS, 4)), _labels(rng)]
+
+    def ranks() -> Any:
+        return mg.distributed.threads(
+            2, lambda: _run(OPTIMIZERS["adam"](3), feeds, HALVES, DataParallel(**options))[:2]
+        )
+
+    chosen = ranks()
+    monkeypatch.setattr("magmagraph.passes.distribute.distribute.Walk", Captured)
+    for (losses, weights), (found, values) in zip(chosen, ranks(), strict=True):
+        _close(found, losses)
+        _close(values, weights)
+
+
+@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("cuts", [HALVES, ((0, 2), (2, 7), (7, 10)), ((0, ROWS),)])
-def test_what_is_added_up_goes_on_with_other_ranks(rng, cuts):
+def test_what_is_added_up_goes_on_with_other_ranks(rng, cuts, parts):
     """What is saved within a step is the sum of all ranks', whatever their number."""
     feeds = [rng.normal(size=(ROWS, 4)), _labels(rng)]
     losses, weights, _ = _run(OPTIMIZERS["adam"](3), feeds, ((0, ROWS),), None)
 
     def begun() -> Any:
         optimizer = OPTIMIZERS["adam"](3)
-        _, values, _ = _run(optimizer, feeds, HALVES, DataParallel(), calls=5)
+        strategy = DataParallel(shard_optimizer=parts)
+        _, values, _ = _run(optimizer, feeds, HALVES, strategy, calls=5)
         return values, optimizer.state_dict()
 
     (values, saved), (_, other) = mg.distributed.threads(2, begun)
@@ -175,7 +266,7 @@ def test_what_is_added_up_goes_on_with_other_ranks(rng, cuts):
     def ended() -> Any:
         optimizer = OPTIMIZERS["adam"](3)
         optimizer.load_state_dict(saved)
-        strategy = DataParallel() if len(cuts) > 1 else None
+        strategy = DataParallel(shard_optimizer=parts) if len(cuts) > 1 else None
         step, held = _step(optimizer, strategy)
         for variable, value in zip(held, values, strict=True):
             variable.value = value

@@ -21,7 +21,7 @@ from magmagraph.distributed import (
     threads,
 )
 from magmagraph.distributed.alike import check_alike
-from magmagraph.errors import CommunicationError, ConfigError
+from magmagraph.errors import CommunicationError, ConfigError, FeedError, ShardingError
 
 SOON = 5.0  # seconds, of jobs whose ranks would wait for thirty
 
@@ -126,6 +126,31 @@ def test_ranks_that_differ_are_told_at_once(name: str) -> None:
     with pytest.raises(mg.MagmagraphError, match=text):
         threads(2, job, timeout=30.0)
     assert time.monotonic() - began < SOON
+
+
+def _fed(make: Callable[[Any], Any], shapes: tuple[tuple[int, ...], ...]) -> str:
+    """Feed each rank its shape; return what is raised there."""
+    x = mg.input("x", ("batch", "n"))
+    f = mg.function([x], make(x), device="cpu", distribute=DataParallel(), name="f")
+    with pytest.raises((FeedError, ShardingError)) as caught:
+        f(np.ones(shapes[rank()], np.float32))
+    return f"{caught.type.__name__}: {caught.value}"
+
+
+def test_what_cannot_be_spread_is_said_on_a_rank_without_rows() -> None:
+    """The first row of a sort needs a row: not having one is not what is wrong."""
+    first = lambda x: mg.sum(mg.sort(x, axis=0)[0])  # noqa: E731
+    one, other = threads(2, lambda: _fed(first, ((4, 3), (0, 3))))
+    assert one == other
+    assert one.startswith("ShardingError: the dimension 'batch' is sharded over ranks")
+
+
+def test_a_feed_of_one_rank_is_refused_on_all() -> None:
+    third = lambda x: mg.sum(x[:, 2])  # noqa: E731
+    one, other = threads(2, lambda: _fed(third, ((4, 3), (4, 1))))
+    assert one == other
+    assert one.startswith("FeedError: rank 1 of 2: slice needs n - 1 >= 2, but batch is 4, n is 1")
+    assert one.endswith("mend: feed every rank as many rows as its operations need")
 
 
 def test_names_of_functions_may_differ() -> None:

@@ -108,6 +108,23 @@ def test_every_order_respects_dependences(seed: int) -> None:
         assert all(position[b] < position[s] for s in position for b in case.before[s])
 
 
+def test_steps_that_wait_for_each_other_are_named() -> None:
+    """Without an order there is an error, and no search without end."""
+    x = mg.var("x", shape=(3,))
+    case = Problem(
+        steps=(mg.exp(x), mg.sin(x), mg.cos(x)),
+        before=((), (0, 2), (1,)),
+        makes=(1, 1, 1),
+        reads=((), (0,), (1,)),
+        sizes=(1, 1, 1),
+        maker=(0, 1, 2),
+        kept=frozenset((2,)),
+    )
+    with pytest.raises(mg.GraphError, match="2 steps wait for each other") as caught:
+        best_order(case)
+    assert [line.split()[2] for line in str(caught.value).splitlines()[2:]] == ["sin,", "cos,"]
+
+
 def test_profile_of_a_diamond() -> None:
     case = Problem(
         steps=(0, 1, 2, 3),  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ __all__ = [
 ALGORITHMS = ("auto", "ring", "torus", "parameter_server")
 _SIZES = tuple(4**power for power in range(2, 13))  # bytes, from 16 to 16 MiB
 _LONG = 0.05  # seconds that a size is measured for
+_OTHER = 1 << 20  # floats that fill a core's own caches, as a step's work does between messages
 
 
 class Form(enum.Enum):
@@ -213,6 +214,9 @@ class Links:
     def measure(cls, communicator: Communicator | None = None) -> Links:
         """Time reductions over the ranks of a job, and fit links to them; all ranks call it.
 
+        Each stands behind a pass over memory, as in a step: what is sent, and what sends it, are in
+        no cache of the core's own any more.
+
         Parameters
         ----------
         communicator : optional
@@ -231,12 +235,14 @@ class Links:
                 )
             )
         samples = []
+        work = np.ones(_OTHER, np.float32)
         for size in _SIZES:
             array = np.ones(size // 4, np.float32)
             out = np.empty_like(array)
             taken: list[float] = []
             held.allreduce(array, "sum", out)
             while held.from_first(len(taken) < 5 or (sum(taken) < _LONG and len(taken) < 50)):
+                np.negative(work, out=work)
                 held.barrier()
                 began = time.perf_counter()
                 held.allreduce(array, "sum", out)
@@ -373,7 +379,9 @@ def _collective(step: Step) -> bool:
 
 def _message(step: Step) -> Message:
     """Return what a step's collective moves, by what its record says and by its bytes."""
-    taken = sum(_bytes(value.type) for value in step.inputs)
+    # A flag, where a collective is for some calls only, is no part of it.
+    sent = [v for v in step.inputs if v.type.shape or v.type.dtype != np.dtype(bool)]
+    taken = sum(_bytes(value.type) for value in sent or step.inputs)
     given = sum(_bytes(value.type) for value in step.outputs)
     attrs = step.node.attrs
     if not {"shift", "to", "source"}.isdisjoint(attrs):

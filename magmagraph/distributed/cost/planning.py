@@ -15,6 +15,7 @@ from ...inspect.checking.running import bind
 from ...inspect.profile import table
 from ..data_parallel import DataParallel
 from .alone import Rank, spread
+from .asked import check_options, numbers_of_ranks
 from .costs import Links, Machine, Timeline
 from .dry import DryRank
 from .sharing import Sharing, beside
@@ -314,9 +315,8 @@ def plan(
             raise ConfigError(
                 message(f"{name}={given!r}", need=f"mg.distributed.{kind.__name__}(...)")
             )
-    counts = sorted({devices} if isinstance(devices, int) else set(devices))
-    if not counts or not all(isinstance(n, int) and n >= 1 for n in counts):
-        raise ConfigError(message(f"devices={devices!r}", need="numbers of ranks, 1 or more"))
+    counts = numbers_of_ranks(devices)
+    check_options(algorithms, cores, repeats, weak)
     ranks = current()
     concurrent = ranks.overlaps if overlap is None else overlap
     known = list(_listed(sharing))

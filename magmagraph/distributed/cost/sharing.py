@@ -28,8 +28,10 @@ Found = TypeVar("Found")
 
 _WOKEN = 9005  # tag of the word that ends a sleep
 _LOOK = 2e-3  # seconds between two looks for it
-_LENGTHS = (1e-3, 3e-3, 1e-2, 3e-2)  # seconds that a phase takes alone, about
-_ROUNDS = 8  # of all phases
+_LENGTHS = (1e-3, 3e-3, 1e-2)  # seconds that a phase takes alone, about
+_ROW = 20e-3  # seconds of phases in a row, alone, from which the mean of one is taken
+_MEETINGS = 32  # in a row, of ranks that do nothing between
+_ROUNDS = 6  # of all phases
 _TALL, _WIDE = 128, 512  # a product of a layer's size: its matrices are in the cores' common cache
 _SPAN, _STRETCH = 1 << 21, 1 << 16  # elements of arrays that leave it, and of one pass
 _LATE = tuple(float(seconds) for seconds in np.geomspace(1e-6, 4e-3, 60))  # that are tried
@@ -44,7 +46,8 @@ class Phase:
     memory
         Whether it passes over memory; else it multiplies matrices that stay in caches.
     alone, together
-        Seconds: of one rank while the others sleep; of all ranks until the last one is done.
+        Seconds: of one rank while the others sleep; of all ranks until the last one is done, less
+        what a meeting takes with nothing before it.
     """
 
     memory: bool
@@ -172,14 +175,19 @@ class Sharing:
             (memory, count): ([], []) for memory in turns for count in turns[memory]
         }
         for _ in range(_ROUNDS):
-            for (memory, count), (alone, together) in found.items():
+            meeting = _timed(held, loops.products, 0, _MEETINGS)
+            for (memory, count), (alone, ratios) in found.items():
                 run = loops.passes if memory else loops.products
-                alone.append(held.from_first(beside(held, one, partial(_timed, one, run, count))))
-                together.append(_timed(held, run, count))
-        phases = [
-            Phase(memory, float(np.median(alone)), float(np.median(together)))
-            for (memory, _), (alone, together) in found.items()
-        ]
+                many = turns[memory][count]
+                once = held.from_first(beside(held, one, partial(_timed, one, run, count, many)))
+                # A machine that others use, too, is not the same a second later: what counts is how
+                # many times as long one takes right behind the other.
+                ratios.append((_timed(held, run, count, many) - meeting) / once)
+                alone.append(once)
+        phases = []
+        for (memory, _), (alone, ratios) in found.items():
+            once = float(np.median(alone))
+            phases.append(Phase(memory, once, once * max(1.0, float(np.median(ratios)))))
         longest, phase = max(
             (count, phase)
             for (memory, count), phase in zip(found, phases, strict=True)
@@ -213,26 +221,35 @@ class _Loops:
             part = slice(low, low + _STRETCH)
             np.multiply(self._source[part], 0.5, out=self._target[part])
 
-    def turns(self) -> dict[bool, list[int]]:
-        """Return how many products, and passes, take the lengths that are to be measured."""
-        found = {}
+    def turns(self) -> dict[bool, dict[int, int]]:
+        """Return how many products, and passes, make the phases; of each how many are in a row."""
+        found: dict[bool, dict[int, int]] = {}
         for memory, run in ((False, self.products), (True, self.passes)):
             run(20)
             began = time.perf_counter()
             run(20)
             once = (time.perf_counter() - began) / 20
-            found[memory] = [max(1, round(length / once)) for length in _LENGTHS]
+            found[memory] = {
+                max(1, round(length / once)): max(1, round(_ROW / length)) for length in _LENGTHS
+            }
         return found
 
 
-def _timed(ranks: Communicator | None, run: Callable[[int], None], count: int) -> float:
-    """Return the seconds from one meeting of ranks to the next, with so many turns between."""
+def _timed(
+    ranks: Communicator | None, run: Callable[[int], None], count: int, times: int
+) -> float:
+    """Return the seconds from one meeting of ranks to the next, with so many turns between.
+
+    The mean of several in a row: where ranks take turns on cores, many phases are short and some
+    are long, and a program pays for both.
+    """
     assert ranks is not None
     ranks.barrier()
     began = time.perf_counter()
-    run(count)
-    ranks.barrier()
-    return time.perf_counter() - began
+    for _ in range(times):
+        run(count)
+        ranks.barrier()
+    return (time.perf_counter() - began) / times
 
 
 def beside(

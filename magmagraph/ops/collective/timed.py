@@ -1,7 +1,7 @@
-"""Sums over ranks that are sent at some calls only: those at which somebody needs them.
+"""Collectives that some calls need and others do not: at those, nothing travels.
 
-A flag, equal on all ranks, says whether this is such a call. Where it is not, nothing travels, and
-each rank has what it gave.
+A flag, equal on all ranks, says whether this is such a call. Where it is not, each rank has what it
+gave, or nothing of meaning.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import numpy as np
 from ...communicator import current
 from ...op import INEXACT, Call, Kind, Op
 from ...types import Type
+from .arrays import Axis, summed
+from .rows import ALLGATHER, REDUCE_SCATTER
 
-__all__ = ["ALLREDUCE_MANY_WHEN", "ALLREDUCE_WHEN"]
+__all__ = ["ALLGATHER_WHEN", "ALLREDUCE_MANY_WHEN", "ALLREDUCE_WHEN", "REDUCE_SCATTER_WHEN"]
+
+_MADE = "it is made behind gradients, by the pass that distributes"
 
 
 def _check_flag(call: Call, flag: Type) -> None:
@@ -22,27 +26,34 @@ def _check_flag(call: Call, flag: Type) -> None:
         raise call.dtype_error(f"a flag that is {flag}", need="a bool for the whole call")
 
 
-def _type(
-    call: Call, x: Type, flag: Type, *, op: str, group: tuple[str, ...], size: int
-) -> Type:
+def _type(call: Call, x: Type, flag: Type, **attrs: Any) -> Type:
     _check_flag(call, flag)
     return x
 
 
 def _into(
-    xp: Any, target: Any, x: Any, flag: Any, *, op: str, group: tuple[str, ...], size: int
+    xp: Any,
+    target: Any,
+    x: Any,
+    flag: Any,
+    *,
+    op: str,
+    group: tuple[str, ...],
+    size: int,
+    algorithm: str,
+    axes: tuple[Axis, ...],
 ) -> None:
-    if flag:
+    if flag and algorithm != "allreduce":
+        summed([x], [target], algorithm, axes)
+    elif flag:
         current().group(group).allreduce(x, op, target)
     elif target is not x:
         target[...] = x
 
 
-def _value(
-    xp: Any, x: Any, flag: Any, *, op: str, group: tuple[str, ...], size: int
-) -> Any:
+def _value(xp: Any, x: Any, flag: Any, **attrs: Any) -> Any:
     target = xp.empty(x.shape, x.dtype)
-    _into(xp, target, x, flag, op=op, group=group, size=size)
+    _into(xp, target, x, flag, **attrs)
     return target
 
 
@@ -53,16 +64,14 @@ ALLREDUCE_WHEN = Op(
     rule=_type,
     evaluate=_value,
     into=_into,
-    no_gradient="it is made behind gradients, by the pass that distributes",
+    no_gradient=_MADE,
     kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
 
 
-def _many_type(
-    call: Call, *operands: Type, op: str, group: tuple[str, ...], size: int
-) -> tuple[Type, ...]:
+def _many_type(call: Call, *operands: Type, **attrs: Any) -> tuple[Type, ...]:
     *arrays, flag = operands
     _check_flag(call, flag)
     for array in arrays:
@@ -72,9 +81,19 @@ def _many_type(
 
 
 def _many_into(
-    xp: Any, targets: Any, *operands: Any, op: str, group: tuple[str, ...], size: int
+    xp: Any,
+    targets: Any,
+    *operands: Any,
+    op: str,
+    group: tuple[str, ...],
+    size: int,
+    algorithm: str,
+    axes: tuple[Axis, ...],
 ) -> None:
     *arrays, flag = operands
+    if flag and algorithm != "allreduce":
+        summed(arrays, targets, algorithm, axes)
+        return
     if flag:
         current().group(group).allreduce_many(arrays, op, targets)
         return
@@ -83,11 +102,9 @@ def _many_into(
             target[...] = array
 
 
-def _many(
-    xp: Any, *operands: Any, op: str, group: tuple[str, ...], size: int
-) -> tuple[Any, ...]:
+def _many(xp: Any, *operands: Any, **attrs: Any) -> tuple[Any, ...]:
     outs = tuple(xp.empty(array.shape, array.dtype) for array in operands[:-1])
-    _many_into(xp, outs, *operands, op=op, group=group, size=size)
+    _many_into(xp, outs, *operands, **attrs)
     return outs
 
 
@@ -99,10 +116,81 @@ ALLREDUCE_MANY_WHEN = Op(
     rule=_many_type,
     evaluate=_many,
     into=_many_into,
-    no_gradient="it is made behind gradients, by the pass that distributes",
+    no_gradient=_MADE,
     kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
 
-RECORDS = (ALLREDUCE_WHEN, ALLREDUCE_MANY_WHEN)
+
+# ---- Of optimizers in parts: what other calls get has no meaning, and is zero
+
+
+def _part_type(call: Call, x: Type, flag: Type, **attrs: Any) -> Any:
+    _check_flag(call, flag)
+    return REDUCE_SCATTER.rule(call, x, **attrs)
+
+
+def _part_into(
+    xp: Any, target: Any, x: Any, flag: Any, *, op: str, group: tuple[str, ...], size: int
+) -> None:
+    if flag:
+        current().group(group).reduce_scatter(x, op, target)
+    else:
+        target[...] = 0
+
+
+def _part(xp: Any, x: Any, flag: Any, **attrs: Any) -> Any:
+    target = xp.empty(x.shape[1:], x.dtype)
+    _part_into(xp, target, x, flag, **attrs)
+    return target
+
+
+REDUCE_SCATTER_WHEN = Op(
+    name="reduce_scatter_when",
+    kind=Kind.COLLECTIVE,
+    doc="This rank's row of the sum of all ranks' values where a flag says so, else zero.",
+    rule=_part_type,
+    evaluate=_part,
+    into=_part_into,
+    no_gradient=_MADE,
+    kernel="collective",
+    dtypes=INEXACT,
+    numerics="reassoc",
+)
+
+
+def _whole_type(call: Call, x: Type, flag: Type, **attrs: Any) -> Any:
+    _check_flag(call, flag)
+    return ALLGATHER.rule(call, x, **attrs)
+
+
+def _whole_into(
+    xp: Any, target: Any, x: Any, flag: Any, *, group: tuple[str, ...], size: int
+) -> None:
+    if flag:
+        current().group(group).allgather(x, target)
+    else:
+        target[...] = 0
+
+
+def _whole(xp: Any, x: Any, flag: Any, *, group: tuple[str, ...], size: int) -> Any:
+    target = xp.empty((size, *x.shape), x.dtype)
+    _whole_into(xp, target, x, flag, group=group, size=size)
+    return target
+
+
+ALLGATHER_WHEN = Op(
+    name="allgather_when",
+    kind=Kind.COLLECTIVE,
+    doc="The values of all ranks, one row each, where a flag says so, else zero.",
+    rule=_whole_type,
+    evaluate=_whole,
+    into=_whole_into,
+    no_gradient=_MADE,
+    kernel="collective",
+    dtypes=INEXACT,
+    numerics="exact",
+)
+
+RECORDS = (ALLREDUCE_WHEN, ALLREDUCE_MANY_WHEN, REDUCE_SCATTER_WHEN, ALLGATHER_WHEN)

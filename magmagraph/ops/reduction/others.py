@@ -139,6 +139,7 @@ PRODUCT_OF_OTHERS = Op(
     evaluate=_evaluate,
     gradient=_gradient,
     batching="axes",
+    sharding="others",
     function=product_of_others,
     samples=lambda: [
         Sample((CUBE,), {"axis": 1}),

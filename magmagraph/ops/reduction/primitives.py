@@ -205,6 +205,7 @@ array({result})""",
         samples=fold_samples(NOT_SMOOTH, Sample((WHOLE_CUBE,), {"axis": 0})),
         bad_samples=lambda: bad_extremum(name),
         reference=position_reference(name),
+        sharding=name,
         numerics="exact",
         onnx=onnx,
     )

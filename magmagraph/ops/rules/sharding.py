@@ -13,6 +13,8 @@ raises `NotSharded` where neither is so. Words:
   behind it; ``"product"``: in each of them; ``"quotient"``: in the first; ``"select"``: in all but
   the first;
 - ``"sum"``, ``"max"``, ``"min"``: a reduction whose parts are joined by that collective;
+  ``"argmax"``, ``"argmin"``: the position of what that one finds; ``"others"``: the product of all
+  other elements;
 - ``"positions"``, ``"counted"``: values that depend on an element's position alone;
 - the others name how axes move: ``"reshape"``, ``"transpose"``, ``"broadcast"``, ``"window"``,
   ``"gather"``, ``"scatter"``, ``"mapped"``; or what is done with bodies: ``"turns"`` (a loop),

@@ -5,7 +5,8 @@ Buckets are small enough that the first are under way while later gradients are 
 All-reduces are joined as they lie; the sums that are scattered for an optimizer in parts, and the
 parts that are gathered, by their columns. Which may be joined: those of one operation, reduction,
 group and dtype on which no other collective depends; of the others those that depend on equally
-many collectives. Neither can close a cycle.
+many collectives, messages between stages with those before them among these. Neither can close a
+cycle.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...dtypes import is_inexact
 from ...graph import Graph, Node, Trace
 from ...op import Kind, Op
 from ...ops.collective.rows import ALLGATHER, REDUCE_SCATTER
+from ...ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY
 from ...ops.control.identities import ITEM
 from ...ops.shape.joining import concatenate
@@ -53,7 +55,9 @@ def exchanged(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Gra
             trace.replace(node, mapping[node], "distribute", "bucket")
     graph = _substituted(graph, mapping, trace)
     for op, join, what in ((REDUCE_SCATTER, _scattered, "sum and scatter"),
-                           (ALLGATHER, _gathered, "gathering")):  # fmt: skip
+                           (REDUCE_SCATTER_WHEN, _scattered, "sum and scatter at some calls"),
+                           (ALLGATHER, _gathered, "gathering"),
+                           (ALLGATHER_WHEN, _gathered, "gathering at some calls")):  # fmt: skip
         mapping = {}
         for bucket in buckets(graph, facts.bucket_bytes, op):
             if len(bucket) < 2:
@@ -78,14 +82,16 @@ def _substituted(graph: Graph, mapping: dict[Node, Node], trace: Trace) -> Graph
 def _scattered(bucket: Sequence[Node]) -> list[Node]:
     """Return this rank's rows of several sums, from one whose columns are all of theirs."""
     rows = [node.inputs[0] for node in bucket]
-    total = REDUCE_SCATTER(concatenate(rows, axis=1), **bucket[0].attrs)
+    first = bucket[0]
+    total = first.op(concatenate(rows, axis=1), *first.inputs[1:], **first.attrs)
     return _columns(total, [int(value.shape[1]) for value in rows], 0)
 
 
 def _gathered(bucket: Sequence[Node]) -> list[Node]:
     """Return several arrays' rows of all ranks, from one whose columns are all of theirs."""
     parts = [node.inputs[0] for node in bucket]
-    rows = ALLGATHER(concatenate(parts), **bucket[0].attrs)
+    first = bucket[0]
+    rows = first.op(concatenate(parts), *first.inputs[1:], **first.attrs)
     return _columns(rows, [int(value.size) for value in parts], 1)
 
 
@@ -141,15 +147,16 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
     """
     level: dict[Node, int] = {}
     before: dict[Node, int] = {}
-    for node in graph.nodes:
+    waits = _waits(graph)
+    for node, awaited in waits.items():
         level[node] = 1 + max((level[i] for i in node.inputs), default=0)
         before[node] = max(
-            (before[i] + (i.op.kind is Kind.COLLECTIVE) for i in node.inputs), default=0
+            (before[i] + (i.op.kind is Kind.COLLECTIVE) for i in awaited), default=0
         )
     followed: set[Node] = set()  # what another collective depends on
-    for node in reversed(graph.nodes):
+    for node, awaited in reversed(waits.items()):
         if node in followed or node.op.kind is Kind.COLLECTIVE:
-            followed.update(node.inputs)
+            followed.update(awaited)
     members = [node for node in graph.nodes if node.op is op and _joins(node)]
     members.sort(key=level.__getitem__)  # stable: equal graphs give equal buckets
     found: list[list[Node]] = []
@@ -160,6 +167,7 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
         place = (
             before[node] if node in followed else -1,
             node.attrs.get("op"), node.attrs["group"], node.dtype,
+            node.inputs[1:] if op in (REDUCE_SCATTER_WHEN, ALLGATHER_WHEN) else (),  # its flag
         )  # fmt: skip
         if not isinstance(size, int):
             found.append([node])
@@ -171,7 +179,30 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
             found.append(bucket)
         bucket.append(node)
         opened[place] = bucket, held + size
-    return found if op is not ALLREDUCE or not limit else _small_end(found, level, limit)
+    if op is not ALLREDUCE or not limit or any(n in followed for b in found[-2:] for n in b):
+        return found  # what others depend on goes as it is: some of the last may need it
+    return _small_end(found, level, limit)
+
+
+def _waits(graph: Graph) -> dict[Node, tuple[Node, ...]]:
+    """Return what each node waits for, in an order that has this before it.
+
+    Messages between stages have an order of their own, which a bucket must not turn around.
+    """
+    earlier = {late: (early,) for early, late in itertools.pairwise(graph.effects)}
+    found: dict[Node, tuple[Node, ...]] = {}
+    stack = [*reversed(graph.nodes)]
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        awaited = (*node.inputs, *earlier.get(node, ()))
+        missing = [one for one in awaited if one not in found]
+        if missing:
+            stack += [node, *reversed(missing)]
+        else:
+            found[node] = awaited
+    return found
 
 
 def _small_end(
@@ -197,5 +228,7 @@ def _small_end(
 
 def _joins(node: Node) -> bool:
     """Return whether a collective may be joined with others of its operation."""
-    ndim = {REDUCE_SCATTER: 2, ALLGATHER: 1}.get(node.op)
+    ndim = {
+        REDUCE_SCATTER: 2, REDUCE_SCATTER_WHEN: 2, ALLGATHER: 1, ALLGATHER_WHEN: 1
+    }.get(node.op)  # fmt: skip
     return ndim is None or node.inputs[0].ndim == ndim

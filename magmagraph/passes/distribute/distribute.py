@@ -24,7 +24,7 @@ from ...graph import Graph, Node, Trace
 from ...ops.collective.messages import SEND
 from ...ops.control.identities import HELD, ITEM
 from ...ops.elementwise.arithmetic import divide
-from ..loops import prune
+from ..loops import prune_within
 from ..pipeline import Options
 from .bodies import as_sum
 from .buckets import exchanged
@@ -53,7 +53,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
         )
     # Rows that a loop keeps for gradients that nobody takes would read its carries, too, and have
     # sums over ranks taken in every turn.
-    changed = prune(graph, trace, options, "distribute")
+    changed = prune_within(graph, trace, options, "distribute")
     if facts.size > 1 or facts.pipeline is None:
         changed = _walked(changed, facts, sharded, trace, options)
     if facts.pipeline is not None:
@@ -72,8 +72,7 @@ def _walked(
 ) -> Graph:
     """Return the graph of one of the parts that rows are cut into."""
     walk = Walk(facts, sharded, counts(graph.nodes, graph.roots))
-    # A captured graph of a card does the same at every launch, and so do rings and servers here.
-    walk.conditional = options.device == "cpu" and facts.algorithm == "allreduce"
+    walk.conditional = options.device == "cpu"  # a captured graph does the same at every launch
     walk.apart = gradients_apart(graph.nodes) if facts.group != MICRO else walk.apart
     walk.run(graph.nodes)
     outputs = [walk.complete(node) for node in graph.outputs]

@@ -100,11 +100,19 @@ class _Cut:
         if self._is_micro(node):
             return node.op is INDEX
         for value in node.attrs.values():
-            if isinstance(value, Graph) and any(map(self._is_micro, value.nodes)):
+            if self._sums_micro_batches(value):
                 raise refusal(
                     self.sharded.name, node, "its body sums over rows, in each micro-batch anew"
                 )
         return self.sharded.in_node(node) or any(self.has_rows[o] for o in node.inputs)
+
+    def _sums_micro_batches(self, value: Any) -> bool:
+        if isinstance(value, Graph):
+            return any(
+                self._is_micro(node) or any(map(self._sums_micro_batches, node.attrs.values()))
+                for node in value.nodes
+            )
+        return isinstance(value, tuple) and any(map(self._sums_micro_batches, value))
 
     def _copies(self, node: Node) -> list[Copy]:
         return [(node, m) for m in (range(self.count) if self.has_rows[node] else (None,))]

@@ -18,7 +18,7 @@ from ...graph import Node
 from ...op import Kind
 from ...ops.control.loop import LOOP_STEP
 from ...ops.convert import CAST, cast
-from ...ops.elementwise.arithmetic import ADD, MULTIPLY, REMAINDER, add, multiply, subtract
+from ...ops.elementwise.arithmetic import ADD, MULTIPLY, REMAINDER, add, multiply
 from ...ops.elementwise.comparison import MAXIMUM, MINIMUM
 from ...ops.leaf import constant
 from ...ops.rules.sharding import NotSharded
@@ -144,14 +144,26 @@ def _own_rows(walk: Walk, indices: Node, extent: Extent) -> Node:
     """Return positions of an array in parts as positions of what the rank has, or refuse."""
     times = walk.sharded.times(extent)
     found = _rows(walk, indices)
-    value = walk.complete(indices)
     own = found is not None and found[0] == times and 0 <= found[1] <= found[2] < found[0]
     if not own or times is None:
         raise NotSharded(
             "it reads or writes rows by number, which may be those of other ranks",
             "take rows before they are fed; mg.take_along_axis for positions within each row",
         )
-    return subtract(value, cast(_scaled(walk, times), value.dtype))
+    return _counted_here(walk, indices)
+
+
+def _counted_here(walk: Walk, node: Node) -> Node:
+    """Return positions that `_rows` knows with rows counted from the rank's own first one.
+
+    They still are a row's number and a number within it, so that rows can be cut again.
+    """
+    found = _rows(walk, node)
+    if found is None or found[0] == 0:
+        return walk.complete(node)
+    if not node.inputs:
+        return node
+    return again(node, tuple(_counted_here(walk, operand) for operand in node.inputs))
 
 
 def _gather(walk: Walk, node: Node) -> Made:

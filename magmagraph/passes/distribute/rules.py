@@ -8,21 +8,20 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...dtypes import is_bool, is_inexact
+from ...dtypes import is_inexact
 from ...graph import Node
 from ...op import Effect, Kind
 from ...ops.collective.rows import ALLGATHER, REDUCE_SCATTER
-from ...ops.convert import cast
-from ...ops.elementwise.arithmetic import add, multiply
-from ...ops.indexing.gathering import take_along_axis
-from ...ops.leaf import constant, input
+from ...ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
+from ...ops.leaf import input
 from ...ops.rules.sharding import SUM as SUMMED
 from ...ops.rules.sharding import NotSharded
 from ...types import Extent
 from .layouts import MICRO, SUM, WHOLE, Layout, Way, parts
+from .reductions import REDUCTIONS, reduced
 from .walk import Walk, again
 
-__all__ = ["WORDS", "is_zero", "join_rows", "rule_of"]
+__all__ = ["WORDS", "is_zero", "rule_of"]
 
 INT64 = np.dtype(np.int64)
 Made = tuple[Any, Any]
@@ -178,69 +177,7 @@ def _observed(walk: Walk, node: Node) -> Made:
     return again(node, operands_of(walk, node)), walk.layouts(node)[0]
 
 
-# ---- Reductions and products
-
-
-def _reduction(walk: Walk, node: Node) -> Made:
-    (layout,) = walk.layouts(node)
-    axes: tuple[int, ...] = node.attrs["axes"]
-    if layout.way is Way.SUM and node.op.sharding == "sum":
-        return _left_apart(walk, node)
-    made = again(node, operands_of(walk, node))
-    if layout.way is not Way.PARTS:
-        return made, WHOLE
-    if layout.axis not in axes:
-        return made, parts(layout.axis - sum(a < layout.axis for a in axes), layout.outer)
-    if node.op.sharding == "sum":
-        return made, SUM
-    if node.op.sharding in ("max", "min"):
-        return walk.reduced(made, str(node.op.sharding)), WHOLE
-    if node.op.reduction is not None and node.op.reduction.indexed:
-        return _best(walk, node, made, layout), WHOLE
-    return join_rows(walk, node, made), WHOLE
-
-
-def _gathered(walk: Walk, value: Node) -> Node:
-    """Return the values of all ranks along a new first axis."""
-    facts = walk.facts
-    if is_bool(value.dtype):
-        shared = ALLGATHER(cast(value, np.int32), group=facts.group, size=facts.size)
-        return cast(shared, value.dtype)
-    return ALLGATHER(value, group=facts.group, size=facts.size)
-
-
-def join_rows(walk: Walk, node: Node, made: Node) -> Node:
-    """Return a reduction of the ranks' results by the reduction itself."""
-    return node.op(_gathered(walk, made), **{**node.attrs, "axes": (0,)})
-
-
-def _best(walk: Walk, node: Node, made: Node, layout: Layout) -> Node:
-    """Return the position of the best element over all ranks: the first rank's that has it."""
-    axes = node.attrs["axes"]
-    if axes != (layout.axis,) or layout.outer != 1:
-        raise NotSharded("positions over the dimension and other axes together")
-    x = walk.complete(node.inputs[0])
-    place = node.op(x, **node.attrs)
-    at = tuple(1 if a == layout.axis else e for a, e in enumerate(x.shape))
-    row = _reshaped(place, at)
-    value = _reshaped(take_along_axis(x, row, layout.axis), node.shape)
-    times = walk.sharded.times(x.shape[layout.axis])
-    assert times is not None
-    first = multiply(walk.offset(), _number(walk, times))
-    winner = node.op(_gathered(walk, value), axes=(0,))
-    positions = _gathered(walk, add(place, first))
-    chosen = take_along_axis(positions, _reshaped(winner, (1, *node.shape)), 0)
-    return _reshaped(chosen, node.shape)
-
-
-def _number(walk: Walk, value: Extent) -> Node:
-    return constant(value, dtype=INT64) if isinstance(value, int) else walk.whole_extent(value)
-
-
-def _reshaped(node: Node, shape: Sequence[Extent]) -> Node:
-    from ...ops.shape.arrange import reshape
-
-    return reshape(node, tuple(shape))
+# ---- By the record
 
 
 def _by_record(walk: Walk, node: Node) -> Made:
@@ -429,15 +366,21 @@ def _collective(walk: Walk, node: Node) -> Made:
     """Make a collective again that the program itself has."""
     if any(layout.way is Way.PARTS for layout in walk.layouts(node)):
         raise NotSharded("it is a message of rows, of which ranks may have different numbers")
-    of_ranks = walk.facts.group != MICRO
-    if of_ranks and node.op is REDUCE_SCATTER and walk.layouts(node)[0].way is Way.SUM:
-        return again(node, (walk.value[node.inputs[0]],)), WHOLE
-    return again(node, operands_of(walk, node)), WHOLE
+    first, *others = node.inputs
+    scatters = node.op in (REDUCE_SCATTER, REDUCE_SCATTER_WHEN) and walk.facts.group != MICRO
+    apart = scatters and walk.layouts(node)[0].way is Way.SUM
+    value = walk.value[first] if apart else walk.complete(first)
+    made = again(node, (value, *map(walk.complete, others)))
+    always = {REDUCE_SCATTER_WHEN: REDUCE_SCATTER, ALLGATHER_WHEN: ALLGATHER}.get(node.op)
+    if always is not None and not walk.conditional:
+        made = always(value, **node.attrs)
+        made.line = node.line
+    return made, WHOLE
 
 
 _BY_KIND: dict[Kind, Rule] = {
     Kind.ELEMENTWISE: _elementwise,
-    Kind.REDUCTION: _reduction,
+    Kind.REDUCTION: reduced,
     Kind.LINALG: _leading,
     Kind.COLLECTIVE: _collective,
 }
@@ -447,9 +390,7 @@ WORDS: dict[str, Rule] = {
     "product": _elementwise,
     "quotient": _elementwise,
     "select": _elementwise,
-    "sum": _reduction,
-    "max": _reduction,
-    "min": _reduction,
+    **REDUCTIONS,
     "transpose": _transpose,
     "broadcast": _broadcast,
     "reshape": _reshape,

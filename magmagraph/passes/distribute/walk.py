@@ -252,6 +252,8 @@ class Walk:
             op="sum",
             group=self.facts.group,
             size=self.facts.size,
+            algorithm=self.facts.algorithm,
+            axes=self.facts.axes if self.facts.algorithm != "allreduce" else (),
         )
         made.line = node.line
         self.joined[made] = operand

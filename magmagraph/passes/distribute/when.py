@@ -30,7 +30,8 @@ def joined(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Graph:
             what = f"{len(members)} arrays" if len(members) > 1 else str(members[0].type)
             options.record.note(
                 f"message of the calls that apply: sum of {what} ({total:,} bytes of "
-                f"{members[0].dtype.name}) over {facts.size} ranks by all-reduce"
+                f"{members[0].dtype.name}) over {facts.size} ranks by "
+                f"{facts.algorithm.replace('allreduce', 'all-reduce')}"
             )
             if len(members) == 1:
                 continue

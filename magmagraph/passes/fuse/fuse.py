@@ -283,7 +283,8 @@ class _Fusion(Clusters):
             if isinstance(unit, Cluster):
                 stack.extend(unit.externals)
             else:
-                stack.extend(self._base(i) for i in node.inputs)
+                before = self.follows.get(unit, ())
+                stack.extend(self._base(i) for i in (*unit.inputs, *before))
         return False
 
     def rebuild(self, trace: Trace) -> Graph:

@@ -16,7 +16,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...errors import GraphError, message
 from ...graph import Graph, Node, Trace
+from ...op import describe
 from .buffers import (
     Buffer,
     buffer_of,
@@ -349,8 +351,18 @@ def optimal(case: Problem, bound: int) -> list[int] | None:
 
 def best_order(case: Problem) -> list[int]:
     """Return the best order found; optimal for small graphs."""
+    program = _program(case)
+    if len(program) < len(case.steps):
+        left = sorted(set(range(len(case.steps))).difference(program))
+        raise GraphError(
+            message(
+                f"{len(left)} steps wait for each other",
+                need="an order in which each comes after what it reads, and effects in theirs",
+            )
+            + "".join(f"\n  {describe(case.steps[step])}" for step in left[:8])
+        )
     candidates = [
-        _program(case),
+        program,
         _depth_first(case, largest_first=True),
         _depth_first(case, largest_first=False),
         _longest_first(case),

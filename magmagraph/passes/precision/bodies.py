@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ...dtypes import is_float
 from ...graph import Graph, Node, Trace, freeze, topological
@@ -25,6 +24,7 @@ from ...op import Kind
 from ...ops.convert import CAST, cast
 from ...ops.leaf import input, parameter
 from ..contract import contract
+from ..loops import each_body, holds_bodies
 from ..pipeline import Options
 from ..report import Record
 from ..simplify.linear import exchanged
@@ -46,14 +46,14 @@ def enter_bodies(graph: Graph, trace: Trace, options: Options, lower: Lower) -> 
     """
     mapping: dict[Node, Node] = {}
     for node in graph.nodes:
-        bodies = {name: value for name, value in node.attrs.items() if _holds_bodies(value)}
+        bodies = {name: value for name, value in node.attrs.items() if holds_bodies(value)}
         if not bodies or node.op.kind is not Kind.CONTROL:
             continue
         reason = _refusal(node, options)
         if reason is not None:
             options.record.refuse(RULE, node, reason)
             continue
-        new = {name: _each(value, lambda b: _body(b, options, lower))
+        new = {name: each_body(value, lambda b: _body(b, options, lower))
                for name, value in bodies.items()}
         if all(new[name] is bodies[name] for name in bodies):
             continue
@@ -74,18 +74,6 @@ def _refusal(node: Node, options: Options) -> str | None:
     return None
 
 
-def _holds_bodies(value: Any) -> bool:
-    several = isinstance(value, tuple) and bool(value)
-    return isinstance(value, Graph) or (several and all(isinstance(v, Graph) for v in value))
-
-
-def _each(value: Any, change: Callable[[Graph], Graph]) -> Any:
-    if isinstance(value, Graph):
-        return change(value)
-    made = tuple(map(change, value))
-    return value if all(a is b for a, b in zip(made, value, strict=True)) else made
-
-
 def _body(body: Graph, options: Options, lower: Lower) -> Graph:
     """Return a body with its products lowered; the same one where there are none."""
     if not any(_may_change(node) for node in body.nodes):
@@ -97,7 +85,7 @@ def _body(body: Graph, options: Options, lower: Lower) -> Graph:
 
 
 def _may_change(node: Node) -> bool:
-    return node.op.policy == "allow" or any(map(_holds_bodies, node.attrs.values()))
+    return node.op.policy == "allow" or any(map(holds_bodies, node.attrs.values()))
 
 
 def _with_casts_outside(loop: Node, options: Options) -> Node:

@@ -1,0 +1,83 @@
+"""Sums over ranks of our own, on arrays: rings, rings of rings, and a server.
+
+`passes/distribute/algorithms.py` has them as nodes, which other passes see. Here they are one step,
+for sums that only some calls need. Elements meet in the same order: both give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...communicator import current
+
+__all__ = ["SUMS", "Axis", "summed"]
+
+Axis = tuple[tuple[str, ...], int]  # axes of the mesh, and how many ranks differ in them
+
+
+def summed(
+    arrays: Sequence[Any], targets: Sequence[Any], algorithm: str, axes: Sequence[Axis]
+) -> None:
+    """Write the sums over ranks of some arrays of one dtype, sent as one.
+
+    Parameters
+    ----------
+    arrays, targets
+        A target may be its array.
+    algorithm
+        One of `SUMS`.
+    axes
+        One group of ranks; for a torus two, that together are all ranks.
+    """
+    flat = np.concatenate([array.reshape(-1) for array in arrays])
+    total = SUMS[algorithm](flat, axes)
+    start = 0
+    for target in targets:
+        target[...] = total[start : start + target.size].reshape(target.shape)
+        start += target.size
+
+
+def _around(flat: Any, axis: Axis, between: Callable[[Any], Any]) -> Any:
+    """Add up chunks along a ring, do something to the own complete one, and gather them."""
+    group, count = axis
+    ranks = current().group(group)
+    length = -(-flat.size // count)
+    rows = np.zeros((count, length), flat.dtype)
+    rows.reshape(-1)[: flat.size] = flat
+    held = rows[ranks.rank]
+    for turn in range(count - 1):
+        held = ranks.permute(held, 1) + rows[(ranks.rank - turn - 1) % count]
+    held = between(held)
+    for turn in range(count):
+        rows[(ranks.rank + 1 - turn) % count] = held
+        if turn < count - 1:
+            held = ranks.permute(held, 1)
+    return rows.reshape(-1)[: flat.size]
+
+
+def _ring(flat: Any, axes: Sequence[Axis]) -> Any:
+    (axis,) = axes
+    return flat if axis[1] == 1 else _around(flat, axis, lambda chunk: chunk)
+
+
+def _torus(flat: Any, axes: Sequence[Axis]) -> Any:
+    outer, inner = axes
+    if inner[1] == 1:
+        return _ring(flat, [outer])
+    return _around(flat, inner, lambda chunk: _ring(chunk, [outer]))
+
+
+def _server(flat: Any, axes: Sequence[Axis]) -> Any:
+    ((group, _),) = axes
+    ranks = current().group(group)
+    return ranks.broadcast(ranks.reduce(flat, 0), 0)
+
+
+SUMS: dict[str, Callable[[Any, Sequence[Axis]], Any]] = {
+    "ring": _ring,
+    "torus": _torus,
+    "parameter_server": _server,
+}

@@ -1,13 +1,17 @@
 """Predicted step times beside measured ones, and predicted curves to thousands of ranks.
 
-    python benchmarks/cost_model.py [--ranks 1 2 4] [--rounds 8] [--steps 6]
+    python benchmarks/cost_model.py [--ranks 1 2 4] [--rounds 10] [--steps 12]
 
 One job does everything in turn, so that all sees the same machine. In each round, and for each
 number of ranks, the first so many ranks measure their links and what they share (loops that are no
 part of a network), rank 0 measures the step of one rank while all others sleep, from which
-`mg.distributed.plan` predicts; then the ranks run the real step. What is compared are the medians
-of all rounds. Every rank has one thread. The curves are those of cards that are not here: their
-rates are written below them.
+`mg.distributed.plan` predicts; before and behind it the ranks run a row of real steps, one behind
+the other as in a program, whose median is the time of one. A machine that others use, too, is not
+the same a second later: a prediction is compared with the rows beside it, and the error is the
+median of all rounds. The
+spread of the rows says how much steps vary by themselves, that of the errors what one round would
+say. Every rank has one thread. The curves are those of cards that are not here: their rates are
+written below them.
 """
 
 from __future__ import annotations
@@ -133,15 +137,17 @@ def in_turn(counts: list[int], rounds: int, steps: int) -> Any:
             "bytes": only.bytes,
         }  # fmt: skip
 
-    def measure(ranks: Any, name: str) -> list[float]:
+    def measure(ranks: Any, name: str) -> tuple[float, float]:
+        """Return the time of a step in a row of them: the median, and the mean, of all ranks."""
         step, own = real[name, ranks.size]
-        taken = []
+        step(*own)
+        ranks.barrier()
+        clock = [time.perf_counter()]
         for _ in range(steps):
-            ranks.barrier()
-            began = time.perf_counter()
             step(*own)
-            taken.append(time.perf_counter() - began)
-        return [float(slowest) for slowest in np.max(ranks.exchange(taken), axis=0)]
+            clock.append(time.perf_counter())
+        taken = ranks.exchange(np.diff(clock))
+        return float(np.median(taken)), float(np.mean(taken))
 
     for n in counts:
         on(n, make)
@@ -153,11 +159,12 @@ def in_turn(counts: list[int], rounds: int, steps: int) -> Any:
                 found["links"].setdefault(n, []).append(asdict(links))
                 found["sharing"].setdefault(n, []).append(asdict(sharing))
             for name in NETWORKS:
+                before = on(n, lambda ranks, name=name: measure(ranks, name))
                 guess = on(1, lambda _, given=(n, name, links, sharing): predict(*given))
-                fact = on(n, lambda ranks, name=name: measure(ranks, name))
+                behind = on(n, lambda ranks, name=name: measure(ranks, name))
                 if world.rank == 0:
                     found["predicted"].setdefault(f"{name}/{n}", []).append(guess)
-                    found["measured"].setdefault(f"{name}/{n}", []).extend(fact)
+                    found["measured"].setdefault(f"{name}/{n}", []).append((before, behind))
     return found
 
 
@@ -206,25 +213,29 @@ def job(words: list[str], counts: list[int], rounds: int, steps: int) -> None:
 
 
 def compared(found: dict[str, Any], name: str, n: int) -> dict[str, Any]:
-    """Return the medians of what was predicted and measured, and the error."""
-    guesses, facts = found["predicted"][f"{name}/{n}"], found["measured"][f"{name}/{n}"]
+    """Return the medians of what was predicted and measured, and of the errors of the rounds."""
+    guesses, rows = found["predicted"][f"{name}/{n}"], found["measured"][f"{name}/{n}"]
     guess = {key: float(np.median([one[key] for one in guesses])) for key in guesses[0]}
-    least, quarter, median, three, largest = np.percentile(facts, [0, 25, 50, 75, 100])
+    predictions = [one["seconds"] for one in guesses]
+    rows, means = np.moveaxis(np.array(rows), 2, 0)  # before and behind each prediction
+    errors = np.array(predictions) / np.mean(rows, axis=1) - 1.0
     return {
-        "network": name, "ranks": n, **guess,
-        "predictions": [one["seconds"] for one in guesses],
-        "measured": {
-            "median": median, "least": least, "largest": largest, "quartiles": [quarter, three]
-        },
-        "error": guess["seconds"] / median - 1.0,
+        "network": name, "ranks": n, **guess, "predictions": predictions,
+        "measured": {**spread(rows), "rows": rows.tolist(), "means": means.tolist()},
+        "error": float(np.median(errors)), "errors": spread(errors),
     }  # fmt: skip
+
+
+def spread(values: Any) -> dict[str, Any]:
+    least, quarter, median, three, largest = map(float, np.percentile(values, [0, 25, 50, 75, 100]))
+    return {"median": median, "least": least, "largest": largest, "quartiles": [quarter, three]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=6, help="of each network in a round")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=12, help="in a row, twice in a round")
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.job:
@@ -237,20 +248,20 @@ def main() -> None:
     results = [compared(found, name, n) for name in NETWORKS for n in chosen.ranks]
     rows = []
     for one in results:
-        fact = one["measured"]
-        quarter, three = fact["quartiles"]
+        quarters = [one[key]["quartiles"] for key in ("measured", "errors")]
         rows.append(
             (
                 one["network"], str(one["ranks"]), f"{one['seconds'] * 1e3:.2f}",
-                f"{one['waiting'] * 1e3:.2f}", f"{fact['median'] * 1e3:.2f}",
-                f"{quarter * 1e3:.2f} .. {three * 1e3:.2f}", f"{one['error']:+.1%}",
+                f"{one['waiting'] * 1e3:.2f}", f"{one['measured']['median'] * 1e3:.2f}",
+                " .. ".join(f"{seconds * 1e3:.2f}" for seconds in quarters[0]),
+                f"{one['error']:+.1%}", " .. ".join(f"{error:+.0%}" for error in quarters[1]),
                 "" if abs(one["error"]) <= ALLOWED else "outside",
             )
         )  # fmt: skip
     common.table(
         rows,
         ("network", "ranks", "predicted ms", "of it waiting", "measured ms", "half of them",
-         "error", ""),
+         "error", "half of them", ""),
     )  # fmt: skip
     for n, each in found["sharing"].items():
         told = {key: float(np.median([one[key] for one in each])) for key in each[0]}

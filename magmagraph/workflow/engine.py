@@ -122,7 +122,7 @@ def _agreed(
     told = communicator.exchange(None if wrong is None else str(wrong), "the check of a workflow")
     first = next((error for error in told if error is not None), None)
     if first is not None:
-        raise ConfigError(first) from wrong
+        raise ConfigError(first)
     assert workflow is not None
     assert place is not None
     return workflow, place, number

@@ -163,11 +163,21 @@ def parse(text: str, path: str | os.PathLike[str]) -> Workflow:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(message(f"{source} is no TOML: {error}")) from None
-    for name in tables:
-        if name not in _FILE:
+    for name, held in tables.items():
+        if name in _FILE:
+            continue
+        if not isinstance(held, dict):
+            known = ", ".join(f"[{table}]" for table in _FILE)
             raise ConfigError(
-                message(f"{source}: unknown table [{name}]", need=f"one of {', '.join(_FILE)}")
+                message(
+                    f"{source}: {name!r} stands in no table",
+                    need=f"tables: {known}",
+                    mend="[workflow] in the line before it" if name in _WORKFLOW else None,
+                )
             )
+        raise ConfigError(
+            message(f"{source}: unknown table [{name}]", need=f"one of {', '.join(_FILE)}")
+        )
     top = _checked(f"{source}: [workflow]", tables.get("workflow", {}), _WORKFLOW)
     store = _checked(f"{source}: [store]", tables.get("store", {}), _STORE)
     given = tables.get("modules", {})

@@ -106,7 +106,7 @@ def in_turns() -> None:
     world = current()
     sizes = (4096, 200_003, 4096, 300_007, 300_007, 20, 4096, 5_000_011, 200_003, 4096)
     for turn, count in enumerate(sizes * 3):
-        given = np.arange(count, dtype=np.float32) % 100 + turn
+        given = np.resize(np.arange(100, dtype=np.float32), count) + turn
         mine = given * (1 + world.rank)
         if turn % world.size == world.rank:
             np.sort(np.random.default_rng(turn).random(200_000))  # another rank is late each time
@@ -300,3 +300,48 @@ def busy_while_waiting(name: str, seconds: float) -> float:
 def test_ranks_that_share_cores_sleep_while_they_wait(on_ranks: Any, name: str) -> None:
     seconds = 0.6  # three that ask again and again, on two cores, would take 0.4 each
     assert max(on_ranks(4, busy_while_waiting, name, seconds)) < 0.2
+
+
+def let_go_of() -> None:
+    """Send by a communicator that is gone before the message is taken."""
+    world = current()
+    if world.rank == 0:
+        pair = world.subset((0, 1))
+        for turn in range(4):
+            pair.send(np.full(LARGE, float(turn), np.float32), 1, turn)
+        pair.post("ready", 1)
+        del pair
+        again = [np.full(LARGE, -1.0, np.float32) for _ in range(8)]  # in the place of what is free
+        world.barrier()
+        assert len(again) == 8
+    else:
+        pair = world.subset((0, 1))
+        world.barrier()
+        assert pair.poll() == (0, "ready")
+        for turn in range(4):
+            found = pair.recv(np.empty(LARGE, np.float32), 0, turn)
+            assert (found == turn).all(), turn
+
+
+def test_messages_outlive_their_communicator(on_ranks: Callable[..., Any]) -> None:
+    on_ranks(2, let_go_of)
+
+
+def test_messages_outlive_the_sender_s_program(mpiexec: Callable[..., Any]) -> None:
+    """A rank sends and is through; the other one takes its time."""
+    done = mpiexec(2, """
+        import sys, time
+        import numpy as np
+        import magmagraph as mg
+        world = mg.distributed.init()
+        for turn in range(4):
+            if world.rank == 0:
+                world.send(np.full(1 << 20, float(turn), np.float32), 1, turn)
+            else:
+                time.sleep(0.3)
+                found = world.recv(np.empty(1 << 20, np.float32), 0, turn)
+                assert (found == turn).all(), found[:4]
+        print(f"rank {world.rank} has all", flush=True)
+    """)  # fmt: skip
+    assert done.status == 0, done.output
+    assert done.output.count("has all") == 2

@@ -137,12 +137,12 @@ import os, signal, sys
 import numpy as np
 import magmagraph as mg
 
-path, result, fault, rate = sys.argv[1:]
+path, result, fault = sys.argv[1:]
 rng = np.random.default_rng(0)
 x = rng.normal(size=(36, 5)).astype(np.float32)
 y = (x[:, 0] > x[:, 1]).astype(np.int64)
 net = mg.NeuralNetwork(
-    [mg.nn.Input((5,)), mg.nn.Dense(8, activation="tanh"), mg.nn.Dropout(float(rate)),
+    [mg.nn.Input((5,)), mg.nn.Dense(8, activation="tanh"), mg.nn.Dropout(0.25),
      mg.nn.Dense(2)],
     loss="cross_entropy", optimizer=mg.optimizer.Adam(0.01), seed=1)
 
@@ -164,16 +164,19 @@ if mg.distributed.rank() == 0:
 """
 
 
-@pytest.fixture
-def trained(tmp_path: Path) -> Callable[..., tuple[dict[str, np.ndarray], Done]]:
-    """Train on 2 ranks, and give the weights: ``trained(name, fault, rate of dropout, *words)``."""
-    (tmp_path / "trains.py").write_text(TRAINS)
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., tuple[dict[str, np.ndarray], Done]]:
+    """Train on 2 ranks, and give the weights: ``trained(name, fault, *words)``."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "trains.py").write_text(TRAINS)
 
-    def train(name: str, fault: str, rate: float, *words: str) -> Any:
-        result = tmp_path / f"{name}.safetensors"
-        job = ["trains.py", str(tmp_path / f"{name}.checkpoint"), str(result), fault, str(rate)]
+    def train(name: str, fault: str, *words: str) -> Any:
+        result = folder / f"{name}.safetensors"
+        job = ["trains.py", str(folder / f"{name}.checkpoint"), str(result), fault]
         quick = {"MAGMAGRAPH_COMPILE_BUDGET": "0"}  # neither faults nor checkpoints need kernels
-        done = launched(2, *words, *job, folder=tmp_path, extra=quick)
+        done = launched(2, *words, *job, folder=folder, extra=quick)
         assert done.status == 0, done.output
         assert done.left == []
         return files.read(result)[0], done
@@ -181,10 +184,16 @@ def trained(tmp_path: Path) -> Callable[..., tuple[dict[str, np.ndarray], Done]]
     return train
 
 
-def test_a_run_that_was_killed_and_restarted_equals_one_that_was_not(trained):
-    whole, done = trained("whole", "none", 0.25)
+@pytest.fixture(scope="module")
+def whole(trained: Callable[..., tuple[dict[str, np.ndarray], Done]]) -> dict[str, np.ndarray]:
+    """Return the weights of a run that nothing happens to."""
+    found, done = trained("whole", "none")
     assert "ranks 2 restarts 0" in done.stdout
-    again, done = trained("again", "kill", 0.25, "--restarts", "1")
+    return found
+
+
+def test_a_run_that_was_killed_and_restarted_equals_one_that_was_not(trained, whole):
+    again, done = trained("again", "kill", "--restarts", "1")
     assert "rank 1 of 2 was killed by signal 9 (SIGKILL)" in done.stderr
     assert "started again with 2 ranks (1 of 1)" in done.stderr
     assert "ranks 2 restarts 1" in done.stdout
@@ -193,9 +202,8 @@ def test_a_run_that_was_killed_and_restarted_equals_one_that_was_not(trained):
         np.testing.assert_array_equal(again[key], value)
 
 
-def test_a_run_goes_on_with_fewer_ranks(trained):
-    whole, _ = trained("whole", "none", 0.0)
-    fewer, done = trained("fewer", "kill", 0.0, "--restarts", "1", "--elastic", "1")
+def test_a_run_goes_on_with_fewer_ranks(trained, whole):
+    fewer, done = trained("fewer", "kill", "--restarts", "1", "--elastic", "1")
     assert "started again with 1 rank (1 of 1)" in done.stderr
     assert "ranks 1 restarts 1" in done.stdout
     for key, value in whole.items():

@@ -146,6 +146,23 @@ def test_the_command_under_mpiexec(mpiexec, tmp_path):
     assert len(json.loads((tmp_path / "runs.json").read_text())["runs"]) == 10
 
 
+def test_wrong_words_and_files_are_said_once(mpiexec):
+    """By rank 0: all ranks were given the same."""
+    done = mpiexec(
+        2,
+        """
+        import os
+        from magmagraph.cli import main
+
+        found = main(["workflow", "walk", "flow.toml"]), main(["workflow", "run", "absent.toml"])
+        assert found == ((0, 0) if int(os.environ["PMI_RANK"]) else (2, 1)), found
+        """,
+    )
+    assert done.status == 0, done.stderr
+    for words in ("invalid choice: 'walk'", "usage:", "absent.toml cannot be read"):
+        assert done.stderr.count(words) == 1, done.stderr
+
+
 def test_a_rank_that_does_not_come_back_ends_the_job(mpiexec, tmp_path):
     text = (
         "[workflow]\ngrace = 0.5\n"

@@ -182,6 +182,12 @@ WRONG = [
     ("", "flow.toml has no modules"),
     ("[modules", "flow.toml is no TOML"),
     ("[module.a]\n", "flow.toml: unknown table [module]"),
+    (
+        "name = 'flow'\n[modules.a]\n",
+        "flow.toml: 'name' stands in no table\n  needed: tables: [workflow], [store], [modules]\n"
+        "  mend: [workflow] in the line before it",
+    ),
+    ("retries = 3\n[modules.a]\n", "flow.toml: 'retries' stands in no table\n  needed: tables"),
     ("workflow = 3\n", "flow.toml: [workflow] = 3"),
     ("[modules]\na = 1\n", "flow.toml: [modules.a] = 1"),
     ("[workflow]\non_failure = 'go'\n", "flow.toml: [workflow] on_failure = 'go'"),

@@ -12,11 +12,11 @@ The objective is given a `Trial`; a `SearchResult` holds a `TrialResult` for eac
 """
 
 from .callback import Report
+from .domains import choice, grid, integers, log_uniform, uniform
 from .engine import TrialError
 from .goal import Goal
 from .result import SearchResult, read
 from .search import search
-from .space import choice, grid, integers, log_uniform, uniform
 from .stopping import Halving, Median
 from .trial import Trial, TrialResult
 

@@ -8,8 +8,8 @@ from itertools import accumulate
 
 from ..inspect.pictures.chart import Frame, Scale, Tick, cut, number_text
 from ..inspect.pictures.palette import mixed
+from .domains import Choice, Domain, Steps, Uniform
 from .result import SearchResult
-from .space import Choice, Domain, Steps, Uniform
 from .trial import TrialResult
 
 __all__ = ["history", "parallel", "scatter", "times"]

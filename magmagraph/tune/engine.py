@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError, message
+from .domains import Code
 from .goal import Goal
 from .journal import Journal, numbers_of
 from .points import Points
-from .space import Code, Space
+from .space import Space
 from .stopping import Known, Never, Rule
 from .trial import Assignment, Objective, Outcome, Trial, TrialResult, run_trial
 

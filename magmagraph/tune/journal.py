@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, DataError, message
+from .domains import Code
 from .goal import Values
-from .space import Code
 from .trial import TrialResult
 
 try:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, message
+from .domains import Code, Domain, Steps, Uniform
 from .goal import Goal
-from .space import Code, Domain, Space, Steps, Uniform
+from .space import Space
 from .stopping import Known, Reports
 
 try:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ConfigError, message
-from .space import Code, Space
+from .domains import Code
+from .space import Space
 
 __all__ = ["GridPoints", "Points", "RandomPoints"]
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError, message
+from .domains import Code
 from .goal import Values, measured
-from .space import Code, Space
+from .space import Space
 from .stopping import Known
 
 if TYPE_CHECKING:

@@ -173,3 +173,24 @@ def test_runs_killed_at_random_times_end_as_one_that_was_not(tmp_path, rng):
         process.communicate()
         assert finish(spawn(path)) == expected
     assert killed
+
+
+def test_a_callback_that_nobody_would_call_is_refused():
+    with pytest.raises(mg.ConfigError, match=r"Old.on_epoch_end is never called\n  mend: def "):
+        type("Old", (mg.callbacks.Callback,), {"on_epoch_end": lambda self, training: None})
+
+
+def test_a_step_end_is_called_without_being_asked_for():
+    class Counts(mg.callbacks.Callback):
+        steps = 0
+
+        def step_end(self, training):
+            self.steps += 1
+
+    class Silent(Counts):
+        every_step = False
+
+    counts, silent = Counts(), Silent()
+    x, y = data()
+    network().fit(x, y, batch_size=16, epochs=2, callbacks=[counts, silent])
+    assert (counts.steps, silent.steps) == (2 * 5, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 import threading
 import zipfile
@@ -14,8 +13,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.dtypes import canonical, tolerance
-from magmagraph.values.dlpack import tensor_in
+from magmagraph.dtypes import tolerance
 
 FLOAT32 = np.dtype(np.float32)
 BATCH = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -74,38 +72,6 @@ def test_structures_of_outputs() -> None:
     assert v.value == 12
 
 
-def test_results_are_the_callers() -> None:
-    """A later call never overwrites them; out= writes into the caller's."""
-    f, _, _, _ = step()
-    first, _ = f(BATCH, np.ones(2))
-    kept = first.copy()
-    f(BATCH + 1, np.ones(2))
-    np.testing.assert_array_equal(first, kept)
-    into = [np.empty(2, np.float32), np.empty((), np.float32)]
-    g = mg.function(f.inputs, [f.inputs[0][:, 0], mg.sum(f.inputs[1])])
-    result = g(BATCH, np.ones(2), out=into)
-    assert result[0] is into[0] and result[1] is into[1]
-    agree(into[0], BATCH[:, 0])
-    agree(into[1], 2)
-
-
-@pytest.mark.parametrize(
-    ("out", "text"),
-    [
-        (np.empty((3, 3), np.float32), "shape"),
-        (np.empty((2, 3), np.int32), "int32"),
-        ([[0.0] * 3] * 2, "form"),
-    ],
-)
-def test_out_is_checked_before_anything_runs(out: Any, text: str) -> None:
-    """A refused call leaves the variables as they were."""
-    x, v = mg.var("x", shape=("batch", 3)), mg.var("v", init=1.0)
-    f = mg.function([x], [x * v], updates={v: v + 1.0})
-    with pytest.raises(mg.FeedError, match=text):
-        f(BATCH, out=[out])
-    assert v.value == 1
-
-
 def test_updates_land_together() -> None:
     """All see the values from before; a call that fails changes none."""
     x = mg.var("x", shape=())
@@ -115,76 +81,6 @@ def test_updates_land_together() -> None:
     with pytest.raises(mg.NonFiniteError), np.errstate(all="ignore"):
         f(-1.0)
     assert (a.value, b.value) == (2, 1)
-
-
-def test_feeds_of_many_kinds() -> None:
-    """Lists, numbers, foreign byte orders, strides, read-only arrays and DLPack."""
-    x = mg.var("x", shape=(3,))
-    f = mg.function([x], x * 2)
-    frozen = np.array([1.0, 2.0, 3.0], np.float32)
-    frozen.flags.writeable = False
-
-    class Exchanged:
-        """An array of another library, as DLPack hands it over."""
-
-        def __dlpack__(self, **_: Any) -> Any:
-            return np.array([1.0, 2.0, 3.0], np.float32).__dlpack__()
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
-    for feed in (
-        [1.0, 2.0, 3.0], (1.0, 2.0, 3.0), np.array([1.0, 2.0, 3.0]), frozen,
-        np.array([1.0, 2.0, 3.0], ">f4"), np.array([3.0, 2.0, 1.0], np.float32)[::-1], Exchanged(),
-    ):
-        agree(f(feed), [2, 4, 6])
-    np.testing.assert_array_equal(frozen, [1, 2, 3])
-
-
-def test_devices_and_precisions() -> None:
-    """The CPU is there; what is not there is said so."""
-    x = mg.var("x", shape=(3,))
-    for device in ("auto", "cpu"):
-        assert mg.function([x], x + 1, device=device)([1, 2, 3]).sum() == 9
-    with pytest.raises(mg.DeviceError, match="'tpu'"):
-        mg.function([x], x + 1, device="tpu")
-    assert mg.function([x], x + 1, precision="float32")([1, 2, 3]).dtype == FLOAT32
-    with pytest.raises(ValueError, match="float8"):
-        mg.function([x], x + 1, precision="float8")
-
-
-@pytest.mark.parametrize(
-    "name", [record.name for record in mg.passes.default() if record.optional]
-)
-def test_optional_passes_can_be_skipped(name: str) -> None:
-    """Without any one of them the values are the same."""
-    f, x, t, W = step()
-    expected, loss = f(BATCH, np.ones(2))
-    after = W.value
-    W.value = np.array([1.0, -1.0, 0.5])
-    y = x @ W
-    new = mg.function(
-        [x, t], [y, mg.mean((y - t) ** 2)],
-        updates={W: W - 0.1 * mg.grad(mg.mean((y - t) ** 2), W)}, skip=(name,),
-    )
-    assert name not in [record.name for record in new.passes]
-    for value, right in zip(new(BATCH, np.ones(2)), (expected, loss), strict=True):
-        agree(value, right)
-    agree(W.value, after)
-
-
-def test_required_and_replaced_passes() -> None:
-    """specialize, schedule, memory and lower stay; passes= replaces the pipeline."""
-    x = mg.var("x", shape=(3,))
-    for name in ("specialize", "schedule", "memory", "lower"):
-        with pytest.raises(mg.PassError, match=name):
-            mg.function([x], x + 1, skip=(name,))
-    with pytest.raises(mg.PassError, match="polish"):
-        mg.function([x], x + 1, skip=("polish",))
-    default = mg.passes.default()
-    assert isinstance(default, tuple)
-    short = tuple(record for record in default if record.name != "fuse")
-    agree(mg.function([x], mg.exp(x) * 2 + 1, passes=short)([0, 0, 0]), [3, 3, 3])
 
 
 def test_new_sizes_specialize() -> None:
@@ -297,84 +193,12 @@ def test_copies_and_pickles() -> None:
         agree(node.eval(x=BATCH), 2 * np.exp(BATCH.astype(np.float64)))
 
 
-def test_settings() -> None:
-    """mg.config holds the settings; a changed float dtype is the dtype of numbers from then on."""
-    kept = mg.config.float_dtype
-    try:
-        mg.config.float_dtype = np.dtype(np.float64)
-        assert mg.constant(1.0).dtype == np.float64
-    finally:
-        mg.config.float_dtype = kept
-
-
-def test_settings_of_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads and cache can be set in the program, which comes before the variables."""
-    from magmagraph.data.files import user_cache
-    from magmagraph.runtime.cache import cache_directory, cache_limit
-    from magmagraph.runtime.numpy.threads import get_threads
-
-    monkeypatch.setenv("MAGMAGRAPH_CACHE_SIZE", "5000")
-    before = get_threads()
-    try:
-        mg.config.threads = 3
-        assert get_threads() == 3
-    finally:
-        mg.config.threads = None
-    assert get_threads() == before
-    variable = cache_directory()
-    monkeypatch.setattr(mg.config, "cache_dir", tmp_path)
-    assert cache_directory() == user_cache() == tmp_path != variable
-    assert cache_limit() == 5000
-    monkeypatch.setattr(mg.config, "cache_size", 0)
-    assert cache_limit() == 0
-
-
-def test_options_of_a_function() -> None:
-    """What mg.function takes, and unless said, can be asked for."""
-    parameters = inspect.signature(mg.function).parameters
-    assert list(parameters)[:3] == ["inputs", "outputs", "updates"]
-    options = {
-        name: (parameter.kind, parameter.default) for name, parameter in parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name != "options"
-    }
-    assert {name: default for name, (_, default) in options.items()} == {
-        "device": "auto", "precision": "float32", "passes": None, "skip": (), "distribute": None,
-        "name": None, "nan": "allow", "default_updates": True, "strict_feeds": False,
-        "deterministic": False, "compile_budget": None,
-    }  # fmt: skip
-
-
 def test_a_run_of_fewer_calls_than_none() -> None:
     """A negative number of calls is refused, and nothing runs."""
     count = mg.var("count", init=0)
     with pytest.raises(mg.ConfigError, match="0 calls or more"):
         mg.function([], count, updates={count: count + 1}).run(-1)
     assert count.value == 0
-
-
-@pytest.mark.parametrize("compiler", ["auto", "off"])
-def test_what_a_caller_does_to_a_result_stays_with_it(
-    compiler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Results are the caller's: read-only, of another dtype or shape, and dropped in the end."""
-    monkeypatch.setattr(mg.config, "compiler", compiler)
-    x = mg.var("x", shape=(2, 3))
-    f = mg.function([x], x * 2.0)
-
-    def change(name: str, value: Any) -> None:
-        result = f(BATCH)
-        if name == "write":
-            result.flags.writeable = value
-        else:
-            setattr(result, name, value)
-
-    for name, value in (("write", False), ("dtype", np.int32), ("shape", (3, 2))):
-        change(name, value)
-        for _ in range(2):
-            result = f(BATCH)
-            assert result.flags.writeable and result.dtype == np.float32
-            np.testing.assert_array_equal(result, 2 * BATCH)
-            del result
 
 
 @pytest.mark.parametrize("batches", [None, 2.0])
@@ -384,144 +208,6 @@ def test_a_run_of_what_is_no_number_and_no_series(batches: Any) -> None:
         mg.function([x], x * 2.0).run(batches)
 
 
-def test_settings_are_checked() -> None:
-    """A setting that it does not take is refused with what it takes, and stays as it was."""
-    for name, wrong, need in (
-        ("float_dtype", "int32", "a float dtype: 'float32', 'float64', 'float16' or 'bfloat16'"),
-        ("device", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
-        ("verify", 2, "True or False"),
-        ("compiler", "on", "'auto', 'off' or 'force'"),
-        ("compile_budget", -1, "seconds, a number of at least 0"),
-        ("specializations", 0, "an int of at least 1"),
-        ("threads", 0, "an int of at least 1, or None"),
-        ("cache_dir", 3, "the path of a folder, or None"),
-        ("cache_size", -1, "bytes, an int of at least 0, or None"),
-    ):
-        kept = getattr(mg.config, name)
-        with pytest.raises(mg.ConfigError) as caught:
-            setattr(mg.config, name, wrong)
-        assert str(caught.value) == f"mg.config.{name} is set to {wrong!r}\n  needed: {need}"
-        assert getattr(mg.config, name) == kept
-    with pytest.raises(AttributeError, match="there is no setting 'devise'"):
-        mg.config.devise = "cpu"  # type: ignore[attr-defined]
-
-
-class Brain:
-    """An array of bfloat16 of another library, which gives itself by DLPack alone."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        whole = np.zeros(values.shape[0] * 64, np.uint16)  # laid out as the values are
-        steps = [2 * step // values.itemsize for step in values.strides]
-        self.bits = np.lib.stride_tricks.as_strided(whole, values.shape, steps)
-        self.bits[...] = values.astype(canonical("bfloat16")).view(np.uint16)
-
-    def __dlpack__(self, **_: Any) -> Any:
-        capsule = self.bits.__dlpack__()
-        tensor_in(capsule).code = 4  # NumPy has no name for it
-        return capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.arange(12.0).reshape(3, 4),
-        np.arange(48.0).reshape(6, 8)[::2, 1::2],
-        np.arange(12.0).reshape(4, 3).T,
-        np.zeros((0, 4)),
-    ],
-)
-def test_bfloat16_of_another_library_is_fed(values: np.ndarray) -> None:
-    brain = Brain(values)
-    for dtype in ("float32", "bfloat16"):
-        x = mg.var("x", shape=("n", 4), dtype=dtype)
-        found = mg.function([x], x * 2.0)(brain)
-        assert found.dtype == canonical(dtype)
-        np.testing.assert_array_equal(found.astype(np.float32), 2.0 * values)
-    np.testing.assert_array_equal(mg.from_dlpack(brain).eval().astype(np.float32), values)
-
-
-@pytest.mark.parametrize("holder", [mg.Tensor, mg.variable])
-def test_what_is_held_takes_what_its_dtype_holds(holder: Any) -> None:
-    """Numbers of Python count as a higher kind; what would be cut off or wrap changes nothing."""
-
-    def held(dtype: str) -> tuple[Any, Any]:
-        if holder is mg.Tensor:
-            tensor = mg.Tensor((2,), init=1, dtype=dtype)
-            return tensor.copy_from, tensor.numpy
-        variable = mg.variable("v", init=np.ones(2, dtype))
-        return variable.assign, lambda: variable.value
-
-    for dtype, value in (
-        ("float32", [3, 4]),
-        ("float32", np.array([3, 4], ">f8")),
-        ("float16", np.array([3, 4], "<f2")),
-        ("float32", Brain(np.array([3.0, 4.0]))),
-        ("int8", np.array([3, 4], ">i8")),
-        ("complex64", [3, 4.0]),
-        ("bool", [True, True]),
-    ):
-        put, read = held(dtype)
-        if holder is mg.Tensor and isinstance(value, Brain):
-            continue  # it has no shape
-        put(value)
-        assert read().dtype == dtype
-        np.testing.assert_array_equal(read(), [1, 1] if dtype == "bool" else [3, 4])
-    for dtype, value in (
-        ("int32", [2.5, 1]),
-        ("int32", [2.0, 1]),
-        ("int32", [2**31, 1]),
-        ("int8", np.array([128, 1])),
-        ("uint8", [-1, 1]),
-        ("float32", [2j, 1]),
-        ("float32", [True, False]),
-        ("float32", np.array([3, 4])),
-        ("bool", [1, 0]),
-    ):
-        put, read = held(dtype)
-        with pytest.raises(mg.DTypeError, match="needed: "):
-            put(value)
-        np.testing.assert_array_equal(read(), [1, 1])
-
-
-def test_one_number_that_a_variable_does_not_hold() -> None:
-    count = mg.var("count", init=5)
-    for value in (2.5, 2**31, np.float64(3), True):
-        with pytest.raises(mg.DTypeError, match="variable 'count' is int32, the new value "):
-            count.value = value
-    count.value = -(2**31)
-    assert count.value == -(2**31)
-    with pytest.raises(mg.DTypeError, match="variable 'count' is given what is no array: np.as"):
-        count.assign(mg.constant(3))
-
-
-def test_no_elements_are_of_every_kind() -> None:
-    x = mg.var("x", shape=("n",), dtype="int32")
-    assert mg.function([x], mg.sum(x))([]) == 0
-    with pytest.raises(mg.FeedError, match="is fed float64"):
-        mg.function([x], mg.sum(x))(np.zeros(0))
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"deterministic": "no"}, "deterministic='no'\n  needed: True or False"),
-        ({"strict_feeds": 2}, "strict_feeds=2\n  needed: True or False"),
-        ({"default_updates": "x"}, "default_updates='x'\n  needed: True or False"),
-        ({"compile_budget": "x"}, "compile_budget='x'\n  needed: seconds, a number of at least 0"),
-        ({"compile_budget": -1}, "compile_budget=-1\n  needed: seconds, a number of at least 0"),
-        ({"skip": "fuse"}, "skip='fuse' is a string\n  needed: a tuple\n  mend: ('fuse',)"),
-    ],
-)
-def test_options_that_mean_nothing(options: dict[str, Any], text: str) -> None:
-    x = mg.var("x", shape=(3,))
-    with pytest.raises((mg.ConfigError, mg.PassError)) as caught:
-        mg.function([x], x * 2.0, **options)
-    assert str(caught.value) == text
-
-
 def test_inputs_are_any_series_of_nodes() -> None:
     x = mg.var("x", shape=(3,))
     f = mg.function((node for node in (x,)), x * 2.0)
@@ -529,47 +215,6 @@ def test_inputs_are_any_series_of_nodes() -> None:
     for wrong in (None, 3, "x"):
         with pytest.raises(mg.GraphError, match="needed: a list of inputs"):
             mg.function(wrong, x * 2.0)  # type: ignore[arg-type]
-
-
-def test_what_gives_no_elements_is_a_feed_error() -> None:
-    class Meta(Brain):
-        def __dlpack_device__(self) -> tuple[int, int]:
-            raise ValueError("a tensor without elements")
-
-        def __dlpack__(self, **_: Any) -> Any:
-            raise BufferError("there is nothing to give")
-
-    x = mg.var("x", shape=(3,))
-    f = mg.function([x], x * 2.0)
-    with pytest.raises(mg.FeedError, match="'x' .* cannot be made an array: "):
-        f(Meta(np.ones(3)))
-
-
-@pytest.mark.parametrize(
-    ("name", "variable", "text", "need", "good"),
-    [
-        ("compile_budget", "MAGMAGRAPH_COMPILE_BUDGET", "soon",
-         "seconds, a number of at least 0", 2.0),
-        ("specializations", "MAGMAGRAPH_SPECIALIZATIONS", "0", "an int of at least 1", 3),
-        ("device", "MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'", "cpu"),
-        ("tuning", "MAGMAGRAPH_TUNING", "of", "one of 1, true, yes, on, 0, false, no, off", False),
-    ],
-)
-def test_variables_of_settings_are_checked(
-    monkeypatch: pytest.MonkeyPatch, name: str, variable: str, text: str, need: str, good: Any
-) -> None:
-    """A wrong variable is named where its setting is read, each time, until it is set."""
-    monkeypatch.setenv(variable, text)
-    config = type(mg.config)()
-    for _ in range(2):
-        with pytest.raises(mg.ConfigError) as caught:
-            getattr(config, name)
-        assert str(caught.value) == f"{variable} is {text!r}\n  needed: {need}"
-    assert config.threads is None
-    setattr(config, name, good)
-    assert getattr(config, name) == good
-    with pytest.raises(AttributeError, match="there is no setting 'devise'"):
-        config.devise  # noqa: B018
 
 
 def test_an_update_whose_rows_are_known_at_the_call() -> None:
@@ -624,7 +269,6 @@ def test_a_report_is_shown() -> None:
     f = mg.function([x], mg.exp(x))
     assert mg.show(f.report).text() == str(f.report)
     assert repr(mg.show([x, x])) == "<shown list of 2>"
-
 
 
 # Seeing.

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.function.epochs import joined
 
 
 @pytest.fixture
@@ -209,6 +210,35 @@ def test_run_stacks_the_outputs(x: mg.Node) -> None:
     np.testing.assert_array_equal(counts, [0.0, 1.0, 2.0, 3.0])
     last = f.run(2, {x: np.ones((1, 3))}, keep="last")
     assert float(last[1]) == 5.0
+
+
+def test_stacked_outputs_stay_on_their_device() -> None:
+    """CuPy makes an array on the current device, whatever it is made of."""
+    current = ["the first"]
+
+    class Device:
+        def __enter__(self) -> None:
+            current.append("the second")
+
+        def __exit__(self, *reason: object) -> None:
+            current.pop()
+
+    class Array(np.ndarray):
+        device = Device()
+
+        def __new__(cls, *arguments: object) -> Array:
+            made = super().__new__(cls, *arguments)
+            made.place = current[-1]
+            return made
+
+    with Array.device:
+        steps = [Array((2,), np.float32) for _ in range(3)]
+    for number, step in enumerate(steps):
+        step[...] = number
+    found = joined([step.reshape(1, 2) for step in steps])
+    assert found.place == "the second"
+    assert current == ["the first"]
+    np.testing.assert_array_equal(np.asarray(found), [[0.0] * 2, [1.0] * 2, [2.0] * 2])
 
 
 def test_pickle_and_deepcopy_keep_meaning(x: mg.Node) -> None:

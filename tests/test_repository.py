@@ -79,6 +79,7 @@ LONGER = {
 # Where names that operations have as well are those of something else.
 OTHER_NAMES = {
     "magmagraph/communicator.py": "reductions over ranks",
+    "magmagraph/runtime/numpy/functions/declared.py": "functions of the C library",
     "magmagraph/runtime/numpy/functions/scalar.py": "functions of the C library",
 }
 

@@ -8,12 +8,14 @@ status, None for 0.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .._version import __version__
+from ..distributed.launching.rank import number_of_rank
 from ..errors import ConfigError, MagmagraphError
 from . import bench, demo, explain, info, profile, run, search, show, tune, workflow
 
@@ -46,8 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     try:
-        chosen = parser.parse_args(arguments)
+        with _first_alone():
+            chosen = parser.parse_args(arguments)
     except SystemExit as stop:
+        if number_of_rank():
+            return 0  # a status here could end the first one before it has spoken
         return stop.code if isinstance(stop.code, int) else 2
     try:
         status: int | None = _COMMANDS[chosen.command].run(chosen)
@@ -70,6 +75,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _let_go()
         return 1
     return status or 0
+
+
+@contextlib.contextmanager
+def _first_alone() -> Iterator[None]:
+    """Let the first process of a job alone print: all were given the same words."""
+    if number_of_rank() == 0:
+        yield
+        return
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stderr(nowhere),
+        contextlib.redirect_stdout(nowhere),
+    ):
+        yield
 
 
 def _in_a_line(error: Exception) -> str:

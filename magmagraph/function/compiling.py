@@ -18,6 +18,7 @@ from ..distributed import strategies
 from ..distributed.matching import check as check_matching
 from ..distributed.matching import is_communal, with_open_shapes
 from ..distributed.sources import are_equal
+from ..errors import FeedError, message
 from ..graph import Graph, Node, Trace
 from ..interpret import Settings, body_settings
 from .devices import choose_fastest, chosen_by_first
@@ -182,8 +183,7 @@ class Compiled:
     def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         bound = self._bound.get(shapes)
         if bound is None:
-            sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
-            self.compile(sizes)
+            sizes = self._compiled_for(shapes)
             from ..passes.lowering import specialize
             from ..runtime.execute import arena_layout
 
@@ -201,6 +201,32 @@ class Compiled:
             self._bound.move_to_end(shapes)
         self._last, self._last_shapes = bound, shapes
         return bound
+
+    def _compiled_for(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        """Return the sizes that were fed; at the first call ranks hear what is wrong on one."""
+        constraints = self.source_graph.constraints
+        world = self._communicator
+        if world is None or world.size == 1 or self._compiled is not None:
+            sizes = bind_sizes(self._inputs, shapes, constraints)
+            self.compile(sizes)
+            return sizes
+        sizes = bind_sizes(self._inputs, shapes)
+        self.compile(sizes)  # first: what cannot be spread is so on all ranks, whatever is fed
+        wrong = ""
+        try:
+            bind_sizes(self._inputs, shapes, constraints)
+        except FeedError as error:
+            wrong = str(error)
+        told = world.exchange(wrong, f"the first feeds of {self.name or 'a function'}")
+        for rank, text in enumerate(told):
+            if text:
+                raise FeedError(
+                    message(
+                        f"rank {rank} of {world.size}: {text}",
+                        mend="feed every rank as many rows as its operations need",
+                    )
+                )
+        return sizes
 
     def specialize(self, *shapes: tuple[int, ...]) -> Self:
         """Plan for feeds of these shapes now, without running; returns the function.

@@ -30,6 +30,13 @@ __all__ = [
 ]
 
 
+# What other libraries call the methods below.
+_ELSEWHERE = {
+    "on_train_begin": "begin", "on_train_end": "end", "on_epoch_begin": "epoch_begin",
+    "on_epoch_end": "epoch_end", "on_batch_end": "step_end", "on_train_batch_end": "step_end",
+}  # fmt: skip
+
+
 class Callback:
     """The base of all callbacks: subclass it with the methods that are of use.
 
@@ -37,7 +44,7 @@ class Callback:
     ----------
     every_step
         Whether `step_end` is to be called; a run without such callbacks needs not come back to
-        Python between steps.
+        Python between steps. True in a class that has a `step_end`, unless it says something else.
     first_rank_only
         Whether, of ranks that train together, rank 0 alone calls it: it writes or shows something.
     resumes
@@ -58,6 +65,19 @@ class Callback:
     every_step = False
     first_rank_only = False
     resumes = True
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name in vars(cls):
+            if name in _ELSEWHERE:
+                raise ConfigError(
+                    message(
+                        f"{cls.__name__}.{name} is never called",
+                        mend=f"def {_ELSEWHERE[name]}(self, training)",
+                    )
+                )
+        if "step_end" in vars(cls) and "every_step" not in vars(cls):
+            cls.every_step = True
 
     def begin(self, training: Training) -> None:
         """Run before the first step."""

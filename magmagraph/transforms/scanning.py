@@ -186,6 +186,9 @@ def while_loop(
     Without `max_steps` it is differentiated in forward mode only (`mg.jvp`, once). The derivative
     is that of the steps that ran; their number is piecewise constant.
 
+    A compiled loop is one call, which an interrupt (Ctrl-C) waits for: where a condition may go on
+    for ever, `max_steps` ends it.
+
     Examples
     --------
     >>> import magmagraph as mg

@@ -136,7 +136,7 @@ LOOPED = {
 # Those of ranks stand in graphs that the pass `distribute` made, or goes through.
 NOT_MAPPED = {
     "item", "iota", "random_bits", "allreduce_many", "allreduce_when", "allreduce_many_when",
-    "rank_row", "rank_rows", "sent_when",
+    "rank_row", "rank_rows", "sent_when", "reduce_scatter_when", "allgather_when",
 }  # fmt: skip
 
 

@@ -243,6 +243,31 @@ def test_a_trial_is_made_once_and_kept(restored):
     assert made == odd[:1]
 
 
+def test_new_sizes_run_as_those_before_and_cost_no_trial(restored):
+    mg.config.products, mg.config.tuning = "auto", True
+    made = []
+
+    def trial(sizes: Sizes) -> str:
+        made.append(sizes.m)
+        return BLAS
+
+    restored.setattr(product_choice, "_trial", trial)
+    x, w = mg.var("x", shape=("batch", 96)), mg.var("w", init=np.ones((96, 80), np.float32))
+    function = mg.function([x], x @ w, device="cpu")
+    said = {}
+    for rows in (83, 50, 150, 4, 4000, 1, 83):
+        function(np.ones((rows, 96), np.float32))
+        (way,) = function._last.ways.values()
+        said[rows] = (way.name, way.reason)
+    assert len(made) < 2  # none, where an earlier run has left it on disk
+    as_before = (BLAS, "as measured for 83 x 96 x 80")
+    assert said == {
+        83: (BLAS, "measured"), 50: as_before, 150: as_before,
+        4: (TILES, "of middle size"), 4000: (TILES, "of middle size"),
+        1: (BLAS, "one row or column"),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_a_trial_runs_both(restored, count, accumulate):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from . import fused
 from .bound import NumpyBound
 from .cells import bodies_of
 from .codegen.step import step_code
+
+if TYPE_CHECKING:
+    from .products.choice import Sizes, Way
 
 SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget
 
@@ -42,6 +46,8 @@ class NumpyPrepared:
         self.plan = plan
         self.kernels: fused.Kernels | None = None
         self.compiled: frozenset[int] = frozenset()
+        # By the number of a step, how its products run at the sizes that it was bound to.
+        self.ways: dict[int, dict[Sizes, Way]] = {}
         steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         if config.compiler == "off":
             return

@@ -21,6 +21,7 @@ from .products.mixed import mixed_gemm_step
 from .products.products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
 from .support import address_of, support
 
+REMEMBERED = 16  # sizes of a step, whose ways others may take
 _IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class StepCells:
         self._compiled = prepared.compiled
         self._address = address
         self._keep = keep
+        self._before = prepared.ways
         self.ways: dict[int, Way] = {}  # how products run, by the number of the step
 
     def of(
@@ -151,21 +153,23 @@ class StepCells:
                 **options,
             )
             return (*made, self._dynamic_cells(self._slots_of(out, a, b, c, alpha, beta)))
-        way = self.ways[number] = way_of(
-            Sizes(
-                out.type.dtype,
-                m,
-                n,
-                k,
-                count,
-                attrs["transpose_a"],
-                attrs["transpose_b"],
-                c is not None,
-                bool(batch) and len(b.type.shape) == 2,
-                self.plan.threads,
-            ),
-            deterministic=self.plan.deterministic,
+        sizes = Sizes(
+            out.type.dtype,
+            m,
+            n,
+            k,
+            count,
+            attrs["transpose_a"],
+            attrs["transpose_b"],
+            c is not None,
+            bool(batch) and len(b.type.shape) == 2,
+            self.plan.threads,
         )
+        before = self._before.setdefault(number, {})
+        way = way_of(sizes, [*before.items()], deterministic=self.plan.deterministic)
+        self.ways[number] = way
+        if len(before) < REMEMBERED:
+            before[sizes] = way
         options["tiles"] = way.name == TILES
         if not batch:
             made = gemm_step(out.type.dtype, *addresses, m, n, k, **options)

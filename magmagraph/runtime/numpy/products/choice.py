@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ NARROW = 16  # columns: a strip of tiles, which narrower results fill in part
 SECONDS = 0.006  # of a trial, about
 ROUNDS = 3, 25
 LARGEST = 1 << 26  # bytes of a trial's operands
+ALIKE = 4  # times the work of a product, up to which another size of it runs as it does
+MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,18 @@ class Way:
         return f"by {self.name} ({self.reason})"
 
 
-def way_of(sizes: Sizes, *, deterministic: bool = False) -> Way:
+def way_of(
+    sizes: Sizes, before: Sequence[tuple[Sizes, Way]] = (), *, deterministic: bool = False
+) -> Way:
     """Return how products of these sizes run.
 
     Parameters
     ----------
     sizes
         Their extents and flags.
+    before
+        How the same products of a function ran at other sizes. New sizes are to cost no trial: they
+        run as the nearest that were measured, if these are not of a wholly different size.
     deterministic : bool
         Do not measure: the rule holds, which gives the same everywhere.
 
@@ -90,7 +98,22 @@ def way_of(sizes: Sizes, *, deterministic: bool = False) -> Way:
         return rule
     if current().size > 1 or _bytes(sizes) > LARGEST:
         return rule
-    return Way(_kept_trial(sizes), "measured")
+    if before and _known(sizes) is None:
+        return _as_before(sizes, before) or rule
+    return Way(_kept_trial(sizes), MEASURED)
+
+
+def _as_before(sizes: Sizes, before: Sequence[tuple[Sizes, Way]]) -> Way | None:
+    def apart(other: Sizes) -> float:
+        return abs(math.log(max(1, other.work * other.count) / max(1, sizes.work * sizes.count)))
+
+    measured = [(other, way.name) for other, way in before if way.reason == MEASURED]
+    if not measured:
+        return None
+    other, name = min(measured, key=lambda pair: apart(pair[0]))
+    if apart(other) > math.log(ALIKE):
+        return None
+    return Way(name, f"as measured for {other.m} x {other.k} x {other.n}")
 
 
 def _rule(sizes: Sizes) -> Way:
@@ -134,15 +157,19 @@ def _library() -> str:
     return content_key(product_source(np.float32), tiled_source(np.float32), *said)[:12]
 
 
+def _known(sizes: Sizes) -> str | None:
+    """Return what a trial of this class of sizes found."""
+    known = default_choices().get(_key(sizes))
+    return str(known) if known in (TILES, BLAS) else None
+
+
 @functools.lru_cache(maxsize=4096)
 def _kept_trial(sizes: Sizes) -> str:
-    choices, key = default_choices(), _key(sizes)
-    known = choices.get(key)
-    if known in (TILES, BLAS):
-        return str(known)
-    winner = _trial(sizes)
-    choices.set(key, winner)
-    return winner
+    known = _known(sizes)
+    if known is None:
+        known = _trial(sizes)
+        default_choices().set(_key(sizes), known)
+    return known
 
 
 def _trial(sizes: Sizes) -> str:

@@ -10,8 +10,6 @@ import os
 import sys
 from typing import Any
 
-os.environ.setdefault("MAGMAGRAPH_DEVICE_MESSAGES", "mpi")
-
 import numpy as np
 import ranks_strategies as job
 from ranks_strategies import say
@@ -101,6 +99,7 @@ def cut(f: mg.Function, messages: int = 0) -> None:
 
 
 def main() -> None:
+    os.environ.setdefault("MAGMAGRAPH_DEVICE_MESSAGES", "mpi")
     world: Communicator = ranks.init()
     mg.config.device = "cuda"
     mine = mg.function([], ranks.allreduce(mg.constant(1.0)), device="cuda")

@@ -386,7 +386,10 @@ def prelude(source: str, qualifier: str = "static inline") -> str:
     for name in _NAME.findall(source):
         if name in HELPERS:
             found.update(dict.fromkeys(_needed(name)))
-    return "\n\n".join(f"{qualifier} {HELPERS[name]}" for name in found)
+    apart = qualifier.removesuffix(" inline")  # of what is not to be copied into loops
+    return "\n\n".join(
+        f"{apart if 'noinline' in HELPERS[name] else qualifier} {HELPERS[name]}" for name in found
+    )
 
 
 # The C library's vector variants (libmvec). Declaring them lets loops around these functions

@@ -48,6 +48,7 @@ PIECE = 8 << 20  # bytes that MPI reduces at once: larger arrays fall out of cac
 SHARED = 12 << 10  # bytes from which memory that ranks share is faster than messages
 SHARED_MANY = 256 << 10  # the same where they meet twice for each piece
 PAUSE = 20e-6  # seconds between two looks, where ranks share cores
+FORWARDED = 0.1  # seconds in which mpiexec reads what a rank has written
 _OPERATIONS = dict(zip(REDUCTIONS, (MPI.SUM, MPI.MAX, MPI.MIN), strict=True))
 _IN_PLACE, _SUM = MPI.IN_PLACE, MPI.SUM
 _ADDED = frozenset(map(np.dtype, ("f4", "f8", "i4", "i8", "c8", "c16")))  # whose sums are MPI's
@@ -340,10 +341,11 @@ class MPIRank(Communicator):
         return self._worker is not None
 
     def abort(self, cause: BaseException | str) -> None:
-        """End the job, at once."""
+        """End the job, as soon as mpiexec has had time to pass the cause on: later it does not."""
         text = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         sys.stdout.flush()
         print(f"magmagraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
+        time.sleep(FORWARDED)
         MPI.COMM_WORLD.Abort(1)
 
     def _waiting(self, name: str, array: Any) -> waiting:

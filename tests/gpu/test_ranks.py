@@ -27,14 +27,8 @@ def program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-@pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("name", ["ranks_program.py", "ranks_strategies.py"])
-def test_devices_together(name: str, count: int) -> None:
-    mpiexec = program()
-    if mpiexec is None:
-        pytest.skip("mpi4py or mpiexec is not there")
-    if count_of_devices() < count:
-        pytest.skip(f"there are fewer than {count} devices")
+def check(mpiexec: str, name: str, count: int) -> None:
+    """Run a program beside this file on so many ranks, all of which say that all is right."""
     done = subprocess.run(
         [mpiexec, "-n", str(count), sys.executable, str(HERE / name)],
         capture_output=True,
@@ -49,3 +43,14 @@ def test_devices_together(name: str, count: int) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("all right") == count
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", ["ranks_program.py", "ranks_strategies.py"])
+def test_devices_together(name: str, count: int) -> None:
+    mpiexec = program()
+    if mpiexec is None:
+        pytest.skip("mpi4py or mpiexec is not there")
+    if count_of_devices() < count:
+        pytest.skip(f"there are fewer than {count} devices")
+    check(mpiexec, name, count)

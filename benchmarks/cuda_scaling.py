@@ -7,7 +7,8 @@ own, and by a server; ``--algorithms`` has more (see `strategy_of`). First a few
 are compared with those of one card that is given all rows. One card is each of them by itself,
 side by side: the mean of their speeds is what scaling is beside. It is taken in processes of its
 own, and once more in turns with the first algorithm's steps, in one program: between processes
-steps differ by up to 1 %. Results of networks that are not run again stay in the file.
+steps differ by up to 1 %. Results of networks and of numbers of cards that are not run again stay
+in the file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,83 @@
+"""What `benchmarks/targets.py` says of results: those that are recorded, and made ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/targets.py"), *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def entry(name: str, ratio: float, **times: float) -> dict[str, Any]:
+    """Return one case as benchmarks write it."""
+    rows = {key.replace("_", "."): {"median": taken} for key, taken in times.items()}
+    return {"case": {"name": name, "size": 10**6}, "times": rows, "ratio": ratio}
+
+
+def write(folder: Path, file: str, *results: dict[str, Any]) -> None:
+    """Write a results file."""
+    (folder / f"{file}.json").write_text(json.dumps({"results": list(results)}))
+
+
+def test_every_claim_finds_cases_in_what_is_recorded() -> None:
+    done = run("--all")
+    assert done.returncode in (0, 1), done.stderr
+    assert "no results" not in done.stdout
+    assert "L=8 batch 1000" in done.stdout
+    assert "4096, bias and gelu" in done.stdout
+    assert (done.returncode == 1) == ("missed" in done.stdout)
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(0.95, 0), (0.96, 1)])
+def test_a_ratio_above_its_limit_is_missed(tmp_path: Path, ratio: float, code: int) -> None:
+    write(tmp_path, "cpu_mlp", entry("L=1", 0.5), entry("L=2", ratio))
+    done = run("cpu_mlp", "--results", str(tmp_path))
+    assert done.returncode == code
+    assert f"L=2: {ratio} of 0.95" in done.stdout
+    assert ("missed" in done.stdout) == bool(code)
+
+
+def test_a_missing_file_is_not_met(tmp_path: Path) -> None:
+    done = run("cpu_mlp", "--results", str(tmp_path))
+    assert done.returncode == 1
+    assert "no results" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer", "copy", "code"),
+    [
+        (0.7, 1.0, 0.1, 0),
+        (0.71, 1.0, 0.1, 1),
+        (1.2, 1.0, 1.0, 0),  # a copy is the slower of the two limits
+        (1.21, 1.0, 1.0, 1),
+    ],
+)
+def test_the_slower_of_two_limits_counts(
+    tmp_path: Path, ours: float, peer: float, copy: float, code: int
+) -> None:
+    write(tmp_path, "cpu_elementwise", entry("gate", 0, magmagraph=ours, jax=peer, copy=copy))
+    assert run("cpu_elementwise", "--results", str(tmp_path)).returncode == code
+
+
+@pytest.mark.parametrize(("middle", "code"), [(0.8, 0), (0.81, 1)])
+def test_half_of_the_cases_of_several_files(tmp_path: Path, middle: float, code: int) -> None:
+    write(tmp_path, "cpu_training", entry("cnn", 0.9), entry("block", 0.5))
+    write(tmp_path, "cpu_adam", entry("adam", middle))
+    write(tmp_path, "cpu_arrays", entry("heat", 0.99))
+    write(tmp_path, "cpu_hvp", entry("small", 0.4), entry("large", 1.0))
+    done = run("cpu_training", "--results", str(tmp_path))
+    assert done.returncode == code
+    assert f"half of 6: {middle} of 0.8" in done.stdout

@@ -166,8 +166,8 @@ class Config:
         Build kernels with the system C compiler (``MAGMAGRAPH_COMPILER``: auto, off, or force:
         raise where it cannot be used).
     products
-        What matrix products run by on the CPU (``MAGMAGRAPH_PRODUCTS``: auto, the faster one of
-        both; tiles, which are generated; blas).
+        What matrix products run by on the CPU, and large 16-bit ones on a Hopper GPU
+        (``MAGMAGRAPH_PRODUCTS``: auto, the faster one of both; tiles, which are generated; blas).
     tuning
         Measure candidates where a pass asks (``MAGMAGRAPH_TUNING``, on); off takes the first.
     compile_budget

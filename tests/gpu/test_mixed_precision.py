@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,57 @@ def test_the_library_computes_what_follows(name: str) -> None:
     value = ACTIVATIONS[name](x @ w + bias) @ last
     f = mg.function([x], value, device="cuda", precision="bfloat16")
     f(np.ones((2048, 1024), "f4"))
-    assert any(shape.epilogue == name for _, shape in gemm._products), "no call had an epilogue"
+    assert any(shape.epilogue == name for _, shape, _ in gemm._products), "no call had an epilogue"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_on_three_streams_end_and_are_those_of_one(
+    dtype: str, rng: np.random.Generator
+) -> None:
+    """Each counts its tiles in the scratch memory of its stream, while the others run beside it."""
+    cupy = pytest.importorskip("cupy")
+    from magmagraph.runtime.cuda.device import device_of
+    from magmagraph.runtime.cuda.products import gemm
+
+    device, size = device_of("cuda"), 2048
+    shapes = ((size, size), (size, size), (size,))
+    numbers = [rng.standard_normal(shape).astype("f4") for shape in shapes]
+    if dtype == "float16":
+        a, b, bias = (cupy.asarray(one.astype("f2")) for one in numbers)
+    else:  # the upper half of a float32
+        a, b, bias = (cupy.asarray((one.view("u4") >> 16).astype("u2")) for one in numbers)
+    runs = []
+    for epilogue in ("", "gelu_bias", "relu_bias"):
+        shape = gemm.Shape(size, size, size, dtype, False, False, False, False, epilogue=epilogue)
+        product = gemm.plan_product(device, shape, device.scratch(device.stream), True)
+        stream, out = cupy.cuda.Stream(non_blocking=True), cupy.zeros((size, size), "u2")
+
+        def queue(product: Any = product, stream: Any = stream, out: Any = out) -> None:
+            product.launch(
+                a.data.ptr, b.data.ptr, 0, out.data.ptr, 0, 0, device.scratch(stream), stream.ptr,
+                bias.data.ptr if product.shape.epilogue else 0,
+            )  # fmt: skip
+
+        queue()
+        stream.synchronize()
+        alone = out.copy()
+        out.fill(0)
+        cupy.cuda.get_current_stream().synchronize()
+        with stream:
+            stream.begin_capture()
+            for _ in range(20):
+                queue()
+            graph = stream.end_capture()
+        runs.append((graph, stream, out, alone))
+    for _ in range(20):
+        for graph, stream, _, _ in runs:
+            graph.launch(stream)
+    end = time.monotonic() + 20
+    while not all(stream.done for _, stream, _, _ in runs):
+        assert time.monotonic() < end, "products on three streams do not end"
+        time.sleep(0.001)
+    for _, _, out, alone in runs:
+        assert bool((out == alone).all()) and bool(alone.any())
 
 
 def test_an_overflow_skips_all_updates(rng: np.random.Generator) -> None:

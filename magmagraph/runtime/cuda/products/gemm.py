@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from ....config import config
 from ..device import SCRATCH
 from .gemm_trials import candidates, tuned
+from .wide import WideProduct, wide_of
 
 __all__ = ["Product", "Shape", "available", "plan_product"]
 
@@ -89,6 +91,10 @@ class Product:
     ----------
     chosen, microseconds
         The number of the algorithm, and what it was measured to take; 0 where nothing was.
+    beside
+        What the same product without an epilogue took in turn with it; 0 where there is none.
+    own
+        What computes it instead of the library, or None.
     """
 
     def __init__(self, device: Any, shape: Shape, others: Sequence[np.ndarray] = ()) -> None:
@@ -116,7 +122,8 @@ class Product:
         self.one = np.array([1], self.scalar)
         self.zero = np.array([0], self.scalar)
         self.algorithms = candidates(self, others)
-        self.chosen, self.microseconds = 0, 0.0
+        self.chosen, self.microseconds, self.beside = 0, 0.0, 0.0
+        self.own: WideProduct | None = None
 
     def _layouts(self) -> list[int]:
         """Return the layouts of B, A and the result."""
@@ -165,6 +172,9 @@ class Product:
         With an epilogue `bias` is added to each row and the function applied. The descriptor is
         shared: calls of one product come one after the other.
         """
+        if self.own is not None and self.own.takes(a, b, out, bias, alpha):
+            self.own.launch(a, b, c, out, alpha, beta, workspace, stream, bias)
+            return
         if bias:
             self._set(self.library.MatmulDescAttribute.BIAS_POINTER, ctypes.c_int64(bias))
         alpha = alpha or self.one.ctypes.data
@@ -185,25 +195,28 @@ def _handle(number: int) -> int:
     return int(cublasLt.create())
 
 
-_products: dict[tuple[int, Shape], Product] = {}
+_products: dict[tuple[int, Shape, str], Product] = {}
 
 
 def plan_product(device: Any, shape: Shape, workspace: int, tuning: bool) -> Product:
-    """Return the product of a shape, made and tuned once a process.
+    """Return the product of a shape, made and tuned once a process; by which way, see `wide_of`.
 
     Raises
     ------
     RuntimeError
         The library has no algorithm for it.
     """
-    key = (device.number, shape)
+    key = (device.number, shape, config.products)
     if key not in _products:
+        plain: Product | None = None
         others: Sequence[np.ndarray] = ()
         if shape.epilogue:  # the heuristic knows fewer of these
             plain = plan_product(device, replace(shape, epilogue=""), workspace, tuning)
-            others = list(plain.algorithms)
+            others = list(candidates(plain))
         product = Product(device, shape, others)
         if tuning:
-            product.chosen, product.microseconds = tuned(product, workspace)
+            made = tuned(product, workspace, plain)
+            product.chosen, product.microseconds, product.beside = made
+        product.own = wide_of(product, workspace, tuning)
         _products[key] = product
     return _products[key]

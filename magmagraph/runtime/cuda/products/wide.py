@@ -1,0 +1,230 @@
+"""Large 16-bit products by kernels of our own, where these are faster than the library's.
+
+What a kernel reads and writes it is told by tensor maps: an address, extents and the boxes that are
+copied, in 128 bytes that the driver makes. They are part of a launch's arguments, by value, so that
+a captured graph has its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....config import config
+from ...cache import content_key, default_choices
+from ..compiler import compile_source
+from ..launching.calls import driver, driver_function
+from .gemm_trials import in_turn_with
+from .wide_source import NAME, PIECE, SHARED, STEP, THREADS, TILE, WideKernel
+
+if TYPE_CHECKING:
+    from .gemm import Product, Shape
+
+__all__ = ["WideProduct", "fits", "pays", "wide_of"]
+
+ARCHITECTURE = "90"  # of the devices that have these instructions, and no other has
+_OWN = "90a"
+_EPILOGUES = ("", "bias", "relu", "gelu", "relu_bias", "gelu_bias")
+_LEAST_TERMS = 256
+_MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_...
+_LINE = 16  # bytes, whose multiples lines and addresses are
+_KINDS = {"float16": 6, "bfloat16": 9}  # CU_TENSOR_MAP_DATA_TYPE_...
+_SWIZZLE_128, _PROMOTION_128 = 3, 2
+_WORDS = 16  # of 8 bytes, of a tensor map
+_MAP_ALIGNMENT = 64
+_MOST_KNOWN = 64  # arguments of a product that are kept, by its addresses
+
+
+def fits(shape: Shape) -> bool:
+    """Return whether these kernels compute a product."""
+    lines = (
+        shape.m if shape.transpose_a else shape.k,
+        shape.k if shape.transpose_b else shape.n,
+        shape.n,
+    )
+    return (
+        shape.dtype in _KINDS
+        and shape.stored == shape.dtype
+        and shape.epilogue in _EPILOGUES
+        and shape.batch == 1
+        and not (shape.accumulate or shape.device_scalars)
+        and all(2 * line % _LINE == 0 for line in lines)
+    )
+
+
+def pays(shape: Shape, multiprocessors: int) -> bool:
+    """Return whether there is enough of a product that a trial is worth its time."""
+    tiles = -(-shape.m // TILE) * -(-shape.n // TILE)
+    return tiles >= multiprocessors and shape.k >= _LEAST_TERMS
+
+
+@functools.lru_cache(maxsize=1)
+def _encode() -> Any:
+    """Return the driver's cuTensorMapEncodeTiled, or None where it has none."""
+    return driver_function("cuTensorMapEncodeTiled")
+
+
+_functions: dict[tuple[int, WideKernel], tuple[Any, Any]] = {}  # modules live with the process
+
+
+class WideProduct:
+    """One product by a kernel of our own, ready to be launched.
+
+    Parameters
+    ----------
+    device, shape
+        Where it runs, and what it is: one that `fits`.
+
+    Attributes
+    ----------
+    chosen
+        As `gemm.Product` has it: there is one way only.
+
+    Raises
+    ------
+    RuntimeError
+        The driver knows no tensor maps.
+    """
+
+    def __init__(self, device: Any, shape: Shape) -> None:
+        if _encode() is None:
+            raise RuntimeError("the driver knows no tensor maps")
+        self.device, self.shape, self.chosen = device, shape, 0
+        self.kernel = WideKernel(shape.dtype, shape.transpose_a, shape.transpose_b, shape.epilogue)
+        key = device.number, self.kernel
+        if key not in _functions:
+            module = device.cupy.cuda.function.Module()
+            module.load(compile_source(self.kernel.source, _OWN))
+            function = module.get_function(NAME)
+            driver().funcSetAttribute(function.ptr, _MAX_SHARED, SHARED)
+            _functions[key] = module, function
+        self._function = _functions[key][1].ptr
+        self.tiles = -(-shape.m // TILE), -(-shape.n // TILE)
+        self.blocks = min(self.tiles[0] * self.tiles[1], device.multiprocessors)
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def takes(self, a: int, b: int, out: int, bias: int, alpha: int) -> bool:
+        """Return whether it computes this from these addresses; `alpha` is of a host's number."""
+        if any(address % _LINE for address in (a, b, out)) or bias % 4:
+            return False
+        return not alpha or ctypes.c_float.from_address(alpha).value == 1.0
+
+    def launch(
+        self,
+        a: int,
+        b: int,
+        c: int,
+        out: int,
+        alpha: int,
+        beta: int,
+        workspace: int,
+        stream: int,
+        bias: int = 0,
+    ) -> None:
+        """Compute ``out = f(a @ b + bias)``, given addresses; the others are as if not there."""
+        key = a, b, out, bias
+        if key not in self._known:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self.arguments(*key)
+        held = (ctypes.c_void_p * 1)(self._known[key].ctypes.data)  # read by the launch or capture
+        driver().launchKernel(
+            self._function, self.blocks, 1, 1, THREADS, 1, 1, SHARED, stream,
+            ctypes.addressof(held), 0,
+        )  # fmt: skip
+
+    def arguments(self, a: int, b: int, out: int, bias: int) -> np.ndarray:
+        """Return the kernel's argument: three tensor maps, the bias and extents."""
+        shape = self.shape
+        m, n, k, dtype = shape.m, shape.n, shape.k, shape.dtype
+        lines_a, lines_b = (STEP, PIECE), (STEP, PIECE)  # of terms; else a whole tile at a time
+        words = np.zeros(3 * _WORDS + 3, np.int64)
+        if not shape.transpose_a:
+            lines_a = (TILE, STEP)
+        if shape.transpose_b:
+            lines_b = (TILE, STEP)
+        for place, address, extents, box in (
+            (0, a, (k, m) if shape.transpose_a else (m, k), lines_a),
+            (1, b, (n, k) if shape.transpose_b else (k, n), lines_b),
+            (2, out, (m, n), (PIECE, PIECE)),
+        ):
+            words[place * _WORDS : (place + 1) * _WORDS] = tensor_map(address, extents, box, dtype)
+        words[3 * _WORDS] = bias
+        words[3 * _WORDS + 1 :].view(np.int32)[:] = (*self.tiles, -(-k // STEP), n)
+        return words
+
+
+def tensor_map(address: int, extents: Sequence[int], box: Sequence[int], dtype: str) -> np.ndarray:
+    """Return what tells a kernel of a matrix, of which boxes are copied.
+
+    Parameters
+    ----------
+    address
+        Of the matrix.
+    extents, box
+        Rows and columns, of the matrix and of what is copied at a time: lines of 128 bytes.
+    dtype
+        "float16" or "bfloat16".
+
+    Raises
+    ------
+    RuntimeError
+        The driver refuses it.
+    """
+    held = np.zeros(2 * _WORDS, np.int64)
+    start = -held.ctypes.data % _MAP_ALIGNMENT // held.itemsize
+    made = held[start : start + _WORDS]
+    rows, columns = extents
+    code = _encode()(
+        ctypes.c_void_p(made.ctypes.data), ctypes.c_int(_KINDS[dtype]), ctypes.c_uint32(2),
+        ctypes.c_void_p(address), (ctypes.c_uint64 * 2)(columns, rows),
+        (ctypes.c_uint64 * 1)(2 * columns), (ctypes.c_uint32 * 2)(box[1], box[0]),
+        (ctypes.c_uint32 * 2)(1, 1), ctypes.c_int(0), ctypes.c_int(_SWIZZLE_128),
+        ctypes.c_int(_PROMOTION_128), ctypes.c_int(0),
+    )  # fmt: skip
+    if code:
+        raise RuntimeError(f"the driver refuses a tensor map, error {code}")
+    return made
+
+
+def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | None:
+    """Return the kernel that computes a product, None where the library does.
+
+    Which of both is faster is measured, in turn, once for a device and shape, and kept on disk.
+    ``mg.config.products`` can ask for either.
+
+    Parameters
+    ----------
+    product
+        The library's, tuned.
+    workspace
+        Where that may write meanwhile.
+    tuning
+        Whether anything may be measured.
+    """
+    device, shape, asked = product.device, product.shape, config.products
+    if device.architecture != ARCHITECTURE or asked == "blas" or not fits(shape):
+        return None
+    forced = asked == "tiles"
+    if not forced and not (tuning and pays(shape, device.multiprocessors)):
+        return None
+    try:
+        made = WideProduct(device, shape)
+    except Exception:  # no compiler, or no room: the library computes it
+        return None
+    if forced:
+        return made
+    key = content_key("wide", device.name, repr(shape), made.kernel.source)
+    choices = default_choices()
+    known = choices.get(key)
+    if not isinstance(known, list) or len(known) != 2:
+        known = list(in_turn_with(product, made, workspace))
+        choices.set(key, known)
+    library, ours = (float(taken) for taken in known)
+    if not 0.0 < ours < library:
+        return None
+    return made

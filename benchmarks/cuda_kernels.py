@@ -5,7 +5,7 @@ Where memory is the bound, calls take turns with two arrays: with one, a part of
 cache from the call before.
 JAX makes a graph of its own program: there, each sum also adds a zero that depends on the last one,
 so that none is left out. ``python benchmarks/cuda_kernels.py sums`` measures one part, or
-``streams``.
+``streams``, or ``rows`` of few elements.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import common
 
 SUMS = ((100, 528), (1024, 1024), (4096, 4096), (65536, 64), (16384, 16384))
 SUMMED = ("torch", "gemv", "cupy", "jax")  # beside ours
+SHORT = (3, 10, 31, 32, 33, 64, 100)  # elements of a row
+ROWS = 65536
+LIMITS = {"float32": 1e-5, "float16": 2e-3}  # of the error, where rows are short
 COUNT = 20
 CALLS = 10
 
@@ -137,6 +140,44 @@ def sums(torch: Any, rng: Any) -> list[dict[str, Any]]:
                 "gemv": gemv(x, axis), "cupy": cupy_sum(x, axis), "jax": jax_sum(x, axis),
             })
     return rows
+
+
+def short_rows(torch: Any, rng: Any) -> list[dict[str, Any]]:
+    """Rows of few elements, beside torch's own kernels."""
+    import cuda_common
+    import cupy
+
+    import magmagraph as mg
+
+    functional = torch.nn.functional
+    made = []
+    for columns, dtype in ((columns, dtype) for columns in SHORT for dtype in LIMITS):
+        sets = [(rng.standard_normal((ROWS, columns), dtype="f4").astype(dtype),) for _ in "12"]
+        tensors = [torch.from_dlpack(x) for (x,) in sets]
+        wide = sets[0][0].astype("f8")
+        part = cupy.exp(wide - wide.max(1, keepdims=True))
+        centred = wide - wide.mean(1, keepdims=True)
+        cases: list[tuple[str, Any, Any, Any]] = [
+            ("sum", lambda v: mg.sum(v, axis=1), lambda t: t.sum(1), wide.sum(1)),
+            ("softmax", mg.softmax, lambda t: torch.softmax(t, -1),
+             part / part.sum(1, keepdims=True)),
+            ("layer_norm", mg.layer_norm,
+             lambda t: functional.layer_norm(t, t.shape[1:]),
+             centred / cupy.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)),
+        ]
+        for name, ours, other, wanted in cases:
+            found, taken = mine(ours, *sets)
+            wrong = error(found.astype("f8"), wanted)
+            if wrong > LIMITS[dtype]:
+                raise SystemExit(f"{name} of rows of {columns} {dtype}: error {wrong}")
+            theirs = cuda_common.torch_in_graph(
+                torch, lambda other=other, tensors=tensors: [other(t) for t in tensors], COUNT
+            )
+            made.append({
+                "name": name, "columns": columns, "dtype": dtype, "error": wrong,
+                "magmagraph": taken, "torch": theirs / len(tensors),
+            })
+    return made
 
 
 def streams(torch: Any, rng: Any) -> list[dict[str, Any]]:
@@ -270,11 +311,14 @@ def main() -> None:
     rng = cupy.random.default_rng(0)
     facts = cuda_common.device_facts()
     results = {"sums": [], "streams": [], **common.written("cuda_kernels")}
-    parts = sys.argv[1:] or ["streams", "sums"]
+    parts = sys.argv[1:] or ["streams", "rows", "sums"]
     if "streams" in parts:
         results["streams"] = streams(torch, rng)
         show_streams(results["streams"])
         common.write("cuda_kernels", results, device=facts, notes=notes(results))
+    if "rows" in parts:
+        results["rows"] = short_rows(torch, rng)
+        show_rows(results["rows"])
     if "sums" in parts:
         results["sums"] = sums(torch, rng)
         show_sums(results["sums"])
@@ -290,6 +334,18 @@ def show_streams(rows: list[dict[str, Any]]) -> None:
             for r in rows
         ],
         ("kernel", "TB/s", *kinds[1:], "us", *kinds[1:]),
+    )
+
+
+def show_rows(rows: list[dict[str, Any]]) -> None:
+    kinds = ("magmagraph", "torch")
+    common.table(
+        [
+            (f"{r['name']} {ROWS} x {r['columns']} {r['dtype']}",
+             *(f"{r[k]:.2f}" for k in kinds))
+            for r in rows
+        ],
+        ("rows", "us", *kinds[1:]),
     )
 
 

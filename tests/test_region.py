@@ -43,6 +43,18 @@ def test_axes_behind_one_another_are_one_loop() -> None:
     assert found.passes == 1
 
 
+def test_short_rows_lie_along_the_innermost_loop_where_that_is_asked_for() -> None:
+    body = make_body([(B, 10)], lambda x: mg.softmax(x))
+    beside, along = analyze(body), analyze(body, strips=False)
+    assert isinstance(beside, Region) and isinstance(along, Region)
+    assert (beside.row, beside.strip) == ({0}, True)
+    assert (along.row, along.strip) == ({1}, False)
+    assert analyze(body) is beside and analyze(body, strips=False) is along
+    across = make_body([(10, B)], lambda x: mg.softmax(x, axis=0))
+    found = analyze(across, strips=False)
+    assert isinstance(found, Region) and found.strip  # rows are across the innermost loop anyway
+
+
 def test_a_bias_keeps_its_axis_apart() -> None:
     assert extents(region([(B, N, 4), (4,)], lambda x, b: x + b)) == [B * N, 4]
     assert extents(region([(B, N, 4), (N, 1)], lambda x, b: x + b)) == [B, N, 4]

@@ -48,7 +48,9 @@ NARROW_ROW = 32
 STRIP = 16
 
 
-def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Refusal:
+def analyze(
+    body: Graph, hints: Mapping[str, int] | None = None, *, strips: bool = True
+) -> Region | Refusal:
     """Say how one kernel can compute a body graph, or why none can.
 
     Parameters
@@ -59,6 +61,9 @@ def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Ref
     hints
         Expected sizes of named dimensions. They serve to refuse rows that would not stay in the
         cache; the region itself does not depend on them.
+    strips
+        Whether rows that are too short for a vector loop are put side by side; else the loop along
+        them stays the innermost one.
 
     Returns
     -------
@@ -76,29 +81,30 @@ def analyze(body: Graph, hints: Mapping[str, int] | None = None) -> Region | Ref
     >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (800,))])).reason
     'reshape of a computed value joins or splits axes'
     """
-    verdict = _known(body)
+    verdict = _known(body, strips)
     if hints and isinstance(verdict, Region):
         return _row_refusal(verdict, hints) or verdict
     return verdict
 
 
-def _known(body: Graph) -> Region | Refusal:
+def _known(body: Graph, strips: bool) -> Region | Refusal:
     """Return what holds for all sizes, which several passes and the code generators ask for."""
-    verdict = body.facts.get("region")
+    fact = "region" if strips else "region along rows"
+    verdict = body.facts.get(fact)
     if verdict is None:
-        verdict = body.facts["region"] = _judged(body)
+        verdict = body.facts[fact] = _judged(body, strips)
     return verdict
 
 
-def _judged(body: Graph) -> Region | Refusal:
+def _judged(body: Graph, strips: bool) -> Region | Refusal:
     try:
-        region = _analyze(body)
+        region = _analyze(body, strips)
     except Refused as refused:
         return Refusal(refused.reason, refused.node)
     return _row_refusal(region, {}) or region
 
 
-def _analyze(body: Graph) -> Region:
+def _analyze(body: Graph, strips: bool) -> Region:
     if len(body.inputs) + len(body.outputs) > MAX_OPERANDS:
         raise Refused(f"more than {MAX_OPERANDS} operands and results")
     reading = Reading(body)
@@ -107,10 +113,10 @@ def _analyze(body: Graph) -> Region:
     choices = _row_choices(reading)
     for row in choices[:-1]:
         try:
-            return _Builder(reading, row).build()
+            return _Builder(reading, row, strips).build()
         except Refused:
             continue  # as a cross fold it may still do
-    return _Builder(reading, choices[-1]).build()
+    return _Builder(reading, choices[-1], strips).build()
 
 
 def _row_choices(reading: Reading) -> list[frozenset[int]]:
@@ -155,9 +161,10 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
 class _Builder:
     """Makes a region, once it is chosen what row folds reduce."""
 
-    def __init__(self, reading: Reading, row: frozenset[int]) -> None:
+    def __init__(self, reading: Reading, row: frozenset[int], strips: bool) -> None:
         self.reading = reading
         self.row = row
+        self.strips = strips
         self.cross = {
             node for node, gone in reading.reduced.items() if gone and (gone != row or not row)
         }
@@ -260,7 +267,7 @@ class _Builder:
         if set(order) != self.space:
             raise Refused("no value runs over all of the region's axes")
         main = len(order)
-        if self._narrow(order):
+        if self.strips and self._narrow(order):
             order.sort(key=lambda c: c not in self.row)  # rows side by side in a strip
         for node in (*self.late, *reading.parameter):
             order += [c for c in of(node) if c is not None and c not in order]

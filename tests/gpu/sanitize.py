@@ -29,9 +29,10 @@ ENDED = "every kernel ran"
 FOUND = 9  # the exit code that says that a tool found something
 LIMIT = 600  # seconds that a tool may take
 # What libraries store by bulk copies out of shared memory initcheck takes for never written: a
-# product of cuBLASLt alone, whose result is right, is reported element by element. CuPy's sort
-# reads more of its own scratch memory than it has written. So these begin with zeros there.
-STORED_BY_LIBRARIES = ("half step", "factors", "blocks of pixels", "positions")
+# product of cuBLASLt alone, whose result is right, is reported element by element. Our own large
+# products store so, too. CuPy's sort reads more of its own scratch memory than it has written. So
+# these begin with zeros there.
+STORED_BY_LIBRARIES = ("half step", "large", "factors", "blocks of pixels", "positions")
 
 
 def regions() -> int:
@@ -189,6 +190,25 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
             made.append(f(*[rng.standard_normal(v.shape).astype("f4") for v in (x, y, base)]))
         return made
 
+    def large() -> Any:
+        """16-bit products by a kernel of our own: each order of storage, what is done behind."""
+        asked, mg.config.products = mg.config.products, "tiles"
+        try:
+            shapes = (136, 72), (72, 136), (72, 264), (264, 72), (264,)
+            inputs = [mg.var(f"x{i}", shape=n, dtype="float16") for i, n in enumerate(shapes)]
+            x, across, y, down, bias = inputs
+            turned = mg.transpose(across), mg.transpose(down)
+            biased = mg.cast(x @ y, "float32") + mg.cast(bias, "float32")
+            forms = mg.relu(biased), mg.gelu(biased, approximate=True)
+            outputs = [
+                x @ y, x @ turned[1], turned[0] @ y, turned[0] @ turned[1],
+                *(mg.cast(form, "float16") for form in forms),
+            ]
+            f = mg.function(inputs, outputs, device="cuda")
+            return f(*[rng.standard_normal(shape).astype("f2") for shape in shapes])
+        finally:
+            mg.config.products = asked
+
     def long_rows(x: Any, labels: Any) -> Any:
         """Rows that are kept, and summed up to one number, and rows of one element each."""
         places = mg.cast(labels * 0.0, "int32")
@@ -220,7 +240,10 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "many blocks", call(lambda a: mg.exp(a) * 2.0, (4400, 512))
     yield "many rows", call(lambda a, s, o: mg.relu(a * s + o), (8300, 256), (256,), (256,))
     yield "few columns", call(lambda a, s, o: a * s + o, (40001, 64), (64,), (64,))
+    yield "shorter rows", call(lambda a: [mg.softmax(a), mg.layer_norm(a)], (4500, 31))
+    yield "shortest rows", call(lambda a: [mg.softmax(a), mg.sum(a, axis=1)], (4500, 10))
     yield "half step", half_step
+    yield "large", large
     yield "long rows", call(long_rows, (300, 8192), (300,))
     yield "long columns", call(lambda a: [mg.sum(a, axis=0), mg.sum(a)], (40_000, 64))
     yield "positions", positions

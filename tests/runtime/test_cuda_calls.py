@@ -248,6 +248,10 @@ def test_an_error_in_a_capture_ends_it(driver: Driver) -> None:
     assert not device.stream.capturing
 
 
+class LaunchError(Exception):
+    """What the driver raises, and the runtime does not."""
+
+
 def broken_device(works: bool) -> Any:
     """Return a device whose memory is full, and whose driver reports errors."""
 
@@ -270,7 +274,10 @@ def broken_device(works: bool) -> Any:
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     device.cupy = types.SimpleNamespace(
         empty=empty, get_default_memory_pool=lambda: pool,
-        cuda=types.SimpleNamespace(runtime=runtime, memory=memory),
+        cuda=types.SimpleNamespace(
+            runtime=runtime, memory=memory, Device=lambda number: contextlib.nullcontext(),
+            driver=types.SimpleNamespace(CUDADriverError=LaunchError),
+        ),
     )
     return device
 
@@ -287,8 +294,9 @@ def test_memory_that_is_full() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [OSError, LaunchError])
 @pytest.mark.parametrize("works", [True, False])
-def test_a_device_that_fails(works: bool) -> None:
+def test_a_device_that_fails(works: bool, kind: type[Exception]) -> None:
     v = mg.var("v", init=np.ones(3))
     w = mg.var("w", init=np.ones(3))
     copy = types.SimpleNamespace(version=0, fetch=lambda array: array.fill(2))
@@ -299,7 +307,7 @@ def test_a_device_that_fails(works: bool) -> None:
     with contextlib.ExitStack() as stack:
         caught = stack.enter_context(pytest.raises(mg.DeviceError))
         with bound._reported():
-            raise OSError("cudaErrorLaunchFailure")
+            raise kind("cudaErrorLaunchFailure")
     assert str(caught.value).startswith("cuda:0 (a card) failed: cudaErrorLaunchFailure\n  needed:")
     np.testing.assert_array_equal(w.value, 1)
     if works:

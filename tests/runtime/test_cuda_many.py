@@ -7,9 +7,11 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.region.analysis import analyze
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import fused
 from magmagraph.runtime.cuda.kernels.binding import CudaBinding
@@ -135,19 +137,54 @@ def test_what_products_compute_is_not_compiled_by_itself(monkeypatch: pytest.Mon
     assert names() == {"end"}
 
 
+N = mg.Dim("N")
+
+
 def test_short_rows_have_a_few_lanes_each() -> None:
-    for columns, lanes in ((36, 8), (64, 8)):
-        (launch,), _ = kernels(mg.softmax, (60_001, columns)).launches({}, 264)
-        beside = 256 // lanes
-        assert launch.kernel.endswith("_n4")
-        assert launch.block == (lanes, 1, beside)
-        assert launch.grid == (-(-60_001 // beside), 1, 1)
-        few_rows = kernels(mg.softmax, (1000, columns))  # more threads a row are faster there
-        assert few_rows.launches({}, 264)[0][0].block == (32, 1, 8)
-    wide = kernels(mg.softmax, (60_001, 68))
+    # As many as they need of what is known; else as few as launches may have.
+    wanted = {2: 1, 4: 1, 8: 2, 10: 2, 31: 8, 33: 8, 36: 4, 64: 8, 128: 16}
+    for columns, lanes in wanted.items():
+        found = kernels(mg.softmax, (60_001, columns))
+        (launch,), _ = found.launches({}, 264)
+        assert f"_n{found.widths[-1]}" in launch.kernel
+        assert f"threadIdx.x / {lanes};" in found.text(f"n{found.widths[-1]}")
+        assert launch.block == (32, 1, 8)
+        assert launch.grid == (-(-60_001 // (256 // lanes)), 1, 1)
+        told = kernels(mg.softmax, (60_001, N))
+        (launch,), _ = told.launches({"N": columns}, 264)
+        if columns % 4:
+            assert "_v1" in launch.kernel
+        elif columns in (36, 64):
+            assert "_n4" in launch.kernel and launch.block == (8, 1, 32)
+    few_rows = kernels(mg.softmax, (1000, 64))  # more threads a row are faster there
+    assert few_rows.launches({}, 264)[0][0].block == (32, 1, 8)
+    few_rows = kernels(mg.softmax, (1000, 10))
+    assert few_rows.launches({}, 264)[0][0].block == (32, 1, 1)  # smaller blocks: more of them
+    wide = kernels(mg.softmax, (60_001, 132))
     assert "_k4" in wide.launches({}, 264)[0][0].kernel
     summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, 64))
     assert not summed.narrows  # what is folded across rows wants whole warps
+
+
+@pytest.mark.parametrize("columns", range(2, 33))
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_known_short_rows_are_not_taken_a_lane_each(columns: int, dtype: str) -> None:
+    found = kernels(mg.softmax, (60_001, columns), dtypes=(dtype,))
+    assert found.way == "rows" and not found.region.strip
+    most = 16 // np.dtype(dtype).itemsize
+    width = next(w for w in (8, 4, 2, 1) if w <= most and columns % w == 0)
+    assert found.widths[-1] == width
+    (launch,), _ = found.launches({}, 264)
+    narrow = found.narrows[width]
+    assert f"_n{width}" in launch.kernel
+    assert narrow.groups * width == columns
+    assert narrow.lanes * narrow.parts >= narrow.groups > narrow.lanes * (narrow.parts - 1)
+    assert narrow.parts <= 8 and width * narrow.parts <= 16
+    # The CPU's kernels still put them side by side.
+    assert analyze(found.region.body).strip
+    # Sums across rows are of whole warps: a lane has a row there.
+    summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, columns), dtypes=(dtype,))
+    assert summed.way == "strips"
 
 
 def test_lanes_of_short_rows_read_all_they_have_at_once() -> None:
@@ -155,12 +192,17 @@ def test_lanes_of_short_rows_read_all_they_have_at_once() -> None:
     text = found.text("n4")
     assert "_near[2];" in text and "part < 2;" in text  # one read for all passes
     assert len(re.findall(r"= \*\(const mg_vector<float, 4> \*\)", text)) == 1
+    assert "here" not in text and "if (mine) *(mg_vector<float, 4> *)" in text  # all lanes have all
+    ragged = kernels(mg.softmax, (60_001, 44)).text("n4")
+    assert "here ? " in ragged and "if (mine && here) *(mg_vector<float, 4> *)" in ragged
     summed = kernels(lambda v: mg.sum(v * v, axis=1), (60_001, 64))
     assert "_near[4];" in summed.text("n4") and "__launch_bounds__(256, 8)" in summed.text("n4")
-    assert " / " not in summed.text("n4")  # a division takes as long as a read
-    # Rows of whole warps, and of lanes that a product's block is not as wide as, always join.
-    assert "if (mask < (int)blockDim.x)" in text
-    assert "if (mask < (int)blockDim.x)" not in found.text("v4")
+    assert not re.search(r" [/%] (?!4;)", summed.text("n4"))  # a division takes as long as a read
+    # Rows of whole warps, and of known lanes, always join.
+    told = kernels(mg.softmax, (60_001, N))
+    assert "if (mask < (int)blockDim.x)" in told.text("n4")
+    assert "if (mask < (int)blockDim.x)" not in told.text("v4")
+    assert "if (mask < (int)blockDim.x)" not in text
 
 
 @pytest.mark.parametrize("rows", [2, 100, 255, 257, 1024, 5000])

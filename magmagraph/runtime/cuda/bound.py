@@ -27,12 +27,20 @@ from .launching.segments import Interpreted, Segment, lane_of, placed, queued
 from .launching.streams import Range
 from .launching.timeline import timeline
 from .library.plans import settle
-from .memory import DEVICE_TO_DEVICE, HOST_TO_DEVICE, PlanMemory, copy_of, upload
+from .memory import (
+    DEVICE_TO_DEVICE,
+    HOST_TO_DEVICE,
+    PlanMemory,
+    VariableCopy,
+    copy_of,
+    upload,
+)
 from .namespace import array_namespace, refusing
 from .products.library_merge import library_merges, with_epilogue
 from .products.merge import Merge, merges
 
 if TYPE_CHECKING:
+    from ...values.state import State
     from .backend import CudaPrepared
 
 __all__ = ["CudaBound"]
@@ -56,7 +64,8 @@ class CudaBound:
         self.device = prepared.device
         self.stream = self.device.stream
         cupy = self.device.cupy
-        with self.device:
+        self._written: list[tuple[State, VariableCopy]] = []
+        with self._reported(), self.device:
             self.memory = PlanMemory(self.device, plan)
             halves = (0, plan.commit), (plan.commit, len(plan.steps))
             merged: dict[int, Merge] = {}
@@ -182,7 +191,7 @@ class CudaBound:
 
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
-        with self.device.lock, self.device, self._reported():
+        with self.device.lock, self._reported(), self.device:
             # Memory first: where there is none, nothing has run yet.
             results = [
                 self.device.array(shape_of(fetch.type), fetch.type.dtype)
@@ -268,7 +277,7 @@ class CudaBound:
         **how
             With rows: see `Loop`.
         """
-        with self.device.lock, self.device, self._reported():
+        with self.device.lock, self._reported(), self.device:
             loop = self._plain_loop if rows is None else self._loops.get(rows)
             if loop is None:
                 loop = Loop(self, rows, **how)
@@ -318,7 +327,7 @@ class CudaBound:
         """Say what an error of the driver means; variables that only the device had are lost."""
         try:
             yield
-        except self.device.cupy.cuda.runtime.CUDARuntimeError as error:
+        except self.device.errors as error:
             lost = () if self.device.works() else self._written
             for state, copy in lost:
                 if state.newest is copy:
@@ -427,6 +436,8 @@ class CudaBound:
 
     def queue(self, stream: Any) -> None:
         """Put all kernels on a stream, one behind the other; it may be a stream that captures.
+
+        A graph made so has addresses of this plan's memory: what launches it has to keep the plan.
 
         Raises
         ------

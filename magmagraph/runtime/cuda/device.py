@@ -161,11 +161,18 @@ class Device:
         pool = self.cupy.get_default_memory_pool()
         return int(self.cupy.cuda.runtime.memGetInfo()[0]) + int(pool.free_bytes())
 
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What is raised for errors of the device: by the runtime, and by launches of kernels."""
+        cuda = self.cupy.cuda
+        return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+
     def works(self) -> bool:
         """Return whether the driver reports no error now; most errors last until a process ends."""
         try:
-            self.cupy.cuda.runtime.deviceSynchronize()
-        except self.cupy.cuda.runtime.CUDARuntimeError:
+            with self:
+                self.cupy.cuda.runtime.deviceSynchronize()
+        except self.errors:
             return False
         return True
 

@@ -24,9 +24,6 @@ KEPT_PARTS = 8  # vectors of a row that a thread keeps, at most
 KEEPING_THREADS = 256  # of a block, at most, whose threads keep what they read of a row
 KEEPING_BLOCKS = (3, 4)  # of those on a multiprocessor: that keep more words than ROOM, or less
 ROOM = 32
-NARROW_THREADS = 256  # of a block whose warps have several rows each
-NARROW_LANES = 8  # of a row among these, at most
-NARROW_PARTS = (4, 2)  # vectors of such a lane, at most: where rows are only summed up, and else
 ENTRIES = 8  # partial results of no axes that fit into the line planned for one
 MULTIPROCESSORS = 132  # of an H200, where no device is asked
 

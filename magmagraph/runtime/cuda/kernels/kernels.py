@@ -6,8 +6,8 @@ The iteration space of a region (see `magmagraph.region`) is given to threads in
 - *columns*: what is reduced lies across the innermost loop. Lanes of a warp take neighbouring
   columns, the parts of a block and several blocks share the rows.
 - *rows*: each row is reduced, and passed over again, by the threads of a warp or a block.
-- *strips*: rows across the innermost loop, or rows shorter than a vector; lanes take rows side by
-  side.
+- *strips*: rows across the innermost loop, or short rows with sums across them; lanes take rows
+  side by side.
 
 What is folded across rows goes into lines of partial results, one a worker, in the workspace; the
 block that is done last, or a second launch, adds the lines up, in a fixed order, and computes what
@@ -32,9 +32,6 @@ from .binding import (
     KEPT_PARTS,
     MAX_THREADS,
     MULTIPROCESSORS,
-    NARROW_LANES,
-    NARROW_PARTS,
-    NARROW_THREADS,
     ROOM,
     TALL_THREADS,
     THREADS,
@@ -44,6 +41,7 @@ from .element import Unsupported
 from .ends import Ends
 from .flat import flat
 from .folding import FoldingCode
+from .narrow import THREADS_BESIDE, Narrow, narrow_rows
 from .rows import Workers
 from .shares import ALONE, WIDE, Launch, Shares
 from .vectors import Kept
@@ -71,8 +69,8 @@ class RegionKernels:
         The source of each kernel alone.
     suffixes
         How the kernels' names end: ``v4`` moves 4 neighbours at a time, ``d4`` computes columns
-        whole, ``t4`` takes neighbours down some rows, ``k4`` keeps rows in registers, ``end``,
-        ``join`` and ``late`` end sums.
+        whole, ``t4`` takes neighbours down some rows, ``k4`` keeps rows in registers, ``n4`` has
+        several rows a warp, ``end``, ``join`` and ``late`` end sums.
     way
         Which of the four ways.
     widths
@@ -80,6 +78,8 @@ class RegionKernels:
     direct, keeps, tall
         Whether there are kernels that compute columns whole, keep rows, or read what all rows have
         in common once for many of them.
+    narrows
+        How short rows are shared out to lanes of a warp, by what these move at a time.
     joined
         Whether one launch can end all sums.
     resident
@@ -109,7 +109,7 @@ class RegionKernels:
         self.direct = self.way == "columns" and self._columns().can_be_whole()
         self.keeps = self.way == "rows" and region.passes > 1 and self.widths[-1] > 1
         self.tall = self.way == "flat" and not self.cross and len(self._common()) >= COMMON
-        self.narrows = self.way == "rows" and self.widths[-1] > 1 and not self.cross
+        self.narrows = self._narrows()
         self._ends = Ends(self.code)
         self.joined = bool(self.cross) and self._ends.can_be_joined()
         parts = [self._main(width) for width in self.widths]
@@ -117,8 +117,7 @@ class RegionKernels:
             parts += [self._whole(width) for width in self.widths]
         if self.keeps:
             parts.append(self._keeping(self.widths[-1]))
-        if self.narrows:
-            parts.append(self._narrow(self.widths[-1]))
+        parts += [self._narrow(width, narrow) for width, narrow in self.narrows.items()]
         if self.tall:
             self.code.scope = {}
             body = Columns(self.code, [self.inner], list(range(self.inner))).main(self.widths[-1])
@@ -152,8 +151,21 @@ class RegionKernels:
                 raise Unsupported("a sum across rows keeps some of a row's axes")
         if region.strip:
             return "strips"
-        self.widths = tuple(sorted({1, self._width()}))
+        width, along = self._width(), region.loops[self.inner].extent
+        while isinstance(along, int) and along % width:
+            width //= 2
+        self.widths = tuple(sorted({1, width}))
         return "rows"
+
+    def _narrows(self) -> dict[int, Narrow]:
+        """Return how short rows are shared out to lanes of a warp, by what these move at a time.
+
+        What is folded across rows wants whole warps.
+        """
+        if self.way != "rows" or self.cross:
+            return {}
+        found = {width: narrow_rows(self.region, width) for width in self.widths}
+        return {width: narrow for width, narrow in found.items() if narrow is not None}
 
     def _width(self) -> int:
         """Return how many neighbours fill 16 bytes of the widest operand.
@@ -196,10 +208,10 @@ class RegionKernels:
         body = self._columns().main(width, whole=True)
         return self._kernel(f"d{width}", body, self._most_threads(width))
 
-    def _kept(self, width: int, narrow: bool) -> tuple[Workers, list[str]]:
+    def _kept(self, width: int, narrow: Narrow | None = None) -> tuple[Workers, list[str]]:
         """Return workers that keep what they read, and dear values where they fit; their lines."""
         self.code.scope = {}
-        parts = NARROW_PARTS[self.region.passes > 1] if narrow else KEPT_PARTS
+        parts = narrow.parts if narrow else KEPT_PARTS
         again, walk = self.code.walk, Walk(self.region)
         if Kept("", parts, width, walk.saved).fits:
             self.code.walk = walk
@@ -209,16 +221,16 @@ class RegionKernels:
         return workers, body
 
     def _keeping(self, width: int) -> str:
-        workers, body = self._kept(width, narrow=False)
+        workers, body = self._kept(width)
         assert workers.kept is not None
         self.resident = KEEPING_BLOCKS[workers.kept.words <= ROOM]
         return self._kernel(f"k{width}", [*body, *self._tail()], KEEPING_THREADS, self.resident)
 
-    def _narrow(self, width: int) -> str:
-        self.code.half, self.code.fewer = str(NARROW_LANES // 2), True
-        body = self._kept(width, narrow=True)[1]
+    def _narrow(self, width: int, narrow: Narrow) -> str:
+        self.code.half, self.code.fewer = str(narrow.lanes // 2), not narrow.groups
+        body = self._kept(width, narrow)[1]
         self.code.half, self.code.fewer = FoldingCode.half, False
-        return self._kernel(f"n{width}", body, NARROW_THREADS, self._least_narrow())
+        return self._kernel(f"n{width}", body, THREADS_BESIDE, self._least_narrow())
 
     def _least_narrow(self) -> int:
         """Return how many blocks of short rows a multiprocessor is to have room for.
@@ -226,7 +238,7 @@ class RegionKernels:
         Rows of one operand that are only summed up need few registers, and all threads.
         """
         alone = self.region.passes == 1 and len(self.region.accesses) == 1
-        return 2048 // NARROW_THREADS if alone and self._is_narrow() else 1
+        return 2048 // THREADS_BESIDE if alone and self._is_narrow() else 1
 
     def _is_narrow(self) -> bool:
         """Return whether no value takes more than a register."""

@@ -14,6 +14,7 @@ from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
 from .binding import LANES
 from .folding import FoldingCode
+from .narrow import Narrow
 from .vectors import Kept
 
 __all__ = ["Workers"]
@@ -36,12 +37,12 @@ class Workers:
         How many vectors of a row a thread has, at most, if it keeps what it reads for the passes
         that follow; 0 if it does not.
     narrow
-        Whether the lanes of a warp share out several rows; nothing is folded across these.
+        How the lanes of a warp share out several rows, if they do; nothing is folded across these.
     """
 
     def __init__(
         self, code: FoldingCode, strips: bool, width: int = 1, parts: int = 0,
-        narrow: bool = False,
+        narrow: Narrow | None = None,
     ) -> None:
         self.code, self.strips, self.width, self.narrow = code, strips, width, narrow
         self.row = code.region.row
@@ -50,8 +51,11 @@ class Workers:
         self.kept = Kept("part", parts, width, code.walk.saved) if parts else None
         self._over: list[Fold] = []  # folds of rows that earlier passes are done with
         self._alone = "active && threadIdx.y == 0" if strips else "threadIdx.x == 0"
-        if narrow:
-            self._alone = f"mine && {self._alone}"
+        self._lane = "threadIdx.x"  # of a thread's row
+        if narrow is not None:
+            if narrow.groups:
+                self._lane = f"(threadIdx.x & {narrow.lanes - 1})"
+            self._alone = f"mine && {self._lane} == 0"
 
     def main(self) -> list[str]:
         """Return the kernel."""
@@ -85,26 +89,37 @@ class Workers:
         if self.outer:
             decode.insert(0, "idx item_outer = item;")
         if self.kept is not None:
-            ahead = [] if self.narrow else self._ahead(items)
+            ahead = self._ahead(items) if self.narrow is None else []
             decode = [*ahead, *decode, *self.kept.declared.values()]
         code.scope = known
-        loop = [f"for (idx item = worker; item < {items}; item += workers) {{"]
-        if self.narrow:  # lanes without a row do what the last one's do, and write nothing
-            loop = [
-                "const idx beside = threadIdx.z & ((32 >> (31 - __clz(blockDim.x))) - 1);",
-                f"for (idx turn = worker - beside; turn < {items}; turn += workers) {{",
-                f"    const bool mine = turn + beside < {items};",
-                f"    const idx item = mine ? turn + beside : {items} - 1;",
-            ]
+        loop = [*self._turns(items), *indent([*decode, *work]), "}"]
+        return [*top, *self._workers(), *early, *loop, *late]
+
+    def _workers(self) -> list[str]:
+        """Return the lines that number the workers; those of a warp may be several."""
+        rows, here, narrow = "blockDim.z", "threadIdx.z", self.narrow
+        if narrow is not None and narrow.groups:
+            together = LANES // narrow.lanes
+            rows = f"blockDim.z * {together}"
+            here = f"threadIdx.z * {together} + threadIdx.x / {narrow.lanes}"
         return [
-            *top,
-            "const idx worker = (idx)blockIdx.x * blockDim.z + threadIdx.z;",
-            "const idx workers = (idx)gridDim.x * blockDim.z;",
-            *early,
-            *loop,
-            *indent([*decode, *work]),
-            "}",
-            *late,
+            f"const idx worker = (idx)blockIdx.x * {rows} + {here};",
+            f"const idx workers = (idx)gridDim.x * {rows};",
+        ]
+
+    def _turns(self, items: str) -> list[str]:
+        """Return the head of the loop over a worker's rows, or strips of rows."""
+        if self.narrow is None:
+            return [f"for (idx item = worker; item < {items}; item += workers) {{"]
+        beside = "threadIdx.z & ((32 >> (31 - __clz(blockDim.x))) - 1)"
+        if self.narrow.groups:
+            beside = f"threadIdx.x / {self.narrow.lanes}"
+        # Lanes without a row do what the last one's do, and write nothing.
+        return [
+            f"const idx beside = {beside};",
+            f"for (idx turn = worker - beside; turn < {items}; turn += workers) {{",
+            f"    const bool mine = turn + beside < {items};",
+            f"    const idx item = mine ? turn + beside : {items} - 1;",
         ]
 
     def _ahead(self, items: str) -> list[str]:
@@ -145,6 +160,8 @@ class Workers:
                 "}",
             ]
         groups = code.number(f"groups{width}", "row_groups", width)
+        if self.narrow is not None and self.narrow.groups:
+            groups = str(self.narrow.groups)
         inside = [f"idx rest = group * {width};", *code.decode("rest", row), *work]
         if self.kept is None:
             return [
@@ -157,13 +174,20 @@ class Workers:
             f"for (int part = 0; part < {self.parts}; part++) {{",
             # Threads that are left over compute the last vector once more, and nobody takes it:
             # without branches all reads are under way before the first value is used.
-            *indent([
-                "const idx place = threadIdx.x + part * blockDim.x;",
-                f"const bool here = place < {groups};",
-                f"const idx group = here ? place : {groups} - 1;",
-                *inside,
-            ]),
+            *indent([*self._group(groups), *inside]),
             "}",
+        ]
+
+    def _group(self, groups: str) -> list[str]:
+        """Return the lines that say which vector of its row a thread has."""
+        narrow, lane = self.narrow, self._lane
+        wide = "blockDim.x" if narrow is None or not narrow.groups else str(narrow.lanes)
+        if narrow is not None and narrow.full:
+            return [f"const idx group = {lane} + part * {wide};"]
+        return [
+            f"const idx place = {lane} + part * {wide};",
+            f"const bool here = place < {groups};",
+            f"const idx group = here ? place : {groups} - 1;",
         ]
 
     def _join(self, folds: list[Fold]) -> list[str]:
@@ -229,8 +253,11 @@ class Workers:
                 work += ["if (active) {", *indent(writes), "}"]
             code.scope = known
         else:
-            here = "mine && here" if self.narrow else "" if self.kept is None else "here"
-            work = code.elements(nodes, folds, outputs, self.width, update, self.kept, here)
+            full = self.kept is None or (self.narrow is not None and self.narrow.full)
+            work = code.elements(
+                nodes, folds, outputs, self.width, update, self.kept, "" if full else "here",
+                "" if self.narrow is None else "mine",
+            )
         parts = [
             fold for fold in folds
             if self.kept is not None and code.in_groups(fold, update[fold][0])

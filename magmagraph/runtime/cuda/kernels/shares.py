@@ -17,8 +17,6 @@ from .binding import (
     LANES,
     MAX_THREADS,
     MULTIPROCESSORS,
-    NARROW_PARTS,
-    NARROW_THREADS,
     PARTS,
     TALL_THREADS,
     THREADS,
@@ -26,6 +24,7 @@ from .binding import (
 )
 from .columns import GROUP
 from .element import Unsupported
+from .narrow import Narrow
 
 if TYPE_CHECKING:
     from .kernels import RegionKernels
@@ -267,11 +266,9 @@ class Shares(CudaBinding):
         kernels = self.kernels
         widest = self.vector == kernels.widths[-1]
         many = items * groups > FEW * self.multiprocessors
-        if kernels.narrows and widest and many and 0 < groups <= LANES // 2:
-            self.few_lanes = True
-            each = NARROW_PARTS[self.region.passes > 1]
-            lanes = max(4, 1 << (-(-groups // each) - 1).bit_length())
-            return self._worker_grid(items, (lanes, 1, NARROW_THREADS // lanes))
+        narrow = kernels.narrows.get(self.vector)
+        if narrow is not None and (many or narrow.short) and narrow.serves(groups):
+            return self._few_lanes(narrow, groups, items)
         self.keeps = kernels.keeps and widest and 0 < groups <= KEPT_PARTS * KEEPING_THREADS
         most, parts = (KEEPING_THREADS, KEPT_PARTS) if self.keeps else (MAX_THREADS, PARTS)
         if not many:
@@ -281,6 +278,15 @@ class Shares(CudaBinding):
             threads *= 2
         beside = 8 if threads == LANES else 1
         return self._worker_grid(items, (threads, 1, beside))
+
+    def _few_lanes(self, narrow: Narrow, groups: int, items: int) -> tuple[Grid, Grid, int]:
+        self.few_lanes = True
+        block = narrow.block(groups)
+        while math.prod(block) > LANES and items < self.multiprocessors * narrow.rows(block):
+            block = (block[0], 1, block[2] // 2)  # few rows: more blocks
+        rows = narrow.rows(block)
+        blocks = min(-(-items // rows), MOST_BLOCKS)
+        return (blocks, 1, 1), block, blocks * rows
 
     def rows_ahead(self) -> int:
         """Return how far ahead rows are brought into the second-level cache, 0 where they are not.

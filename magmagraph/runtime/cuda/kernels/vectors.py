@@ -113,6 +113,7 @@ class VectorCode(ElementCode):
         update: Mapping[Fold, tuple[str, str]],
         kept: Kept | None = None,
         here: str = "",
+        mine: str = "",
     ) -> list[str]:
         """Return what is done for `width` neighbours along the innermost loop.
 
@@ -132,6 +133,8 @@ class VectorCode(ElementCode):
             Where vectors stay for other passes.
         here
             The condition under which the vector counts; under others it is computed all the same.
+        mine
+            The condition under which it is written.
         """
         inner = self.inner
         known = dict(self.scope)
@@ -148,7 +151,7 @@ class VectorCode(ElementCode):
         inside += self._define_kept(nodes, kept)
         for fold in folds:
             target, at = update[fold]
-            if width > 1 and self.in_groups(fold, target):
+            if (width > 1 or kept is not None) and self.in_groups(fold, target):
                 dtype, part = self.near(fold), f"{target}_near"
                 lines.append(f"{computing_type(dtype)} {part}[{width}];")
                 inside.append(f"{part}[k] = {self.operand(fold.operand)};")
@@ -156,7 +159,8 @@ class VectorCode(ElementCode):
                 value = f"{part}[0]"
                 if kept is not None:
                     begin = identity_expression(fold.node, dtype)
-                    stores.append(f"{target}_part[{kept.part}] = {here} ? {value} : {begin};")
+                    value = f"{here} ? {value} : {begin}" if here else value
+                    stores.append(f"{target}_part[{kept.part}] = {value};")
                 else:
                     wide = self.accumulator(fold)
                     value = f"({computing_type(wide)}){value}"
@@ -166,9 +170,11 @@ class VectorCode(ElementCode):
                 inside += [f"if ({here}) {{", *indent(self.take(fold, target, at)), "}"]
             else:
                 inside += self.take(fold, target, at)
+        written = " && ".join(filter(None, (mine, here)))
+        written = f"if ({written}) " if written else ""
         for output in outputs:
             if self.write_steps(output).get(inner) != "":
-                inside.append(f"{f'if ({here}) ' if here else ''}{self.write(output)}")
+                inside.append(f"{written}{self.write(output)}")
                 continue
             kind = f"mg_vector<{storage_type(output.node.dtype)}, {width}>"
             name = f"out{output.position}_near"
@@ -176,7 +182,7 @@ class VectorCode(ElementCode):
             value = store(self.operand(output.node), output.node.dtype)
             inside.append(f"{name}.x[k] = {value};")
             place = self._first(self.write(output).partition(" = ")[0])
-            stores.append(f"{f'if ({here}) ' if here else ''}*({kind} *)({place}) = {name};")
+            stores.append(f"{written}*({kind} *)({place}) = {name};")
         self.vector_loop = -1
         self.scope = known
         return [

@@ -161,6 +161,37 @@ def test_writing_a_variable_wrongly() -> None:
     np.testing.assert_array_equal(w.value, np.ones(3))
 
 
+def test_text_is_no_value() -> None:
+    x = mg.var("x", shape=("batch", 3))
+    for make in (lambda: x + "a", lambda: mg.function([x], "a"), lambda: mg.sin("a")):
+        with pytest.raises(mg.DTypeError) as caught:
+            make()
+        assert str(caught.value).splitlines() == [
+            "the text 'a' stands where a value is computed with",
+            "  needed: a node, a number or an array",
+        ]
+    with pytest.raises(mg.DTypeError, match="axis='batch' is not an int"):
+        mg.sum(x, axis="batch")
+
+
+def test_complex_feeds_of_real_inputs_name_their_parts() -> None:
+    f, _, _, _ = network()
+    with pytest.raises(mg.FeedError, match=r"\n  mend: array\.real, array\.imag, or"):
+        f(GOOD.astype(np.complex64), INTS)
+
+
+def test_nothing_to_optimize() -> None:
+    x = mg.var("x", init=5.0)
+    optimizer = mg.optimizer.SGD(0.1)
+    for who, call in (
+        ("minimize", lambda: optimizer.minimize(x**2, [])),
+        ("step", lambda: optimizer.step(x**2, [], outputs=[x**2])),
+    ):
+        with pytest.raises(mg.UpdateError, match=f"^{who}: wrt names no variable\n  needed: at l"):
+            call()
+    assert optimizer.updates(x**2, []) == {}
+
+
 def test_gradients_asked_for_wrongly() -> None:
     x = mg.var("x", shape=(3,))
     w = mg.var("w", init=np.ones(3, np.float32))

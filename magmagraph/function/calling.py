@@ -28,7 +28,7 @@ class Called(Compiled):
     def _start(self) -> None:
         super()._start()
         self._signature = Signature(self._inputs)
-        self._wanted = [(node.dtype, node.shape) for node in self._inputs]
+        self._dtypes = [node.dtype for node in self._inputs]
 
     def __call__(self, *feeds: Any, out: Any = None, **named: Any) -> Any:
         """Run once: by position, `f({x: batch})`, or by name `f(x=batch)`.
@@ -56,16 +56,13 @@ class Called(Compiled):
         with self._lock:
             bound = self._last
             if bound is not None:
-                for value, (dtype, _), shape in zip(
-                    feeds, self._wanted, self._last_shapes, strict=True
+                for value, dtype, shape in zip(
+                    feeds, self._dtypes, self._last_shapes, strict=True
                 ):
-                    if not (
-                        type(value) is np.ndarray
-                        and value.dtype is dtype
-                        and value.shape == shape
-                        and value.flags.c_contiguous
-                        and value.flags.aligned
-                    ):
+                    if type(value) is not np.ndarray or value.dtype is not dtype:
+                        break
+                    flags = value.flags
+                    if value.shape != shape or not (flags.c_contiguous and flags.aligned):
                         break
                 else:
                     return self._results(bound, feeds, out)
@@ -80,6 +77,8 @@ class Called(Compiled):
     def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
         """Run, and return what the caller gets."""
         if self._exchange is None:
+            if out is None and self._communicator is None:
+                return self._structure.build(self._run(bound, feeds))
             return self._called(bound, feeds, out)
         return self._exchange.step(partial(self._called, bound, feeds, out))
 

@@ -165,7 +165,11 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                 message(
                     f"{_label(node)} is fed {given.name}{why}",
                     need=f"{wanted.name}, or values of its kind that fit",
-                    mend=f"array.astype('{wanted.name}')",
+                    mend=(
+                        "array.real, array.imag, or an input of a complex dtype"
+                        if given.kind == "c" and wanted.kind != "c"
+                        else f"array.astype('{wanted.name}')"
+                    ),
                 )
             )
         array = array.astype(wanted)

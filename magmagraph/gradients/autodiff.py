@@ -31,6 +31,7 @@ from ..ops.elementwise.arithmetic import add
 from ..ops.elementwise.complex_numbers import conj, real
 from ..ops.leaf import constant
 from ..ops.reduction.primitives import sum_to
+from ..ops.shape.arrange import reshape
 from ..ops.shape.layout import broadcast_to
 from ..transforms.rebuild import observes, rebuild, unobserved
 from .route import Route
@@ -270,9 +271,13 @@ def _pass_on(
 
 
 def _fitted(cotangent: Node, operand: Node) -> Node:
-    """Return a cotangent summed over broadcast axes and cast, as the operand has them."""
+    """Return a cotangent summed over broadcast axes and cast, as the operand has them.
+
+    A name that met an int is that int in the result's shape, and so in the cotangent's; the
+    operand's own is the name, which rules with bodies go by.
+    """
     if cotangent.shape != operand.shape:
-        cotangent = sum_to(cotangent, operand.shape)
+        cotangent = reshape(sum_to(cotangent, operand.shape), operand.shape)
     if is_complex(cotangent.dtype) and not is_complex(operand.dtype):
         cotangent = real(cotangent)
     return cotangent if cotangent.dtype == operand.dtype else cast(cotangent, operand.dtype)

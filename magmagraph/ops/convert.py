@@ -119,7 +119,9 @@ def promoted(*values: Any) -> tuple[Node, ...]:
     """Return the operands as nodes of one dtype: promotion by the rules of the public API."""
     strong = [v.dtype for v in values if isinstance(v, Node)]
     strong += [
-        canonical(np.asarray(v).dtype) if not isinstance(v, (list, tuple)) else constant(v).dtype
+        constant(v).dtype
+        if isinstance(v, (list, tuple, str, bytes))
+        else canonical(np.asarray(v).dtype)
         for v in values
         if not isinstance(v, Node) and type(v) not in _SCALARS and type(v) is not Dim
     ]

@@ -311,6 +311,13 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
                     mend="mg.stack([a, b]), or mg.asarray([[a, b], [c, d]])",
                 )
             )
+        if isinstance(value, (str, bytes)):
+            raise DTypeError(
+                message(
+                    f"the text {value!r} stands where a value is computed with",
+                    need="a node, a number or an array",
+                )
+            )
         array = np.asarray(value)
         if array.dtype == np.float64 and isinstance(value, (list, tuple)):
             element = config.float_dtype

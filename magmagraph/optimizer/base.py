@@ -20,7 +20,7 @@ from ..ops.leaf import Variable
 from .clip import clip_by_norm, clip_by_value
 from .groups import Group, entries, targets
 from .memory import Memory
-from .minimize import MinimizeResult, minimize
+from .minimize import MinimizeResult, minimize, no_variable
 from .rate import Rate, RateLike
 from .settings import check_settings
 from .state import VariableState
@@ -356,6 +356,11 @@ class Optimizer:
         -------
         Function
 
+        Raises
+        ------
+        UpdateError, ConfigError, GradientError
+            As `updates`; also where `wrt` names no variable, or one is updated twice.
+
         Examples
         --------
         >>> import magmagraph as mg
@@ -367,6 +372,8 @@ class Optimizer:
         # Loss scaling asks at each call whether all ranks' gradients are finite.
         self._memory.share(options.get("distribute"), options.get("precision") != "float16")
         together: dict[Variable, Any] = self.updates(loss, wrt)
+        if not together:
+            raise no_variable("step")
         for target, value in ({} if updates is None else updates).items():
             if target in together:
                 raise UpdateError(message(f"variable '{target.name}' is updated twice"))
@@ -404,6 +411,8 @@ class Optimizer:
 
         Raises
         ------
+        UpdateError, ConfigError, GradientError
+            As `updates`; also where `wrt` names no variable.
         DivergedError
             Where the loss turns NaN or infinite. The variables, the optimizer's own among them,
             then hold the point of the last finite loss.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..defaults import default_updates
-from ..errors import ConfigError, DivergedError, FeedError, message
+from ..errors import ConfigError, DivergedError, FeedError, UpdateError, message
 from ..function import function
 from ..graph import Node, topological
 from ..op import Kind
@@ -78,6 +78,8 @@ def minimize(
     _check_fed(loss, given)
     values = tuple(given.values())
     updates = optimizer.updates(loss, wrt)
+    if not updates:
+        raise no_variable("minimize")
     updates.update(default_updates([loss, *updates.values()], updates))
     advance = function(list(given), loss, updates=updates, name="minimize")
     variables = list(updates)
@@ -104,6 +106,17 @@ def minimize(
     if tol is not None and history and abs(final - history[-1]) < tol:
         converged = True
     return MinimizeResult(final, len(history), converged, (*history, final))
+
+
+def no_variable(who: str) -> UpdateError:
+    """Return the error of a call that has nothing to optimize."""
+    return UpdateError(
+        message(
+            f"{who}: wrt names no variable",
+            need="at least one: what is optimized",
+            mend=f"{who}(loss, [W, b], ...); mg.function for the value alone",
+        )
+    )
 
 
 def _check_finite(

@@ -186,8 +186,8 @@ def while_loop(
     Without `max_steps` it is differentiated in forward mode only (`mg.jvp`, once). The derivative
     is that of the steps that ran; their number is piecewise constant.
 
-    A compiled loop is one call, which an interrupt (Ctrl-C) waits for: where a condition may go on
-    for ever, `max_steps` ends it.
+    An interrupt (Ctrl-C) ends a loop between two steps, and the call changes no variable; where a
+    condition may go on for ever, `max_steps` ends it, too.
 
     Examples
     --------
@@ -347,6 +347,15 @@ def _carried(
 
 
 def _condition(value: Any) -> Node:
+    if isinstance(value, (bool, np.bool_)):
+        raise GraphError(
+            message(
+                f"while_loop: the condition returned {bool(value)}, which is so at every step",
+                need="a bool scalar that is computed of the carry",
+                mend="mg.equal(a, b), mg.not_equal(a, b) (== and != between nodes tell whether"
+                " they are the same node); mg.scan(..., length=) for a known number of steps",
+            )
+        )
     node = as_node(value)
     if isinstance(node.type, tuple) or node.dtype != np.bool_ or node.shape != ():
         raise GraphError(

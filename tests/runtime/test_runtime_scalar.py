@@ -15,6 +15,7 @@ from magmagraph.dtypes import canonical, tolerance
 from magmagraph.errors import CompilerUnavailable
 from magmagraph.runtime.numpy.compiler import compile_library
 from magmagraph.runtime.numpy.compilers import find_compiler
+from magmagraph.runtime.numpy.functions.groups import GROUP_TYPES
 from magmagraph.runtime.numpy.functions.rationals import RATIONALS
 from magmagraph.runtime.numpy.functions.scalar import (
     HELPERS,
@@ -66,10 +67,11 @@ def test_every_helper_compiles_without_warnings(tmp_path: Any) -> None:
     calls = "\n".join(f"/* {name} */" for name in HELPERS)
     source.write_text(
         f"#define _GNU_SOURCE\n#include <math.h>\n{SUPPORT_HEADER}\n{vector_math()}\n"
+        + GROUP_TYPES
         + prelude(calls)
     )
     command = [*find_compiler().command, "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    command += ["-fopenmp-simd", "-Wno-unused-function", "-fsyntax-only", str(source)]
+    command += ["-fopenmp-simd", "-Wno-unused-function", "-Wno-psabi", "-fsyntax-only", str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -213,13 +215,7 @@ def test_nan_wins_positions(dtype: str) -> None:
     np.testing.assert_array_equal(smaller, [0, 0, 0, 0, 1])
 
 
-@pytest.mark.parametrize(
-    ("call", "reference"), [("expf(", np.exp), ("tanhf(", np.tanh), ("erff(", scipy.special.erf)]
-)
-def test_polynomials_in_place_of_the_library(call: str, reference: Callable[..., Any]) -> None:
-    # Every 4099th float32 there is: all magnitudes, both signs, NaN and the infinities.
-    bits = np.arange(0, 2**32, 4099, dtype=np.uint32)
-    values = np.concatenate([bits.view(np.float32), SPECIAL.astype(np.float32)])
+def _computed(call: str, values: np.ndarray) -> np.ndarray:
     body = f"void kernel(long n, float *out, const float *in) {{ _Pragma(\"omp simd\") \
         for (long i = 0; i < n; i++) out[i] = {call}in[i]); }}"
     library = compile_library(f"#include <math.h>\n#include <stdint.h>\n{RATIONALS[call]}\n{body}")
@@ -229,12 +225,43 @@ def test_polynomials_in_place_of_the_library(call: str, reference: Callable[...,
         ctypes.c_void_p(found.ctypes.data),
         ctypes.c_void_p(values.ctypes.data),
     )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "reference"), [("expf(", np.exp), ("tanhf(", np.tanh), ("erff(", scipy.special.erf)]
+)
+def test_polynomials_in_place_of_the_library(call: str, reference: Callable[..., Any]) -> None:
+    # Every 4099th float32 there is: all magnitudes, both signs, NaN and the infinities.
+    bits = np.arange(0, 2**32, 4099, dtype=np.uint32)
+    values = np.concatenate([bits.view(np.float32), SPECIAL.astype(np.float32)])
+    found = _computed(call, values)
     with np.errstate(invalid="ignore", over="ignore"):
         expected = reference(values.astype(np.float64)).astype(np.float32)
     smallest = np.finfo(np.float32).smallest_normal
     assert tolerance(np.dtype("float32"), "exact").close(found, expected, smallest)
     zero = values == 0.0
     assert np.array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+
+
+@pytest.mark.parametrize("call", ["mg_expf_below(", "mg_expf_within("])
+def test_exponentials_of_what_is_at_most_zero_have_the_same_bits(call: str) -> None:
+    # Every 1021st float32 from zero down, subnormal results and what is cut off among them.
+    values = np.arange(2**31, 2**32, 1021, dtype=np.uint32).view(np.float32)
+    values = np.concatenate([values, np.linspace(-105, -86, 10_001, dtype=np.float32)])
+    values = np.concatenate([values, np.array([0.0, -0.0, np.nan, -np.inf], np.float32)])
+    found, expected = _computed(call, values), _computed("expf(", values)
+    numbers = ~np.isnan(values)
+    np.testing.assert_array_equal(found[numbers].view(np.uint32), expected[numbers].view(np.uint32))
+    assert np.isnan(found[~numbers]).all()
+    assert (found[numbers] < np.finfo(np.float32).tiny).any()
+
+
+def test_exponentials_within_rows_stay_positive_and_keep_infinity() -> None:
+    values = np.arange(0, 0x7F800001, 4099, dtype=np.uint32).view(np.float32)
+    found = _computed("mg_expf_within(", np.append(values, np.float32(np.inf)))
+    assert (found > 0).all()
+    assert found[-1] == np.inf
 
 
 def test_a_choice_between_functions_is_a_vector_loop(tmp_path: Any) -> None:

@@ -35,6 +35,11 @@ static void add_body(void* context, int64_t thread, int64_t threads)
 }
 void add_one(void** arguments) { mg_parallel(add_body, arguments, (int64_t)arguments[2]); }
 
+void share_one(void** arguments)
+{
+    mg_share(add_body, arguments, (int64_t)arguments[2], (int64_t)arguments[3]);
+}
+
 /* A body that calls the pool again. */
 static void outer_body(void* context, int64_t thread, int64_t threads)
 {
@@ -167,6 +172,48 @@ def test_a_sleeping_worker_wakes_on_another_core(kernels, thread_count):
     mine = os.sched_getaffinity(0)
     others = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
     assert any(cores < mine and len(cores) == len(mine) - 1 for cores in others)
+
+
+WAKING = 1 << 21  # as support.c has it
+
+
+@pytest.fixture
+def asleep(kernels, thread_count):
+    """A function that runs a share of so much work, and says on how many threads; all sleep."""
+    thread_count(2)
+    assert threads._pool is not None
+    threads._pool(2, 0)
+
+    def shared(work: int) -> int:
+        out = np.zeros(101, np.int64)
+        Program([(kernels("share_one"), [address_of(out), 100, 64, work])]).run()
+        assert (out[:100] == 1).all()
+        return int(out[100])
+
+    while shared(1) == 2:  # until the worker, which does not spin, has gone to sleep
+        pass
+    yield shared
+    threads._pool(2, 0)
+    shared(WAKING)  # who is awake hears that it is not to spin
+
+
+def test_little_work_wakes_nobody(asleep):
+    assert [asleep(WAKING // 2) for _ in range(20)] == [1] * 20
+    assert asleep(WAKING) == 2
+
+
+def test_little_work_that_comes_close_together_wakes(asleep):
+    found: list[int] = []
+    for _ in range(50):  # a worker may be about to sleep when it is told to spin
+        threads._pool(2, 20_000_000_000)  # calls are as close as a worker spins
+        found = [asleep(WAKING // 4) for _ in range(4)]
+        threads._pool(2, 0)
+        if found == [1, 1, 1, 2]:
+            break
+        asleep(WAKING)
+        while asleep(1) == 2:
+            pass
+    assert found == [1, 1, 1, 2]
 
 
 def test_a_team_has_at_most_the_threads_asked_for(kernels, thread_count):

@@ -15,7 +15,7 @@ MATRIX = np.arange(6.0).reshape(2, 3) - 2.5
 CUBE = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 
 
-def axes_of(call: Call, axes: int | Iterable[int], ndim: int, name: str = "axis") -> list[int]:
+def axes_of(call: Call, axes: Any, ndim: int, name: str = "axis") -> list[int]:
     """Return normalized axes, each at most once, in the order given."""
     if isinstance(axes, Node):
         raise call.dtype_error(
@@ -23,7 +23,8 @@ def axes_of(call: Call, axes: int | Iterable[int], ndim: int, name: str = "axis"
             need="ints, known when the graph is built",
             mend="mg.maximum(x, y), mg.minimum(x, y), mg.add(x, y) take two arrays",
         )
-    given: list[Any] = list(axes) if isinstance(axes, Iterable) else [axes]
+    single = isinstance(axes, str) or not isinstance(axes, Iterable)
+    given: list[Any] = [axes] if single else list(axes)
     found = [call.axis(axis, ndim, name) for axis in given]
     for position, axis in enumerate(found):
         if axis in found[:position]:

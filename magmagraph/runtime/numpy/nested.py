@@ -67,6 +67,7 @@ class _Nest(ctypes.Structure):
         ("length", ctypes.c_int64),
         ("reverse", ctypes.c_int64),
         ("flag", ctypes.c_int64),
+        ("pace", ctypes.c_int64 * 3),  # C's own: how often it looks at the clock
     )
 
 

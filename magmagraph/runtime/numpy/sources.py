@@ -48,6 +48,7 @@ typedef struct {
 
 typedef struct {
     void (*parallel)(mg_body body, void* context, int64_t max_threads);
+    void (*share)(mg_body body, void* context, int64_t max_threads, int64_t work);
     int64_t (*thread_count)(void);
     void (*enter_blas)(void);
     void (*leave_blas)(void);
@@ -81,6 +82,8 @@ SUPPORT_HEADER = (
 static const mg_support* mg_bound;
 void mg_bind(const mg_support* table) { mg_bound = table; }
 #define mg_parallel(body, context, max_threads) mg_bound->parallel(body, context, max_threads)
+#define mg_share(body, context, max_threads, work) \\
+    mg_bound->share(body, context, max_threads, work)
 #define mg_thread_count() mg_bound->thread_count()
 #define mg_enter_blas() mg_bound->enter_blas()
 #define mg_leave_blas() mg_bound->leave_blas()
@@ -91,6 +94,7 @@ void mg_bind(const mg_support* table) { mg_bound = table; }
 ``mg_parallel(body, context, max_threads)`` calls ``body(context, thread, threads)`` on at most
 `max_threads` threads at once (1 or less: on the caller's alone) and returns when all have. A body
 must be right for any `threads`: it is 1 where the pool is taken or the call is nested.
+``mg_share`` is told the work in all, in units of some 0.05 ns: little of it wakes no thread.
 ``mg_split`` gives a thread its part, and ``mg_thread_count()`` the most that a team can have.
 A step that calls BLAS does so between ``mg_enter_blas()`` and ``mg_leave_blas()``.
 """
@@ -103,7 +107,7 @@ def _text(name: str) -> str:
 
 def support_source() -> str:
     """Return the C source of the support library, whole."""
-    return _DECLARATIONS + _text("support")
+    return _DECLARATIONS + _text("stopping") + _text("support")
 
 
 def blas_source(real: str) -> str:

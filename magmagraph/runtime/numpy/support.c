@@ -12,6 +12,7 @@
 #endif
 
 enum { MG_MAX_THREADS = 512, MG_FAN_OUT = 4, MG_CACHE_LINE = 128 };
+enum { MG_WAKING = 1 << 21 }; /* units of work, some 0.05 ns each, that are worth waking a thread */
 
 /* ---- The pool ---------------------------------------------------------------------------
 
@@ -43,6 +44,13 @@ static struct {
     mg_body body;
     void* context;
     int64_t team;
+    int core;                    /* that the owner ran on when it posted */
+    int64_t alone;               /* work that its owners did because workers slept */
+    int64_t ended;               /* when the last of it was done */
+#ifdef __linux__
+    unsigned long cores[16];     /* that an owner may use, as found when a worker was woken */
+    long cores_size;             /* their bytes; 0: not known */
+#endif
     _Alignas(MG_CACHE_LINE) _Atomic int64_t pending; /* workers that have not finished the body */
     _Atomic int waiting;                             /* the owner sleeps until they have */
     pthread_mutex_t mutex;
@@ -103,24 +111,44 @@ static uint64_t next_ticket(mg_worker* self, uint64_t seen)
     return atomic_load_explicit(&self->ticket, memory_order_acquire);
 }
 
-/* Linux likes to wake a thread on the core of the one that wakes it, where the two take turns while
-   another core is free: a sleeper may run anywhere else. */
+/* ---- Cores ---- Linux likes to wake a thread on the core of the one that wakes it, or to move the
+   one to the other's, where they take turns while another core is free. So a sleeper may run
+   anywhere else when it is woken, and a worker that finds itself on its owner's core leaves it. */
+
+#ifdef __linux__
+extern int sched_getcpu(void); /* quick: without a call of the system */
+
+static int here(void) { return sched_getcpu(); }
+
+/* Let a thread (0: this one) run on any of the owner's cores but one. */
+static void keep_off(pid_t thread, int core)
+{
+    const int bits = 8 * sizeof(unsigned long);
+    unsigned long cores[sizeof(pool.cores) / sizeof(*pool.cores)], any = 0;
+    if (core < 0 || core >= 8 * pool.cores_size) return;
+    memcpy(cores, pool.cores, sizeof cores);
+    cores[core / bits] &= ~(1ul << core % bits);
+    for (size_t i = 0; i < (size_t)pool.cores_size / sizeof(*cores); i++) any |= cores[i];
+    if (any) syscall(SYS_sched_setaffinity, thread, (size_t)pool.cores_size, cores);
+}
+
 static void keep_apart(mg_worker* worker)
 {
-#if defined(__linux__) && defined(SYS_getcpu)
-    unsigned long cores[1024 / (8 * sizeof(unsigned long))], any = 0;
-    const unsigned bits = 8 * sizeof(unsigned long);
-    unsigned here = 0;
     int64_t thread = atomic_load_explicit(&worker->thread, memory_order_relaxed);
-    long size = syscall(SYS_sched_getaffinity, 0, sizeof(cores), cores);
-    if (!thread || size <= 0 || syscall(SYS_getcpu, &here, NULL, NULL)) return;
-    if (here < 8 * (unsigned long)size) cores[here / bits] &= ~(1ul << here % bits);
-    for (size_t i = 0; i < (size_t)size / sizeof(cores[0]); i++) any |= cores[i];
-    if (any) syscall(SYS_sched_setaffinity, (pid_t)thread, (size_t)size, cores);
-#else
-    (void)worker;
-#endif
+    if (thread) keep_off((pid_t)thread, here());
 }
+
+static void find_cores(void)
+{
+    long size = syscall(SYS_sched_getaffinity, 0, sizeof(pool.cores), pool.cores);
+    pool.cores_size = size > 0 ? size : 0;
+}
+#else
+static int here(void) { return -1; }
+static void keep_off(int thread, int core) { (void)thread, (void)core; }
+static void keep_apart(mg_worker* worker) { (void)worker; }
+static void find_cores(void) { }
+#endif
 
 static void post(mg_worker* worker)
 {
@@ -160,6 +188,8 @@ static void* work(void* argument)
     for (;;) {
         seen = next_ticket(self, seen);
         if (!claim(self, seen)) continue; /* what the pool holds now may be the next call's */
+        if (atomic_load_explicit(&pool.spin, memory_order_relaxed) > 0 && here() == pool.core)
+            keep_off(0, pool.core);
         wake_children(member, pool.team);
         pool.body(pool.context, member, pool.team);
         if (atomic_fetch_sub(&pool.pending, 1) == 1 && atomic_load(&pool.waiting)) {
@@ -176,6 +206,7 @@ static int64_t start_workers(int64_t team)
 {
     if (team > MG_MAX_THREADS) team = MG_MAX_THREADS;
     if (pool.started + 1 >= team) return team;
+    find_cores();
     sigset_t every, before;
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
@@ -211,6 +242,28 @@ static void help(mg_body body, void* context, int64_t team)
     }
 }
 
+/* The members of a team, from the first on, that need not be woken. */
+static int64_t awake(int64_t team)
+{
+    int64_t count = 1;
+    while (count < team && !atomic_load_explicit(&workers[count].sleeping, memory_order_relaxed))
+        count++;
+    return count;
+}
+
+/* Whether a team that sleeps is to be woken for so much work. Who is woken begins when others have
+   done much. So what is small is done by those who are awake, until as much of it as is worth waking
+   all has come with no more time between than a worker spins. */
+static int worth_waking(int64_t work)
+{
+    int64_t pause = nanoseconds() - pool.ended;
+    if (pause > atomic_load_explicit(&pool.spin, memory_order_relaxed)) pool.alone = 0;
+    pool.alone += work < MG_WAKING ? work : MG_WAKING;
+    if (pool.alone < MG_WAKING) return 0;
+    pool.alone = 0;
+    return 1;
+}
+
 /* Run a body on a team that exists; the caller owns the pool. Shares that wait for one another
    must run together. */
 static void run_team(mg_body body, void* context, int64_t team, int together)
@@ -218,6 +271,8 @@ static void run_team(mg_body body, void* context, int64_t team, int together)
     pool.body = body;
     pool.context = context;
     pool.team = team;
+    pool.core = here();
+    if (awake(team) < team) find_cores();
     atomic_store(&pool.pending, team - 1);
     inside = 1;
     wake_children(0, team);
@@ -239,7 +294,7 @@ static void run_team(mg_body body, void* context, int64_t team, int together)
     pthread_mutex_unlock(&pool.mutex);
 }
 
-void mg_parallel(mg_body body, void* context, int64_t max_threads)
+void mg_share(mg_body body, void* context, int64_t max_threads, int64_t work)
 {
     int64_t team = atomic_load_explicit(&pool.limit, memory_order_relaxed);
     if (max_threads < team) team = max_threads;
@@ -248,9 +303,18 @@ void mg_parallel(mg_body body, void* context, int64_t max_threads)
         return;
     }
     team = start_workers(team);
+    int64_t ready = awake(team);
+    int wakes = ready == team || worth_waking(work);
+    if (!wakes) team = ready;
     if (team > 1) run_team(body, context, team, 0);
     else body(context, 0, 1);
+    if (!wakes) pool.ended = nanoseconds();
     pthread_mutex_unlock(&pool.owner);
+}
+
+void mg_parallel(mg_body body, void* context, int64_t max_threads)
+{
+    mg_share(body, context, max_threads, MG_WAKING);
 }
 
 int64_t mg_thread_count(void) { return atomic_load_explicit(&pool.limit, memory_order_relaxed); }
@@ -305,6 +369,7 @@ static void after_fork_in_child(void)
     pthread_mutex_init(&pool.mutex, NULL);
     pthread_cond_init(&pool.done, NULL);
     pool.started = 0;
+    pool.alone = 0;
     atomic_store(&pool.pending, 0);
     atomic_store(&pool.waiting, 0);
     inside = 0;
@@ -327,7 +392,7 @@ int64_t mg_set_threads(int64_t threads, int64_t spin)
     return got;
 }
 
-const mg_support mg_table = { mg_parallel, mg_thread_count, enter_blas, leave_blas };
+const mg_support mg_table = { mg_parallel, mg_share, mg_thread_count, enter_blas, leave_blas };
 
 /* ---- BLAS on the same pool --------------------------------------------------------------
 
@@ -401,7 +466,10 @@ void mg_blas_jobs(int sync, void (*job)(int, void*, int), int count, size_t size
 
 int64_t mg_run(const mg_step* steps, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) steps[i].function(steps[i].arguments);
+    for (int64_t i = 0; i < count; i++) {
+        steps[i].function(steps[i].arguments);
+        if (ends()) return i;
+    }
     return count;
 }
 
@@ -410,11 +478,31 @@ int64_t mg_run_timed(const mg_step* steps, int64_t count, int64_t* taken)
     int64_t before = nanoseconds();
     for (int64_t i = 0; i < count; i++) {
         steps[i].function(steps[i].arguments);
+        if (ends()) return i;
         int64_t after = nanoseconds();
         taken[i] = after - before;
         before = after;
     }
     return count;
+}
+
+/* As the two above, called with Python's lock held, where signals may end a loop. */
+int64_t mg_run_listening(const mg_step* steps, int64_t count)
+{
+    int before;
+    void* state = listen_to_signals(&before);
+    int64_t ran = mg_run(steps, count);
+    stop_listening(state, before);
+    return ran;
+}
+
+int64_t mg_run_timed_listening(const mg_step* steps, int64_t count, int64_t* taken)
+{
+    int before;
+    void* state = listen_to_signals(&before);
+    int64_t ran = mg_run_timed(steps, count, taken);
+    stop_listening(state, before);
+    return ran;
 }
 
 /* ---- Steps that hold bodies --------------------------------------------------------------
@@ -457,6 +545,7 @@ typedef struct {
     int64_t length; /* -1: no bound */
     int64_t reverse;
     int64_t flag;
+    mg_pace pace;
 } mg_nest;
 
 typedef struct {
@@ -496,7 +585,7 @@ static void set_cells(const mg_nest* nest, void** arguments, int64_t at, int64_t
 /* Cells: the nest, the results, the carries' starts, the stacks, what is read. */
 void mg_loop(void** cells)
 {
-    const mg_nest* nest = cells[0];
+    mg_nest* nest = cells[0];
     void** arguments = cells + 1;
     const char* flags = NULL;
     int64_t ran = 0;
@@ -514,6 +603,7 @@ void mg_loop(void** cells)
         set_cells(nest, arguments, at, ran);
         mg_run(nest->steps, nest->count);
         ran++;
+        if (ends() || interrupted(&nest->pace)) return;
     }
     for (int64_t i = 0; i < nest->carry_count; i++) {
         const mg_carry* carry = &nest->carries[i];

@@ -1,8 +1,8 @@
 """The part of the runtime that is written in C, and what Python says to it.
 
 A plan runs as one call into C over a list of steps. So the cost of a call does not grow with the
-number of steps, and an interrupt is seen by Python only before the list or after it, never
-between two steps: what a plan writes is written whole.
+number of steps, and an interrupt is seen by Python only before the list or after it, or between
+two iterations of a loop, behind which no step runs then: what a plan writes is written whole.
 
 Every step is a function that takes an array of 64-bit cells, ``void kernel(void** arguments)``;
 a cell is either the address of data or, by value, an integer. A floating-point scalar is data of
@@ -37,6 +37,16 @@ __all__ = [
     "support",
 ]
 
+# What stopping.c needs of Python, in its order.
+_PYTHON = (
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "PyGILState_Ensure",
+    "PyGILState_Release",
+    "PyErr_CheckSignals",
+)
+
+
 class Support:
     """The loaded support library; made by :func:`support`.
 
@@ -47,6 +57,8 @@ class Support:
     shares_pool
         True where BLAS runs its jobs on the pool of the kernels: an OpenBLAS that can, unless
         ``MAGMAGRAPH_BLAS_POOL`` is ``own``.
+    nesting
+        The addresses of the functions that may run loops.
     """
 
     def __init__(self) -> None:
@@ -58,6 +70,17 @@ class Support:
         self.run_timed: Any = library.mg_run_timed
         self.run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
         self.run_timed.restype = ctypes.c_int64
+        library.mg_set_python(
+            *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON)
+        )
+        # These are called with Python's lock, and raise what a handler of a signal raised.
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+        self.run_listening: Any = kind(("mg_run_listening", library))
+        kind = ctypes.PYFUNCTYPE(
+            ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+        )
+        self.run_timed_listening: Any = kind(("mg_run_timed_listening", library))
+        self.nesting = {self.address("mg_loop"), self.address("mg_branch")}
         self.table = ctypes.addressof(ctypes.c_char.in_dll(library, "mg_table"))
         resize = library.mg_set_threads
         resize.argtypes = [ctypes.c_int64, ctypes.c_int64]
@@ -223,7 +246,8 @@ class Program:
     Attributes
     ----------
     run : callable
-        Runs all steps, without Python's lock, and returns their number.
+        Runs all steps, without Python's lock, and returns their number. Where a handler of a
+        signal raises during a loop, that is raised, and the steps behind the loop do not run.
     cells : ctypes array of int64
         All cells of all steps; ``program.cells[program.slot(step, index)] = address`` changes one.
     address : int
@@ -256,11 +280,13 @@ class Program:
         )
         self._count = len(listed)
         self.address = ctypes.addressof(self._steps)
-        self._run_timed = loaded.run_timed
+        nested = any(function in loaded.nesting for function, _ in listed)
+        self._run_timed = loaded.run_timed_listening if nested else loaded.run_timed
         # `run` may outlive the program: it holds all that it needs.
         start = _Pointer(ctypes.addressof(self._steps))
         start.held = (self._steps, self.cells, keep)
-        self.run = functools.partial(loaded.run, start, self._count)
+        run = loaded.run_listening if nested else loaded.run
+        self.run = functools.partial(run, start, self._count)
 
     def __len__(self) -> int:
         return self._count

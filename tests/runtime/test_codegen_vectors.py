@@ -1,0 +1,208 @@
+"""Sums of rows that are written in vectors, and roots that need no division."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import regions
+from regions import B, N, assert_close, compiled, make_body
+
+import magmagraph as mg
+from magmagraph.dtypes import tolerance
+from magmagraph.runtime.numpy import fused
+from magmagraph.runtime.numpy.codegen.step import assemble, step_code
+from magmagraph.runtime.numpy.compiler import compile_library
+from magmagraph.runtime.numpy.compilers import find_compiler
+from magmagraph.runtime.numpy.functions.groups import GROUP_TYPES
+from magmagraph.runtime.numpy.functions.scalar import prelude
+from magmagraph.runtime.numpy.fused import Kernels
+from magmagraph.runtime.numpy.support import SUPPORT_HEADER, address_of
+
+_FLOAT32 = np.dtype(np.float32)
+_EXACT = tolerance(_FLOAT32, "exact")
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_LARGEST = float(np.finfo(np.float32).max)
+_SPECIAL = np.float32([0.0, np.inf, -np.inf, np.nan, -1.0, 1e-45, -1e-40, 2.0**-127, 4.0, 1e20])
+
+_SOURCE = """
+void over_root(int64_t n, const float *y, const float *x, float *out)
+{
+    for (int64_t i = 0; i < n; i += mg_lanes_f32)
+        mg_group_store_f32(out + i,
+            mg_group_over_root_f32(mg_group_load_f32(y + i), mg_group_load_f32(x + i)));
+}
+void over_root3(int64_t n, const float *y, const float *x, float *out)
+{
+    for (int64_t i = 0; i < n; i += mg_lanes_f32)
+        mg_group_store_f32(out + i,
+            mg_group_over_root3_f32(mg_group_load_f32(y + i), mg_group_load_f32(x + i) + 0.0f));
+}
+void rests(float *to, const float *from)
+{
+    for (int rest = 1; rest < mg_lanes_f32; rest++) {
+        const mg_group_f32 x = mg_group_load_rest_f32(from, rest);
+        mg_group_store_rest_f32(to, mg_group_rest_f32(x + 1.0f, rest), rest);
+        to[mg_lanes_f32] = mg_group_sum_f32(x);
+        to += mg_lanes_f32 + 1;
+    }
+}
+"""
+
+
+def _library(lane_bytes: int) -> ctypes.CDLL:
+    head = f"#include <math.h>\n#define MG_LANE_BYTES {lane_bytes}\n{SUPPORT_HEADER}{GROUP_TYPES}"
+    return compile_library(head + prelude(_SOURCE) + _SOURCE)
+
+
+def _quotient(lane_bytes: int, name: str, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    found = np.empty_like(x)
+    function = getattr(_library(lane_bytes), name)
+    function(ctypes.c_int64(x.size), *(ctypes.c_void_p(address_of(a)) for a in (y, x, found)))
+    return found
+
+
+def _bits(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.integers(0, 1 << 32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("lane_bytes", [32, 64])
+@pytest.mark.parametrize(("name", "exponent"), [("over_root", 0.5), ("over_root3", 1.5)])
+def test_quotients_of_all_bit_patterns_are_within_three_units(
+    name: str, exponent: float, lane_bytes: int, rng: np.random.Generator
+) -> None:
+    """NumPy's are within 1.5 and 2.4 of the last place; these within 1.7 and 2.5."""
+    x, y = np.abs(_bits(rng, 1 << 20)), _bits(rng, 1 << 20)
+    found = _quotient(lane_bytes, name, y, x)
+    with np.errstate(all="ignore"):
+        wanted = y.astype(np.float64) / x.astype(np.float64) ** exponent
+        below = np.sqrt(x) * (x if exponent == 1.5 else 1)
+    # Of subnormal numerators and products not even NumPy's have all digits.
+    sure = np.isfinite(wanted) & (np.abs(wanted) <= _LARGEST) & np.isfinite(below)
+    sure &= (below >= _SMALLEST) & (np.abs(y) >= _SMALLEST)
+    unit = np.spacing(np.maximum(np.abs(wanted[sure]), _SMALLEST).astype(np.float32))
+    assert sure.sum() > x.size // 5
+    assert (np.abs(found[sure] - wanted[sure]) / unit).max() < 2.75
+
+
+@pytest.mark.parametrize("lane_bytes", [32, 64])
+@pytest.mark.parametrize("name", ["over_root", "over_root3"])
+@pytest.mark.parametrize("above", [1.0, -3.0, 0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45])
+def test_quotients_of_zeros_infinities_and_negatives_are_numpys(
+    above: float, name: str, lane_bytes: int
+) -> None:
+    x = np.resize(np.append(_SPECIAL, np.float32(-0.0)), 32 * 11)
+    y = np.full_like(x, above)
+    with np.errstate(all="ignore"):
+        wanted = y / (x * np.sqrt(x) if name == "over_root3" else np.sqrt(x))
+    # Where x sqrt(x) is 0 or infinite though x is neither, the quotient is the true one.
+    given = ~((np.abs(x) < 1e-25) & (x != 0)) if name == "over_root3" else np.full(x.shape, True)
+    found = _quotient(lane_bytes, name, y, x)
+    assert _EXACT.close(found[given], wanted[given])
+    np.testing.assert_array_equal(np.signbit(found[x == 0]), np.signbit(wanted[x == 0]))
+
+
+@pytest.mark.parametrize("lane_bytes", [32, 64])
+def test_rests_of_groups_touch_nothing_beyond(lane_bytes: int) -> None:
+    count = lane_bytes // 4
+    given = np.arange(1, count + 1, dtype=np.float32)
+    found = np.full((count - 1, count + 1), -7, np.float32)
+    _library(lane_bytes).rests(*(ctypes.c_void_p(address_of(a)) for a in (found, given)))
+    for rest in range(1, count):
+        row = found[rest - 1]
+        np.testing.assert_array_equal(row[:rest], given[:rest] + 1)
+        np.testing.assert_array_equal(row[rest:count], -7)
+        assert row[count] == given[:rest].sum()
+
+
+Program = Callable[[mg.Node, mg.Node], mg.Node]
+_PROGRAMS: Sequence[tuple[str, Program]] = [
+    ("over_root3", lambda x, y: mg.sum(y / (x * mg.sqrt(x)), axis=1)),
+    ("over_root3", lambda x, y: mg.sum(2.0 / (mg.sqrt(x) * x) * y, axis=1)),
+    ("over_root", lambda x, y: mg.sum(y / mg.sqrt(x), axis=1)),
+    ("over_root", lambda x, y: mg.sum(mg.rsqrt(x) - y, axis=1)),
+    ("fma", lambda x, y: mg.sum(x * y, axis=1)),
+    ("fma", lambda x, y: mg.sum(3.0 * (x - y), axis=1)),
+    ("sum", lambda x, y: mg.sum((x - y) / (x + y), axis=1)),
+    ("sqrt", lambda x, y: mg.sum(mg.sqrt(x) + y, axis=1)),
+]
+
+
+def _text(build: Callable[..., Any], operands: int = 2) -> str:
+    return assemble([step_code((make_body([(B, N)] * operands, build),))])
+
+
+@pytest.mark.parametrize(("function", "program"), _PROGRAMS)
+def test_sums_of_arithmetic_are_in_vectors_and_right(
+    function: str, program: Program, rng: np.random.Generator
+) -> None:
+    body = make_body([(B, N)] * 2, program)
+    step = step_code((body,))
+    assert step.vectors
+    assert f"mg_group_{function}_f32(" in step.text()
+    kernels = Kernels()
+    kernels.build([(body,)])
+    for columns in (1, 2, 7, 8, 15, 16, 17, 40, 1000, 1024, 1041, 2500):
+        sizes = {"B": 5, "N": columns}
+        arrays = [rng.random((5, columns), dtype=np.float32) + 0.25 for _ in range(2)]
+        wanted = regions.interpreted(body, arrays, sizes)
+        results = regions.empty_results(body, sizes)
+        compiled([body], arrays, results, sizes, 2, kernels)
+        assert_close(body, results, wanted, "reassoc", f"{columns} columns")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x, y: (mg.sum((q := y / mg.sqrt(x)), axis=1), q),
+        lambda x, y: (mg.sum((q := y / mg.sqrt(x)), axis=1), mg.max(q, axis=1)),
+        lambda x, y: mg.sum(mg.where(y / mg.sqrt(x) > 1.0, x, y), axis=1),
+        lambda x, y: (mg.sum(y / (r := mg.sqrt(x)), axis=1), mg.sum(r, axis=1)),
+    ],
+    ids=["result", "maximum", "compared", "root used"],
+)
+def test_a_quotient_that_is_kept_or_compared_is_exact(build: Callable[..., Any]) -> None:
+    """Another kernel may compute it again: it must have the same last bits."""
+    assert "over_root" not in _text(build)
+
+
+def test_only_a_root_of_what_may_be_negative_zero_is_guarded() -> None:
+    guarded = _text(lambda x, y: mg.sum(y / (x * mg.sqrt(x)), axis=1))
+    assert re.search(r"over_root3_f32\(\w+, \w+ \+ 0\.0f\)", guarded)
+    positive = _text(lambda x, y: mg.sum(y / ((s := x * x + 0.5) * mg.sqrt(s)), axis=1))
+    assert re.search(r"over_root3_f32\(\w+, add_\d+\)", positive)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: mg.sum(mg.exp(x), axis=1),
+        lambda x: mg.max(x, axis=1),
+        lambda x: mg.sum(mg.cast(x, "float64"), axis=1),
+        lambda x: mg.sum(mg.where(x > 0, x, 0.0), axis=1),
+    ],
+)
+def test_other_loops_are_left_to_the_compiler(build: Callable[..., Any]) -> None:
+    assert not step_code((make_body([(B, N)], build),)).vectors
+
+
+def test_kernels_in_vectors_take_a_lower_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str | None] = []
+    known = fused.compile_libraries
+
+    def listening(sources: Sequence[str], levels: Sequence[str | None]) -> list[ctypes.CDLL]:
+        found.extend(levels)
+        return known(sources, levels)
+
+    monkeypatch.setattr(fused, "compile_libraries", listening)
+    plain = make_body([(B, N)], lambda x: mg.sum(x * x + 0.25, axis=1))
+    gcc = find_compiler().version.startswith("gcc")
+    Kernels().build([(plain,)])
+    Kernels().build([(make_body([(B, N)], lambda x: mg.sum(mg.exp(x), axis=1)),)])
+    monkeypatch.setenv("MAGMAGRAPH_OPTIMIZATION", "-O3")
+    Kernels().build([(plain,)])
+    assert found == ["1" if gcc else None, None, None]

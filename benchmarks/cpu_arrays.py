@@ -82,9 +82,10 @@ BENCHMARK = peers.Benchmark(
     contenders=programs.contenders(PROGRAMS, make),
     tolerance=2e-5,
     notes=(
-        "bodies 4000: square root and division share one unit of the processor. y / (x sqrt(x)) "
-        "out of the nearest cache takes 6.7 cycles for sixteen, the kernel 8.4 to 9 for all; "
-        "docs/design/004 tells what was tried."
+        "bodies: y / (x sqrt(x)) is computed by vrsqrt14ps and a correction, products are added up "
+        "in one rounding: on one core 0.90 of the kernel before at 4000, 0.91 at 1000. On two "
+        "cores 1000 takes 0.53 of one core's time, 4000 0.62 (2.2 and 1.35 ms): what the second "
+        "core loses there is not known. docs/design/004 tells what was tried."
     ),
 )
 

@@ -20,6 +20,7 @@ import importlib
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -36,6 +37,7 @@ import numpy as np
 
 TURNS = 41  # of ways in one process
 BURST = 0.001  # seconds of one way in a turn, about
+WARM = 0.0005  # seconds of it before: threads that slept while another was timed, caches
 
 Case = dict[str, Any]
 """One point of a workload: its name and its sizes, as JSON holds them."""
@@ -56,6 +58,8 @@ class Work:
     ways
         Other ways to the same result, timed in turn in the same process on the same arrays: what
         differs between processes (where their memory lies) is alike for all.
+    before
+        What is to be done before a turn of a way ("chosen": the work's own), if anything.
     told
         What is to stand in the results beside the times.
     """
@@ -64,6 +68,7 @@ class Work:
     results: Callable[[], Mapping[str, Any]]
     per: int = 1
     ways: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
+    before: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
     told: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -96,6 +101,8 @@ class Benchmark:
         What was found about cases that do not meet the claim; it stands in the results.
     ways
         The contender whose work has other ways to be timed beside it, if any.
+    against
+        The way that the case's ratio is to, turn by turn; else it is to the best peer.
     """
 
     name: str
@@ -109,6 +116,7 @@ class Benchmark:
     seconds: float = 0.15
     notes: str = ""
     ways: str = ""
+    against: str = ""
 
 
 # In the process of a library ------------------------------------------------------------------
@@ -160,24 +168,58 @@ def _timed(work: Work, seconds: float) -> float:
     return (time.perf_counter() - began) / inner / work.per
 
 
-def _ways(work: Work) -> dict[str, float]:
-    """Return the median seconds of each way, and "chosen", the work's own, in short turns."""
-    ways = {"chosen": work.call, **work.ways}
-    counts = {}
+def _ways(work: Work) -> dict[str, Any]:
+    """Return what was measured of the ways, and of "chosen", the work's own, in short turns.
+
+    "ways" are the median seconds of each; "against" tells for each other way the ratios of what was
+    chosen to it in the same turn: their median, between the ends of its interval of 95 %.
+    """
+    taken = turns({"chosen": work.call, **work.ways}, work.before)
+    ratios = {
+        name: sorted(ours / theirs for ours, theirs in zip(taken["chosen"], seconds, strict=True))
+        for name, seconds in taken.items()
+        if name != "chosen"
+    }
+    reach = math.floor(TURNS / 2 - 0.98 * math.sqrt(TURNS))
+    return {
+        "ways": {name: statistics.median(seconds) for name, seconds in taken.items()},
+        "against": {
+            name: [found[reach], statistics.median(found), found[-1 - reach]]
+            for name, found in ratios.items()
+        },
+    }
+
+
+def turns(
+    ways: Mapping[str, Callable[[], Any]], before: Mapping[str, Callable[[], Any]]
+) -> dict[str, list[float]]:
+    """Return the seconds of a call of each way, turn by turn.
+
+    The order of a turn is drawn: who follows a way of one thread finds the others asleep, and its
+    arrays in the one's cache. So each is called for a while before it is timed, too.
+    """
+    calls = {}
     for name, way in ways.items():
+        before.get(name, int)()
         way()
         began = time.perf_counter()
         way()
-        counts[name] = max(1, int(BURST / max(time.perf_counter() - began, 1e-7)))
+        calls[name] = max(1, int(BURST / max(time.perf_counter() - began, 1e-7)))
     taken: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(TURNS):
-        for name in ways if turn % 2 == 0 else [*ways][::-1]:
-            ways[name]()
+    draw = random.Random(0)
+    for _ in range(TURNS):
+        for name in draw.sample([*ways], len(ways)):
+            way = ways[name]
+            before.get(name, int)()
+            end = time.perf_counter() + WARM
+            while time.perf_counter() < end:
+                way()
             began = time.perf_counter()
-            for _ in range(counts[name]):
-                ways[name]()
-            taken[name].append((time.perf_counter() - began) / counts[name])
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+            for _ in range(calls[name]):
+                way()
+            taken[name].append((time.perf_counter() - began) / calls[name])
+    before.get("chosen", int)()
+    return taken
 
 
 # In the parent ----------------------------------------------------------------------------------
@@ -269,9 +311,8 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
                 median=statistics.median(taken), least=min(taken), largest=max(taken)
             )
     for library in able:
-        ways = library.ask(do="ways") if benchmark.ways == library.name else {}
-        if "chosen" in ways:
-            rows[library.name]["ways"] = ways
+        if benchmark.ways == library.name:
+            rows[library.name].update(library.ask(do="ways"))
     return {"case": case, "times": rows, "ratio": ratio(benchmark, rows)}
 
 
@@ -303,6 +344,9 @@ def _measured(
 def ratio(benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Return our median over the best peer's, or None where there is no peer."""
     ours, *others = benchmark.contenders
+    if benchmark.against:
+        paired: list[float] | None = rows[ours].get("against", {}).get(benchmark.against)
+        return None if paired is None else paired[1]
     peers = [
         rows[name]["median"]
         for name in others

@@ -26,7 +26,7 @@ from ...region.walk import costly
 
 __all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
 
-SHARE = 1 << 17  # units of work (some 0.05 ns each) that are worth a thread
+SHARE = 1 << 16  # units of work (some 0.05 ns each) that are worth a thread
 BLOCK = 4096  # elements of the innermost loop that are one item
 SUMMED = 256  # elements of a row that are added up in their own dtype, before the next larger one
 STACKED = 32  # rows that are added up so, where it is columns that are added up

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
+from ...config import word
 from ...graph import Graph
 from .codegen.step import StepCode, assemble, step_code
 from .compiler import compile_libraries
+from .compilers import find_compiler
 from .support import SUPPORT_HEADER, function_address, join_pool
 from .threads import get_threads
 
 __all__ = ["Kernels", "kernel_key", "step_key"]
 
 Bodies = tuple[Graph, ...]
+VECTOR_LEVEL = "1"
 
 
 def step_key(bodies: Bodies) -> str:
@@ -43,6 +46,14 @@ def _shares(codes: Sequence[StepCode]) -> list[list[StepCode]]:
         shares[least].append(codes[i])
         sizes[least] += lengths[i]
     return shares
+
+
+def _written_in_vectors(codes: Sequence[StepCode]) -> bool:
+    """Return whether gcc, at the usual level, has no more to do for kernels than at a lower one."""
+    usual = word("MAGMAGRAPH_OPTIMIZATION").removeprefix("-O") == "2"
+    return usual and all(code.vectors for code in codes) and (
+        find_compiler().version.startswith("gcc")
+    )
 
 
 class Kernels:
@@ -95,7 +106,10 @@ class Kernels:
                 new.setdefault(code.key, code)
         shares = _shares(list(new.values()))
         sources = [assemble(share) for share in shares]
-        libraries = compile_libraries([SUPPORT_HEADER + source for source in sources])
+        libraries = compile_libraries(
+            [SUPPORT_HEADER + source for source in sources],
+            [VECTOR_LEVEL if _written_in_vectors(share) else None for share in shares],
+        )
         for share, library in zip(shares, libraries, strict=True):
             join_pool(library)
             for code in share:

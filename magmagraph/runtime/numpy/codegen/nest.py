@@ -18,7 +18,8 @@ from ....region.parts import MAX_STRIP, indexed
 from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox
 from ..functions.scalar import computing_type, suffix
-from .folds import SUMMED_LANES, Lanes, joins, lane_count
+from .exponents import exponential
+from .folds import SUMMED_LANES
 from .scalar import (
     apply_scalar,
     combine_expression,
@@ -31,6 +32,7 @@ from .scalar import (
     widened,
 )
 from .text import for_loop, indent, part_name, replace_if_better, times
+from .vectors import Vectors, groups_of
 
 if TYPE_CHECKING:
     from .rows import RowsCode
@@ -71,9 +73,12 @@ class Nest:
         self.clauses: list[str] = []
         self.scalar_only = False
         self.blocked = False
-        self.lanes = self._lanes(nodes, folds)
+        self.lanes = groups_of(self, nodes, folds, outputs)
+        self.vectors = self.lanes if isinstance(self.lanes, Vectors) else None
+        absorbed = self.vectors.roots.absorbed if self.vectors else ()
         for node in nodes:
-            self._define(node)
+            if node not in absorbed:
+                self._define(node)
         for fold in folds:
             self._fold(fold)
         for output in outputs:
@@ -104,25 +109,6 @@ class Nest:
         strip = self.code.strips and loop == self.code.vector
         return "wide" if strip else self.code.extent(loop)
 
-    def _lanes(self, nodes: Sequence[Node], folds: Sequence[Fold]) -> Lanes | None:
-        """Return the groups that the innermost loop is taken in, where lanes fold."""
-        inside = [node for node in nodes if self.inner in self.region.values[node].loops]
-        inside += [fold.operand for fold in folds]
-        sizes = {node.dtype.itemsize for node in inside}
-        rows = self.region.batched and not self.code.finishing  # short ones: the rest counts
-        if self.inner < 0 or self.stage or not (folds or rows) or len(sizes) != 1:
-            return None
-        for fold in folds:
-            reduction = fold.node.op.reduction
-            assert reduction is not None
-            if self.inner not in fold.reduced or not joins(reduction, fold.operand.dtype):
-                return None
-        if any(not is_floating(node.dtype) or node.op.kind is Kind.RANDOM for node in inside):
-            return None
-        if not sizes <= {4, 8}:  # wider in the register than in memory
-            return None
-        return Lanes(lane_count(sizes.pop()))
-
     def _vector_loop(self, inside: list[str]) -> list[str]:
         """Return the innermost loop, with what it folds into parts of its own."""
         i, limit = f"i{self.inner}", self._limit(self.inner)
@@ -152,6 +138,10 @@ class Nest:
 
     def _depth(self, loops: frozenset[int]) -> int:
         return max((d + 1 for d, loop in enumerate(self.loops) if loop in loops), default=0)
+
+    def along(self, node: Node) -> bool:
+        """Return whether a value has an element at each step of the innermost loop."""
+        return self.inner in self.region.values[node].loops
 
     def value(self, node: Node) -> str:
         """Return the expression of a value that was defined."""
@@ -188,10 +178,15 @@ class Nest:
         elif region.counts(node):
             expression = self._counted(node)
         else:
-            expression = apply_scalar(node, [self.value(o) for o in node.inputs])
+            replaced = self.vectors is not None and node in self.vectors.roots.quotients
+            operands = [] if replaced else [self.value(o) for o in node.inputs]
+            expression = "" if replaced else apply_scalar(node, operands)
+            expression = exponential(region, node, expression)
         name = code.of(node)
         line = f"const {computing_type(node.dtype)} {name} = {expression};"
-        if self.lanes is not None and expression.endswith("]") and (
+        if self.vectors is not None and self.along(node):
+            line = self.vectors.line(node, name, expression)
+        elif self.lanes is not None and expression.endswith("]") and (
             node in region.accesses or node in code.walk.saved
         ):
             self.lanes.reads[line] = (name, computing_type(node.dtype), expression)
@@ -347,6 +342,9 @@ class Nest:
         kind = storage_type(output.node.dtype)
         place = self._place(f"out{output.position}", kind, steps)
         written = store(self.value(output.node), output.node.dtype)
+        if self.vectors is not None:
+            self.blocks[-1].after.append(self.vectors.store(place, written))
+            return
         self._store(self.blocks[-1].after, f"{place} = {written};")
 
     def _store(self, lines: list[str], line: str) -> None:
@@ -359,7 +357,7 @@ class Nest:
     def _fold(self, fold: Fold) -> None:
         code = self.code
         name, dtype = code.fold_name(fold), code.accumulator(fold)
-        element = self.value(fold.operand)
+        element = "" if self.vectors else self.value(fold.operand)
         vector = self.inner in fold.reduced if self.loops else False
         if self.region.columns:
             target, at, dtype = f"{part_name(name)}[i{self.inner}]", "", fold.operand.dtype
@@ -391,7 +389,10 @@ class Nest:
         wide = code.accumulator(fold)
         if self.lanes is not None:
             blocked = reduction.blocked and not code.strips
-            joined = self.lanes.fold(fold.node, part, element, blocked=blocked)
+            if self.vectors is not None:
+                joined = self.vectors.add_up(fold, part, blocked=blocked)
+            else:
+                joined = self.lanes.fold(fold.node, part, element, blocked=blocked)
             joined = f"{widened(wide, dtype)}{joined}"
             whole = combine_expression(fold.node, wide, target, joined)
             self.parts.after.append(f"{target} = {whole};")

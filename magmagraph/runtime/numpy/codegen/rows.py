@@ -2,7 +2,8 @@
 
 The text is plain nested loops with the names of operations in it, so that people can read what
 became of their graph. Sizes, steps and positions come as numbers at run time, in the order of
-`RowsCode.numbers`: one text serves all sizes.
+`RowsCode.numbers`: one text serves all sizes. Only the length of short rows stands in the text
+where the graph knows it: how many groups of lanes they have is then known to the compiler, too.
 
 A row's innermost loop is the vector loop. Floats are added up there in blocks of at most `SUMMED`
 elements, and the blocks in double: errors are like those of pairwise summation. In groups of lanes
@@ -33,6 +34,7 @@ __all__ = ["Number", "RowsCode"]
 
 Number = tuple[str, tuple[int, ...]]
 FLOAT64 = np.dtype(np.float64)
+KNOWN = 256  # elements of a row that the compiler is told, where the graph knows them
 
 
 class RowsCode:
@@ -60,6 +62,7 @@ class RowsCode:
         self.declarations: dict[str, None] = {}
         self.vector = region.depth - 1
         self._number_names: dict[str, int] = {}
+        self._known: dict[str, int] = {}
         self._unique = 0
         self.finishing = False
         self.top: list[str] = []
@@ -84,7 +87,12 @@ class RowsCode:
 
     def extent(self, loop: int) -> str:
         """Return the number of iterations of a loop."""
-        return self.number(f"n{loop}", "extent", loop)
+        name, length = f"n{loop}", self.region.loops[loop].extent
+        if loop == self.vector and loop in self.region.row and type(length) is int:
+            if length <= KNOWN:
+                self._known[name] = length
+                return name
+        return self.number(name, "extent", loop)
 
     def index(self, loop: int) -> str:
         """Return the position along a loop."""
@@ -179,6 +187,9 @@ class RowsCode:
         for name, position in self._number_names.items():
             if re.search(rf"\b{name}\b", text):
                 head.append(f"const int64_t {name} = (int64_t)tail[{position}];")
+        for name, length in self._known.items():
+            if re.search(rf"\b{name}\b", text):
+                head.append(f"const int64_t {name} = {length};")
         signature = (
             f"static void {self.name}_{suffix}(void **in, void **out, char *workspace, "
             f"void **tail, {parameters})"

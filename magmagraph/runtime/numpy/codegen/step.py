@@ -24,6 +24,7 @@ from ....types import Extent
 from ..binding import SHARE, Binding
 from ..functions import philox
 from ..functions.declared import declared_math
+from ..functions.groups import GROUP_TYPES
 from ..functions.rationals import RATIONALS
 from ..functions.scalar import prelude, vector_math
 from .rows import Number, RowsCode
@@ -143,6 +144,8 @@ class StepCode:
         The kernel's name.
     size
         Characters of its functions, which tell what compiling them will cost.
+    vectors
+        Whether all of it is written in vectors: no loop is left for the compiler to vectorize.
     """
 
     def __init__(self, bodies: tuple[Graph, ...]) -> None:
@@ -154,6 +157,10 @@ class StepCode:
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.name = f"fused_{self.key}"
         self.size = sum(len(code.text) for code in {c.key: c for c in self.codes}.values())
+        self.vectors = all(
+            "mg_group_f32" in code.text and "omp simd" not in code.text and not code.finishes
+            for code in self.codes
+        )
 
     def text(self) -> str:
         """Return the functions alone, for people: a structure that occurs twice stands once."""
@@ -183,38 +190,46 @@ class StepCode:
             first_in += taken
             first_out += made
             tail += 2 + len(code.numbers)
-        listed = "\n".join(f"        {row}" for row in rows)
+        listed = "\n".join(f"    {row}" for row in rows)
         ending = "".join(f"\n    {line}" for line in finishes)
         return f"""
-static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
-{{
-    static const struct {{
-        void (*rows)(void **, void **, char *, void **, int64_t, int64_t, int64_t);
-        int64_t in, out, tail;
-    }} bodies[{len(rows)}] = {{
+static const struct {{
+    void (*rows)(void **, void **, char *, void **, int64_t, int64_t, int64_t);
+    int64_t in, out, tail;
+}} {self.name}_bodies[{len(rows)}] = {{
 {listed}
-    }};
-    void **arguments = context;
-    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+}};
+
+static int64_t {self.name}_work(void **arguments)
+{{
     int64_t work = 0;
     for (int64_t b = 0; b < {len(rows)}; b++) {{
-        void **tail = arguments + bodies[b].tail;
+        void **tail = arguments + {self.name}_bodies[b].tail;
         work += (int64_t)tail[0] * (int64_t)tail[1];
     }}
+    return work;
+}}
+
+static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
+{{
+    void **arguments = context;
+    const int64_t chunks = (int64_t)arguments[{pointers + 1}];
+    const int64_t work = {self.name}_work(arguments);
     for (int64_t chunk = chunks * thread / threads; chunk < chunks * (thread + 1) / threads;
          chunk++) {{
         const int64_t low = work / chunks * chunk;
         const int64_t high = chunk == chunks - 1 ? work : work / chunks * (chunk + 1);
         int64_t start = 0;
         for (int64_t b = 0; b < {len(rows)}; b++) {{
-            void **tail = arguments + bodies[b].tail;
+            void **tail = arguments + {self.name}_bodies[b].tail;
             const int64_t items = (int64_t)tail[0], unit = (int64_t)tail[1];
             int64_t begin = low <= start ? 0 : (low - start + unit - 1) / unit;
             int64_t end = high <= start ? 0 : (high - start + unit - 1) / unit;
             if (begin > items) begin = items;
             if (end > items) end = items;
-            bodies[b].rows(arguments + bodies[b].in, arguments + bodies[b].out,
-                           arguments[{pointers}], tail + 2, chunk, begin, end);
+            {self.name}_bodies[b].rows(
+                arguments + {self.name}_bodies[b].in, arguments + {self.name}_bodies[b].out,
+                arguments[{pointers}], tail + 2, chunk, begin, end);
             start += items * unit;
         }}
     }}
@@ -223,7 +238,7 @@ static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
 void {self.name}(void **arguments)
 {{
     const int64_t chunks = (int64_t)arguments[{pointers + 1}];
-    mg_parallel({self.name}_chunks, arguments, chunks);{ending}
+    mg_share({self.name}_chunks, arguments, chunks, {self.name}_work(arguments));{ending}
 }}
 """
 
@@ -250,7 +265,8 @@ static void {self.name}_chunks(void *context, int64_t thread, int64_t threads)
 void {self.name}(void **arguments)
 {{
     const int64_t chunks = (int64_t)arguments[{pointers + 1}];
-    mg_parallel({self.name}_chunks, arguments, chunks);{ending}
+    const int64_t work = (int64_t)arguments[{pointers + 2}] * (int64_t)arguments[{pointers + 3}];
+    mg_share({self.name}_chunks, arguments, chunks, work);{ending}
 }}
 """
 
@@ -304,10 +320,13 @@ def assemble(steps: Sequence[StepCode]) -> str:
     ]
     text = "\n".join([*declarations, "", *functions, *drivers.values()])
     helpers = prelude(text)
-    parts = [vector_math(helpers + text)]
+    rational = [part for word, part in RATIONALS.items() if word in helpers or word in text]
+    parts = [vector_math("\n".join([helpers, text, *rational]))]
     halves = dict.fromkeys(part for word, part in HALF_HELPERS.items() if word in text)
     parts += halves
-    parts += [part for word, part in RATIONALS.items() if word in helpers or word in text]
+    parts += rational
+    if "mg_group_f32" in text:
+        parts.append(GROUP_TYPES)
     if "mg_random" in text:
         parts.append(philox.SOURCE)
     if "mg_float_to_u64" in text:

@@ -12,10 +12,12 @@ exp is ``2^n (1 + r + r^2 Q(r))`` with ``x = n log(2) + r``; Q is fitted likewis
 result is within 0.9 units in the last place. The range is cut below as a float, which keeps NaN,
 and above by comparing bits as integers: two choices between floats would become branches of each
 other, and blends of all that lies between. 2^n is two factors, so that subnormal results keep their
-digits.
+digits; one where the operand is known to be at most zero (`codegen.exponents`): the same bits.
 """
 
 from __future__ import annotations
+
+import struct
 
 __all__ = ["RATIONALS"]
 
@@ -57,6 +59,37 @@ static inline float mg_expf(float x)
 #endif
 """
 
+# As expf, of what is at most 0 or NaN; `cut`: also of more, where the result is positive or NaN.
+_EXP_BELOW = """
+#if defined(__FP_FAST_FMAF)
+float mg_expf_{name}_least = -104.0f; /* as for expf */
+static inline float mg_expf_{name}(float x)
+{
+    union { float f; uint32_t u; int32_t i; } t, power;
+    const float c = x < mg_expf_{name}_least ? mg_expf_{name}_least : x;
+    /* n + 151 stands in the last bits: the exponent of 2^(n + 24). The polynomial lacks 2^24. */
+    t.f = fmaf(c, 1.442695f, 0x1.80012ep23f);{cut}
+    const float n = t.f - 0x1.80012ep23f;
+    const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, c));
+    power.u = t.u << 23;
+    const float q = {q};
+    return fmaf(fmaf(q, r, 0x1p-24f), r, 0x1p-24f) * power.f;
+}
+#else
+#define mg_expf_{name}(x) expf(x)
+#endif
+"""
+_CUT = "\n    t.i = t.i < 0x4b400097 ? t.i : 0x4b400097;"
+_EXPONENTIAL = (0.49999994, 0.1666652, 0.0416684, 0.008368852, 0.001381432)
+
+
+def _exponential_below(name: str, cut: str) -> str:
+    scaled = (struct.unpack("f", struct.pack("f", c))[0] * 2.0**-24 for c in _EXPONENTIAL)
+    text = ""
+    for literal in (f"{c.hex()}f" for c in reversed(list(scaled))):
+        text = f"fmaf({text}, r, {literal})" if text else literal
+    return _EXP_BELOW.replace("{name}", name).replace("{cut}", cut).replace("{q}", text)
+
 
 def _horner(coefficients: tuple[float, ...], z: str = "z") -> str:
     """Return the polynomial in z with these coefficients, the constant first."""
@@ -71,9 +104,9 @@ def _quotient(name: str, top: float, above: tuple[float, ...], below: tuple[floa
 
 
 RATIONALS = {
-    "expf(": _EXP.replace(
-        "{q}", _horner((0.49999994, 0.1666652, 0.0416684, 0.008368852, 0.001381432), "r")
-    ),
+    "expf(": _EXP.replace("{q}", _horner(_EXPONENTIAL, "r")),
+    "mg_expf_below(": _exponential_below("below", ""),
+    "mg_expf_within(": _exponential_below("within", _CUT),
     "tanhf(": _quotient(
         "tanhf",
         9.02,

@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from ..codegen.lanes import LANES
+from .groups import GROUPS
 from .special import DOUBLE, SINGLE
 
 __all__ = ["HELPERS", "LIBM", "computing_type", "prelude", "resolve", "suffix", "vector_math"]
@@ -257,7 +258,7 @@ def _filled(family: Mapping[str, str], **values: str) -> dict[str, str]:
 
 
 def _definitions() -> dict[str, str]:
-    table: dict[str, str] = {}
+    table = {name: text.strip() for name, text in GROUPS.items()}
     for name, s, f in (("double", "f64", ""), ("float", "f32", "f")):
         family = {
             **_FLOAT,

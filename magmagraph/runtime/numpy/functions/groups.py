@@ -12,8 +12,9 @@ below ``2**-25`` for ``|d|`` up to ``2**-13``. r**2 is rounded by a factor of ``
 anything small and positive takes its place, and r alone tells the result.
 
 The largest errors seen over 2**24 positive x with random y are 1.7 units in the last place
-(``y / sqrt(x)``; 1.5 by root and quotient) and 2.4 (2.4). Where ``x sqrt(x)`` is subnormal, 0 or infinite though x is
-neither, root and quotient lose digits; here they stay, but for those that a subnormal y has not.
+(``y / sqrt(x)``; 1.5 by root and quotient) and 2.4 (2.4). Where ``x sqrt(x)`` is subnormal, 0 or
+infinite though x is neither, root and quotient lose digits; here they stay, but for those that a
+subnormal y has not.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     found.watch(monkeypatch, Rewriter, "_apply")
     analyze = region._analyze
 
-    def analyzed(body: Any) -> Any:
+    def analyzed(body: Any, *also: Any) -> Any:
         found["analyzed nodes"] = found.get("analyzed nodes", 0) + len(body)
-        return analyze(body)
+        return analyze(body, *also)
 
     monkeypatch.setattr(region, "_analyze", analyzed)
     return found

@@ -133,7 +133,8 @@ class Binding:
             if region.values[node].loops & region.row
         )
         fitting = STRIP_BYTES // max(1, inside * size)
-        shared = count * rows // (2 * self.threads)
+        worth = count * rows * inside * self._effort() // SHARE
+        shared = count * rows // (2 * max(1, min(self.threads, worth)))
         width = max(MIN_STRIP, min(fitting, shared, region.saved_width))
         return width // MIN_STRIP * MIN_STRIP
 

@@ -44,12 +44,12 @@ static struct {
     mg_body body;
     void* context;
     int64_t team;
-    int core;                    /* that the owner ran on when it posted */
+    _Atomic int core;            /* that the owner ran on when it posted */
     int64_t alone;               /* work that its owners did because workers slept */
     int64_t ended;               /* when the last of it was done */
 #ifdef __linux__
-    unsigned long cores[16];     /* that an owner may use, as found when a worker was woken */
-    long cores_size;             /* their bytes; 0: not known */
+    _Atomic unsigned long cores[16]; /* that an owner may use, found when a worker was woken */
+    _Atomic long cores_size;         /* their bytes; 0: not known */
 #endif
     _Alignas(MG_CACHE_LINE) _Atomic int64_t pending; /* workers that have not finished the body */
     _Atomic int waiting;                             /* the owner sleeps until they have */
@@ -120,16 +120,20 @@ extern int sched_getcpu(void); /* quick: without a call of the system */
 
 static int here(void) { return sched_getcpu(); }
 
+enum { MG_CORE_WORDS = sizeof(pool.cores) / sizeof(*pool.cores) };
+
 /* Let a thread (0: this one) run on any of the owner's cores but one. */
 static void keep_off(pid_t thread, int core)
 {
     const int bits = 8 * sizeof(unsigned long);
-    unsigned long cores[sizeof(pool.cores) / sizeof(*pool.cores)], any = 0;
-    if (core < 0 || core >= 8 * pool.cores_size) return;
-    memcpy(cores, pool.cores, sizeof cores);
+    unsigned long cores[MG_CORE_WORDS], any = 0;
+    long size = atomic_load_explicit(&pool.cores_size, memory_order_relaxed);
+    if (core < 0 || core >= 8 * size) return;
+    for (int i = 0; i < MG_CORE_WORDS; i++)
+        cores[i] = atomic_load_explicit(&pool.cores[i], memory_order_relaxed);
     cores[core / bits] &= ~(1ul << core % bits);
-    for (size_t i = 0; i < (size_t)pool.cores_size / sizeof(*cores); i++) any |= cores[i];
-    if (any) syscall(SYS_sched_setaffinity, thread, (size_t)pool.cores_size, cores);
+    for (size_t i = 0; i < (size_t)size / sizeof(*cores); i++) any |= cores[i];
+    if (any) syscall(SYS_sched_setaffinity, thread, (size_t)size, cores);
 }
 
 static void keep_apart(mg_worker* worker)
@@ -140,8 +144,11 @@ static void keep_apart(mg_worker* worker)
 
 static void find_cores(void)
 {
-    long size = syscall(SYS_sched_getaffinity, 0, sizeof(pool.cores), pool.cores);
-    pool.cores_size = size > 0 ? size : 0;
+    unsigned long cores[MG_CORE_WORDS] = { 0 };
+    long size = syscall(SYS_sched_getaffinity, 0, sizeof(cores), cores);
+    for (int i = 0; i < MG_CORE_WORDS; i++)
+        atomic_store_explicit(&pool.cores[i], cores[i], memory_order_relaxed);
+    atomic_store_explicit(&pool.cores_size, size > 0 ? size : 0, memory_order_relaxed);
 }
 #else
 static int here(void) { return -1; }
@@ -187,9 +194,11 @@ static void* work(void* argument)
 #endif
     for (;;) {
         seen = next_ticket(self, seen);
+        /* First, whosever its share is: on one core the owner would always be before it. */
+        int core = atomic_load_explicit(&pool.core, memory_order_relaxed);
+        if (atomic_load_explicit(&pool.spin, memory_order_relaxed) > 0 && here() == core)
+            keep_off(0, core);
         if (!claim(self, seen)) continue; /* what the pool holds now may be the next call's */
-        if (atomic_load_explicit(&pool.spin, memory_order_relaxed) > 0 && here() == pool.core)
-            keep_off(0, pool.core);
         wake_children(member, pool.team);
         pool.body(pool.context, member, pool.team);
         if (atomic_fetch_sub(&pool.pending, 1) == 1 && atomic_load(&pool.waiting)) {
@@ -271,7 +280,7 @@ static void run_team(mg_body body, void* context, int64_t team, int together)
     pool.body = body;
     pool.context = context;
     pool.team = team;
-    pool.core = here();
+    atomic_store_explicit(&pool.core, here(), memory_order_relaxed);
     if (awake(team) < team) find_cores();
     atomic_store(&pool.pending, team - 1);
     inside = 1;

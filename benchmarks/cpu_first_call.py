@@ -70,9 +70,9 @@ would differ). Above the bound is softmax alone: 0.121 s beside JAX's 0.078, 0.1
 another run, on a host where both take half of what they took before (0.188 and 0.197). gcc takes
 104 ms of it at -O2, 70 at -O1; 87 without partial redundancies, gcse, ranges, hoisting and jump
 threading, 79 without twelve passes more, with kernels up to 5 % slower (gate 1.05, mixed 1.03,
-most others 0.98 to 1.02): not taken. Left: exp, largest elements and choices in vectors, too (softmax, options); the
-function that deals out a kernel's rows in the support library (9 of 52 ms at -O2, 4 of 40 at
--O1)."""
+most others 0.98 to 1.02): not taken. Left: exp, largest elements and choices in vectors, too
+(softmax, options); the function that deals out a kernel's rows in the support library (9 of 52 ms
+at -O2, 4 of 40 at -O1)."""
 CODE = """
 import contextlib, importlib, json, sys, time
 sys.path.insert(0, {folder!r})

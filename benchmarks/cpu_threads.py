@@ -101,14 +101,11 @@ BENCHMARK = peers.Benchmark(
     seconds=0.05,
     notes=(
         "Measured on a virtual machine. The ratio and its interval are of one process, in "
-        "turns whose order is drawn; heat, bodies, step and kernel matrix were run again "
-        "alone, since another program ran beside them. Where the interval holds 1 no "
-        "difference can be told: these cases run on one core in both columns. kernel matrix "
-        "100 is above it (1.006 to 1.020, 0.2 us of 17): perhaps by its product, of a size "
-        "that BLAS may share out itself; not looked into. Between processes heat 64 was 12.0 "
-        "beside 8.2 us once, with a ratio of 0.997 in one. polynomial 100000 and heat 256, "
-        "which were not shared out, are now: a second thread that is awake costs 0.4 us "
-        "(docs/design/004)."
+        "turns whose order is drawn. Where the interval holds 1 no difference can be told: "
+        "these cases run on one core in both columns; axis 1 10x1000, whose interval begins "
+        "just above 1, too. What a second thread gives is the host's to say: in a run ten "
+        "minutes earlier bodies 300 came out at 1.06, in one half an hour earlier step 1x100 "
+        "and logsumexp 1000x100 at 1.00."
     ),
 )
 

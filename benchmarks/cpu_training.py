@@ -258,6 +258,11 @@ def _torch(case: peers.Case, *, compiled: bool) -> peers.Work:
 BENCHMARK = peers.Benchmark(
     name="cpu_training",
     claim="Training steps of other networks.",
+    notes=(
+        "residual block: 25 rounds. In runs of 5 to 7 rounds of the same hour it was 1.09, 0.90 "
+        "and 1.00 of the best peer: torch.compile took 7.2, 9.0 and 10.5 ms, ours 7.8, 8.1 and "
+        "10.2."
+    ),
     cases=[
         {"name": "cnn, batch 64", "program": "cnn", "batch": 64},
         {"name": "residual block, 64 channels of 28x28, batch 8", "program": "residual block",

@@ -194,7 +194,7 @@ static void* work(void* argument)
 #endif
     for (;;) {
         seen = next_ticket(self, seen);
-        /* First, whosever its share is: on one core the owner would always be before it. */
+        /* First, whosever its share is: on one core the owner may be before it. */
         int core = atomic_load_explicit(&pool.core, memory_order_relaxed);
         if (atomic_load_explicit(&pool.spin, memory_order_relaxed) > 0 && here() == core)
             keep_off(0, core);

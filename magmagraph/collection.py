@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_FROZEN = 1000  # more are a program's own; Python 3.12 begins with some hundreds
+
 _lock = threading.Lock()
 _pauses = 0  # how many are open, over all threads
 _was_on = False
@@ -33,7 +35,7 @@ def collection_paused() -> Iterator[None]:
         with _lock:
             _pauses -= 1
             if _pauses == 0 and _was_on:
-                if gc.get_freeze_count() == 0:
+                if gc.get_freeze_count() < _FROZEN:
                     # What is new counts as old, unseen: else it would be looked at three times,
                     # once for each generation, and at once.
                     gc.freeze()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .dims import Constraint
@@ -16,6 +15,7 @@ from .errors import GraphError, message
 from .interning import Interner, attribute_key, same_nodes
 from .node import Key, Node, flatten, topological, unflatten
 from .op import Effect, Kind, Op
+from .records import record
 
 __all__ = [
     "Graph",
@@ -71,7 +71,7 @@ class Trace:
         return self.sources[node]
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Graph:
     """A frozen program: what it takes, what it returns, which variables it renews.
 

@@ -48,6 +48,21 @@ def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.asarray(values).astype(dtype)
 
 
+_PART = 1 << 13  # numbers that are drawn at a time, so that what is rounded is in the cache
+
+
+def _drawn(
+    draw: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    """Return as many numbers as a shape has, drawn in their order and rounded."""
+    made = np.empty(shape, dtype)
+    flat = made.reshape(-1)
+    for begin in range(0, flat.size, _PART):
+        part = flat[begin : begin + _PART]
+        part[...] = draw(part.size)
+    return made
+
+
 def _checked(name: str, seed: Seed) -> Seed:
     """Return a seed, or raise where no generator takes it."""
     try:
@@ -175,7 +190,7 @@ def uniform(low: float = -0.05, high: float = 0.05, seed: Seed = None) -> Initia
 def _uniform(
     low: float, high: float, seed: Seed, shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
-    return _rounded(np.random.default_rng(seed).uniform(low, high, shape), dtype)
+    return _drawn(partial(np.random.default_rng(seed).uniform, low, high), shape, dtype)
 
 
 def normal(mean: float = 0.0, std: float = 0.05, seed: Seed = None) -> Initializer:
@@ -212,7 +227,7 @@ def normal(mean: float = 0.0, std: float = 0.05, seed: Seed = None) -> Initializ
 def _normal(
     mean: float, std: float, seed: Seed, shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
-    return _rounded(np.random.default_rng(seed).normal(mean, std, shape), dtype)
+    return _drawn(partial(np.random.default_rng(seed).normal, mean, std), shape, dtype)
 
 
 def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -238,9 +253,9 @@ def _scaled(
     spread = math.sqrt(gain**2 * 2.0 / (fan_in + fan_out if "glorot" in name else fan_in))
     generator = np.random.default_rng(seed)
     if "normal" in name:
-        return _rounded(generator.normal(0.0, spread, shape), dtype)
+        return _drawn(partial(generator.normal, 0.0, spread), shape, dtype)
     limit = math.sqrt(3.0) * spread  # a uniform distribution on [-a, a) has variance a**2 / 3
-    return _rounded(generator.uniform(-limit, limit, shape), dtype)
+    return _drawn(partial(generator.uniform, -limit, limit), shape, dtype)
 
 
 def glorot_uniform(gain: float = 1.0, seed: Seed = None) -> Initializer:

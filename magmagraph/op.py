@@ -21,6 +21,7 @@ from . import dims
 from .dims import Constraint
 from .dtypes import COMPLEXES, FLOATS, is_complex
 from .errors import DTypeError, GradientError, ShapeError, message
+from .records import record
 from .types import Extent, Shape, Type, TypeLike
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class BadSample:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Reduction:
     """How a reduction folds one element into its accumulator in generated kernels.
 
@@ -121,7 +122,7 @@ class Reduction:
 ScalarRule = str | Callable[[np.dtype], str]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Refusal:
     """In the place of an operand's part of a gradient: an error, should that part be asked for.
 
@@ -499,7 +500,7 @@ def describe(node: Node) -> str:
     return f"{label}{node.type} by {node.op.name}{where}"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Line:
     """A line of the user's source, and the scope that was open there (see `scope`)."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from .dims import Constraint
 from .graph import Node
+from .records import record
 from .types import Extent, Type
 
 
@@ -25,7 +26,7 @@ class Place(enum.StrEnum):
     ARENA = "arena"  # the plan's own block, laid out ahead
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Slot:
     """One piece of memory.
 
@@ -55,7 +56,7 @@ class Slot:
     offset: int | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Value:
     """A contiguous array of `type` that starts at the beginning of a slot."""
 
@@ -63,7 +64,7 @@ class Value:
     type: Type
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Step:
     """One kernel launch.
 

@@ -22,7 +22,7 @@ class Type:
     float32[2, 3]
     """
 
-    __slots__ = ("_hash", "dtype", "shape")
+    __slots__ = ("_bytes", "_hash", "_size", "dtype", "shape")
 
     dtype: Final[np.dtype]
     shape: Final[Shape]
@@ -31,6 +31,8 @@ class Type:
         self.dtype = dtype
         self.shape = shape
         self._hash = hash((dtype, shape))
+        self._size: Extent | None = None  # passes ask for it again and again
+        self._bytes: Extent | None = None
 
     @property
     def ndim(self) -> int:
@@ -40,12 +42,16 @@ class Type:
     @property
     def size(self) -> Extent:
         """Number of elements."""
-        return size(self.shape)
+        if self._size is None:
+            self._size = size(self.shape)
+        return self._size
 
     @property
     def bytes(self) -> Extent:
         """Bytes that a contiguous buffer of this type takes."""
-        return self.size * self.dtype.itemsize
+        if self._bytes is None:
+            self._bytes = self.size * self.dtype.itemsize
+        return self._bytes
 
     def concrete(self, sizes: dict[str, int]) -> tuple[int, ...]:
         """Return the shape with every named dimension replaced by its size."""

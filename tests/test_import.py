@@ -48,6 +48,26 @@ def test_the_import_is_light() -> None:
     assert others - {"numpy"} == {"magmagraph", "ml_dtypes"}
 
 
+# What a plan on a CUDA device needs only where it has such steps, or kernels that are new.
+SELDOM = (
+    "concurrent.futures", "subprocess", "tempfile", "magmagraph.runtime.numpy.support",
+    "magmagraph.runtime.numpy.products", "magmagraph.runtime.numpy.convolution",
+    "magmagraph.runtime.comm.nccl", "magmagraph.runtime.cuda.library",
+    *(f"magmagraph.runtime.cuda.kernels.{name}" for name in ("pooling", "gathering", "scattering")),
+    *(f"magmagraph.runtime.cuda.launching.{name}" for name in ("collectives", "messages", "loops")),
+    *(f"magmagraph.runtime.cuda.products.{name}" for name in ("gemm", "gemm_trials", "wide")),
+)  # fmt: skip
+
+
+def test_a_first_step_on_a_device_imports_what_it_needs() -> None:
+    code = CODE.replace("import magmagraph\n", "import magmagraph.runtime.cuda.backend\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names: list[str] = json.loads(done.stdout)
+    assert "magmagraph.runtime.cuda.launching.launches" in names
+    found = [n for n in names if any(n == late or n.startswith(late + ".") for late in SELDOM)]
+    assert not found
+
+
 def test_names_that_are_imported_late_are_public_all_the_same() -> None:
     code = (
         "import magmagraph as mg, sys; assert 'magmagraph.text.archive' not in sys.modules; "

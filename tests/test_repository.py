@@ -37,6 +37,7 @@ SHARED = {
     "op",
     "ops",
     "plan",
+    "records",
     "region",
     "text",
     "types",

@@ -88,6 +88,7 @@ def run_batches(
         )
         for number, length, bound in parts
     ]
+    batches.prepare()  # all is queued: the next epoch begins without that
     if not stacked:
         last: list[Any] = found[-1]
         return last

@@ -10,7 +10,7 @@ before the loop (``x[t] @ W``). One that only leaves the loop, as a row or added
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Node, Trace, topological
@@ -22,6 +22,7 @@ from ..ops.control.mapped import results_of
 from ..ops.elementwise.arithmetic import ADD
 from ..ops.reduction.primitives import SUM
 from ..ops.shape.layout import TRANSPOSE
+from ..records import record
 from ..types import Extent, Type
 from .lowering.buffers import hinted
 from .pipeline import Options
@@ -199,7 +200,7 @@ def _shares_a_factor(node: Node, of_rows: set[Node]) -> bool:
     return any(operand not in of_rows and operand.ndim > 1 for operand in node.inputs)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Leaving:
     """A product that only leaves the loop: as a row, or added to a carry."""
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from .. import dims
 from ..graph import Node
 from ..interpret import bind_attributes
+from ..records import record
 from ..types import Extent
 from .axes import PROBES, AxisClasses, ProbeSizes, Refused, concrete
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Loop:
     """One loop of a region.
 
@@ -38,7 +38,7 @@ class Loop:
     classes: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Access:
     """A read of a parameter.
 
@@ -69,7 +69,7 @@ class Access:
         return offset, tuple(0 if axis is None else strides[axis] for axis in self.axes)
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Output:
     """A write of one output of the body.
 

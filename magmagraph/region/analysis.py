@@ -352,14 +352,16 @@ def _row_refusal(region: Region, sizes: Mapping[str, int]) -> Refusal | None:
     """Refuse rows that are passed over several times and would not stay in the cache."""
     if region.passes == 1:
         return None
-    width = 8 * len(region.saved)
-    for node in region.accesses:
-        if region.values[node].loops & region.row:
-            width += node.dtype.itemsize
-    size = region.extent(region.row) * width * (STRIP if region.strip else 1)
-    if not dims.names(size) <= sizes.keys():
+    row = region.extent(region.row) * (STRIP if region.strip else 1)
+    if not dims.names(row) <= sizes.keys():
         return None
-    count = dims.evaluate(size, sizes)
+    length = dims.evaluate(row, sizes)
+    read = sum(
+        node.dtype.itemsize for node in region.accesses if region.values[node].loops & region.row
+    )
+    if length * (read + 8 * len(region.values)) <= MAX_ROW_BYTES:
+        return None  # whatever is saved: that takes a walk to find out
+    count = length * (read + 8 * len(region.saved))
     if count <= MAX_ROW_BYTES:
         return None
     return Refusal(f"a row takes {count} bytes, and is passed over {region.passes} times")

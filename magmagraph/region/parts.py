@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import dims
 from ..graph import Graph, Node
 from ..op import Op
+from ..records import record
 from ..types import Extent
 from .access import Access, Loop, Output
 
@@ -24,7 +24,7 @@ TOGETHER_BYTES = 1 << 14  # of such rows, which stay in the nearest cache from p
 FLAT = 512  # elements of short rows that a kernel takes as one row, to fold their columns
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Refusal:
     """Why a body cannot be one kernel.
 
@@ -40,7 +40,7 @@ class Refusal:
     node: Node | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Value:
     """What is known of one node of a region.
 
@@ -70,7 +70,7 @@ class Value:
     epilogue: bool
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Fold:
     """One reduction of a region.
 
@@ -100,7 +100,7 @@ class Fold:
     element: bool
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Region:
     """One nest of loops that computes a body.
 

@@ -14,8 +14,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
-import tempfile
 import threading
 import time
 import warnings
@@ -124,11 +122,15 @@ def _tell_unusable(directory: Path, reason: str) -> None:
 def _remove_at_exit(directory: str, owner: int) -> None:
     """Remove a private folder; a forked child leaves its parent's alone."""
     if os.getpid() == owner:
+        import shutil
+
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def private_directory() -> Path:
     """Return a new folder of this process alone, removed when it ends."""
+    import tempfile
+
     directory = tempfile.mkdtemp(prefix="magmagraph-")
     atexit.register(_remove_at_exit, directory, os.getpid())
     return Path(directory)

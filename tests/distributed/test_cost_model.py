@@ -140,6 +140,19 @@ def test_a_plan_that_is_made_dry_is_that_of_a_rank(overlap):
     assert ("wait" in {step.kernel for step in dry.steps}) == overlap
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_copy_of_what_was_added_up_is_no_message(overlap):
+    x, held = mg.var("x", shape=(8, 3)), mg.var("held", init=np.zeros((8, 3), "f4"))
+    with using(DryRank(2, overlap)):
+        total = mg.distributed.allreduce(x)
+        plan = mg.function([x], [total, total], {held: total}).specialize((8, 3)).plan
+    copies = [step for step in plan.steps if step.kernel == "copy"]
+    assert copies and all(step.node.op.name == "allreduce" for step in copies)
+    made = timeline(plan, lambda number, step: Compute(1.0))
+    assert made.messages == [Message(Form.REDUCTION, 96)]
+    assert [e.number for e in made.events if isinstance(e, (Start, Wait))] == [0, 0]
+
+
 def collective_form(make, ranks=4):
     x = mg.var("x", shape=(8, 3))
     with using(DryRank(ranks)):

@@ -81,3 +81,14 @@ def test_a_variable_that_a_loop_reads_is_trained(rng: np.random.Generator) -> No
         found[device] = np.array(losses, "f4"), w.value
     for ours, theirs in zip(found["cuda"], found["cpu"], strict=True):
         assert_agrees(ours, theirs, "reassoc", 10)
+
+
+def test_a_loop_whose_one_result_is_kept_and_returned_twice() -> None:
+    given = np.arange(60, dtype="f4").reshape(15, 4)
+    xs = mg.var("xs", shape=(15, 4))
+    held = mg.var("held", init=np.ones(4, "f4"))
+    last, _ = mg.scan(lambda c, x: (c + x, None), held, xs)
+    f = mg.function([xs], [last, last], updates={held: last}, device="cuda")
+    for turn in (1, 2, 3):
+        for found in (*(result.get() for result in f(given)), held.value):
+            np.testing.assert_array_equal(found, 1.0 + turn * given.sum(axis=0))

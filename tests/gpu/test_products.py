@@ -21,8 +21,8 @@ from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.launching.launches import StepLaunches
 from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.cuda.products.behind import blocks_across
-from magmagraph.runtime.cuda.products.cuts import Configuration, cut_for, cut_of_rows
-from magmagraph.runtime.cuda.products.merge import merges
+from magmagraph.runtime.cuda.products.cuts import SMALL, Configuration, cut_for, cut_of_rows
+from magmagraph.runtime.cuda.products.merge import merges, product_shape
 from magmagraph.runtime.cuda.products.merged import MergedProducts
 from magmagraph.runtime.cuda.products.products import ProductShape
 from magmagraph.runtime.cuda.products.products import product_of as product_of_shape
@@ -42,6 +42,7 @@ WAYS = [
         if (cut := cut_for(m, n, k)) is not None
     ),
     Configuration(2, 2, (1, 1, 11), 3),
+    Configuration(1, 4, (1, 1, 7), 5),
     Configuration(2, 4, (2, 2, 1), 2),
     Configuration(2, 4, (1, 1, 2), 1),
     Configuration(1, 1, (2, 1, 3), 2),
@@ -387,6 +388,39 @@ def test_a_product_stays_by_itself_where_its_reader_writes_what_the_rows_are_mad
     assert again and all(one.behind is None for one in again.values())
 
 
+def large(f: Any, **feeds: Any) -> list[tuple[bool, int]]:
+    """Return of each large product whether its reader is merged with it, and its tiles' rows."""
+    f(**feeds)
+    memory, merged = merged_on_the_host(f)
+    make, found = StepLaunches(memory, None, None), []
+    for step in memory.plan.steps:
+        shape = product_shape(step)
+        if shape is not None and shape.m * shape.n > SMALL:
+            merge = merged.get(id(step))
+            product = make._small(step)[0] if merge is None else make.merged.product(merge)
+            found.append((merge is not None, product.configuration.rows))
+    return found
+
+
+def test_the_one_large_gradient_of_a_plan_has_small_blocks() -> None:
+    feeds = {"x": np.ones((100, 784), "f4"), "labels": np.zeros(100, "i4")}
+    for sizes, rows in (((784, 528, 10), [32]), ((784, 528, 528, 10), [48, 64])):
+        f, _ = layered(100, sizes, "cpu", precision="tf32")
+        assert sorted(large(f, **feeds)) == [(False, row) for row in rows]
+
+
+def test_the_one_large_product_before_a_region_has_small_blocks() -> None:
+    sizes = {"x": 784, "y": 528, "z": 528}
+    x, y, z = (mg.var(name, shape=(100, size)) for name, size in sizes.items())
+    one = mg.tanh(mg.transpose(x) @ y)
+    f = mg.function([x, y], one, precision="tf32")
+    g = mg.function([x, y, z], [one, mg.exp(mg.transpose(y) @ z)], precision="tf32")
+    feeds = {name: np.ones((100, size), "f4") for name, size in sizes.items()}
+    assert sorted(large(g, **feeds)) == [(False, 48), (True, 64)]  # one step reads both
+    feeds.pop("z")
+    assert large(f, **feeds) == [(True, 32)]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("frozen", [False, True])
@@ -417,8 +451,10 @@ def test_products_behind_losses_are_the_host(
         assert_agrees(found.value, wanted.value, "reassoc", magnitude(wanted.value))
 
 
-def layered(rows: int, sizes: tuple[int, ...], device: str) -> tuple[Any, list[Any]]:
-    """Return a step of a network with tanh between its layers."""
+def layered(
+    rows: int, sizes: tuple[int, ...], device: str, **options: Any
+) -> tuple[Any, list[Any]]:
+    """Return a step of a network with tanh between its layers, with a function's options."""
     x = mg.var("x", shape=(rows, sizes[0]))
     labels = mg.var("labels", shape=(rows,), dtype="int32")
     value, variables = x, []
@@ -429,7 +465,7 @@ def layered(rows: int, sizes: tuple[int, ...], device: str) -> tuple[Any, list[A
         variables += [weights, bias]
     loss = mg.cross_entropy(value, labels)
     updates = mg.optimizer.SGD(0.05).updates(loss, variables)
-    return mg.function([x, labels], loss, updates=updates, device=device), variables
+    return mg.function([x, labels], loss, updates=updates, device=device, **options), variables
 
 
 @pytest.mark.gpu

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import magmagraph as mg
 from magmagraph import data
 from magmagraph.data import files
 from magmagraph.errors import DataError
+from magmagraph.function.epochs import run_batches
 
 IDX_CODES = {"u1": 8, "i1": 9, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 
@@ -270,6 +272,54 @@ def test_order_depends_on_seed_and_epoch_alone():
     resumed = data.batches(x, size=7, seed=3)
     resumed.epoch = 2
     assert order(resumed) == epochs[2]
+
+
+def test_an_order_that_was_made_before_is_that_of_its_epoch_or_made_again():
+    rows, again = (data.batches(np.arange(50), size=7, seed=3) for _ in range(2))
+    expected = [order(again) for _ in range(4)]
+    rows.prepare()
+    assert rows.epoch == 0
+    assert [order(rows), order(rows)] == expected[:2]
+    rows.prepare()
+    rows.epoch = 0
+    assert order(rows) == expected[0]
+    rows.prepare()
+    assert order(pickle.loads(pickle.dumps(rows))) == order(copy.deepcopy(rows)) == expected[1]
+    rows.seed = 4
+    assert order(rows) != expected[1]
+    in_order = data.batches(np.arange(50), size=7, shuffle=False)
+    in_order.prepare()
+    assert order(in_order) == list(range(50))
+
+
+def test_a_device_begins_an_epoch_whose_order_was_made_while_it_worked(monkeypatch):
+    done = []
+    made = data.Batches._order
+
+    def counted(rows, epoch):
+        done.append(f"order {epoch}")
+        return made(rows, epoch)
+
+    class Device:
+        """What has all rows, and runs all steps."""
+
+        def looped(self):
+            return self
+
+        def begin(self, found):
+            done.append(list(found))
+
+        def repeat(self, count, *_, **how):
+            done.append(count)
+            return [np.zeros(())]
+
+    rows, again = (data.batches(np.arange(50.0, dtype="f4"), size=10, seed=3) for _ in range(2))
+    monkeypatch.setattr(data.Batches, "_order", counted)
+    x = mg.var("x", shape=("batch",))
+    for _ in range(2):
+        run_batches(lambda _: Device(), [x], rows, False, True, lambda *_: Device())
+    orders = [list(made(again, epoch)) for epoch in range(2)]
+    assert done == ["order 0", orders[0], 5, "order 1", orders[1], 5, "order 2"]
 
 
 def test_batches_in_order_are_views_that_cannot_be_written():

@@ -75,6 +75,18 @@ def test_uniform_ones(initializer: Any, shape: Any, limit: float) -> None:
     assert scipy.stats.kstest(values, "uniform", (-1.0, 2.0)).pvalue > LEVEL
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_values_are_one_draw_in_float64_rounded_once(dtype: str) -> None:
+    """However many are drawn at a time."""
+    wanted, shape = np.dtype(dtype), (150, 130)
+    for make, draw in (
+        (mg.init.uniform(-2.0, 3.0, seed=7), lambda g: g.uniform(-2.0, 3.0, shape)),
+        (mg.init.normal(1.0, 2.0, seed=7), lambda g: g.normal(1.0, 2.0, shape)),
+    ):
+        drawn = draw(np.random.default_rng(7))
+        np.testing.assert_array_equal(make(shape, wanted), drawn.astype(wanted))
+
+
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (4, 2, 3)])
 def test_orthogonal(shape: tuple[int, ...]) -> None:
     values = mg.init.orthogonal(2.0, seed=1)(shape, FLOAT64).reshape(shape[0], -1)

@@ -117,6 +117,20 @@ def test_split_factors_have_small_blocks_while_two_fit_a_multiprocessor() -> Non
     assert wide is not None and tall is not None and (wide.rows, tall.rows) == (32, 48)
 
 
+def test_warps_read_more_of_a_long_axis_where_factors_are_rounded() -> None:
+    split, rounded = cut_for(100, 528, 528, 3), cut_for(100, 528, 528, 1)
+    assert split is not None and (split.warps[2], split.stages) == (11, 3)
+    assert rounded is not None and (rounded.warps[2], rounded.stages) == (7, 5)
+    for m, n, k in ((100, 528, 300), (100, 10, 528)):  # few sixteens, or few columns
+        cut = cut_for(m, n, k, 1)
+        assert cut is not None and cut.stages == 3
+
+
+def test_a_gradient_with_nothing_beside_it_has_small_blocks() -> None:
+    cuts = [cut_for(784, 528, 100, terms, alone) for terms in (3, 1) for alone in (False, True)]
+    assert [cut and cut.rows for cut in cuts] == [32, 32, 64, 32]
+
+
 def test_rows_of_a_tile_are_whole() -> None:
     for n in (1, 8, 9, 10, 24, 32):
         cut = cut_of_rows(100, n, 528)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,6 +125,23 @@ def test_no_stage_waits_for_ever(
             sent = [end.tag for end in ends if end.other == other and end.sends]
             heard = [e.tag for e in found[other][1] if e.other == rank and not e.sends]
             assert sent == heard  # so that a line can carry them
+
+
+def test_the_copy_of_what_was_received_is_no_message(rng: np.random.Generator) -> None:
+    values = layers(rng, [6, 8, 4])
+
+    def job() -> tuple[list[End], list[End]]:
+        world = mg.distributed.communicator()
+        step, _ = network(values, lambda: mg.optimizer.SGD(0.1), PipelineParallel(2, "gpipe"))
+        step(np.ones((12, 6)), np.ones((12, 4)))
+        plan = step._last.plan
+        copies = [replace(s, kernel="copy") for s in plan.steps if is_message(s.node)]
+        assert copies
+        more = replace(plan, steps=(*plan.steps, *copies))
+        return messages_of(plan, world)[0], messages_of(more, world)[0]
+
+    for ends, with_copies in threads(2, job):
+        assert ends == with_copies
 
 
 def test_streams_that_share_memory_with_what_is_sent_would_wait_for_ever() -> None:

@@ -118,6 +118,26 @@ def test_a_loop_of_a_plan_is_launched_by_turns(monkeypatch: pytest.MonkeyPatch) 
     assert not module.is_counted(step.node.inputs[0])
 
 
+def test_the_copy_of_a_loop_s_result_is_no_loop() -> None:
+    memory = Memory()
+    memory.plan = None  # type: ignore[attr-defined]
+    memory.touched = lambda step: Touched()  # type: ignore[attr-defined]
+    made = loop_step(memory, 2, 3, False).outputs[0]
+    held = SimpleNamespace(address=memory.more(12), type=made.type)
+    v = mg.variable("v", init=np.zeros(3, "f4"))
+    xs = mg.input("xs", (2, 3))
+    f = mg.function([xs], [], {v: mg.scan(lambda c, x: (c + x, None), v, xs)[0]})
+    (copy,) = [step for step in f.plan.steps if step.kernel == "copy"]
+    assert copy.node.op is LOOP
+    step: Any = SimpleNamespace(node=copy.node, kernel="copy", inputs=[made], outputs=[held])
+    memory.floats(made.address, 3)[...] = [1.0, 2.0, 3.0]
+    units = launches.StepLaunches(memory, None, None).step(step)  # type: ignore[arg-type]
+    assert units is not None
+    for unit in units:
+        unit.launch(SimpleNamespace(ptr=0))
+    np.testing.assert_array_equal(memory.floats(held.address, 3), [1.0, 2.0, 3.0])
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("width", [64, 65, 3])  # rows that lie where libraries expect them, or not
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -374,7 +374,7 @@ def timeline(plan: Plan, compute: Callable[[int, Step], Compute]) -> Timeline:
 
 
 def _collective(step: Step) -> bool:
-    return step.node.op.kind is Kind.COLLECTIVE and bool(step.inputs)
+    return step.node.op.kind is Kind.COLLECTIVE and step.kernel != "copy" and bool(step.inputs)
 
 
 def _message(step: Step) -> Message:

@@ -18,6 +18,7 @@ from ... import dims
 from ...graph import Graph, Node, Trace
 from ...op import Effect
 from ...plan import Place, Slot
+from ...records import record
 from ...types import Extent
 from ..report import Record
 from .buffers import Buffer, buffer_of, is_leaf, is_step, operands, types_of
@@ -27,7 +28,7 @@ from .overlap import landings
 IN_PLACE = "renew a variable in place"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Copy:
     """A copy from one buffer's slot to a slot, `after` the steps numbered below it."""
 
@@ -364,7 +365,7 @@ def account(plan: Any) -> Memory:
     )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Memory:
     """Bytes that a plan takes.
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...errors import GraphError, message
 from ...graph import Graph, Node, Trace
 from ...op import describe
+from ...records import record
 from .buffers import (
     Buffer,
     buffer_of,
@@ -35,7 +35,7 @@ OPTIMAL_STEPS = 24  # above, the search is not begun
 OPTIMAL_STATES = 6000  # sets of finished steps looked at before the search gives up
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Problem:
     """The steps of a graph as numbers.
 

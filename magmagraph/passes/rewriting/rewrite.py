@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...dtypes import is_complex
 from ...errors import PassError, message
 from ...graph import Graph, Node, Trace
 from ...op import Op, describe
+from ...records import record
 from ..pipeline import Options
 from ..report import Record
 from .pattern import Application, Bindings, Pattern
@@ -89,7 +89,7 @@ Check = Callable[[Match], str | None]
 Replacement = Callable[[Match], Node | None]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Rule:
     """A local rewriting.
 

@@ -7,18 +7,18 @@ passes that hand sums and scales over to library calls read values in this form.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from ...graph import Graph, Node, Trace, topological
 from ...ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ...ops.leaf import CONSTANT, constant
+from ...records import record
 from ..pipeline import Options
 from ..rewriting.pattern import uniform
 
 MOST_TERMS = 16
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Term:
     """A node times a scalar node; None stands for the factor 1."""
 
@@ -106,7 +106,8 @@ def substituted(
     result: dict[Node, Node] = {}
     for node in graph.nodes:
         target = mapping.get(node, node)
-        for part in topological([target], stop=lambda n: n in result):
+        known = all(operand in result for operand in target.inputs)
+        for part in (target,) if known else topological([target], stop=lambda n: n in result):
             if part not in result:
                 made = result[part] = make(part, tuple(result[i] for i in part.inputs))
                 if made is not part:

@@ -8,14 +8,15 @@ factor lies. Here the region is moved behind its product, and writes elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ... import dims
 from ...graph import Graph, Node
 from ...plan import Place, Plan, Step, Value
-from ..numpy.cells import bodies_of
+from ...records import record
+from ..steps import bodies_of
 from .kernels.fused import kernels_of
 from .kernels.kernels import RegionKernels
 from .products.cuts import cut_for, cut_of_rows
@@ -32,7 +33,7 @@ ALIGNMENT = 256  # bytes: libraries want it of products
 NEVER_FAIL = ("gemm", "fused")  # kernels that have nothing to refuse when they run
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Reader:
     """The one region that reads a product's result, where a tile of that can stand for it.
 
@@ -52,7 +53,7 @@ class Reader:
     node: Node
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Reading:
     """The one body of a fused step that reads a product's result, by one parameter.
 

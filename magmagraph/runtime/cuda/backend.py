@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,14 +11,17 @@ from ...communicator import current
 from ...errors import PlanError, message
 from ...op import Effect, Kind, Op
 from ...plan import Plan
-from ..numpy.cells import bodies_of
+from ..steps import bodies_of
 from .bound import CudaBound
 from .device import device_of
 from .kernels.fused import Modules, kernels_of, source_of
 from .kernels.kernels import RegionKernels
-from .launching.carriers import carriers_of
-from .launching.messages import is_message, lines_of, speaks
+from .launching.speaking import is_message, speaks
 from .launching.turns import is_counted
+
+if TYPE_CHECKING:
+    from .launching.carriers import Carriers
+    from .launching.messages import Lines
 
 __all__ = ["CudaPrepared"]
 
@@ -35,8 +39,16 @@ class CudaPrepared:
         self.device = device_of(name)
         self.modules = _modules(self.device.number)
         spoken = any(step.kernel != "wait" and speaks(step.node) for step in plan.steps)
-        self.carriers = carriers_of(self.device, current()) if spoken else None
-        self.lines = lines_of(plan, self.device)
+        self.carriers: Carriers | None = None
+        self.lines: Lines = {}
+        if spoken:
+            from .launching.carriers import carriers_of
+
+            self.carriers = carriers_of(self.device, current())
+        if current().size > 1:
+            from .launching.messages import lines_of
+
+            self.lines = lines_of(plan, self.device)
         self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
         self.generated = 0

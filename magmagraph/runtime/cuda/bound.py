@@ -16,17 +16,12 @@ from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
 from ...op import Kind
 from ...plan import Place, Plan, Step
-from ..numpy.cells import shape_of
+from ..steps import shape_of
 from .arrange import arranged
-from .kernels.pooling import pairs
-from .launching.collectives import by_addresses
 from .launching.launches import StepLaunches, Unit
-from .launching.loops import Loop, Rows
-from .launching.messages import speaks
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
+from .launching.speaking import speaks
 from .launching.streams import Range
-from .launching.timeline import timeline
-from .library.plans import settle
 from .memory import (
     DEVICE_TO_DEVICE,
     HOST_TO_DEVICE,
@@ -42,6 +37,8 @@ from .products.merge import Merge, merges
 if TYPE_CHECKING:
     from ...values.state import State
     from .backend import CudaPrepared
+    from .kernels.pooling import Pair
+    from .launching.loops import Loop, Rows
 
 __all__ = ["CudaBound"]
 
@@ -77,7 +74,10 @@ class CudaBound:
             )
             self._make = StepLaunches(self.memory, prepared.modules, self.stream, prepared.lines)
             load_products = self._make.begin(plan.steps, merged)
-            settle(self.memory)  # libraries choose their plans while kernels are compiled
+            if any(step.kernel in ("convolution", "attention") for step in plan.steps):
+                from .library.plans import settle
+
+                settle(self.memory)  # libraries choose their plans while kernels are compiled
             load()
             load_products()
             self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
@@ -109,7 +109,11 @@ class CudaBound:
         steps, make = self.plan.steps[low:high], self._make
         free = {id(step) for step in steps if id(step) not in merged}
         by_library = library_merges(self.memory, steps, free)
-        pooled = pairs(self.memory, steps)
+        pooled: dict[int, Pair] = {}
+        if any(step.kernel == "pooling" for step in steps):
+            from .kernels.pooling import pairs
+
+            pooled = pairs(self.memory, steps)
         place = {id(step): number for number, step in enumerate(steps, low)}
         for number, step in enumerate(steps, low):
             pair = pooled.get(id(step))
@@ -160,6 +164,8 @@ class CudaBound:
         carriers = self.prepared.carriers
         aware = carriers.aware if carriers is not None and speaks(step.node) else None
         if aware is not None and step.node.op.kind is Kind.COLLECTIVE:
+            from .launching.collectives import by_addresses
+
             return by_addresses(self.memory, step, aware)
         ranks = contextlib.nullcontext if aware is None else functools.partial(using, aware)
 
@@ -278,6 +284,8 @@ class CudaBound:
             With rows: see `Loop`.
         """
         with self.device.lock, self._reported(), self.device:
+            from .launching.loops import Loop
+
             loop = self._plain_loop if rows is None else self._loops.get(rows)
             if loop is None:
                 loop = Loop(self, rows, **how)
@@ -407,6 +415,8 @@ class CudaBound:
         list of tuple
             Step, stream, begin and end in nanoseconds; empty where steps run on the host between.
         """
+        from .launching.timeline import timeline
+
         parts = (*self._before, *self._after)
         if len(parts) != 1 or not isinstance(parts[0], Segment):
             return []

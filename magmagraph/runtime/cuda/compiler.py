@@ -6,16 +6,22 @@ Cubins are kept, never PTX: a driver refuses the PTX of a newer compiler and run
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import json
+import os
+import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import CompilerUnavailable, message
 from ..cache import content_key, default_cache
 
 __all__ = ["begin_sources", "compile_source", "compile_sources", "load_beside"]
+
+_MAPS = "/proc/self/maps"  # which files a process has loaded, on Linux
+_PLACES = ("LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME")  # where libraries are looked for
 
 _SMALLEST = 'extern "C" __global__ void mg_nothing() {}'
 # As on the CPU: a * b + c is rounded twice, so that a value does not depend on what it was fused
@@ -33,12 +39,12 @@ def compile_source(source: str, architecture: str) -> bytes:
     RuntimeError
         The source is wrong: the text has the compiler's log and the source.
     """
-    nvrtc = _nvrtc()
     key, options = _key(source, architecture)
     cache = default_cache()
     known = cache.get(key)
     if known is not None:
         return known
+    nvrtc = _nvrtc()
     program = nvrtc.createProgram(source, "magmagraph.cu", (), ())
     try:
         try:
@@ -58,33 +64,52 @@ def compile_source(source: str, architecture: str) -> bytes:
 
 def compile_sources(sources: list[str], architecture: str) -> list[bytes]:
     """Return the cubin of each source; several are compiled side by side."""
-    cache = default_cache()
-    made = [cache.get(_key(source, architecture)[0]) for source in sources]
-    new = [i for i, known in enumerate(made) if known is None]
-    if len(new) > 1:
-        with ThreadPoolExecutor(max_workers=min(16, len(new))) as pool:
-            missing = [sources[i] for i in new]
-            compiled = list(pool.map(lambda one: compile_source(one, architecture), missing))
-    else:
-        compiled = [compile_source(sources[i], architecture) for i in new]
-    for i, cubin in zip(new, compiled, strict=True):
-        made[i] = cubin
-    return [cubin for cubin in made if cubin is not None]
+    return begin_sources(sources, architecture)()
 
 
 def begin_sources(sources: list[str], architecture: str) -> Callable[[], list[bytes]]:
     """Begin `compile_sources` beside what the caller does; what is returned waits for it."""
-    if not sources:
-        return list
-    pool = ThreadPoolExecutor(max_workers=1)
-    compiled = pool.submit(compile_sources, sources, architecture)
-    pool.shutdown(wait=False)
-    return compiled.result
+    cache = default_cache()
+    # What is kept is read here: a thread that reads files would wait for Python at each of them.
+    known = {source: cache.get(_key(source, architecture)[0]) for source in dict.fromkeys(sources)}
+    new = [source for source, cubin in known.items() if cubin is None]
+    compiled: Callable[[], list[bytes]] = list
+    if new:
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(max_workers=min(16, len(new)))
+        compiling = [pool.submit(compile_source, source, architecture) for source in new]
+        pool.shutdown(wait=False)
+
+        def compiled() -> list[bytes]:
+            return [one.result() for one in compiling]
+
+    def finish() -> list[bytes]:
+        made = {**known, **dict(zip(new, compiled(), strict=True))}
+        return [cubin for source in sources if (cubin := made[source]) is not None]
+
+    return finish
 
 
 def load_beside() -> None:
-    """Load the compiler on a thread of its own: from the disk that takes longer than a compile."""
-    threading.Thread(target=_load).start()
+    """Load the compiler on a thread of its own: from the disk that takes longer than a compile.
+
+    Where it is known which file that is, only the system's loader runs, without Python's lock: all
+    kernels may be kept, and then nothing compiles.
+    """
+    known = _library()
+    if known is None:
+        threading.Thread(target=_load).start()
+    else:
+        threading.Thread(target=_open, args=(known.path,)).start()
+
+
+def _open(path: str) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # whoever compiles is told
+        # `ctypes.CDLL` itself would keep the lock meanwhile.
+        loader = ctypes.CDLL(None).dlopen
+        loader.argtypes, loader.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+        loader(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
 
 
 def _load() -> None:
@@ -98,8 +123,65 @@ def _load() -> None:
 def _key(source: str, architecture: str) -> tuple[str, tuple[str, ...]]:
     """Return what a source's cubin is kept by, and the compiler's options."""
     options = (*FLAGS, f"-arch=sm_{architecture}")
+    return content_key("cubin", _version(), *options, source), options
+
+
+class _Library(NamedTuple):
+    """The file that NVRTC was loaded from, what tells it from others, and its version."""
+
+    path: str
+    size: int
+    changed: int
+    version: str
+
+
+def _library() -> _Library | None:
+    """Return which library an earlier process loaded, where another would be the same one."""
+    key = _surroundings()
+    kept = None if key is None else default_cache().get(key)
+    if kept is None:
+        return None
+    known = _Library(*json.loads(kept))
+    try:
+        now = os.stat(known.path)
+    except OSError:
+        return None
+    return known if (now.st_size, now.st_mtime_ns) == (known.size, known.changed) else None
+
+
+def _surroundings() -> str | None:
+    """Return a key of all that decides which library CuPy finds, or None without CuPy."""
+    try:
+        import cupy
+
+        made = str(cupy.__version__), str(cupy.__file__)
+    except Exception:  # a broken installation raises whatever its parts raise
+        return None
+    return content_key("nvrtc", *made, sys.prefix, *(os.environ.get(p, "") for p in _PLACES))
+
+
+@functools.cache
+def _version() -> str:
+    """Return NVRTC's version, without loading it where its file is known."""
+    known = _library()
+    if known is not None:
+        return known.version
     version = ".".join(map(str, _nvrtc().getVersion()))
-    return content_key("cubin", version, *options, source), options
+    key = _surroundings()
+    with contextlib.suppress(OSError):  # there are no such maps elsewhere
+        with open(_MAPS) as maps:
+            found = {
+                path for line in maps
+                if os.path.basename(path := line.rstrip().partition("/")[2]).startswith(
+                    "libnvrtc.so"
+                )
+            }
+        if key is not None and len(found) == 1:
+            path = "/" + found.pop()
+            now = os.stat(path)
+            made = _Library(path, now.st_size, now.st_mtime_ns, version)
+            default_cache().put(key, json.dumps(made).encode())
+    return version
 
 
 @functools.cache

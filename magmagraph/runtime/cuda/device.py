@@ -178,14 +178,18 @@ class Device:
 
     def failed(self, error: Exception) -> DeviceError:
         """Return what is raised where the driver reports an error while a plan runs."""
-        return DeviceError(
-            message(
-                f"cuda:{self.number} ({self.name}) failed: {error}",
-                need="a device that works; after most errors only a new process has one",
-                mend="give variables whose newest value was lost there another; device='cpu' runs "
-                "everything without it",
-            )
+        return _failure(f"cuda:{self.number} ({self.name})", error)
+
+
+def _failure(device: str, error: Exception) -> DeviceError:
+    return DeviceError(
+        message(
+            f"{device} failed: {error}",
+            need="a device that works; after most errors only a new process has one",
+            mend="give variables whose newest value was lost there another; device='cpu' runs "
+            "everything without it",
         )
+    )
 
 
 @functools.cache
@@ -195,7 +199,7 @@ def device_of(name: str) -> Device:
     Raises
     ------
     DeviceError
-        cupy is missing, there is no driver, or no such device.
+        cupy is missing, there is no driver, no such device, or it has failed.
     """
     reason = why_unusable()
     if reason is not None:
@@ -206,16 +210,21 @@ def device_of(name: str) -> Device:
                 mend=f"{_INSTALL}; device='cpu' runs everything here",
             )
         )
+    if ":" not in name:
+        return device_of(f"{name}:0")
     import cupy
 
-    number = int(name.partition(":")[2] or 0)
-    count = cupy.cuda.runtime.getDeviceCount()
-    if number >= count:
-        raise DeviceError(
-            message(
-                f"device={name!r}: there {'is' if count == 1 else 'are'} {count} CUDA "
-                f"device{'' if count == 1 else 's'}",
-                need=f"a number below {count}",
-            )
+    number = int(name.partition(":")[2])
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        if number < count:
+            return Device(number)
+    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+        raise _failure(f"cuda:{number}", error) from error
+    raise DeviceError(
+        message(
+            f"device={name!r}: there {'is' if count == 1 else 'are'} {count} CUDA "
+            f"device{'' if count == 1 else 's'}",
+            need=f"a number below {count}",
         )
-    return Device(number)
+    )

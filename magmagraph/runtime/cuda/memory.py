@@ -11,7 +11,7 @@ from ... import dims
 from ...interpret import bind_attributes
 from ...plan import Place, Plan, Slot, Step, Value
 from ...values.state import State
-from ..numpy.cells import shape_of
+from ..steps import shape_of
 from .launching.streams import Range, Touched
 
 __all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]

@@ -12,9 +12,9 @@ import numpy as np
 from ...config import config
 from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
 from ...plan import Plan
+from ..steps import bodies_of
 from . import fused
 from .bound import NumpyBound
-from .cells import bodies_of
 from .codegen.step import step_code
 
 if TYPE_CHECKING:

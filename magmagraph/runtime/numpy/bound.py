@@ -16,7 +16,8 @@ from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import CompiledBody, apply, bind_attributes
 from ...op import Kind
 from ...plan import Place, Plan, Step, Value
-from .cells import StepCells, bodies_of, shape_of
+from ..steps import bodies_of, shape_of
+from .cells import StepCells
 from .interrupts import deferred
 from .products.second_blas import SMALL, on_one_thread
 from .results import ResultPool

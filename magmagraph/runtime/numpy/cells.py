@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import dims
-from ...dims import Dim
-from ...graph import Graph
 from ...plan import Place, Plan, Step, Value
-from ...types import Type
+from ..steps import bodies_of, bytes_of, join_layout, shape_of
 from .convolution.convolution import convolution_step
 from .convolution.pooling import pooling_step
 from .nested import branch_step, loop_step
@@ -21,17 +18,13 @@ from .products.mixed import mixed_gemm_step
 from .products.products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
 from .support import address_of, support
 
+__all__ = ["StepCells", "bodies_of", "shape_of"]
+
 REMEMBERED = 16  # sizes of a step, whose ways others may take
 _IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled
 
 if TYPE_CHECKING:
     from .backend import NumpyPrepared
-
-
-def bodies_of(step: Step) -> tuple[Graph, ...]:
-    """Return the body graphs of a fused step."""
-    attrs = step.node.attrs
-    return tuple(attrs["bodies"]) if "bodies" in attrs else (attrs["body"],)
 
 
 class StepCells:
@@ -270,7 +263,6 @@ class StepCells:
                 slots[cell] = value.slot
         return (*made, self._dynamic_cells(slots))
 
-
     def _scatter(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         values, positions, *scale, base = step.inputs
         alpha = scale[0] if scale else None
@@ -292,48 +284,6 @@ class StepCells:
         all_values = (out, base, values, positions, alpha)
         slots = {i: v.slot for i, v in enumerate(all_values) if v is not None}
         return (*made, self._dynamic_cells(slots))
-
-
-def shape_of(type_: Type) -> tuple[int, ...]:
-    """Return the extents of a bound type."""
-    assert not any(isinstance(extent, Dim) for extent in type_.shape)
-    return type_.shape  # type: ignore[return-value]
-
-
-def bytes_of(type_: Type) -> int:
-    """Return the bytes of a bound type."""
-    return int(type_.bytes)
-
-def join_layout(
-    step: Step, sizes: Mapping[str, int]
-) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return how arrays stand side by side along one axis, or one among zeros.
-
-    Returns
-    -------
-    rows, width
-        How often they stand so, and the bytes of each row of the result.
-    parts
-        For each array where it begins in a row, and its bytes there.
-    """
-    out = step.outputs[0]
-    shape = shape_of(out.type)
-    attrs = step.node.attrs
-    if "axis" in attrs:
-        axis, at = attrs["axis"] % len(shape), 0
-    else:
-        piece = shape_of(step.inputs[0].type)
-        axis = next((a for a, e in enumerate(shape) if e != piece[a]), 0)
-        start = attrs["starts"][axis]
-        at = dims.evaluate(start, sizes) if isinstance(start, Dim) else int(start)
-    unit = out.type.dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
-    rows = int(np.prod(shape[:axis], dtype=np.int64))
-    parts = []
-    for value in step.inputs:
-        extent = shape_of(value.type)[axis]
-        parts.append((at * unit, extent * unit))
-        at += extent
-    return rows, unit * shape[axis], parts
 
 
 _ones_lock = threading.Lock()

@@ -60,8 +60,8 @@ static __device__ __forceinline__ float mg_exp_below(float a)
 """
 
 DEFINITIONS = {
-    r"\bmg_(inverse|divide_by|quotient)\b": _QUOTIENT,
-    r"\bmg_exp_below\b": _EXP_BELOW,
+    r"mg_(?<!\wmg_)(inverse|divide_by|quotient)\b": _QUOTIENT,
+    r"mg_exp_below(?<!\wmg_exp_below)\b": _EXP_BELOW,
 }
 """What a source that matches has to begin with."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from ....records import record
 from ..launching.streams import Range
 from .kernels import ALONE_NAME, RegionKernels
 from .shares import WIDE, Launch, Shares
@@ -12,7 +12,7 @@ from .shares import WIDE, Launch, Shares
 __all__ = ["Body"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Body:
     """One body of a fused step.
 

@@ -24,7 +24,7 @@ from ...numpy.codegen.scalar import (
     storage_type,
     store,
 )
-from ...numpy.codegen.text import replace_if_better, times
+from ...numpy.codegen.text import mentions, replace_if_better, times
 from ...numpy.functions import philox
 from ...numpy.functions.scalar import computing_type
 from .arithmetic import elementwise
@@ -97,18 +97,18 @@ class ElementCode:
         taken, made = len(body.inputs), len(body.outputs)
         lines = []
         for i, leaf in enumerate(body.inputs):
-            if re.search(rf"\bin{i}\b", text):
+            if mentions(text, f"in{i}"):
                 kind = storage_type(leaf.dtype)
                 lines.append(f"const {kind} *in{i} = (const {kind} *)v[{offset + i}];")
         for i, node in enumerate(body.outputs):
-            if re.search(rf"\bout{i}\b", text):
+            if mentions(text, f"out{i}"):
                 kind = storage_type(node.dtype)
                 lines.append(f"{kind} *out{i} = ({kind} *)v[{offset + taken + i}];")
         tail = offset + taken + made
-        if re.search(r"\bworkspace\b", text):
+        if mentions(text, "workspace"):
             lines.append(f"char *workspace = (char *)v[{tail}];")
         for name, position in self.places.items():
-            if re.search(rf"\b{name}\b", text):
+            if mentions(text, name):
                 wide = "int64_t" if "_place" in name else "idx"
                 lines.append(f"const {wide} {name} = ({wide})v[{tail + 1 + position}];")
         return lines

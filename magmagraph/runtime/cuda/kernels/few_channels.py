@@ -17,7 +17,7 @@ from ....ops.convolution.costs import direction_of
 from ....ops.convolution.primitives import puts_outs_first
 from ....plan import Step
 from ...cache import content_key, default_choices
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..compiler import compile_source
 from ..launching.calls import KernelCall, Together
 from ..launching.measure import burst

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....plan import Step
-from ...numpy.cells import shape_of
 from ...numpy.functions.scalar import computing_type
+from ...steps import shape_of
 from ..compiler import compile_source
 from ..launching.calls import KernelCall, Together
 from ..memory import PlanMemory

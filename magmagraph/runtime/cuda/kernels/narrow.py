@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....records import record
 from ....region.analysis import Region
 from .binding import LANES
 
@@ -22,7 +21,7 @@ MOST_ALONE = 4  # of one that has a row alone, where it passes over it again
 SINGLES = 4  # elements of a lane that are as good as its vectors, where these are shorter
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Narrow:
     """How rows are shared out to lanes of a warp.
 

@@ -16,7 +16,7 @@ import numpy as np
 from .... import dims
 from ....ops.spatial.pooling_records import gathered, reads_windows
 from ....plan import Step
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..compiler import compile_source
 from ..launching.calls import KernelCall
 from ..launching.streams import Range, Touched

@@ -118,9 +118,10 @@ LONG = 400  # characters of a function that is not copied to where it is called
 def complete(text: str, count: int) -> str:
     """Return a whole source: the kernels of `text`, with arguments of up to `count` words."""
     parts = [_TYPES, _OVERLAP, f"struct mg_arguments {{ int64_t v[{count}]; }};"]
-    if "lgamma" in prelude(text) or "lgamma" in text:
+    helpers = prelude(text, _DEVICE)
+    if "lgamma" in helpers or "lgamma" in text:
         parts.append(_LOG_GAMMA)
-    parts += [part for word, part in HALVES.items() if re.search(rf"mg_{word}|_{word}\(", text)]
+    parts += [part for word, part in HALVES.items() if f"mg_{word}" in text or f"_{word}(" in text]
     parts += [part for word, part in DEFINITIONS.items() if re.search(word, text)]
     if "mg_bring" in text:
         parts.append(_AHEAD)
@@ -128,8 +129,9 @@ def complete(text: str, count: int) -> str:
         parts.append(_random())
     if "mg_float_to_u64" in text:
         parts.append(_on_device(UNSIGNED_HELPER))
-    helpers = prelude(text, _DEVICE)
     for name, instruction in _INSTRUCTIONS.items():
+        if name not in helpers:
+            continue
         helpers = re.sub(rf"(\b{name}\(float a, float b\)) \{{.*\}}", rf"\1 {instruction}", helpers)
     return "\n".join([*parts, _called(helpers), text])
 

@@ -11,8 +11,8 @@ from ....ops.indexing.gathering import SCATTER_ADD
 from ....ops.indexing.updates import UPDATE
 from ....ops.products.lowered import SCATTER_ROWS
 from ....plan import Step, Value
-from ...numpy.cells import shape_of
 from ...numpy.functions.scalar import computing_type
+from ...steps import shape_of
 from ..launching.calls import KernelCall, LibraryCall, Together
 from ..launching.streams import Touched
 from ..memory import DEVICE_TO_DEVICE, PlanMemory

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....records import record
 from ....region.walk import late_groups
 from .binding import (
     COLUMN_SUMS,
@@ -48,7 +48,7 @@ FAR = 1 << 26  # bytes of all rows, from which on they do not lie in the cache a
 Grid = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Launch:
     """One launch of a kernel.
 

@@ -20,8 +20,8 @@ import numpy as np
 from .streams import WHOLE, Range
 
 __all__ = [
-    "KernelCall", "LibraryCall", "Together", "calls_of", "cost_of", "driver", "driver_function",
-    "prefetching",
+    "CollectiveCall", "KernelCall", "LibraryCall", "Together", "calls_of", "cost_of", "driver",
+    "driver_function", "prefetching",
 ]
 
 Shift = Callable[[int], int]
@@ -195,6 +195,27 @@ class LibraryCall:
     def moved(self, shift: Shift) -> LibraryCall:
         """Return the same call with its operands at other addresses."""
         return LibraryCall(self.run, [shift(address) for address in self.addresses])
+
+
+class CollectiveCall(LibraryCall):
+    """A call of NCCL, beside what is computed.
+
+    Attributes
+    ----------
+    lane
+        All calls of a lane go in one order, on one stream: what all ranks of a group call has lane
+        0, the messages of each direction have one of their own.
+    """
+
+    def __init__(
+        self, run: Callable[..., None], addresses: Sequence[int], lane: int = 0
+    ) -> None:
+        super().__init__(run, addresses)
+        self.lane = lane
+
+    def moved(self, shift: Shift) -> CollectiveCall:
+        """Return the same call with its operands at other addresses."""
+        return CollectiveCall(self.run, [shift(address) for address in self.addresses], self.lane)
 
 
 class Together:

@@ -6,7 +6,7 @@ with the addresses of their operands, if it takes them, else operands go through
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....communicator import Communicator, current, using
@@ -14,9 +14,9 @@ from ....interpret import bind_attributes
 from ....ops.collective.whole import ALLREDUCE_MANY
 from ....plan import Step, Value
 from ...comm.nccl import NcclRank
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..memory import PlanMemory
-from .calls import LibraryCall
+from .calls import CollectiveCall
 from .carriers import carriers_of
 from .packing import packs
 
@@ -24,27 +24,6 @@ if TYPE_CHECKING:
     from ...comm.aware import AwareRank
 
 __all__ = ["CollectiveCall", "by_addresses", "collective"]
-
-
-class CollectiveCall(LibraryCall):
-    """A call of NCCL, beside what is computed.
-
-    Attributes
-    ----------
-    lane
-        All calls of a lane go in one order, on one stream: what all ranks of a group call has lane
-        0, the messages of each direction have one of their own.
-    """
-
-    def __init__(
-        self, run: Callable[..., None], addresses: Sequence[int], lane: int = 0
-    ) -> None:
-        super().__init__(run, addresses)
-        self.lane = lane
-
-    def moved(self, shift: Any) -> CollectiveCall:
-        """Return the same call with its operands at other addresses."""
-        return CollectiveCall(self.run, [shift(address) for address in self.addresses], self.lane)
 
 
 def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,33 +13,40 @@ from .... import dims
 from ....config import config
 from ....ops.control.loop import LOOP
 from ....plan import Place, Step, Value
-from ...numpy.cells import bodies_of, shape_of
+from ....records import record
+from ...steps import bodies_of, shape_of
 from ..kernels.bodies import Body
 from ..kernels.fused import Modules, kernels_of
-from ..kernels.gathering import gathering
 from ..kernels.many import call_of_many, groups_of
-from ..kernels.pooling import Pair, pooling
-from ..kernels.scattering import scattering, scatters
 from ..kernels.shares import Launch
-from ..library.plans import library
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
-from ..products import gemm
-from ..products.merge import Merge, product_shape, read_first
+from ..products.merge import Merge, product_shape, read_first, stands_alone
 from ..products.merged import MergedProducts
 from ..products.products import ProductShape, begin_load, call_of, cut_of, load, product_of
 from ..products.small_gemm import SmallProduct, plain_epilogue
 from .calls import KernelCall, LibraryCall, Together
-from .collectives import collective
-from .messages import Lines, is_message, message
-from .moves import joined, window
 from .segments import Launcher
+from .speaking import is_message
 from .streams import Touched
 from .turns import turns
 
+if TYPE_CHECKING:
+    from ..kernels.pooling import Pair
+    from .messages import Lines
+
 __all__ = ["StepLaunches", "Unit", "together"]
 
+# By the family of steps: the module with what launches one, read where a plan has such a step.
+_ELSEWHERE = {
+    "pooling": ("..kernels.pooling", "pooling"),
+    "collective": (".collectives", "collective"),
+    "join": (".moves", "joined"),
+    "indexed": ("..kernels.gathering", "gathering"),
+    "array": (".moves", "window"),
+}
 
-@dataclass(frozen=True)
+
+@record(frozen=True)
 class Unit:
     """Kernels that are launched together, and the memory that they touch."""
 
@@ -75,33 +82,32 @@ class StepLaunches:
         """Return what launches a step, or None where its array expression has to run."""
         if step.kernel == "fused":
             return self.fused(step)
+        if step.kernel == "copy":  # of any operation's result, whose node it has
+            return [Unit(self._copy(step), self.memory.touched(step))]
         if is_message(step.node):
+            from .messages import message
+
             found = message(self.memory, step, self.lines)
             return None if found is None else [Unit(*pair) for pair in found]
         if step.node.op is LOOP:  # a step of array expressions where its body has any
             return turns(self.memory, step)
-        if scatters(step):
-            added = scattering(self.memory, step)
-            return None if added is None else [Unit(*added)]
+        if step.kernel in ("indexed", "scatter"):
+            from ..kernels.scattering import scattering, scatters
+
+            if scatters(step):
+                added = scattering(self.memory, step)
+                return None if added is None else [Unit(*added)]
         launch: Launcher | None = None
-        if step.kernel == "copy":
-            launch = self._copy(step)
-        elif step.kernel == "gemm":
+        if step.kernel == "gemm":
             launch = self._gemm(step)
-        elif step.kernel == "gemv" and gemm.available():
+        elif step.kernel == "gemv":
             launch = self._gemv(step)
         elif step.kernel in ("convolution", "attention"):
             return self._library(step)
-        elif step.kernel == "pooling":
-            launch = pooling(self.memory, step)
-        elif step.kernel == "collective":
-            launch = collective(self.memory, step)
-        elif step.kernel == "join":
-            launch = joined(self.memory, step)
-        elif step.kernel == "indexed":
-            launch = gathering(self.memory, step)
-        elif step.kernel == "array":
-            launch = window(self.memory, step)
+        elif step.kernel in _ELSEWHERE:
+            module, function = _ELSEWHERE[step.kernel]
+            made = getattr(importlib.import_module(module, __package__), function)
+            launch = made(self.memory, step)
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
 
     def begin(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> Callable[[], None]:
@@ -280,6 +286,8 @@ class StepLaunches:
 
     def _library(self, step: Step) -> list[Unit] | None:
         """Return what launches a step of a library, which may work in memory that others share."""
+        from ..library.plans import library
+
         found = library(self.memory, step)
         if found is None:
             return None
@@ -289,6 +297,8 @@ class StepLaunches:
 
     def pooled(self, pair: Pair) -> list[Unit]:
         """Return what launches two steps that pool the same array."""
+        from ..kernels.pooling import pooling
+
         launch = pooling(self.memory, pair.first, pair.second)
         return [] if launch is None else [Unit(launch, pair.touched(self.memory))]
 
@@ -305,6 +315,8 @@ class StepLaunches:
         self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
     ) -> tuple[Any, int, int, int] | None:
         """Return a product and the addresses of alpha, C and beta; None where it cannot be."""
+        from ..products import gemm
+
         alpha, c, beta = self._scalars(step, first)
         fixed = [self._fixed(value) for value in (alpha, beta)]
         for value, number in zip((alpha, beta), fixed, strict=True):
@@ -356,6 +368,8 @@ class StepLaunches:
         generated = self._generated(step)
         if generated is not None:
             return generated
+        from ..products import gemm
+
         if not gemm.available():
             return None
         strides = (
@@ -382,7 +396,7 @@ class StepLaunches:
         shape = product_shape(step)
         if shape is None:
             return None
-        configuration = cut_of(self.device, shape)
+        configuration = cut_of(self.device, shape, alone=stands_alone(self.plan))
         if configuration is None:
             return None
         epilogue = plain_epilogue(attrs["scaled"], attrs["accumulate"], configuration.items)
@@ -405,9 +419,11 @@ class StepLaunches:
         )
 
     def _gemv(self, step: Step) -> Launcher | None:
+        from ..products import gemm
+
         x, out = step.inputs[0], step.outputs[0]
         m, n = shape_of(x.type)
-        if not (m and n):
+        if not (m and n and gemm.available()):
             return None
         columns = step.node.attrs["axis"] == 0
         dtype = out.type.dtype

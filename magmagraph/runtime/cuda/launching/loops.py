@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..compiler import compile_source
 from ..kernels.prelude import complete
 from ..memory import DEVICE_TO_DEVICE

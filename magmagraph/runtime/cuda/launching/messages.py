@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import platform
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....communicator import Communicator, current
-from ....graph import Graph, Node
-from ....op import Kind
+from ....graph import Node
 from ....plan import Plan, Step
 from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
-from .calls import LibraryCall
+from .calls import CollectiveCall, LibraryCall
 from .carriers import library
-from .collectives import CollectiveCall
+from .speaking import bodies_within, holds, is_message, speaks
 from .streams import Touched
 
 __all__ = ["End", "Line", "Lines", "is_message", "lines_of", "message", "messages_of", "speaks"]
@@ -64,11 +63,6 @@ class Line(NamedTuple):
 Lines = Mapping[tuple[int, bool], Line]  # by the other rank, and whether this one sends
 
 
-def is_message(node: Node) -> bool:
-    """Return whether a node is one end of a message between two ranks."""
-    return node.op.kind is Kind.COLLECTIVE and ("to" in node.attrs or "source" in node.attrs)
-
-
 def end_of(node: Node, world: Communicator) -> End:
     """Return this rank's end of a message."""
     attrs = node.attrs
@@ -90,33 +84,10 @@ def messages_of(plan: Plan, world: Communicator) -> tuple[list[End], bool]:
     found: list[End] = []
     inside = False
     for step in plan.steps:
-        if step.kernel != "wait" and is_message(step.node):
+        if step.kernel not in ("wait", "copy") and is_message(step.node):
             found.append(end_of(step.node, world))
-        inside = inside or any(_has(body, is_message) for body in _bodies(step.node))
+        inside = inside or any(holds(body, is_message) for body in bodies_within(step.node))
     return found, inside
-
-
-def speaks(node: Node) -> bool:
-    """Return whether a node, or one of its bodies, is something that ranks do together."""
-    return _is_collective(node) or any(_has(body, _is_collective) for body in _bodies(node))
-
-
-def _is_collective(node: Node) -> bool:
-    return node.op.kind is Kind.COLLECTIVE
-
-
-def _bodies(node: Node) -> list[Graph]:
-    found = []
-    for value in node.attrs.values():
-        several = value if isinstance(value, tuple) else (value,)
-        found += [part for part in several if isinstance(part, Graph)]
-    return found
-
-
-def _has(graph: Graph, asked: Callable[[Node], bool]) -> bool:
-    return any(
-        asked(node) or any(_has(body, asked) for body in _bodies(node)) for node in graph.nodes
-    )
 
 
 def lines_of(plan: Plan, device: Any) -> Lines:

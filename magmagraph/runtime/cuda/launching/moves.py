@@ -8,7 +8,7 @@ from typing import Any
 from .... import dims
 from ....op import Kind
 from ....plan import Step
-from ...numpy.cells import join_layout, shape_of
+from ...steps import join_layout, shape_of
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall
 

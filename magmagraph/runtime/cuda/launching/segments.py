@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from ....errors import MagmagraphError
 from ....plan import Step
-from .calls import KernelCall, calls_of, cost_of
-from .collectives import CollectiveCall
+from .calls import CollectiveCall, KernelCall, calls_of, cost_of
 from .streams import Touched, assign, dependencies, joins
 
 __all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]

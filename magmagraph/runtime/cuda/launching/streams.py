@@ -6,6 +6,8 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ....records import record
+
 __all__ = ["STREAMS", "WHOLE", "Range", "Touched", "assign", "dependencies", "joins"]
 
 STREAMS = 4
@@ -15,7 +17,7 @@ WHOLE = 16.0  # how dear a step is that leaves no room for another beside it
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Touched:
     """The memory of one step: half-open ranges of addresses."""
 

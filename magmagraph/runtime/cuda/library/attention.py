@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from ....plan import Step
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..memory import PlanMemory
 from . import cudnn
 

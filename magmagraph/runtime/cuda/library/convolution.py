@@ -16,7 +16,7 @@ from ....graph import Node
 from ....ops.convolution.costs import direction_of
 from ....ops.convolution.primitives import puts_outs_first
 from ....plan import Place, Step
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..device import SCRATCH
 from ..memory import PlanMemory
 from . import cudnn

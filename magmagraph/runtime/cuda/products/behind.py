@@ -163,4 +163,7 @@ class BehindRows:
         for i in range(len(body.outputs)):
             own |= {f"out{i}", f"made{i}"}
         words = "|".join(map(re.escape, sorted(own, key=len, reverse=True)))
-        return [re.sub(rf"\b(?:{words})(?=\b|_)", r"\g<0>_behind", line) for line in lines]
+        if not lines:
+            return []
+        text = re.sub(rf"\b(?:{words})(?=\b|_)", r"\g<0>_behind", "\0".join(lines))
+        return text.split("\0")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....records import record
 from ..kernels.binding import MULTIPROCESSORS
 
 __all__ = ["Configuration", "Tile", "cut_for", "cut_of_rows"]
@@ -11,7 +10,7 @@ __all__ = ["Configuration", "Tile", "cut_for", "cut_of_rows"]
 SHARED = 112 << 10  # bytes a block may have: two of them fit a multiprocessor
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Configuration:
     """How a product is cut.
 
@@ -84,7 +83,7 @@ class Configuration:
         return 4 * max(factors, self.warps[2] * self.rows * (self.columns + 4))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tile:
     """A part of a second product's result, which a block computes behind the first.
 
@@ -112,25 +111,36 @@ SHORT = 256  # a contracted axis so short that this holds for larger results, to
 FEW = 8  # sixteens of a contracted axis that a block holds, all warps in common
 MANY = 300_000  # elements of which smaller blocks are faster where the contracted axis is short
 LONG = 2048
+MANY_GROUPS = 25  # sixteens of a contracted axis: five warps at least, where each reads five
 ROW = 32  # elements of a row that the lanes of a warp have one each of
 
 
-def cut_for(m: int, n: int, k: int, terms: int = 3) -> Configuration | None:
+def cut_for(
+    m: int, n: int, k: int, terms: int = 3, alone: bool = False
+) -> Configuration | None:
     """Return how a product is cut, or None where a library is as fast.
 
     The rules are measured (`benchmarks/cuda_step.py`) and not timed anew by each process: a choice
     by the clock would change results from run to run.
+
+    Parameters
+    ----------
+    m, n, k, terms
+        See `ProductShape`.
+    alone
+        Whether no other product of so large a result runs beside it.
     """
     groups = -(-k // 16)
     if groups <= 2 and m * n <= 2 * SMALL:
         cuts = [(1, 2, (2, 2, 1), groups)]
     elif m * n <= SMALL and k <= LONG:
         tiles = ((1, 1),) if n <= 16 else _tiles(m, n, terms)
-        cuts = [(*tile, *_along(groups, stages)) for tile in tiles for stages in (3, 4, 2, 5)]
+        several = _stages(n, groups, terms)
+        cuts = [(*tile, *_along(groups, stages)) for tile in tiles for stages in several]
         cuts = [cut for cut in cuts if cut[2][2] <= MOST_WARPS]
         cuts.append((1, 4, (1, 1, 12), 3))
     elif m * n <= 4 * SMALL and groups <= FEW:
-        cuts = [(1, 2, (_high(m, n, terms), 4, 1), groups)]
+        cuts = [(1, 2, (_high(m, n, terms, alone), 4, 1), groups)]
     elif m * n <= 4 * SMALL and k <= SHORT:
         warps = 2 if m * n <= MANY and groups <= 8 else 4
         cuts = [(2, 4, (1, 1, warps), min(4, -(-groups // warps)))]
@@ -150,13 +160,24 @@ def _tiles(m: int, n: int, terms: int) -> tuple[tuple[int, int], ...]:
     return ((1, 2), (1, 4)) if terms > 1 and small else ((1, 4), (1, 2))
 
 
-def _high(m: int, n: int, terms: int) -> int:
+def _stages(n: int, groups: int, terms: int) -> tuple[int, ...]:
+    """Return how many sixteens a warp may read at once where warps share them out, the best first.
+
+    Factors that are rounded take few instructions: a warp that reads more of a long axis has more
+    under way, and fewer tiles are added up. Those that are split want many warps, and so do narrow
+    results.
+    """
+    many = terms == 1 and n > 16 and groups >= MANY_GROUPS
+    return (5, 4, 3, 2) if many else (3, 4, 2, 5)
+
+
+def _high(m: int, n: int, terms: int, alone: bool) -> int:
     """Return how many times 16 rows tiles of 64 columns have.
 
-    Few where factors are split, so that blocks take turns, see `_tiles`; otherwise so many that no
-    block is left over.
+    Few where factors are split, so that blocks take turns, see `_tiles`, or where nothing else
+    takes turns with these; otherwise so many that no block is left over.
     """
-    if terms > 1:
+    if terms > 1 or alone:
         return 2
     fits = (high for high in (2, 3) if -(-m // (16 * high)) * -(-n // 64) <= MULTIPROCESSORS)
     return next(fits, 4)

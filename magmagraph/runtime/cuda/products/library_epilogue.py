@@ -6,11 +6,10 @@ then stores what the body would have made: the result itself never goes to memor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....dtypes import is_float
 from ....graph import Graph, Node
 from ....op import Kind
+from ....records import record
 from ....types import Shape
 
 __all__ = ["LibraryEpilogue", "library_epilogue"]
@@ -18,7 +17,7 @@ __all__ = ["LibraryEpilogue", "library_epilogue"]
 BIAS = "bias"  # of `Op.epilogue`; all others are functions of one operand
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LibraryEpilogue:
     """What a body does with a product's result.
 

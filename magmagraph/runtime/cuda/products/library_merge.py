@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +14,14 @@ from ....graph import Graph, freeze
 from ....ops.convert import cast
 from ....ops.leaf import parameter
 from ....plan import Step, Value
+from ....records import record
 from ....types import Type
-from ...numpy.cells import shape_of
+from ...steps import shape_of
 from ..arrange import reading
 from ..kernels.fused import kernels_of
 from ..launching.calls import LibraryCall
 from ..launching.streams import Range, Touched
 from ..memory import PlanMemory
-from . import gemm
 from .cuts import cut_for
 from .library_epilogue import library_epilogue
 
@@ -35,7 +34,7 @@ _LAUNCH = 1.5  # microseconds of a kernel of its own, about
 _BANDWIDTH = 3.5e6  # bytes a microsecond that such a kernel moves, about
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class LibraryMerge:
     """A product whose call computes what the step that reads it does.
 
@@ -67,6 +66,8 @@ def library_merges(
         merge = _merge(memory, steps, i) if step.kernel == "gemm" else None
         if merge is None or not {id(step), id(merge.reader)} <= free:
             continue
+        from . import gemm
+
         if not gemm.available():  # asked last: the library takes long to load
             return found
         if id(merge.reader) not in found:
@@ -103,6 +104,7 @@ def _sizes(step: Step) -> tuple[int, int, int]:
 def with_epilogue(make: StepLaunches, merge: LibraryMerge) -> list[Unit] | None:
     """Return what launches both steps, or None where two launches are as fast."""
     from ..launching.launches import Unit
+    from . import gemm
 
     memory, device, step = make.memory, make.device, merge.product
     m, n, k = _sizes(step)

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....graph import Node
 from ....plan import Place, Plan, Step
+from ....records import record
 from ....region.parts import Region
 from ....region.walk import Walk
-from ...numpy.cells import bodies_of, shape_of
+from ...steps import bodies_of, shape_of
 from ..arrange import reader_of
 from ..kernels.kernels import RegionKernels
 from ..launching.streams import Range
 from ..memory import PlanMemory
 from .behind import follows_well
-from .cuts import Configuration
+from .cuts import SMALL, Configuration
 from .products import ProductShape, cut_of
 
-__all__ = ["Merge", "merges", "product_shape", "read_first"]
+__all__ = ["Merge", "merges", "product_shape", "read_first", "stands_alone"]
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Merge:
     """A product that is launched together with the region that reads it.
 
@@ -90,12 +91,20 @@ def read_first(plan: Plan, step: Step) -> int:
     return 0 if fed or step.node.attrs["transpose_a"] else 1
 
 
+def stands_alone(plan: Plan) -> bool:
+    """Return whether a plan has one product of many elements, such as a gradient of weights."""
+    shapes = (shape for step in plan.steps if (shape := product_shape(step)) is not None)
+    many = (shape for shape in shapes if shape.m * shape.n > SMALL)
+    return next(many, None) is not None and next(many, None) is None
+
+
 def merges(memory: PlanMemory, steps: Sequence[Step]) -> dict[int, Merge]:
     """Return the products that are launched with the one region that reads their result."""
     found: dict[int, Merge] = {}
     shapes = [product_shape(step) for step in steps]
+    alone = stands_alone(memory.plan)
     for i, shape in enumerate(shapes):
-        merge = None if shape is None else _merge(memory, steps, i, shape)
+        merge = None if shape is None else _merge(memory, steps, i, shape, alone)
         if merge is not None and id(merge.reader) not in found:
             found[id(steps[i])] = found[id(merge.reader)] = merge
     for merge in list(dict.fromkeys(found.values())):
@@ -180,7 +189,7 @@ def _read_on_tiles(region: Region) -> list[int]:
 
 
 def _merge(
-    memory: PlanMemory, steps: Sequence[Step], i: int, shape: ProductShape
+    memory: PlanMemory, steps: Sequence[Step], i: int, shape: ProductShape, alone: bool
 ) -> Merge | None:
     reader = reader_of(memory.plan, steps, i)
     if reader is None:
@@ -190,7 +199,7 @@ def _merge(
     for other in steps[i + 1 : reader.place + 1]:
         if _overlap(memory.touched(other).written, factors):
             return None  # the factors would be gone when the reader runs
-    configuration = cut_of(memory.device, shape, bool(reader.kernels.region.row))
+    configuration = cut_of(memory.device, shape, bool(reader.kernels.region.row), alone)
     if configuration is None:
         return None
     lines = -(-shape.m // configuration.rows)  # of partial results, one for each row of tiles

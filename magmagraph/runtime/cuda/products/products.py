@@ -46,7 +46,9 @@ class ProductShape(NamedTuple):
     terms: int = 3
 
 
-def cut_of(device: Any, shape: ProductShape, rows: bool = False) -> Configuration | None:
+def cut_of(
+    device: Any, shape: ProductShape, rows: bool = False, alone: bool = False
+) -> Configuration | None:
     """Return how a product is cut on a device, or None where the library computes it.
 
     Parameters
@@ -55,11 +57,14 @@ def cut_of(device: Any, shape: ProductShape, rows: bool = False) -> Configuratio
         Where, and what.
     rows
         Whether tiles have whole rows.
+    alone
+        See `cut_for`.
     """
     if int(device.architecture) < _WITH_TENSOR_CORES:
         return None
-    cut = cut_of_rows if rows else cut_for
-    return cut(shape.m, shape.n, shape.k, shape.terms)
+    if rows:
+        return cut_of_rows(shape.m, shape.n, shape.k, shape.terms)
+    return cut_for(shape.m, shape.n, shape.k, shape.terms, alone)
 
 
 def product_of(

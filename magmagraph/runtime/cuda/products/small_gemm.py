@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....records import record
 from ...numpy.codegen.text import indent
 from .cuts import Configuration
 from .source import complete_source
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Epilogue:
     """What is done with each element ``sum`` at ``row``, ``column``: lines of CUDA C.
 

@@ -10,13 +10,32 @@ from ....graph import Node
 from .scalar import combine_expression
 
 __all__ = [
-    "advance", "for_loop", "guarded", "indent", "part_name", "replace_if_better", "times",
+    "advance", "for_loop", "guarded", "indent", "mentions", "part_name", "replace_if_better",
+    "times",
 ]
 
 
 def indent(lines: Sequence[str]) -> list[str]:
     """Return lines one level deeper."""
     return [f"    {line}" for line in lines]
+
+
+def mentions(text: str, word: str) -> bool:
+    """Return whether a word, of letters, digits and underscores, stands in a text by itself.
+
+    Examples
+    --------
+    >>> mentions("in1[i0] + in12[i0]", "in1"), mentions("in12[i0]", "in1")
+    (True, False)
+    """
+    at, size = text.find(word), len(text)
+    while at >= 0:
+        end = at + len(word)
+        before, after = text[at - 1 : at], text[end : end + 1] if end < size else ""
+        if not (before == "_" or before.isalnum() or after == "_" or after.isalnum()):
+            return True
+        at = text.find(word, end)
+    return False
 
 
 def for_loop(i: str, limit: str, inside: Sequence[str], first: str = "0") -> list[str]:

@@ -6,13 +6,13 @@ import functools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....communicator import current
 from ....config import config
+from ....records import record
 from ...cache import content_key, default_choices
 from ..support import Program, address_of, aligned_empty
 from .blas import describe, find_blas
@@ -32,7 +32,7 @@ ALIKE = 4  # times the work of a product, up to which another size of it runs as
 MEASURED = "measured"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sizes:
     """What a choice depends on: a batch of products, and how their operands lie."""
 
@@ -53,7 +53,7 @@ class Sizes:
         return self.m * self.n * self.k
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Way:
     """How a product runs, and why so."""
 

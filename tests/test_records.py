@@ -1,0 +1,96 @@
+"""Records: frozen dataclasses that share what need not be written for each."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pytest
+
+from magmagraph.records import record
+
+
+@record(frozen=True)
+class Point:
+    """A place, and what is told of it."""
+
+    x: int
+    y: tuple[int, ...]
+    label: str = "none"
+
+
+@record(frozen=True, eq=False)
+class Apart:
+    """Equal to itself alone."""
+
+    x: Any
+    other: Any = None
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What a record is compared with."""
+
+    x: int
+    y: tuple[int, ...]
+    label: str = "none"
+
+
+def test_it_is_made_and_told_as_a_dataclass_is() -> None:
+    for made in (Point(1, (2,)), Point(x=1, y=(2,)), Point(1, y=(2,), label="none")):
+        assert (made.x, made.y, made.label) == (1, (2,), "none")
+        assert repr(made) == repr(Plain(1, (2,))).replace("Plain", "Point")
+    assert [f.name for f in fields(Point)] == [f.name for f in fields(Plain)]
+    assert Point.__match_args__ == Plain.__match_args__
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'"):
+        Point(1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        Point(1, (2,), z=3)  # type: ignore[call-arg]
+
+
+def test_equal_fields_make_equal_records_unless_each_is_its_own() -> None:
+    assert Point(1, (2,)) == Point(1, (2,))
+    assert Point(1, (2,)) != Point(1, (3,))
+    assert {Point(1, (2,)), Point(1, (2,))} == {Point(1, (2,))}
+    assert Point(1, (2,)) != Plain(1, (2,))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Point(1, [2]))  # type: ignore[arg-type]
+    assert Apart(1) != Apart(1)
+    assert hash(Apart([1])) != hash(Apart([1]))
+
+
+def test_nothing_of_it_changes() -> None:
+    made = Point(1, (2,))
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
+        made.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'x'"):
+        del made.x  # type: ignore[misc]
+    assert replace(made, x=5) == Point(5, (2,))
+    assert made == Point(1, (2,))
+
+
+def test_it_is_copied_and_pickled() -> None:
+    made = Point(1, (2,), "here")
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert copy.deepcopy(made) == copy.copy(made) == made
+
+
+def test_one_that_holds_itself_can_be_shown() -> None:
+    held: list[Any] = []
+    made = Apart(1, held)
+    held.append(made)
+    assert repr(made) == "Apart(x=1, other=[...])"
+
+
+@pytest.mark.parametrize("how", [{"default_factory": list}, {"repr": False}, {"compare": False}])
+def test_fields_of_their_own_kind_are_refused(how: dict[str, Any]) -> None:
+    class Wrong:
+        """It has one."""
+
+        x: list[int] = dataclasses.field(**how)
+
+    with pytest.raises(TypeError, match=r"Wrong\.x is a field for a dataclass"):
+        record(frozen=True)(Wrong)

@@ -42,7 +42,7 @@ def _chosen(case: peers.Case) -> peers.Work:
     """The sum in the way that a trial chose, with the others beside it."""
     import magmagraph as mg
 
-    (array,) = make(case)
+    (array,) = case.get("arrays") or make(case)
     x = mg.var("x", shape=array.shape)
     total = mg.sum(x, axis=case["axis"])
     function = mg.function([x], total)

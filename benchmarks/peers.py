@@ -34,6 +34,7 @@ from typing import Any
 
 import common
 import numpy as np
+import repeats
 
 TURNS = 41  # of ways in one process
 BURST = 0.001  # seconds of one way in a turn, about
@@ -103,6 +104,10 @@ class Benchmark:
         The contender whose work has other ways to be timed beside it, if any.
     against
         The way that the case's ratio is to, turn by turn; else it is to the best peer.
+    processes
+        How many processes find that ratio, each by turns of its own, in a first look and where it
+        does not show that nothing is lost in a second (`repeats.py`); 0: the one process that is
+        timed, by its turns.
     """
 
     name: str
@@ -117,6 +122,7 @@ class Benchmark:
     notes: str = ""
     ways: str = ""
     against: str = ""
+    processes: tuple[int, int] = (0, 0)
 
 
 # In the process of a library ------------------------------------------------------------------
@@ -311,7 +317,7 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
                 median=statistics.median(taken), least=min(taken), largest=max(taken)
             )
     for library in able:
-        if benchmark.ways == library.name:
+        if benchmark.ways == library.name and not benchmark.processes[0]:
             rows[library.name].update(library.ask(do="ways"))
     return {"case": case, "times": rows, "ratio": ratio(benchmark, rows)}
 
@@ -339,6 +345,33 @@ def _measured(
         keep(measured, [other["name"] for other in cases[len(measured) :]])
         longest = max(longest, time.perf_counter() - start)
     return measured, left_out
+
+
+def _looked(
+    benchmark: Benchmark, measured: Sequence[dict[str, Any]], start: Callable[[], _Library]
+) -> None:
+    """Add the looks of processes of their own at what was measured, and the ratio by the last."""
+
+    def found(number: int, cases: Sequence[Case]) -> dict[str, float]:
+        library, ratios = start(), {}
+        try:
+            for case in cases:
+                with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+                    asked = {**case, "process": number}
+                    answer = library.ask(do="prepare", case=asked, results=file.name)
+                if "first" in answer:
+                    answer = library.ask(do="ways")
+                if "against" not in answer:
+                    raise SystemExit(f"{case['name']}: {answer}")
+                ratios[case["name"]] = answer["against"][benchmark.against][1]
+        finally:
+            library.end()
+        return ratios
+
+    looks = repeats.looked([entry["case"] for entry in measured], benchmark.processes, found)
+    for entry in measured:
+        entry["looks"] = looks[entry["case"]["name"]]
+        entry["ratio"] = entry["looks"][-1]["interval"][1]
 
 
 def ratio(benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]) -> float | None:
@@ -381,6 +414,11 @@ def _report(benchmark: Benchmark, measured: list[dict[str, Any]]) -> None:
         for name, row in entry["times"].items():
             if "error" in row:
                 print(f"{entry['case']['name']}, {name}: {row['error']}")
+        for i, found in enumerate(entry.get("looks", ())):
+            low, middle, high = found["interval"]
+            told = "" if repeats.shows(found) else ", not shown"
+            ends = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+            print(f"{entry['case']['name']}, look {i + 1}: {ends}{told}")
 
 
 def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None:
@@ -438,7 +476,7 @@ def main(benchmark: Benchmark) -> None:
     """Run the benchmark as its file's command line asks: all of it, or a library's process."""
     cleared = common.clean_environment()
     parser = argparse.ArgumentParser(description=benchmark.claim)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="cases whose name contains this, or one of A|B")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="contenders to run")
     parser.add_argument("--threads", type=int, help="cores that all may use (default: all)")
     parser.add_argument("--dry", action="store_true", help="print, but write no results")
@@ -455,7 +493,10 @@ def main(benchmark: Benchmark) -> None:
         _work(benchmark, asked.worker)
         return
     benchmark = dataclasses.replace(benchmark, rounds=asked.rounds)
-    cases = [case for case in benchmark.cases if asked.only in case["name"]]
+    cases = [
+        case for case in benchmark.cases
+        if any(part in case["name"] for part in asked.only.split("|"))
+    ]
     wanted = asked.peers or list(benchmark.contenders)
     threads = ["--threads", str(asked.threads)] if asked.threads else []
     name = benchmark.name + (f"_{asked.threads}" if asked.threads else "")
@@ -476,10 +517,13 @@ def main(benchmark: Benchmark) -> None:
             _Library(name, threads, log) for name in benchmark.contenders if name in wanted
         ]
         try:
-            measured, left_out = _measured(benchmark, cases, libraries, asked.budget, keep)
+            told = keep if not benchmark.processes[0] else lambda *_: None  # not without looks
+            measured, left_out = _measured(benchmark, cases, libraries, asked.budget, told)
         finally:
             for library in libraries:
                 library.end()
+        if benchmark.processes[0]:
+            _looked(benchmark, measured, lambda: _Library(benchmark.ways, threads, log))
     _report(benchmark, measured)
     if left_out:
         print(f"left out, since {asked.budget:.0f} s were over: {', '.join(left_out)}")

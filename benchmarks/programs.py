@@ -79,10 +79,13 @@ def _over(module: Any, **names: Any) -> Any:
 def magmagraph(
     program: Program, make: Make, case: peers.Case, *, reuse: bool = False
 ) -> peers.Work:
-    """`mg.function` of the program, with fresh results or into the same ones."""
+    """`mg.function` of the program, with fresh results or into the same ones.
+
+    A case of this process may bring its "arrays".
+    """
     import magmagraph as mg
 
-    arrays = make(case)
+    arrays = case.get("arrays") or make(case)
     inputs = [mg.var(f"x{i}", shape=a.shape, dtype=a.dtype) for i, a in enumerate(arrays)]
     made = program(mg, *inputs)
     function = mg.function(inputs, made if isinstance(made, mg.Node) else list(made))

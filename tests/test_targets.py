@@ -81,3 +81,36 @@ def test_half_of_the_cases_of_several_files(tmp_path: Path, middle: float, code:
     done = run("cpu_training", "--results", str(tmp_path))
     assert done.returncode == code
     assert f"half of 6: {middle} of 0.8" in done.stdout
+
+
+def steps(float32: float, tf32: float, layer: float) -> dict[str, Any]:
+    """Return a results file of steps on a GPU, with the times at L=8 and what a layer adds."""
+    results: dict[str, Any] = {"first": {f"{s} cache": {"median": 1.0} for s in ("empty", "full")}}
+    for precision, last in (("float32", float32), ("tf32", tf32)):
+        times = {"L=1": 16.0, "L=2": 20.0, "L=4": 40.0, "L=8": last}
+        results[precision] = {
+            depth: {"magmagraph": {"epoch": time}, "of the best peer": 0.5}
+            for depth, time in times.items()
+        }
+        ways = {"magmagraph epoch": layer, "torch graph": 40.0, "jax scan": 30.0}
+        results[precision]["microseconds a layer"] = {**ways, "magmagraph call": 99.0}
+    return {"results": results}
+
+
+@pytest.mark.parametrize(
+    ("float32", "tf32", "layer", "missed"),
+    [
+        (115.0, 90.0, 30.0, ""),
+        (115.1, 90.0, 30.0, "float32 L=8: 115 of 115"),
+        (115.0, 90.1, 30.0, "tf32 L=8: 90.1 of 90"),
+        (115.0, 90.0, 30.1, "tf32: 30.1 of 30"),  # torch's 40 is not the best
+    ],
+)
+def test_steps_on_a_gpu_have_goals_in_microseconds_and_slopes_beside_peers(
+    tmp_path: Path, float32: float, tf32: float, layer: float, missed: str
+) -> None:
+    (tmp_path / "cuda_step.json").write_text(json.dumps(steps(float32, tf32, layer)))
+    done = run("cuda_step", "--results", str(tmp_path))
+    assert done.returncode == bool(missed), done.stderr
+    assert missed in done.stdout
+    assert ("missed" in done.stdout) == bool(missed)

@@ -216,6 +216,25 @@ def test_little_work_that_comes_close_together_wakes(asleep):
     assert found == [1, 1, 1, 2]
 
 
+def test_what_is_measured_in_between_meets_every_element(kernels, thread_count):
+    """Calls of one kind go on a team or alone, whichever takes less: some alone in any case."""
+    thread_count(2)
+    assert threads._pool is not None
+    threads._pool(2, threads.SPIN_NANOSECONDS)  # however many cores there are
+    out = np.zeros(101, np.int64)
+    step = (kernels("share_one"), [address_of(out), 100, 64, WAKING])
+    program = Program([step] * 50)
+    for _ in range(400):
+        program.run()
+    assert (out[:100] == 20_000).all()
+    assert 20_000 < out[100] < 40_000
+    before = int(out[100])
+    threads._pool(2, 0)  # nothing is measured where threads take turns on a core
+    for _ in range(400):
+        program.run()
+    assert out[100] == before + 40_000
+
+
 def test_a_team_has_at_most_the_threads_asked_for(kernels, thread_count):
     thread_count(4)
     for asked, got in ((-1, 1), (0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (1 << 40, 4)):

@@ -94,7 +94,8 @@ void mg_bind(const mg_support* table) { mg_bound = table; }
 ``mg_parallel(body, context, max_threads)`` calls ``body(context, thread, threads)`` on at most
 `max_threads` threads at once (1 or less: on the caller's alone) and returns when all have. A body
 must be right for any `threads`: it is 1 where the pool is taken or the call is nested.
-``mg_share`` is told the work in all, in units of some 0.05 ns: little of it wakes no thread.
+``mg_share`` is told the work in all, in units of some 0.05 ns: little of it wakes no thread, and
+where it comes again and again and a team takes as long as its owner alone, the owner does it.
 ``mg_split`` gives a thread its part, and ``mg_thread_count()`` the most that a team can have.
 A step that calls BLAS does so between ``mg_enter_blas()`` and ``mg_leave_blas()``.
 """
@@ -107,7 +108,7 @@ def _text(name: str) -> str:
 
 def support_source() -> str:
     """Return the C source of the support library, whole."""
-    return _DECLARATIONS + _text("stopping") + _text("support")
+    return _DECLARATIONS + _text("stopping") + _text("worth") + _text("support")
 
 
 def blas_source(real: str) -> str:

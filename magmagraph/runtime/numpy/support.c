@@ -303,7 +303,7 @@ static void run_team(mg_body body, void* context, int64_t team, int together)
     pthread_mutex_unlock(&pool.mutex);
 }
 
-void mg_share(mg_body body, void* context, int64_t max_threads, int64_t work)
+static void share_out(mg_body body, void* context, int64_t max_threads, int64_t work, int judged)
 {
     int64_t team = atomic_load_explicit(&pool.limit, memory_order_relaxed);
     if (max_threads < team) team = max_threads;
@@ -312,18 +312,30 @@ void mg_share(mg_body body, void* context, int64_t max_threads, int64_t work)
         return;
     }
     team = start_workers(team);
-    int64_t ready = awake(team);
-    int wakes = ready == team || worth_waking(work);
-    if (!wakes) team = ready;
+    mg_worth* worth = judged && team > 1 ? worth_of(body, work, team) : NULL;
+    int64_t ready = awake(team), began = 0;
+    int alone = alone_now(worth), wakes = ready == team || alone || worth_waking(work);
+    int timed = timed_now(worth, ready);
+    if (alone) team = 1;
+    else if (!wakes) team = ready;
+    if (timed) began = nanoseconds();
     if (team > 1) run_team(body, context, team, 0);
     else body(context, 0, 1);
+    if (worth) learn(worth, timed ? nanoseconds() - began + 1 : 0);
     if (!wakes) pool.ended = nanoseconds();
     pthread_mutex_unlock(&pool.owner);
 }
 
+void mg_share(mg_body body, void* context, int64_t max_threads, int64_t work)
+{
+    /* Where threads take turns on a core, which way is faster is told by who had it. */
+    int judged = atomic_load_explicit(&pool.spin, memory_order_relaxed) > 0;
+    share_out(body, context, max_threads, work, judged);
+}
+
 void mg_parallel(mg_body body, void* context, int64_t max_threads)
 {
-    mg_share(body, context, max_threads, MG_WAKING);
+    share_out(body, context, max_threads, MG_WAKING, 0);
 }
 
 int64_t mg_thread_count(void) { return atomic_load_explicit(&pool.limit, memory_order_relaxed); }
@@ -649,6 +661,7 @@ void mg_branch(void** cells)
 /* ---- Copies ------------------------------------------------------------------------------ */
 
 enum { MG_COPY_SHARE = 1 << 19 }; /* bytes that are worth a thread */
+enum { MG_COPIED = 3 };            /* bytes that are a unit of work */
 
 typedef struct {
     char* out;
@@ -669,7 +682,7 @@ static void copy_bytes(void* out, const void* in, int64_t bytes)
 {
     mg_block block = { out, in, bytes };
     if (bytes <= 0 || out == in) return;
-    mg_parallel(copy_part, &block, bytes / MG_COPY_SHARE);
+    mg_share(copy_part, &block, bytes / MG_COPY_SHARE, bytes / MG_COPIED);
 }
 
 /* arguments: out, in, bytes */
@@ -718,5 +731,6 @@ void mg_join(void** arguments)
 {
     mg_joined joined = {arguments[0], arguments + 4, (int64_t)arguments[1],
                         (int64_t)arguments[2], (int64_t)arguments[3]};
-    mg_parallel(join_part, &joined, joined.rows * joined.width / MG_COPY_SHARE);
+    int64_t bytes = joined.rows * joined.width;
+    mg_share(join_part, &joined, bytes / MG_COPY_SHARE, bytes / MG_COPIED);
 }

@@ -112,10 +112,21 @@ void mg_set_products(void* product, void* begin, void* end)
 
 enum { MG_WORTH_A_THREAD = 1 << 19 }; /* multiplications */
 
+static double multiplications(const shape* g)
+{
+    return (double)g->n * g->groups * g->ci * g->co * g->taps * g->outputs;
+}
+
+/* In units of some 0.05 ns, as mg_share takes it. */
+static int64_t effort_of(const shape* g)
+{
+    double work = multiplications(g) / 4;
+    return work < 1e18 ? (int64_t)work : (int64_t)1e18;
+}
+
 static int64_t team_for(const shape* g, int64_t items)
 {
-    double work = (double)g->n * g->groups * g->ci * g->co * g->taps * g->outputs;
-    double team = work / MG_WORTH_A_THREAD;
+    double team = multiplications(g) / MG_WORTH_A_THREAD;
     int64_t most = lesser(g->threads, items);
     return team < (double)most ? (int64_t)team : most;
 }

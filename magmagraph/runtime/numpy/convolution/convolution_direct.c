@@ -313,8 +313,8 @@ static void sum(const shape* g, int to_input)
     e.parts = items < 2 * team ? lesser(over(e.outs, MG_BLOCK), team) : 1;
     for (e.first = 0; e.first < g->n; e.first += round) {
         e.count = lesser(round, g->n - e.first);
-        mg_parallel(pack_part, &e, team);
-        mg_parallel(sum_part, &e, team);
+        mg_share(pack_part, &e, team, effort_of(g) / 8);
+        mg_share(sum_part, &e, team, effort_of(g));
     }
 }
 
@@ -430,8 +430,8 @@ void mg_direct_weight(void** arguments)
     d.slices = items < 2 * team ? greater(1, lesser(g.ci * g.taps, over(2 * team, items))) : 1;
     for (e->first = 0; e->first < g.n; e->first += round) {
         e->count = lesser(round, g.n - e->first);
-        mg_parallel(pack_part, e, team);
-        mg_parallel(pack_cotangents, &d, team);
-        mg_parallel(dot_part, &d, team);
+        mg_share(pack_part, e, team, effort_of(&g) / 8);
+        mg_share(pack_cotangents, &d, team, effort_of(&g) / 8);
+        mg_share(dot_part, &d, team, effort_of(&g));
     }
 }

@@ -318,16 +318,16 @@ static void run(void** arguments, int direction)
     if (direction == MG_FORWARD) {
         /* Without patches there is nothing to merge: images are not together in memory then. */
         s.cut = cut_results(&g, s.rows, greater(1, team / g.groups), !pointwise || g.last);
-        mg_parallel(forward_part, &s, lesser(team, s.cut.parts * g.groups));
+        mg_share(forward_part, &s, lesser(team, s.cut.parts * g.groups), effort_of(&g));
     } else if (direction == MG_TO_INPUT) {
         s.cut = cut_results(&g, s.rows, 1, 0);
         if (g.n * g.groups < team && !g.last) s.slices = lesser(g.ci, team);
-        mg_parallel(input_part, &s, lesser(team, g.n * g.groups * s.slices));
+        mg_share(input_part, &s, lesser(team, g.n * g.groups * s.slices), effort_of(&g));
     } else {
         s.cut = cut_results(&g, s.rows, 1, !pointwise || g.last);
         if (!s.cut.parts) zero(g.out, g.groups * g.co * rows);
         if (g.groups < team) s.slices = lesser(rows, over(team, g.groups));
-        mg_parallel(weight_part, &s, lesser(team, g.groups * s.slices));
+        mg_share(weight_part, &s, lesser(team, g.groups * s.slices), effort_of(&g));
     }
     products_end();
 }

@@ -155,9 +155,9 @@ static void convolve(const shape* g, int to_input)
     int64_t fair = over(tiles_of(&p) * g->groups, greater(1, team));
     p.chunk = greater(VECTOR, lesser(room, over(fair, VECTOR) * VECTOR) / VECTOR * VECTOR);
     p.chunks = over(tiles_of(&p), p.chunk);
-    mg_parallel(transform_weights, &p, team);
+    mg_share(transform_weights, &p, team, effort_of(g) / 8);
     products_begin();
-    mg_parallel(chunk_part, &p, lesser(team, g->groups * p.chunks));
+    mg_share(chunk_part, &p, lesser(team, g->groups * p.chunks), effort_of(g));
     products_end();
 }
 
@@ -265,9 +265,9 @@ void mg_winograd_weight(void** arguments)
         p.group = group;
         for (p.first = 0; p.first < tiles; p.first += p.chunk) {
             p.count = lesser(p.chunk, tiles - p.first);
-            mg_parallel(transform_tiles, &p, team);
+            mg_share(transform_tiles, &p, team, effort_of(&g) / 8);
             products_begin();
-            mg_parallel(multiply_tiles, &p, team);
+            mg_share(multiply_tiles, &p, team, effort_of(&g));
             products_end();
         }
         finish_weights(&p, group);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MG_LANES = 64, MG_WORTH_A_THREAD = 1 << 16 };
+enum { MG_LANES = 64, MG_WORTH_A_THREAD = 1 << 16, MG_TAP = 10 /* units of work */ };
 
 typedef struct {
     void *a, *b, *out; /* operands and result; what they are depends on the kernel */
@@ -132,7 +132,7 @@ static void run(void** arguments, line each, quads tiled, int64_t zeroed)
     int64_t team = lesser(size / MG_WORTH_A_THREAD, mg_thread_count());
     if (p->outer < team) p->parts = lesser(team, p->inner / 16 + 1);
     if (zeroed) memset(p->out, 0, (size_t)(p->outer * inputs(p)) * sizeof(REAL));
-    mg_parallel(run_part, &work, lesser(team, p->outer * p->parts));
+    mg_share(run_part, &work, lesser(team, p->outer * p->parts), size * MG_TAP);
 }
 
 /* For every result o that a tap is in, and every channel c: `at` is its place in the line, `met`

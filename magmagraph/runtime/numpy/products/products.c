@@ -147,7 +147,7 @@ static void copy_rows(REAL* out, int64_t ld_out, const REAL* in, int64_t ld_in, 
                       int64_t n)
 {
     rows r = { out, in, ld_out, ld_in, m, n };
-    if (out != in) mg_parallel(copy_part, &r, m * n / (1 << 17));
+    if (out != in) mg_share(copy_part, &r, m * n / (1 << 17), m * n);
 }
 
 /* A large product, shared out as panels that BLAS multiplies on one thread each. Its own threads
@@ -214,7 +214,7 @@ static void multiply_shared(const product* p)
     }
     panels shares = { p, team, 0 };
     begin_alone();
-    mg_parallel(panel_part, &shares, team);
+    mg_share(panel_part, &shares, team, p->m * p->n * p->k / 3);
     end_alone();
 }
 
@@ -283,7 +283,7 @@ void mg_gemm_batch(void** arguments)
     atomic_init(&batch.next, 0);
     mg_enter_blas();
     if (batch.apart && !alone) begin_alone();
-    mg_parallel(batch_part, &batch, batch.apart ? work : 1);
+    mg_share(batch_part, &batch, batch.apart ? work : 1, batch.count * size / 4);
     if (batch.apart && !alone) end_alone();
     mg_leave_blas();
 }

@@ -163,7 +163,7 @@ static void multiply_tiled(tiled* t)
         t->down = between(t->down, items / strips, p->m / (4 * MG_TILE_HEIGHT) + 1);
     t->last = t->across;
     if (t->down > 1 && t->count == 1) t->last = between(t->across, 4 * t->across, strips);
-    mg_parallel(tiled_part, t, between(1, work / MG_TILE_THREAD, team));
+    mg_share(tiled_part, t, between(1, work / MG_TILE_THREAD, team), work / 4);
 }
 
 /* As mg_gemm, for an inner extent of at least 1. */

@@ -59,20 +59,22 @@ Before, the same calls took 0.559 s (L=1), 0.569, gate 0.132, softmax 0.196, bod
 1.315. bodies, whose one kernel took 78 ms of gcc's processor time in 17 vector loops, is written in
 vectors and compiled at -O1 since (60 ms; 73 at -O2, and as fast), 0.118 s before. What is left
 of the others is gcc's time for the program's own kernels, one run a core: an empty file 15 to 22
-ms (driver and cc1 9, assembler 4, linker 8 to 11), gate 55, softmax 105 of processor time. Also
+ms (driver and cc1 9, assembler 4, linker 8 to 11), gate 55 of processor time. Also
 new: kernels declare the functions that they call (math.h took 6 to 10 ms; the machine code is the
 same), and each core gets a run where there are two kernels. Tried and kept earlier: no start
 files and no plugin in the link, -pipe, pooling by kernel and from the first. Without gain: no
 vectorization of plain loops (0.77, 1.12 and 1.25 of gcc's time for gate, softmax, bodies), none
 of straight code (1.02), no unwind tables (1.01), single optimizations switched off, gold.
-Refused: kernels at -O1 (1 to 13 % slower), tiles after the first call (last bits of a second call
-would differ). Above the bound is softmax alone: 0.121 s beside JAX's 0.078, 0.128 beside 0.095 in
-another run, on a host where both take half of what they took before (0.188 and 0.197). gcc takes
-104 ms of it at -O2, 70 at -O1; 87 without partial redundancies, gcse, ranges, hoisting and jump
-threading, 79 without twelve passes more, with kernels up to 5 % slower (gate 1.05, mixed 1.03,
-most others 0.98 to 1.02): not taken. Left: exp, largest elements and choices in vectors, too
-(softmax, options); the function that deals out a kernel's rows in the support library (9 of 52 ms
-at -O2, 4 of 40 at -O1)."""
+Refused: kernels whose loops are left to the compiler at -O1 (1 to 13 % slower), tiles after the
+first call (last bits of a second call would differ). softmax, 0.121 s beside JAX's 0.078 (0.128
+beside 0.095 in another run), has its largest elements, exp, sums and quotients in vectors since,
+too, and takes gcc 61 ms at -O1 where it took 96 at -O2 in the same minute (instructions of cc1:
+284 and 547 million; an empty file 68), with kernels as fast or faster. Kernels in vectors were
+given math.h by mistake, 46 million instructions. Of the 284, by leaving parts out: the function
+that deals out a kernel's rows 19, blocks of long sums 20, joining lanes 12, exp 18, rests of rows
+29. Without gain: no unwind tables (60.6 for 61.2 ms), each optimization of -O1 switched off that
+was tried (most less than 1 % of the instructions), no -lm -lgcc. Left: the dealing out and the
+blocks in the support library (some 8 ms), choices in vectors (options)."""
 CODE = """
 import contextlib, importlib, json, sys, time
 sys.path.insert(0, {folder!r})

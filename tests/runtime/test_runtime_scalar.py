@@ -67,6 +67,7 @@ def test_every_helper_compiles_without_warnings(tmp_path: Any) -> None:
     calls = "\n".join(f"/* {name} */" for name in HELPERS)
     source.write_text(
         f"#define _GNU_SOURCE\n#include <math.h>\n{SUPPORT_HEADER}\n{vector_math()}\n"
+        + "".join(RATIONALS.values())
         + GROUP_TYPES
         + prelude(calls)
     )

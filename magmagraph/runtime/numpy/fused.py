@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Mapping, Sequence
 
 from ...config import word
@@ -48,10 +49,12 @@ def _shares(codes: Sequence[StepCode]) -> list[list[StepCode]]:
     return shares
 
 
-def _written_in_vectors(codes: Sequence[StepCode]) -> bool:
+def _at_lower_level(codes: Sequence[StepCode]) -> bool:
     """Return whether gcc, at the usual level, has no more to do for kernels than at a lower one."""
     usual = word("MAGMAGRAPH_OPTIMIZATION").removeprefix("-O") == "2"
-    return usual and all(code.vectors for code in codes) and (
+    # Elsewhere functions of groups are loops over their lanes.
+    intel = platform.machine() == "x86_64"
+    return usual and intel and all(code.lower for code in codes) and (
         find_compiler().version.startswith("gcc")
     )
 
@@ -108,7 +111,7 @@ class Kernels:
         sources = [assemble(share) for share in shares]
         libraries = compile_libraries(
             [SUPPORT_HEADER + source for source in sources],
-            [VECTOR_LEVEL if _written_in_vectors(share) else None for share in shares],
+            [VECTOR_LEVEL if _at_lower_level(share) else None for share in shares],
         )
         for share, library in zip(shares, libraries, strict=True):
             join_pool(library)

@@ -207,7 +207,9 @@ class Nest:
             code.lanes[node] = array
         if code.walk.saved.get(node) == self.number and not self.stage:
             # Whole groups: what is saved has room for elements beyond the end of a row.
-            self.blocks[depth].before.append(f"{self._saved(node)} = {name};")
+            place = self._saved(node)
+            line = f"{place} = {name};" if self.vectors is None else self.vectors.keep(place, name)
+            self.blocks[depth].before.append(line)
 
     def _scalar(self, node: Node) -> str:
         """Return a constant, or a number that binding computes."""
@@ -390,7 +392,7 @@ class Nest:
         if self.lanes is not None:
             blocked = reduction.blocked and not code.strips
             if self.vectors is not None:
-                joined = self.vectors.add_up(fold, part, blocked=blocked)
+                joined = self.vectors.fold_up(fold, part, blocked=blocked)
             else:
                 joined = self.lanes.fold(fold.node, part, element, blocked=blocked)
             joined = f"{widened(wide, dtype)}{joined}"

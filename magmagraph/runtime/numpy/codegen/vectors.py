@@ -1,7 +1,8 @@
-"""C for groups of lanes that are values of their own, where rows are added up by plain arithmetic.
+"""C for groups of lanes that are values of their own: rows of plain arithmetic and exponentials.
 
 What a group computes stands there once, in operators between vectors (`functions.groups`): the
-compiler vectorizes nothing, takes less time, and has no more to do at a higher level. Where a
+compiler vectorizes nothing, takes less time, and has no more to do at a higher level. Groups are
+added up, folded to the largest or smallest element, kept for a later pass, or written. Where a
 product is added up, sum and product are one instruction with one rounding. In the rest of a row,
 which comes first, this is the same as a rounded product: it is added to nothing.
 
@@ -27,7 +28,7 @@ from ....region.access import is_unit
 from ....region.analysis import Fold, Output, Region
 from ..functions.scalar import resolve
 from .folds import Lanes, joins, lane_count
-from .scalar import is_floating
+from .scalar import identity_expression, is_floating
 from .text import indent
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ __all__ = ["Roots", "Vectors", "groups_of"]
 _FLOAT32 = np.dtype(np.float32)
 # Expressions that say the same of groups: of operands, numbers of their type, and operators.
 _PLAIN = re.compile(r"(?:[abcd]|\(float\)|sqrtf|[-+*/() ]|\d+\.\d+)+")
+# Functions of numbers, and of groups.
+_FUNCTIONS = {
+    "sqrtf": "mg_group_sqrt_f32",
+    "expf": "mg_group_exp_f32",
+    "mg_expf_below": "mg_group_exp_below_f32",
+    "mg_expf_within": "mg_group_exp_within_f32",
+}
+_CALL = re.compile(r"\b(\w+)\(")
+_DOLLAR = re.compile(r"\$(\w+)")
 
 
 def groups_of(
@@ -61,7 +71,9 @@ def groups_of(
     if not sizes <= {4, 8}:  # wider in the register than in memory
         return None
     count = lane_count(sizes.pop())
-    if not _vectorizes(region, nest.inner, nodes, folds, outputs, nest.code.walk.saved):
+    saved = nest.code.walk.saved
+    known = {node for node in nodes if saved.get(node, nest.number) < nest.number}
+    if not _vectorizes(region, nest.inner, nodes, known, folds, outputs):
         return Lanes(count)
     roots = Roots(region, nodes, folds)
     return Vectors(count, roots=roots, along=nest.along, value=nest.value)
@@ -71,47 +83,57 @@ def _vectorizes(
     region: Region,
     inner: int,
     nodes: Sequence[Node],
+    known: Collection[Node],
     folds: Sequence[Fold],
     outputs: Sequence[Output],
-    saved: Collection[Node],
 ) -> bool:
     """Return whether all that a loop over rows' elements does can be written in vectors."""
 
     def along(node: Node) -> bool:
         return inner in region.values[node].loops
 
-    sums = all(
-        along(fold.operand)
-        and fold.node.op.reduction is not None
-        and joins(fold.node.op.reduction, fold.operand.dtype) == "sum"
-        for fold in folds
-    )
-    if not folds or not sums or region.strip or region.columns:
+    if not all(along(fold.operand) for fold in folds) or region.strip or region.columns:
         return False
     if not all(is_unit(o.node, (), o.axes[inner]) and along(o.node) for o in outputs):
         return False
     for node in filter(along, nodes):
-        if node.dtype != _FLOAT32 or node in saved:
+        if node.dtype != _FLOAT32:
             return False
         access = region.accesses.get(node)
         if access is not None:
             if not is_unit(node, access.views, access.axes[inner]):
                 return False
-        elif not _plain(node):
+        elif node not in known and not _in_groups(node, along):
             return False
     return True
 
 
-def _plain(node: Node) -> bool:
+def _in_groups(node: Node, along: Callable[[Node], bool]) -> bool:
+    """Return whether there is a group for what a node computes: exp is one of groups alone."""
+    return _plain(node, "exp") and ("exp" not in _calls(node) or all(map(along, node.inputs)))
+
+
+def _rule(node: Node) -> str:
     rule = node.op.scalar
     if node.op.kind is not Kind.ELEMENTWISE or rule is None:
-        return False
+        return ""
+    return rule if isinstance(rule, str) else rule(_FLOAT32)
+
+
+def _calls(node: Node) -> set[str]:
+    return set(_DOLLAR.findall(_rule(node)))
+
+
+def _plain(node: Node, *functions: str) -> bool:
+    """Return whether a value is arithmetic of float32, or a root or one of these functions."""
     if any(operand.dtype != _FLOAT32 for operand in node.inputs):
         return False
-    text = rule if isinstance(rule, str) else rule(_FLOAT32)
-    return "$" not in text.replace("$sqrt(", "(") and _PLAIN.fullmatch(
-        resolve(text, _FLOAT32)
-    ) is not None
+    text = _rule(node)
+    if not {"sqrt", *functions}.issuperset(_DOLLAR.findall(text)):
+        return False
+    for name in functions:
+        text = text.replace(f"${name}(", "(")
+    return _PLAIN.fullmatch(resolve(text, _FLOAT32)) is not None
 
 
 class Roots:
@@ -132,11 +154,12 @@ class Roots:
         self.absorbed: set[Node] = set()
         self._here = {n for n in nodes if n not in region.accesses}
         self._added: dict[Node, bool] = {}
-        self._sums = {fold.node for fold in folds}
+        sums = [fold for fold in folds if _joined(fold) == "sum"]
+        self._sums = {fold.node for fold in sums}
         for node in nodes:
             if node in self._here and node.op is DIVIDE and self._only_added_up(node):
                 self._take(node)
-        for fold in folds:
+        for fold in sums:
             if self.factors(fold) and self._sums.issuperset(self.users[fold.operand]):
                 self.absorbed.add(fold.operand)
 
@@ -169,6 +192,12 @@ class Roots:
                 for user in self.users[node]
             )
         return self._added[node]
+
+
+def _joined(fold: Fold) -> str:
+    reduction = fold.node.op.reduction
+    assert reduction is not None
+    return joins(reduction, fold.operand.dtype)
 
 
 def _users(region: Region) -> dict[Node, list[Node]]:
@@ -233,7 +262,8 @@ class Vectors(Lanes):
             if function.endswith("3_f32") and not unsigned_zero(below):
                 operand += " + 0.0f"  # of -0 the root has a sign, and its cube
             return f"{kind}{function}({self.group(above)}, {operand});"
-        return f"{kind}{expression.replace('sqrtf(', 'mg_group_sqrt_f32(')};"
+        called = _CALL.sub(lambda call: f"{_FUNCTIONS[call[1]]}(", expression)
+        return f"{kind}{called};"
 
     def store(self, place: str, value: str) -> str:
         """Return the line that writes a group."""
@@ -241,7 +271,40 @@ class Vectors(Lanes):
         self.reads[line] = ("", "", f"mg_group_store_rest_f32(&{place}, {value}, rest);")
         return line
 
-    def add_up(self, fold: Fold, part: str, *, blocked: bool) -> str:
+    def keep(self, place: str, value: str) -> str:
+        """Return the line that writes a whole group, also in the rest."""
+        return f"mg_group_store_f32(&{place}, {value});"
+
+    def fold_up(self, fold: Fold, part: str, *, blocked: bool) -> str:
+        """Add a fold, in blocks or not; return the C of its result."""
+        how = _joined(fold)
+        return self._add_up(fold, part, blocked=blocked) if how == "sum" else (
+            self._extreme(fold, part, how)
+        )
+
+    def _extreme(self, fold: Fold, part: str, how: str) -> str:
+        """Add a largest or smallest element, and whether there is NaN (`folds`)."""
+        begin = identity_expression(fold.node, fold.operand.dtype)
+        self.before.append(f"mg_group_f32 {part} = mg_group_all_f32({begin});")
+        self.before.append(f"mg_group_i32 {part}_seen = {{0}};")
+        better = f"mg_group_{'larger' if how == 'maximum' else 'smaller'}_f32"
+        element = self.group(fold.operand)
+        new, seen = f"{part}_new", f"{part}_seen = mg_group_seen_f32({part}_seen, {part}_new);"
+        self._folds.append((
+            [
+                f"const mg_group_f32 {new} = {element};",
+                seen,
+                f"{part} = {better}({new}, {part});",
+            ],
+            [
+                f"const mg_group_f32 {new} = mg_group_rest_or_f32({element}, rest, {part});",
+                seen,
+                f"{part} = {new};",
+            ],
+        ))
+        return f"mg_group_{how}_f32({part}, {part}_seen)"
+
+    def _add_up(self, fold: Fold, part: str, *, blocked: bool) -> str:
         """Add a sum, in blocks or not; return the C of its result."""
         self.before.append(f"mg_group_f32 {part} = {{0}};")
         if blocked:

@@ -40,7 +40,7 @@ _NAMED = re.compile(r"\b(?:M_[A-Z]\w*|HUGE_VAL\w*|FP_\w+|MATH_\w+|math_errhandli
 # What stands before a parenthesis and is no function of the C library.
 _OTHERS = re.compile(
     r"(?:mg|rows|fused|__builtin)_\w*|_*(?:attribute|GLIBC_PREREQ|pragma|Static_assert|asm)_*|"
-    r"if|for|while|switch|return|sizeof|defined|else|do|case|simd|reduction|void|char|int|float|"
+    r"vector_size|aligned|if|for|while|switch|return|sizeof|defined|else|do|case|simd|reduction|void|char|int|float|"
     r"double|u?int(?:8|16|32|64)_t|[A-Z]\w*|memcpy|memset|memmove"
 )
 _DEFINED = re.compile(r"\b(\w+)\s*\([^;{}]*\)\s*\{|#define\s+(\w+)")

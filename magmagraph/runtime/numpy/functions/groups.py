@@ -21,15 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .rationals import GROUP_EXPONENTIALS
+
 __all__ = ["GROUPS", "GROUP_TYPES"]
 
 GROUP_TYPES = """
 typedef float mg_group_f32 __attribute__((vector_size(MG_LANE_BYTES)));
 typedef int32_t mg_group_i32 __attribute__((vector_size(MG_LANE_BYTES)));
 typedef float mg_anywhere_f32 __attribute__((vector_size(MG_LANE_BYTES), aligned(4), may_alias));
-#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512DQ__) && MG_LANE_BYTES == 64
+#if defined(MG_GROUP)
+#elif defined(__GNUC__) && !defined(__clang__) && defined(__AVX512DQ__) && MG_LANE_BYTES == 64
 #define MG_GROUP 512
-#elif defined(__GNUC__) && !defined(__clang__) && defined(__FMA__) && MG_LANE_BYTES == 32
+#elif defined(__GNUC__) && !defined(__clang__) && defined(__FMA__) && defined(__AVX2__) \\
+    && MG_LANE_BYTES == 32
 #define MG_GROUP 256
 #else
 #define MG_GROUP 0
@@ -78,6 +82,83 @@ mg_group_f32 mg_group_rest_f32(mg_group_f32 x, int rest)
 {
     return (mg_group_f32)((mg_group_i32)x & (MG_LANE_NUMBERS < rest));
 }""",
+    "mg_group_rest_or_f32": """
+mg_group_f32 mg_group_rest_or_f32(mg_group_f32 x, int rest, mg_group_f32 other)
+{
+    const mg_group_i32 inside = MG_LANE_NUMBERS < rest;
+    return (mg_group_f32)(((mg_group_i32)x & inside) | ((mg_group_i32)other & ~inside));
+}""",
+    # a where it is the larger; b of two that are equal, or where one is NaN.
+    **{
+        f"mg_group_{name}_f32": f"""
+mg_group_f32 mg_group_{name}_f32(mg_group_f32 a, mg_group_f32 b)
+{{
+#if MG_GROUP == 512
+    return __builtin_ia32_{short}ps512_mask(a, b, a, -1, 4);
+#elif MG_GROUP == 256
+    return __builtin_ia32_{short}ps256(a, b);
+#else
+    const mg_group_i32 first = a {sign} b;
+    return (mg_group_f32)(((mg_group_i32)a & first) | ((mg_group_i32)b & ~first));
+#endif
+}}"""
+        for name, short, sign in (("larger", "max", ">"), ("smaller", "min", "<"))
+    },
+    **{
+        f"mg_group_{name}_i32": f"""
+mg_group_i32 mg_group_{name}_i32(mg_group_i32 a, mg_group_i32 b)
+{{
+#if MG_GROUP == 512
+    return __builtin_ia32_p{short}sd512_mask(a, b, a, -1);
+#elif MG_GROUP == 256
+    return __builtin_ia32_p{short}sd256(a, b);
+#else
+    const mg_group_i32 first = a {sign} b;
+    return (a & first) | (b & ~first);
+#endif
+}}"""
+        for name, short, sign in (("larger", "max", ">"), ("smaller", "min", "<"))
+    },
+    # As mg_lanes_seen.
+    "mg_group_seen_f32": """
+mg_group_i32 mg_group_seen_f32(mg_group_i32 seen, mg_group_f32 x)
+{
+    return mg_group_larger_i32(seen, (mg_group_i32)x & INT32_MAX);
+}""",
+    # As mg_lanes_maximum and mg_lanes_minimum, in other words.
+    **{
+        f"mg_group_{name}_f32": f"""
+float mg_group_{name}_f32(mg_group_f32 x, mg_group_i32 seen)
+{{
+#if MG_GROUP && __GNUC__ >= 12
+    typedef int32_t half __attribute__((vector_size(32)));
+    typedef int32_t quarter __attribute__((vector_size(16)));
+    union {{ float value; int32_t key; }} best;
+    mg_group_i32 key = (mg_group_i32)x;
+    key ^= (key >> 31) & INT32_MAX;
+    const mg_group_i32 none = seen > 0x7f800000;
+    key = (key & ~none) | (none & {last});
+#if MG_GROUP == 512
+    const half h = __builtin_ia32_p{short}sd256(
+        __builtin_shufflevector(key, key, 0, 1, 2, 3, 4, 5, 6, 7),
+        __builtin_shufflevector(key, key, 8, 9, 10, 11, 12, 13, 14, 15));
+#else
+    const half h = key;
+#endif
+    quarter q = __builtin_ia32_p{short}sd128(
+        __builtin_shufflevector(h, h, 0, 1, 2, 3), __builtin_shufflevector(h, h, 4, 5, 6, 7));
+    q = __builtin_ia32_p{short}sd128(q, __builtin_shufflevector(q, q, 2, 3, 0, 1));
+    q = __builtin_ia32_p{short}sd128(q, __builtin_shufflevector(q, q, 1, 0, 3, 2));
+    best.key = q[0] ^ ((q[0] >> 31) & INT32_MAX);
+    return best.value;
+#else
+    return mg_lanes_{name}_f32((const float *)&x, (const int32_t *)&seen);
+#endif
+}}"""
+        for name, short, last in (
+            ("maximum", "max", "INT32_MAX"), ("minimum", "min", "INT32_MIN")
+        )
+    },
     # In one rounding where that is one instruction.
     "mg_group_fma_f32": """
 mg_group_f32 mg_group_fma_f32(mg_group_f32 a, mg_group_f32 b, mg_group_f32 c)
@@ -150,5 +231,6 @@ mg_group_f32 mg_group_over_root3_f32(mg_group_f32 y, mg_group_f32 x)
     return y / (x * mg_group_sqrt_f32(x));
 #endif
 }""",
+    **GROUP_EXPONENTIALS,
 }
 """Functions of groups, by their names; `prelude` gives those that a source calls."""

@@ -12,14 +12,15 @@ exp is ``2^n (1 + r + r^2 Q(r))`` with ``x = n log(2) + r``; Q is fitted likewis
 result is within 0.9 units in the last place. The range is cut below as a float, which keeps NaN,
 and above by comparing bits as integers: two choices between floats would become branches of each
 other, and blends of all that lies between. 2^n is two factors, so that subnormal results keep their
-digits; one where the operand is known to be at most zero (`codegen.exponents`): the same bits.
+digits; one where the operand is known to be at most zero (`codegen.exponents`): the same bits. Of
+groups of lanes (`groups`) it is written in operators of vectors, operation by operation the same.
 """
 
 from __future__ import annotations
 
 import struct
 
-__all__ = ["RATIONALS"]
+__all__ = ["GROUP_EXPONENTIALS", "RATIONALS"]
 
 _QUOTIENT = """
 /* Where a * b + c is one instruction; without, the C library's function is no slower. */
@@ -83,12 +84,78 @@ _CUT = "\n    t.i = t.i < 0x4b400097 ? t.i : 0x4b400097;"
 _EXPONENTIAL = (0.49999994, 0.1666652, 0.0416684, 0.008368852, 0.001381432)
 
 
+def _scaled() -> list[str]:
+    """Return the literals of the coefficients over 2**24, the constant first."""
+    whole = (struct.unpack("f", struct.pack("f", c))[0] for c in _EXPONENTIAL)
+    return [f"{(c * 2.0**-24).hex()}f" for c in whole]
+
+
 def _exponential_below(name: str, cut: str) -> str:
-    scaled = (struct.unpack("f", struct.pack("f", c))[0] * 2.0**-24 for c in _EXPONENTIAL)
     text = ""
-    for literal in (f"{c.hex()}f" for c in reversed(list(scaled))):
+    for literal in reversed(_scaled()):
         text = f"fmaf({text}, r, {literal})" if text else literal
     return _EXP_BELOW.replace("{name}", name).replace("{cut}", cut).replace("{q}", text)
+
+
+# Of a group, as the functions of one number say; where there is no such group, by them.
+_GROUP_EXP = """
+mg_group_f32 mg_group_{name}_f32(mg_group_f32 x)
+{
+#if MG_GROUP
+    const mg_group_f32 c = mg_group_larger_f32(mg_group_all_f32(-104.0f), x);
+    const mg_group_f32 sum =
+        mg_group_fma_f32(c, mg_group_all_f32(1.442695f), mg_group_all_f32({shift}));
+    const mg_group_i32 t = {t};
+    const mg_group_f32 n = (mg_group_f32)t - {shift};
+    mg_group_f32 r = mg_group_fma_f32(n, mg_group_all_f32(-0x1.62e43p-1f), c);
+    r = mg_group_fma_f32(n, mg_group_all_f32(0x1.05c61p-29f), r);
+    mg_group_f32 q = mg_group_all_f32({first});
+{steps}
+{power}
+#else
+    float lane[mg_lanes_f32];
+    mg_group_store_f32(lane, x);
+    #pragma omp simd
+    for (int l = 0; l < mg_lanes_f32; l++) lane[l] = {function}(lane[l]);
+    return mg_group_load_f32(lane);
+#endif
+}"""
+_GROUP_POWERS = """\
+    const mg_group_i32 half = t >> 1;
+    return q * (mg_group_f32)(half << 23) * (mg_group_f32)((t - half) << 23);"""
+_GROUP_POWER = "    return q * (mg_group_f32)(t << 23);"
+
+
+def _group_exponential(name: str, top: str) -> str:
+    """Return exp of groups: of any number, or of what is at most zero; `top` bounds t."""
+    below = name != "exp"
+    one = "0x1p-24f" if below else "1.0f"
+    literals = _scaled() if below else [f"{c!r}f" for c in _EXPONENTIAL]
+    steps = [*literals[-2::-1], one, one]
+    t = "(mg_group_i32)sum"
+    line = "    q = mg_group_fma_f32(q, r, mg_group_all_f32({}));"
+    values = {
+        "name": name,
+        "shift": "0x1.80012ep23f" if below else "0x1.8001fcp23f",
+        "t": f"mg_group_smaller_i32({t}, (mg_group_i32){{0}} + ({top}))" if top else t,
+        "first": literals[-1],
+        "steps": "\n".join(map(line.format, steps)),
+        "power": _GROUP_POWER if below else _GROUP_POWERS,
+        "function": name.replace("exp", "mg_expf") if below else "expf",
+    }
+    text = _GROUP_EXP
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", value)
+    return text
+
+
+GROUP_EXPONENTIALS = {
+    f"mg_group_{name}_f32": _group_exponential(name, top)
+    for name, top in (
+        ("exp", "0x4b4000fe + 129"), ("exp_below", ""), ("exp_within", "0x4b400097")
+    )
+}
+"""exp of groups of lanes, by name: `groups` says what they are made of."""
 
 
 def _horner(coefficients: tuple[float, ...], z: str = "z") -> str:

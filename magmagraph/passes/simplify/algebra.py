@@ -34,6 +34,7 @@ from ..rewriting.pattern import P, constants, uniform, wildcards
 from ..rewriting.rewrite import Match, Rule
 from ..rewriting.signs import is_positive
 from .constants import constant_of
+from .sum_factors import keeps_empty_sums
 
 x, y, z, c = wildcards("x y z c")
 k, q = constants("k q")
@@ -227,7 +228,9 @@ def _scalar_out_of_sum(match: Match) -> Node | None:
         return None
     for one, other in (product.inputs, product.inputs[::-1]):
         if one.shape == () and other.type == product.type and one is not other:
-            return MULTIPLY(SUM(other, axes=match.root.attrs["axes"]), one)
+            axes = match.root.attrs["axes"]
+            if keeps_empty_sums(one, product, axes):
+                return MULTIPLY(SUM(other, axes=axes), one)
     return None
 
 
@@ -242,6 +245,8 @@ def _quotient_out_of_sum(match: Match) -> Node | None:
     axes: tuple[int, ...] = match.root.attrs["axes"]
     above, below = quotient.inputs
     if not axes or above.type != quotient.type or match.reads(quotient) > 1:
+        return None
+    if not keeps_empty_sums(below, quotient, axes):
         return None
     if below.shape == ():
         return DIVIDE(SUM(above, axes=axes), below)

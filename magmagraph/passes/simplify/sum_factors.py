@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from ...dtypes import is_float
 from ...graph import Node
 from ...ops.elementwise.arithmetic import MULTIPLY
+from ...ops.leaf import EXTENT
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import reshape
 from ...ops.shape.joining import BROADCAST_TO
@@ -25,6 +26,29 @@ from ..rewriting.rewrite import Match, Rule
 from .products import has_telling_divisor
 
 MOST_FACTORS = 16
+MOST_LOOKED_AT = 200  # nodes of a factor
+
+
+def keeps_empty_sums(factor: Node, source: Node, axes: Sequence[int]) -> bool:
+    """Return whether a factor leaves a sum of nothing 0 also where it stands outside of it.
+
+    Where there is nothing along a named dimension, the mean over it is NaN. Inside of a sum over
+    that dimension nothing is multiplied by it.
+    """
+    open_ended = {source.shape[axis] for axis in axes}
+    open_ended = {e for e in open_ended if type(e) is not int or e == 0}
+    if not open_ended:
+        return True
+    seen = {factor}
+    stack = [factor]
+    while stack and len(seen) <= MOST_LOOKED_AT:
+        node = stack.pop()
+        gone = open_ended.difference(node.shape)
+        if node.op is EXTENT or any(not gone.isdisjoint(x.shape) for x in node.inputs):
+            return False
+        stack += [operand for operand in node.inputs if operand not in seen]
+        seen.update(node.inputs)
+    return not stack
 
 
 def _factors_out_of_sum(match: Match) -> Node | None:
@@ -34,7 +58,11 @@ def _factors_out_of_sum(match: Match) -> Node | None:
     if not axes or not is_float(source.dtype) or source.dtype.itemsize < 4:
         return None  # 16-bit sums may leave their range without a small factor
     factors = _opened(source)
-    outside = [f for f in factors if factors.count(f) == 1 and _is_same_along(f, source, axes)]
+    outside = [
+        f for f in factors
+        if factors.count(f) == 1 and _is_same_along(f, source, axes)
+        and keeps_empty_sums(f, source, axes)
+    ]
     inside = [f for f in factors if f not in outside]
     if not outside or not inside or has_telling_divisor(source):
         return None

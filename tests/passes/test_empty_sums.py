@@ -1,0 +1,35 @@
+"""Sums over a named dimension of which there is nothing: 0, whatever they are written as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+
+PROGRAMS: dict[str, Callable[[mg.Node], mg.Node]] = {
+    "times a mean": lambda x: mg.sum(x * mg.mean(x, axis=0), axis=0),
+    "times one mean": lambda x: mg.sum(x * mg.mean(x), axis=0),
+    "over one mean": lambda x: mg.sum(x / mg.mean(x), axis=0),
+    "over a sum": lambda x: mg.sum(x / mg.sum(x, axis=0, keepdims=True), axis=0),
+    "times a product's quotient": lambda x: mg.sum(x * (1 / mg.sum(x.T @ x)), axis=0),
+    "over their number": lambda x: mg.sum(x / mg.sum(mg.ones_like(x), axis=0), axis=0),
+    "standardized": lambda x: mg.sum((x - mg.mean(x, axis=0)) / mg.std(x, axis=0), axis=0),
+    "softmax": lambda x: mg.sum(mg.softmax(x, axis=0), axis=0),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sums_of_nothing_are_0(name: str) -> None:
+    x = mg.var("x", shape=("rows", 3))
+    f = mg.function([x], PROGRAMS[name](x))
+    np.testing.assert_array_equal(f(np.empty((0, 3), np.float32)), np.zeros(3, np.float32))
+
+
+def test_factors_that_know_no_rows_leave_sums_of_rows() -> None:
+    x, scale = mg.var("x", shape=("rows", 3)), mg.var("scale", shape=())
+    f = mg.function([x, scale], mg.sum(x * scale, axis=0))
+    assert "factor out of a sum" in str(f.report)
+    np.testing.assert_array_equal(f(np.empty((0, 3), np.float32), 2.0), np.zeros(3, np.float32))

@@ -98,7 +98,8 @@ def _bounded(node: Node) -> Node:
     return mg.tanh(node)
 
 
-def _unary(build: Builder) -> Node:
+def unary(build: Builder) -> Node:
+    """Return an operation of one value."""
     x = build.pick()
     functions: list[Callable[[Node], Node]] = [
         mg.tanh,
@@ -118,7 +119,8 @@ def _unary(build: Builder) -> Node:
     return functions[build.rng.integers(len(functions))](x)
 
 
-def _binary(build: Builder) -> Node:
+def binary(build: Builder) -> Node:
+    """Return an operation of two values of one shape."""
     x = build.pick()
     y = build.like(x)
     functions: list[Callable[[Node, Node], Node]] = [
@@ -134,7 +136,8 @@ def _binary(build: Builder) -> Node:
     return functions[build.rng.integers(len(functions))](first, second)
 
 
-def _reduced(build: Builder) -> Node | None:
+def reduced(build: Builder) -> Node | None:
+    """Return a reduction along an axis, or all."""
     x = build.pick()
     if not x.ndim:
         return None
@@ -143,7 +146,8 @@ def _reduced(build: Builder) -> Node | None:
     return _bounded(function(x, axis=axis, keepdims=bool(build.rng.integers(2))))
 
 
-def _normalized(build: Builder) -> Node | None:
+def normalized(build: Builder) -> Node | None:
+    """Return a normalization along an axis."""
     x = build.pick()
     if not x.ndim:
         return None
@@ -154,7 +158,8 @@ def _normalized(build: Builder) -> Node | None:
     return mg.log(power / mg.sum(power, axis=axis, keepdims=True))
 
 
-def _moved(build: Builder) -> Node | None:
+def moved(build: Builder) -> Node | None:
+    """Return a value whose elements stand elsewhere."""
     x = build.pick()
     if x.ndim < 1:
         return mg.reshape(x, (1,))
@@ -170,7 +175,8 @@ def _moved(build: Builder) -> Node | None:
     return functions[build.rng.integers(len(functions))](x)
 
 
-def _cut(build: Builder) -> Node | None:
+def cut(build: Builder) -> Node | None:
+    """Return a part of a value's last axis."""
     x = build.pick()
     if not x.ndim or not isinstance(x.shape[-1], int) or x.shape[-1] < 2:
         return None
@@ -186,8 +192,8 @@ def _product(build: Builder) -> Node:
 
 
 _MAKERS: tuple[Maker, ...] = (
-    *(_unary, _unary, _unary, _binary, _binary, _binary),
-    *(_reduced, _normalized, _moved, _cut, _product),
+    *(unary, unary, unary, binary, binary, binary),
+    *(reduced, normalized, moved, cut, _product),
 )
 
 

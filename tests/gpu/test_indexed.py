@@ -110,3 +110,23 @@ def test_an_axis_without_elements(rng: np.random.Generator) -> None:
     assert f(np.zeros((2, 3), "f4"), np.zeros(0, "i4")).shape == (0, 3)
     with pytest.raises(mg.ShapeError, match="axis 0 is empty, and 2 elements of it are taken"):
         f(np.zeros((0, 3), "f4"), np.zeros(2, "i4"))
+
+
+@pytest.mark.parametrize("how", ["set", "min", "max"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32"])
+def test_updates_at_equal_positions_are_those_of_the_host(
+    dtype: str, how: str, rng: np.random.Generator
+) -> None:
+    x = mg.var("x", shape=("rows", 3), dtype=dtype)
+    at = mg.var("at", shape=("count",), dtype="int32")
+    values = mg.var("values", shape=("count", 3), dtype=dtype)
+    given = [(5 * rng.standard_normal(shape)).astype(dtype) for shape in ((1000, 3), (20_000, 3))]
+    positions = rng.integers(0, 1000, 20_000).astype("i4")
+    if how != "set" and dtype != "int32":
+        for array in given:
+            array.reshape(-1)[:: array.size // 50] = np.nan
+    feeds = given[0], positions, given[1]
+    updated = getattr(x.at[at], how)(values)
+    wanted = mg.function([x, at, values], updated, device="cpu")(*feeds)
+    found = mg.function([x, at, values], updated, device="cuda")(*feeds).get()
+    np.testing.assert_array_equal(found, wanted)

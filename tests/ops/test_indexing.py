@@ -11,6 +11,7 @@ from interpreted import value
 import magmagraph as mg
 from magmagraph.dims import Dim
 from magmagraph.errors import DTypeError, ShapeError
+from magmagraph.ops.indexing.ordered import put_in_order
 
 AT = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -359,3 +360,27 @@ def test_zeros_beside_a_diagonal_are_of_its_dtype(name: str, dtype: str) -> None
     expected = getattr(np, name)(x)
     assert made.dtype == expected.dtype
     np.testing.assert_array_equal(made.eval(), expected)
+
+
+@pytest.mark.parametrize("how", ["set", "min", "max"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool"])
+def test_updates_in_the_order_of_positions(
+    dtype: str, how: str, rng: np.random.Generator
+) -> None:
+    """What devices do, whose scattered writes have no order."""
+    for count, width in ((1, ()), (5, (3,)), (300, (2, 2)), (300, ()), (4, (0,))):
+        x, rows = (
+            (5 * rng.standard_normal((n, *width))).astype(dtype) for n in (7, count)
+        )
+        if dtype.startswith("float"):
+            x.reshape(-1)[::9] = np.nan
+            rows.reshape(-1)[::4] = np.nan
+        at = rng.integers(0, 7, count)
+        wanted = x.copy()
+        if how == "set":
+            wanted[at] = rows
+        else:
+            with np.errstate(invalid="ignore"):
+                (np.minimum if how == "min" else np.maximum).at(wanted, at, rows)
+        put_in_order(np, x, at, rows, how)
+        np.testing.assert_array_equal(x, wanted)

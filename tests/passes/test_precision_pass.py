@@ -154,6 +154,19 @@ def test_a_float64_graph_is_returned_as_it_came() -> None:
         assert {refusal.rule for refusal in record.refusals} == {f"product in {precision}"}
 
 
+@pytest.mark.parametrize("precision", [*HALVES, "tf32"])
+def test_whole_numbers_keep_all_digits(precision: str) -> None:
+    x = mg.var("x", shape=("rows", 9), dtype="int32")
+    _, record = lowered([x], [x @ x.T, mg.einsum("ij,kj->ik", x, x)], precision=precision)
+    assert not record.hits
+    given = np.arange(36, dtype=np.int32).reshape(4, 9) * 9973
+    for found in mg.function([x], [x @ x.T, mg.einsum("ij,kj->ik", x, x)], precision=precision)(
+        given
+    ):
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, given @ given.T)
+
+
 def test_products_with_vectors_are_refused() -> None:
     x, v = mg.input("x", (32, 32)), mg.input("v", (32,))
     graph, record = lowered([x, v], [x @ v])

@@ -37,6 +37,7 @@ from .gathering import (
     wide,
 )
 from .iota import INT64, IOTA
+from .ordered import put_in_order
 
 __all__ = ["index_update", "put_along_axis"]
 
@@ -83,10 +84,14 @@ def _update_into(
         return
     at = settled(xp, indices, x.shape[0], mode).reshape(-1)
     rows = values.reshape(at.size, *x.shape[1:]).astype(target.dtype, copy=False)
-    if how == "set":
+    if how in ("add", "multiply"):
+        getattr(xp, _AT[how]).at(target, at, rows)
+    elif xp is not np:
+        put_in_order(xp, target, at, rows, how)
+    elif how == "set":
         target[at] = rows  # of equal positions the last one stays
     else:
-        getattr(xp, _AT[how]).at(target, at, rows)
+        getattr(np, _AT[how]).at(target, at, rows)
 
 
 def _read(x: Node, node: Node) -> Node:

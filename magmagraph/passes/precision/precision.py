@@ -91,8 +91,8 @@ def _refusal(node: Node, options: Options) -> str | None:
         return ""
     if node.attrs.get("compute"):
         return ""
-    names = " and ".join(dict.fromkeys(dtype.name for dtype in factors))
-    if not all(dtype == FLOAT32 for dtype in factors):
+    names = " and ".join(dict.fromkeys(x.dtype.name for x in factors_of(node) or node.inputs))
+    if not factors or not all(dtype == FLOAT32 for dtype in factors):
         return f"its operands are {names}, and only float32 is lowered"
     if options.precision == "tf32" and "compute" not in node.op.mixed:
         return f"there is no '{node.op.name}' of tf32 operands"

@@ -258,12 +258,12 @@ class _Run:
         operands = [values[source] for source in self._sources(node)]
         if fold is not None:
             return self._fold(fold, operands[0], tile)
+        operands = [x.astype(np.float32) if _narrow(x.dtype) else x for x in operands]
         if node.op.reduction is not None:  # of one element
             value = operands[0]
             shape = value.shape
             value = node.op.evaluate(np, value.reshape(*shape, 1), axes=(len(shape),))
             return np.asarray(value).astype(node.dtype, copy=False)
-        operands = [x.astype(np.float32) if _narrow(x.dtype) else x for x in operands]
         attrs = bind_attributes(node.attrs, self.sizes)
         result = np.asarray(node.op.evaluate(self.numpy, *operands, **attrs))
         return result.astype(node.dtype, copy=False)
@@ -308,7 +308,6 @@ class _Run:
         kept[...] = fold.node.op.evaluate(np, both, axes=(0,))
 
     def _finish(self, positions: Sequence[int]) -> None:
-        region = self.region
         values = dict(self.fixed)
         for node, array in self.cross.items():
             values[node] = array.astype(node.dtype, copy=False)
@@ -317,10 +316,8 @@ class _Run:
         for node in self.order:
             if node in wanted and node not in values:
                 values[node] = self._compute(node, values, whole)
-        for position in positions:
-            output = region.outputs[position]
-            value = values[region.values[output.node].source]
-            np.copyto(self.outs[position], value, casting="unsafe")
+        for position, part in zip(positions, self._apart(positions, values), strict=True):
+            np.copyto(self.outs[position], part, casting="unsafe")
 
     def _below(self, positions: Sequence[int]) -> list[Node]:
         found: list[Node] = []
@@ -340,15 +337,24 @@ class _Run:
     def _write(
         self, positions: Sequence[int], values: Mapping[Node, Array], tile: Slices
     ) -> None:
-        sources = [self.region.values[self.region.outputs[p].node].source for p in positions]
-        # A result may lie in an operand's memory, which another result copies.
-        parts = [
-            np.array(values[s]) if s in self.fixed and len(positions) > 1 else values[s]
-            for s in sources
-        ]
-        for position, part in zip(positions, parts, strict=True):
+        for position, part in zip(positions, self._apart(positions, values), strict=True):
             out = self.outs[position]
             np.copyto(out[_within(out, tile)], part, casting="unsafe")
+
+    def _apart(self, positions: Sequence[int], values: Mapping[Node, Array]) -> list[Array]:
+        """Return the results, apart from operands: in the memory of these a result may lie.
+
+        What an operation gives can be its operand, or a part of it.
+        """
+        sources = [self.region.values[self.region.outputs[p].node].source for p in positions]
+        parts = [values[source] for source in sources]
+        if len(parts) < 2:
+            return parts
+        held = [self.fixed[node] for node in self.region.accesses]
+        return [
+            np.array(part) if any(np.may_share_memory(part, other) for other in held) else part
+            for part in parts
+        ]
 
 
 def _within(array: Array, tile: Slices) -> tuple[Any, ...]:

@@ -118,6 +118,12 @@ class Operation:
             raise GraphError(
                 message(f"{cls.__name__} computes nothing", need="a subclass with a method numpy")
             )
+        try:
+            inspect.signature(cls.numpy).bind(self, *operands, **attributes)
+        except TypeError as error:
+            raise GraphError(
+                message(f"{cls.__name__}: {error}", need="the operands and arguments of its numpy")
+            ) from None
         for key, value in attributes.items():
             if not _is_plain(value):
                 raise GraphError(

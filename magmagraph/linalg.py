@@ -16,6 +16,9 @@ A matrix that is singular, or not positive definite, or whose iteration does not
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from .errors import LinAlgError
 from .ops.linalg.determinant import (
     SlogdetResult,
     det,
@@ -110,6 +113,7 @@ __all__ = [
     "EighResult",
     "LUFactors",
     "LUResult",
+    "LinAlgError",
     "LstsqResult",
     "QRResult",
     "RefinedEigh",
@@ -162,3 +166,9 @@ __all__ = [
 ]
 
 solve_triangular = triangular_solve
+
+
+def __getattr__(name: str) -> NoReturn:
+    from .spellings import missing
+
+    raise missing(__name__, name)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .errors import GradientError, message
 from .function import function
+from .function.feeds import named_feeds
 from .gradients.autodiff import grad
 from .graph import Node
 from .nesting import leaves, like
@@ -27,7 +28,7 @@ class ScipyObjective:
         The point at which the variables are now, float64, all variables one after another.
     """
 
-    def __init__(self, loss: Node, wrt: Any, feeds: Mapping[Node, Any] | None = None) -> None:
+    def __init__(self, loss: Node, wrt: Any, feeds: Mapping[Node | str, Any] | None = None) -> None:
         members = leaves(wrt, "wrt")
         for label, member in members:
             if not isinstance(member, Variable):
@@ -42,7 +43,7 @@ class ScipyObjective:
         self._wrt = wrt
         self._variables = [cast(Variable, member) for _, member in members]
         gradients = grad(loss, list(self._variables))
-        given = {} if feeds is None else dict(feeds)
+        given = named_feeds("scipy_objective", loss, feeds)
         self._feeds = tuple(given.values())
         self._call = function(list(given), [loss, *gradients])
 
@@ -95,7 +96,7 @@ class ScipyObjective:
 
 
 def scipy_objective(
-    loss: Node, wrt: Any, feeds: Mapping[Node, Any] | None = None
+    loss: Node, wrt: Any, feeds: Mapping[Node | str, Any] | None = None
 ) -> ScipyObjective:
     """Make the flat value-and-gradient function that `scipy.optimize` wants.
 
@@ -106,7 +107,7 @@ def scipy_objective(
     wrt : Variable, or a nested list, tuple or dict of variables
         What is optimized.
     feeds : dict, optional
-        Values of the loss's inputs, fixed for all calls.
+        Values of the loss's inputs, by node or by name, fixed for all calls.
 
     Returns
     -------
@@ -119,6 +120,8 @@ def scipy_objective(
     ------
     GradientError
         Where a target is not a variable, or as `grad`.
+    FeedError
+        An input that the loss reads has no value, or a name is that of no input.
 
     Notes
     -----

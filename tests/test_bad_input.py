@@ -6,6 +6,7 @@ The texts are exact. Where a line of the user's source is named, ``{here}`` stan
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,51 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     ),
     "text": (
         lambda f, x, k: f(np.array([["a", "b", "c"]]), INTS),
-        "input 'x' (float32[batch, 3]) is fed str32 values",
+        "input 'x' (float32[batch, 3]) is fed text\n"
+        "  needed: numbers of dtype float32\n"
+        "  mend: array.astype('float64') where it spells numbers",
     ),
     "objects": (
         lambda f, x, k: f(np.array([[None, 1, 2]], dtype=object), INTS),
-        "input 'x' (float32[batch, 3]) is fed object values",
+        "input 'x' (float32[batch, 3]) is fed Python objects, one of them None",
+    ),
+    "large ints": (
+        lambda f, x, k: f([[10**30, 1, 2]], INTS),
+        "input 'x' (float32[batch, 3]) is fed ints that no integer dtype holds\n"
+        "  needed: numbers of dtype float32\n"
+        "  mend: np.asarray(values, 'float64')",
+    ),
+    "dates": (
+        lambda f, x, k: f(np.zeros((2, 3), "M8[s]"), INTS),
+        "input 'x' (float32[batch, 3]) is fed dates\n"
+        "  needed: numbers of dtype float32\n"
+        "  mend: (dates - dates.min()) / np.timedelta64(1, 's'), which are seconds",
+    ),
+    "spans of time": (
+        lambda f, x, k: f(np.zeros((2, 3), "m8[D]"), INTS),
+        "input 'x' (float32[batch, 3]) is fed spans of time\n",
+    ),
+    "records": (
+        lambda f, x, k: f(np.zeros((2, 3), [("a", "f4"), ("b", "f4")]), INTS),
+        "input 'x' (float32[batch, 3]) is fed records of 'a', 'b'\n"
+        "  needed: numbers of dtype float32\n"
+        "  mend: array['a'], one field",
+    ),
+    "wide floats": (
+        lambda f, x, k: f(np.zeros((2, 3), np.longdouble), INTS),
+        f"input 'x' (float32[batch, 3]) is fed {np.dtype(np.longdouble).name} values\n"
+        "  needed: numbers of dtype float32\n"
+        "  mend: array.astype('float64')",
+    ),
+    "a generator": (
+        lambda f, x, k: f((row for row in GOOD), INTS),
+        "input 'x' (float32[batch, 3]) is fed an object of type generator\n"
+        "  needed: numbers of dtype float32\n"
+        "  mend: np.array(list(values))",
+    ),
+    "masked elements": (
+        lambda f, x, k: f(np.ma.array(GOOD, mask=GOOD == GOOD.flat[0]), INTS),
+        "input 'x' (float32[batch, 3]) cannot be made an array: ",
     ),
     "a node": (
         lambda f, x, k: f(x, INTS),
@@ -172,6 +213,90 @@ def test_text_is_no_value() -> None:
         ]
     with pytest.raises(mg.DTypeError, match="axis='batch' is not an int"):
         mg.sum(x, axis="batch")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (None, mg.DTypeError, "numbers, not of None"),
+        ([1.0, None], mg.DTypeError, "numbers, not of Python objects, one of them None"),
+        ([len], mg.DTypeError, "one of them of type builtin_function_or_method"),
+        ({"a": 1}, mg.DTypeError, "numbers, not of an object of type dict"),
+        ({1, 2}, mg.DTypeError, "mend: np.array(list(values))"),
+        (["1.5"], mg.DTypeError, "numbers, not of text\n  mend: array.astype('float64')"),
+        ([10**30], mg.DTypeError, "ints that no integer dtype holds"),
+        (np.array([1, 2], object), mg.DTypeError, "mend: np.asarray(values, 'int64')"),
+        ([Fraction(1, 2)], mg.DTypeError, "mend: np.asarray(values, 'float64')"),
+        (np.array("2020-01-01", "M8[D]"), mg.DTypeError, "not of dates\n  mend: (dates"),
+        (np.zeros(2, [("a", "f8")]), mg.DTypeError, "not of records of 'a'\n  mend: array['a']"),
+        (np.zeros(2, "V3"), mg.DTypeError, "bytes without a type (void24)"),
+        ([[1, 2], [3]], mg.ShapeError, "inhomogeneous"),
+    ],
+)
+def test_what_is_no_array_of_numbers(value: Any, error: type[Exception], said: str) -> None:
+    x = mg.var("x", shape=(2,))
+    makers: list[Callable[[], Any]] = [
+        lambda: mg.constant(value), lambda: x + value, lambda: mg.sin(value),
+    ]  # fmt: skip
+    if value is not None:
+        makers.append(lambda: mg.var("v", init=value))
+    if "mend: np.asarray" not in said and "holds" not in said:  # these are numbers all the same
+        makers.append(lambda: mg.constant(value, dtype="float32"))
+        if value is not None:
+            makers.append(lambda: mg.var("v", init=value, dtype="float32"))
+    for make in makers:
+        with pytest.raises(error) as caught:
+            make()
+        assert said in str(caught.value)
+    assert mg.constant([10**30], dtype="float64").eval().tolist() == [1e30]
+    with pytest.raises(mg.DTypeError, match=r"the text '1\.5' stands where"):
+        mg.constant("1.5", dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (["1", "2"], "variable 'w' is given text\n  needed: numbers of dtype float64\n  mend: "),
+        ("ab", "variable 'w' is given text"),
+        (None, "variable 'w' is given None"),
+        ([None, 1.0], "variable 'w' is given Python objects, one of them None"),
+        ([10**30, 1], "variable 'w' is given ints that no integer dtype holds"),
+        (np.zeros(2, "M8[s]"), "variable 'w' is given dates"),
+        (np.zeros(2, np.longdouble), f"is given {np.dtype(np.longdouble).name} values"),
+        ([[1], [2, 3]], "variable 'w' is given what is no array: "),
+    ],
+)
+def test_what_a_variable_is_not_assigned(value: Any, said: str) -> None:
+    w = mg.var("w", init=np.ones(2))
+    with pytest.raises(mg.DTypeError) as caught:
+        w.assign(value)
+    assert said in str(caught.value)
+    assert w.value.tolist() == [1.0, 1.0]
+
+
+def test_masked_elements_are_not_computed_with() -> None:
+    """Whatever takes arrays: without its mask an array has numbers where there are none."""
+    holes = np.ma.array([1.0, 2.0, 3.0, 4.0], mask=[False, True, True, False])
+    x, v = mg.var("x", shape=(4,), dtype="float64"), mg.var("v", init=np.ones(4))
+    net = mg.NeuralNetwork([mg.nn.Input((1,)), mg.nn.Dense(1)], loss="mse")
+    f = mg.function([x], x + 1.0)
+    for error, take in (
+        (mg.FeedError, lambda: f(holes)),
+        (mg.FeedError, lambda: x.eval({x: holes})),
+        (mg.DTypeError, lambda: x * holes),
+        (mg.DTypeError, lambda: mg.sum(holes)),
+        (mg.DTypeError, lambda: mg.constant(holes, dtype="float32")),
+        (mg.DTypeError, lambda: mg.var("w", init=holes)),
+        (mg.DTypeError, lambda: v.assign(holes)),
+        (ValueError, lambda: mg.Tensor((4,), init=holes)),
+        (mg.DataError, lambda: mg.batches(np.ones(4), holes, size=2)),
+        (mg.DataError, lambda: net.fit(holes[:, None], np.ones(4))),
+        (mg.DataError, lambda: net.predict(holes[:, None])),
+    ):
+        with pytest.raises(error, match="2 of 4 elements are masked; array.filled"):
+            take()
+    assert v.value.tolist() == [1.0] * 4
+    assert f(np.ma.array([1.0, 2.0, 3.0, 4.0])).tolist() == [2.0, 3.0, 4.0, 5.0]  # none is masked
 
 
 def test_complex_feeds_of_real_inputs_name_their_parts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -295,6 +296,15 @@ def test_a_pass_that_fails_is_named_with_what_it_received(a: Node) -> None:
         "    return %1",
     ]
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_pass_that_returns_nothing_is_named(a: Node) -> None:
+    def forgets(graph: Graph, trace: Trace, options: Options) -> Any:
+        graph.verify()
+
+    record = Pass("forgets", forgets, True, "exact", "a test")
+    with pytest.raises(PassError, match="the pass 'forgets' failed: it returned NoneType, not a"):
+        pipeline.run(graph_of(mg.exp(a), inputs=(a,)), Trace(), passes=[record])
 
 
 @pytest.mark.parametrize(

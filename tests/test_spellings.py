@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,46 @@ W = mg.var("w", init=np.ones((3, 2), np.float32))
         (lambda: mg.sum(X).backward(), "mg.grad(loss, [w, b])"),  # type: ignore[attr-defined]
         (lambda: W.grad, "mg.grad(loss, w)"),  # type: ignore[attr-defined]
         (lambda: X.value, "only variables hold a value"),  # type: ignore[attr-defined]
+        (lambda: W.item(), "x.value, an array"),  # type: ignore[attr-defined]
+        (lambda: X.cumsum(0), "mg.cumsum(x)"),  # type: ignore[attr-defined]
+        (lambda: X.softmax(), "mg.softmax(x)"),  # type: ignore[attr-defined]
         (lambda: mg.cat([X, X]), "mg.concatenate([a, b], axis=)"),
         (lambda: mg.jit, "mg.function(inputs, outputs)"),
         (lambda: mg.random.randn(3), "mg.random.normal(shape)"),
         (lambda: mg.nn.Linear(3, 4), "mg.nn.Dense(units)"),
+        (lambda: mg.amax(X), "mg.max(x, axis=)"),
+        (lambda: mg.segment_sum(X, W, 3), "mg.zeros(shape).at[segments].add(x)"),
+        (lambda: mg.shared(3), "mg.var(name, init=values)"),
+        (lambda: mg.linalg.cho_factor(X), "mg.linalg.cholesky(a)"),
     ],
 )
 def test_a_name_of_another_library(tried: Callable[[], Any], mend: str) -> None:
     with pytest.raises(AttributeError) as caught:
         tried()
     assert "has no attribute" in str(caught.value) and mend in str(caught.value)
+
+
+def test_every_counterpart_that_the_page_of_coverage_names_is_told() -> None:
+    """Where the page says what NumPy's and `jax.nn`'s functions are called here, so does mg."""
+    path = Path(__file__).parents[1] / "docs" / "coverage.toml"
+    page = tomllib.loads(path.read_text())
+    rare = {"common_type", "diag_indices_from", "iscomplexobj", "isrealobj", "mask_indices",
+            "min_scalar_type", "polydiv", "show_config", "show_runtime", "sort_complex",
+            "tril_indices_from", "triu_indices_from"}
+    for library in ("NumPy", "jax.nn"):
+        names = {name for name in page[library]["other"] if not hasattr(mg, name)}
+        told = spellings.OF_MODULE["magmagraph"]
+        assert names - rare <= set(told), names - rare - set(told)
+
+
+def test_segments_as_the_mend_says() -> None:
+    x, at = np.array([3.0, 5.0, 2.0, 7.0]), np.array([1, 0, 1, 1])
+    for start, name, wanted in (
+        (0.0, "add", [5.0, 12.0]), (1.0, "multiply", [5.0, 42.0]),
+        (-np.inf, "max", [5.0, 7.0]), (np.inf, "min", [5.0, 2.0]),
+    ):  # fmt: skip
+        made = getattr(mg.full((2,), start, dtype="float64").at[at], name)(x)
+        assert made.eval().tolist() == wanted
 
 
 def test_other_names_are_missing_as_ever() -> None:

@@ -11,9 +11,11 @@ from .. import dims
 from ..dims import Constraint
 from ..dtypes import can_hold, canonical, is_inexact
 from ..errors import DTypeError, FeedError, message
-from ..graph import Node
+from ..graph import Node, topological
+from ..op import Kind
 from ..types import Type
 from ..values.dlpack import as_array
+from ..values.given import plain_array, unlike_numbers
 
 
 def _label(node: Node) -> str:
@@ -109,6 +111,47 @@ class Signature:
         return [feeds[i] for i in range(count)]
 
 
+def named_feeds(who: str, loss: Node, feeds: Any) -> dict[Node, Any]:
+    """Return the value of each input of a loss, which may be named.
+
+    Raises
+    ------
+    FeedError
+        An input that the loss reads has no value, or a name is that of no input, or of several.
+    """
+    if feeds is not None and not isinstance(feeds, Mapping):
+        raise FeedError(
+            message(
+                f"{who}: feeds is a {type(feeds).__name__}",
+                need="a dict from inputs, or their names, to arrays",
+                mend=f"{who}(..., feeds={{x: array}})",
+            )
+        )
+    leaves = [node for node in topological([loss]) if node.op.kind is Kind.LEAF]
+    inputs = [node for node in leaves if "key" in node.attrs]
+    given: dict[Node, Any] = {}
+    for key, value in (feeds or {}).items():
+        named = [node for node in inputs if node.name == key] if isinstance(key, str) else [key]
+        if len(named) != 1 or not isinstance(named[0], Node) or named[0] in given:
+            names = ", ".join(f"'{node.name}'" for node in inputs) or "none"
+            raise FeedError(
+                message(
+                    f"{who}: {key!r} names no one input of the loss, or is fed twice",
+                    need=f"inputs of the loss, or their names: {names}",
+                )
+            )
+        given[named[0]] = value
+    for node in inputs:
+        if node not in given:
+            raise FeedError(
+                message(
+                    f"{who}: the loss reads the input '{node.name}' ({node.type}), not fed",
+                    mend=f"{who}(..., feeds={{{node.name}: array}})",
+                )
+            )
+    return given
+
+
 def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
     """Return the fed value as a C-contiguous array of the input's dtype.
 
@@ -130,7 +173,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
         elif hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
             array = as_array(value)
         else:
-            array = np.asarray(value)
+            array = plain_array(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise FeedError(message(f"{_label(node)} cannot be made an array: {error}")) from None
     wanted = node.dtype
@@ -141,10 +184,12 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
         try:
             given = canonical(array.dtype)
         except DTypeError:
+            what, mend = unlike_numbers(value, array)
             raise FeedError(
                 message(
-                    f"{_label(node)} is fed {array.dtype.name} values",
+                    f"{_label(node)} is fed {what}",
                     need=f"numbers of dtype {wanted.name}",
+                    mend=mend,
                 )
             ) from None
         if strict and not weak:

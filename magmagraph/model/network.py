@@ -8,12 +8,13 @@ from typing import Any
 from ..errors import ConfigError, DataError, GraphError, message
 from ..graph import Node
 from ..nn import Input
-from ..nn.layer import Layer, name_layers
+from ..nn.layer import Layer, Weight, name_layers
 from ..ops.random.bits import streams_from
 from .architecture import describe_layer
 from .data import as_array, given_inputs
 from .model import Model
 from .saving import read_model
+from .summary import Summary
 
 __all__ = ["NeuralNetwork"]
 
@@ -61,6 +62,14 @@ class NeuralNetwork(Model):
                 message("a layer stands twice in a network", need="layers of their own",
                         mend="mg.Model, in which a layer may be called twice")
             )
+        if all(isinstance(member, Input) for member in self.members):
+            raise GraphError(message("a network has no layers", need="a layer beside Input"))
+        if any(isinstance(member, Input) for member in self.members[1:]):
+            raise ConfigError(
+                message("an Input stands behind the first place of a network",
+                        need="one Input, the first layer",
+                        mend="mg.Model([x1, x2], output) for several inputs")
+            )
         name_layers(self.members)
         self._waiting = True
         super().__init__((), (), **options)
@@ -74,8 +83,6 @@ class NeuralNetwork(Model):
             for member in self.members:
                 if not isinstance(member, Input):
                     value = member(value)
-        if value is x:
-            raise GraphError(message("a network has no layers", need="a layer beside Input"))
         self._waiting = False
         self._set_graph(x, value)
 
@@ -89,13 +96,31 @@ class NeuralNetwork(Model):
                 )
             self._build(Input(first.shape[1:])())
 
-    def structure(self) -> dict[str, Any]:
-        """Return its layers as JSON values."""
+    def _check_built(self) -> None:
         if self._waiting:
             raise ConfigError(
                 message("the network was not built yet", need="the shape of its input",
                         mend="mg.nn.Input(shape) as the first layer")
             )
+
+    def weights(self) -> dict[str, Weight]:
+        """Return all weights by name: ``layer/weight``."""
+        self._check_built()
+        return super().weights()
+
+    def summary(self, batch_size: int | None = None) -> Summary:
+        """Return a table of the layers, as `Model.summary`."""
+        self._check_built()
+        return super().summary(batch_size)
+
+    def __repr__(self) -> str:
+        if self._waiting:
+            return f"<{type(self).__name__} of {len(self.members)} layers, not built yet>"
+        return super().__repr__()
+
+    def structure(self) -> dict[str, Any]:
+        """Return its layers as JSON values."""
+        self._check_built()
         members = list(self.members)
         if not isinstance(members[0], Input):
             members.insert(0, Input(self.inputs[0].shape[1:], self.inputs[0].dtype.name))

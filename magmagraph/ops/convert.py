@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,13 +116,19 @@ def as_node(value: Any, like: np.dtype | None = None) -> Node:
     return constant(value)
 
 
+def _own_dtype(value: Any) -> np.dtype:
+    """Return the dtype of an operand that is no node and no Python scalar."""
+    if not isinstance(value, (list, tuple, str, bytes)):
+        with contextlib.suppress(DTypeError):  # of no numbers: `constant` says of what
+            return canonical(np.asarray(value).dtype)
+    return constant(value).dtype
+
+
 def promoted(*values: Any) -> tuple[Node, ...]:
     """Return the operands as nodes of one dtype: promotion by the rules of the public API."""
     strong = [v.dtype for v in values if isinstance(v, Node)]
     strong += [
-        constant(v).dtype
-        if isinstance(v, (list, tuple, str, bytes))
-        else canonical(np.asarray(v).dtype)
+        _own_dtype(v)
         for v in values
         if not isinstance(v, Node) and type(v) not in _SCALARS and type(v) is not Dim
     ]

@@ -17,6 +17,7 @@ from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Key, Node
 from ..op import Call, Effect, Kind, Op, caller_line
 from ..types import Extent, Shape, Type
+from ..values.given import made_of_numbers, plain_array, unlike_numbers
 from ..values.state import State
 from .rules import onnx_forms
 
@@ -232,11 +233,14 @@ def variable(
         if dtype is not None:
             element = canonical(dtype)
         elif isinstance(init, np.ndarray):
-            element = canonical(init.dtype)
+            element = _element_of(init, init)
         else:
             element = constant(init).dtype  # numbers and lists of them are taken alike
-        _refuse_complex(f"variable '{name}'", init, element)
-        value = np.asarray(init).astype(element)
+        given = _array_of(init, f"variable '{name}'")
+        if not made_of_numbers(given):
+            _element_of(init, given)
+        _refuse_complex(f"variable '{name}'", given, element)
+        value = given.astype(element)
         if extents is not None and value.shape != extents:
             if value.shape != ():
                 raise ShapeError(
@@ -282,6 +286,28 @@ def holds_node(value: Any) -> bool:
     return False
 
 
+def _array_of(value: Any, what: str) -> np.ndarray:
+    """Return a value as an array; what is none is a `DTypeError`, ragged rows a `ShapeError`."""
+    try:
+        return plain_array(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        text = f"{what} cannot be made an array: {error}"
+        if isinstance(value, (list, tuple)):
+            raise ShapeError(message(text, need="rows of one length")) from None
+        raise DTypeError(message(text)) from None
+
+
+def _element_of(value: Any, array: np.ndarray) -> np.dtype:
+    """Return the dtype of a value that was made an array, or raise where it holds no numbers."""
+    try:
+        return canonical(array.dtype)
+    except DTypeError:
+        what, mend = unlike_numbers(value, array)
+        raise DTypeError(
+            message(f"a constant is made of numbers, not of {what}", mend=mend)
+        ) from None
+
+
 def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     """Make a constant of a number or an array (copied).
 
@@ -298,10 +324,11 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
         return value
     if isinstance(value, Dim):
         return extent(value)
-    if dtype is not None:
-        element = canonical(dtype)
-    elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        element = canonical_scalar(value, config.float_dtype)
+    array: Any = value
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        element = (
+            canonical_scalar(value, config.float_dtype) if dtype is None else canonical(dtype)
+        )
     else:
         if isinstance(value, (list, tuple)) and holds_node(value):
             raise DTypeError(
@@ -318,22 +345,23 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
                     need="a node, a number or an array",
                 )
             )
-        array = np.asarray(value)
-        if array.dtype == np.float64 and isinstance(value, (list, tuple)):
+        array = _array_of(value, "a constant")
+        if dtype is not None:
+            element = canonical(dtype)
+            if not made_of_numbers(array):
+                _element_of(value, array)
+            array = value if isinstance(value, (list, tuple)) else array
+        elif array.dtype == np.float64 and isinstance(value, (list, tuple)):
             element = config.float_dtype
         elif array.dtype == np.complex128 and isinstance(value, (list, tuple)):
             element = complex_dtype(config.float_dtype)
         elif array.dtype == np.int64 and isinstance(value, (list, tuple)):
             narrow = array.astype(np.int32)
             element = canonical(np.int32 if np.array_equal(narrow, array) else np.int64)
-        elif array.dtype == object:
-            raise DTypeError(
-                message(f"a constant is made of numbers, not of {type(value).__name__}")
-            )
         else:
-            element = canonical(array.dtype)
+            element = _element_of(value, array)
     _refuse_complex("a constant", value, element)
-    held = np.array(value, dtype=element, order="C")
+    held = np.array(array, dtype=element, order="C")
     held.flags.writeable = False
     return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())
 

@@ -384,7 +384,7 @@ class Optimizer:
         self,
         loss: Node,
         wrt: Any,
-        feeds: Mapping[Node, Any] | None = None,
+        feeds: Mapping[Node | str, Any] | None = None,
         steps: int = 100,
         tol: float | None = None,
         callback: Callable[[int, float], Any] | None = None,
@@ -396,7 +396,7 @@ class Optimizer:
         loss, wrt
             As for `updates`.
         feeds : dict, optional
-            Values of the loss's inputs, the same for all steps.
+            Values of the loss's inputs, by node or by name, the same for all steps.
         steps : int, optional
             At most so many.
         tol : float, optional
@@ -413,6 +413,8 @@ class Optimizer:
         ------
         UpdateError, ConfigError, GradientError
             As `updates`; also where `wrt` names no variable.
+        FeedError
+            An input that the loss reads has no value, or a name is that of no input.
         DivergedError
             Where the loss turns NaN or infinite. The variables, the optimizer's own among them,
             then hold the point of the last finite loss.
@@ -429,5 +431,9 @@ class Optimizer:
         return minimize(self, loss, wrt, feeds, steps, tol, callback)
 
     def __repr__(self) -> str:
-        shown = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        limits = {"clip_value": self.clip_value, "clip_norm": self.clip_norm}
+        told = {name: limit for name, limit in limits.items() if limit is not None}
+        if self.accumulate > 1:
+            told["accumulate"] = self.accumulate
+        shown = "".join(f", {name}={value!r}" for name, value in {**self.settings, **told}.items())
         return f"{type(self).__name__}({self._rate.given!r}{shown})"

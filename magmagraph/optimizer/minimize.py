@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..defaults import default_updates
-from ..errors import ConfigError, DivergedError, FeedError, UpdateError, message
+from ..errors import ConfigError, DivergedError, UpdateError, message
 from ..function import function
-from ..graph import Node, topological
-from ..op import Kind
+from ..function.feeds import named_feeds
+from ..graph import Node
 from ..ops.leaf import Variable
 
 if TYPE_CHECKING:
@@ -48,23 +48,11 @@ class MinimizeResult:
         return f"<minimization {how} after {self.steps} steps at {self.value:.9g}>"
 
 
-def _check_fed(loss: Node, given: Mapping[Node, Any]) -> None:
-    """Raise where the loss reads an input that has no value."""
-    for node in topological([loss]):
-        if "key" in node.attrs and node.op.kind is Kind.LEAF and node not in given:
-            raise FeedError(
-                message(
-                    f"minimize: the loss reads the input '{node.name}' ({node.type}), not fed",
-                    mend=f"minimize(..., feeds={{{node.name}: array}})",
-                )
-            )
-
-
 def minimize(
     optimizer: Optimizer,
     loss: Node,
     wrt: Any,
-    feeds: Mapping[Node, Any] | None,
+    feeds: Mapping[Node | str, Any] | None,
     steps: int,
     tol: float | None,
     callback: Callable[[int, float], Any] | None,
@@ -74,8 +62,7 @@ def minimize(
         raise ConfigError(message(f"minimize: steps={steps!r}", need="an int, steps >= 0"))
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and tol >= 0):
         raise ConfigError(message(f"minimize: tol={tol!r}", need="a number, tol >= 0"))
-    given = {} if feeds is None else dict(feeds)
-    _check_fed(loss, given)
+    given = named_feeds("minimize", loss, feeds)
     values = tuple(given.values())
     updates = optimizer.updates(loss, wrt)
     if not updates:
@@ -132,10 +119,13 @@ def _check_finite(
         held.assign(array)
     raise DivergedError(
         message(
-            f"{type(optimizer).__name__}: the loss is {value} at step {step}; "
-            "the variables hold the point of the last finite loss",
+            f"{type(optimizer).__name__}: the loss is {value} at "
+            + (f"step {step}; the variables hold the point of the last finite loss"
+               if step else "the point where it begins"),
             need="finite losses",
-            mend="a smaller learning rate, or clip_norm=",
+            mend="a smaller learning rate, or clip_norm=" if step
+            else "another start, or a loss that is finite there: mg.debug.blame(f, feeds) "
+            "names what is not",
         ),
         step,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..config import config
-from ..errors import MagmagraphError, PassError, ShardingError, message
+from ..errors import ConfigError, MagmagraphError, PassError, ShardingError, message
 from ..graph import Graph, Trace
 from .report import Record, Report
 
@@ -304,6 +304,8 @@ def run(
     PassError
         A pass raised or broke the graph; the text names it, the passes before it, and shows the
         graph that it received.
+    ConfigError, ShardingError
+        A setting cannot be used, or the program cannot be distributed.
     """
     options = Options.make() if options is None else options
     report = Report()
@@ -322,12 +324,14 @@ def run(
         began = time.perf_counter()
         try:
             result = record.function(before, trace, replace(options, record=entry))
+            if not isinstance(result, Graph) and not hasattr(result, "steps"):
+                raise PassError(f"it returned {type(result).__name__}, not a graph")
             if config.verify and isinstance(result, Graph):
                 _verify(before, result, getattr(options.distribute, "pipeline", None) is not None)
             if isinstance(result, Graph):
                 _keep_lines(before, result, trace)
-        except ShardingError:
-            raise  # of the program, not of the pass: it names the node and its line
+        except (ConfigError, ShardingError):
+            raise  # of a setting, or of the program, not of the pass: it names what is wrong
         except Exception as error:
             raise _wrapped(record.name, done, before, error) from error
         entry.milliseconds = (time.perf_counter() - began) * 1e3

@@ -203,6 +203,6 @@ def _check_alike(
                 message(
                     f"{who}: {label} is {left.type} of {first}, and {right.type} of {other}",
                     need="one shape",
-                    mend=f"mg.broadcast_to(x, {left.shape})",
+                    mend=f"mg.broadcast_to(x, {max(left.shape, right.shape, key=len)})",
                 )
             )

@@ -26,6 +26,7 @@ from .rebuild import rebuild
 __all__ = ["scan", "while_loop"]
 
 _INT64 = np.dtype(np.int64)
+_FEW = 512  # iterations: their numbers are a constant, 4 KiB at most; more are counted at the call
 
 
 def scan(
@@ -129,7 +130,10 @@ def scan(
     counter = input("iteration", (), _INT64)
     outputs = _numbered([*carried, *ys], drawn, counter)
     if not stacks or any(node is counter for node in topological(outputs)):
-        sequence[counter] = IOTA(shape=(extent,), axis=0, dtype=_INT64)
+        if isinstance(extent, int) and extent <= _FEW:
+            sequence[counter] = constant(np.arange(extent, dtype=_INT64))
+        else:
+            sequence[counter] = IOTA(shape=(extent,), axis=0, dtype=_INT64)
     first = dict(zip(points, starts, strict=True))
     made, results = outputs[: len(carried)], outputs[len(carried) :]
     if every is not None:

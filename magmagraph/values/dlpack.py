@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
+from .given import plain_array
 
 __all__ = ["as_array", "host_array"]
 
@@ -65,14 +66,15 @@ def host_array(given: Any) -> np.ndarray:
     Raises
     ------
     BufferError, RuntimeError, TypeError, ValueError
-        They cannot be read as an array; the text is the other library's.
+        They cannot be read as an array, or have masked elements; the text may be the other
+        library's.
     """
     if hasattr(given, "__cuda_array_interface__") and hasattr(given, "get"):
         array = given.get()
     elif hasattr(given, "__dlpack__") and not isinstance(given, (np.ndarray, np.generic)):
         array = as_array(given if given.__dlpack_device__()[0] in (1, 3) else given.cpu())
     else:
-        array = np.asarray(given)
+        array = plain_array(given)
     native: np.ndarray = array.astype(array.dtype.newbyteorder("="), copy=False)
     return native
 

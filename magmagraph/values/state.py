@@ -12,6 +12,7 @@ from ..dtypes import can_hold
 from ..dtypes.kinds import KINDS
 from ..errors import DTypeError, ShapeError, message
 from .dlpack import host_array
+from .given import unlike_numbers
 
 _serial = itertools.count()
 
@@ -81,6 +82,15 @@ class State:
                 message(f"variable '{self.name}' is given what is no array: {error}")
             ) from None
         held = self.held
+        if array.dtype not in KINDS:
+            what, mend = unlike_numbers(value, array)
+            raise DTypeError(
+                message(
+                    f"variable '{self.name}' is given {what}",
+                    need=f"numbers of dtype {held.dtype.name}",
+                    mend=mend,
+                )
+            )
         if array.shape != held.shape:
             raise ShapeError(
                 message(

@@ -349,6 +349,15 @@ class TestCustomGradient:
             mg.grad(mg.sum(mg.custom_gradient(f)(x)), x)
         assert str(caught.value) == text
 
+    def test_what_is_no_function(self):
+        with pytest.raises(mg.GradientError) as caught:
+            mg.custom_gradient(3)
+        assert str(caught.value) == (
+            "custom_gradient is given int\n"
+            "  needed: a function that returns a pair: the value, a node, and its rule\n"
+            "  mend: @mg.custom_gradient above def f(x): return value, lambda cotangent: ..."
+        )
+
     def test_function_without_a_rule(self):
         def f(x):
             return x * 2.0

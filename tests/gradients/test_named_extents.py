@@ -45,3 +45,32 @@ def test_the_gradient_is_that_of_ints(name, rng):
     named, plain = found
     for a, b in zip(named, plain, strict=True):
         assert_close(a, b, scale=np.abs(b))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, None])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+def test_running_values_of_rows_of_which_there_are_none(name, axis, reverse, rng):
+    x = mg.input("x", ("n", 2), dtype="float64")
+    scan = getattr(mg, name)
+    slope = mg.grad(mg.sum(scan(x, axis=axis, reverse=reverse) ** 2), x)
+    f = mg.function([x], [slope, mg.grad(mg.sum(slope), x, unused="zeros")])
+    for rows in (0, 1, 3):
+        point = rng.uniform(0.5, 1.5, (rows, 2))
+        fixed = mg.input("fixed", (rows, 2), dtype="float64")
+        wanted = mg.grad(mg.sum(scan(fixed, axis=axis, reverse=reverse) ** 2), fixed)
+        first, second = f(point)
+        assert first.shape == second.shape == (rows, 2)
+        assert_close(first, wanted.eval({fixed: point}), scale=np.abs(first))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_recurrence_of_no_steps(reverse):
+    a, b = (mg.input(name, ("n",), dtype="float64") for name in "ab")
+    slopes = mg.grad(mg.sum(mg.linear_recurrence(a, b, reverse=reverse)), [a, b])
+    f = mg.function([a, b], slopes)
+    assert [part.shape for part in f(np.zeros(0), np.zeros(0))] == [(0,), (0,)]
+    by_a, by_b = f(np.array([2.0, 3.0, 5.0]), np.ones(3))
+    # h1 = b1 + a1 h0, h2 = b2 + a2 h1, or the same from the other end.
+    assert by_a.tolist() == ([4.0, 3.0, 0.0] if reverse else [0.0, 6.0, 4.0])
+    assert by_b.tolist() == ([1.0, 3.0, 10.0] if reverse else [19.0, 6.0, 1.0])

@@ -23,6 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MARK = "MAGMAGRAPH_TEST_JOB"
+LEAVING = 1.0  # seconds that ended processes get to be gone, on a machine that is busy elsewhere
 AFTER_ERROR = 3.0  # seconds that the other ranks get when one has failed
 
 
@@ -134,8 +135,10 @@ def run(
             late = True
         finally:
             seconds = time.monotonic() - began
-            time.sleep(0.05 if process.poll() is not None else 0.0)  # what is just leaving
-            left = marked(mark)
+            left, until = marked(mark), time.monotonic() + LEAVING
+            while left and process.poll() is not None and time.monotonic() < until:
+                time.sleep(0.02)
+                left = marked(mark)
             end(process, mark)
         out.seek(0)
         err.seek(0)

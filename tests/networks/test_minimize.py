@@ -123,6 +123,8 @@ class TestMinimize:
         with pytest.raises(mg.DivergedError) as caught:
             opt.SGD(1.0).minimize(mg.log(x), x)
         assert caught.value.step == 0
+        assert "the loss is nan at the point where it begins" in str(caught.value)
+        assert "mend: another start" in str(caught.value)
         assert x.value == -1.0
 
     def test_rosenbrock(self):
@@ -179,3 +181,38 @@ def test_steps_and_tolerances_that_mean_nothing(option, value, need):
     with pytest.raises(mg.ConfigError, match=rf"minimize: {option}=.*\n  needed: .*{need}"):
         mg.optimizer.SGD(0.1).minimize(x * x, [x], **{option: value})
     assert x.value == 5.0
+
+
+def test_feeds_by_name_and_what_names_no_input() -> None:
+    w = mg.var("w", init=np.float64(0.0))
+    x, other = mg.input("x", ("n",), "float64"), mg.input("other", (), "float64")
+    loss = mg.mean((x - w) ** 2)
+    rule = opt.SGD(0.25)
+    by_name = rule.minimize(loss, [w], feeds={"x": [1.0, 3.0]}, steps=1)
+    assert w.value == 1.0 and by_name.history == (5.0, 2.0)
+    for feeds, said in (
+        ([[1.0]], "feeds is a list"),
+        ({"y": [1.0]}, "'y' names no one input of the loss"),
+        ({"x": [1.0], x: [1.0]}, "or is fed twice"),
+        ({3: [1.0], x: [1.0]}, "3 names no one input"),
+        ({}, "the loss reads the input 'x'"),
+    ):
+        with pytest.raises(mg.FeedError, match=said):
+            rule.minimize(loss, [w], feeds=feeds, steps=1)
+        with pytest.raises(mg.FeedError, match=f"^scipy_objective: .*{said}"):
+            mg.scipy_objective(loss, [w], feeds)
+    assert mg.scipy_objective(loss, [w], {"x": [1.0, 3.0]})(np.zeros(1))[0] == 5.0
+    w.value = 1.0
+    twice = mg.mean((x - w) ** 2) + mg.mean(mg.input("x", (2,), "float64"))
+    with pytest.raises(mg.FeedError, match="'x' names no one input"):
+        rule.minimize(twice, [w], feeds={"x": [1.0, 3.0]}, steps=1)
+    rule.minimize(loss, [w], feeds={x: [1.0], other: 1.0}, steps=1)
+    assert w.value == 1.0
+
+
+def test_limits_are_shown() -> None:
+    assert repr(opt.SGD(0.1)).endswith("weight_decay=0.0)")
+    shown = repr(opt.SGD(0.1, clip_norm=mg.constant(2.0), clip_value=1.0, accumulate=4))
+    assert shown.endswith(
+        "weight_decay=0.0, clip_value=1.0, clip_norm=<constant float32[]>, accumulate=4)"
+    )

@@ -367,9 +367,27 @@ def test_wrong_settings_are_refused():
     dense = nn.Dense(4)
     with pytest.raises(mg.ConfigError, match="a layer stands twice"):
         mg.NeuralNetwork([nn.Input((4,)), dense, dense])
-    with pytest.raises(mg.GraphError, match="no layers"):
-        mg.NeuralNetwork([nn.Input((4,))])
+    for late in ([nn.Input((4,)), nn.Input((4,)), nn.Dense(2)], [nn.Dense(2), nn.Input((4,))]):
+        with pytest.raises(mg.ConfigError, match="an Input stands behind the first place"):
+            mg.NeuralNetwork(late)
+    for members in ([], [nn.Input((4,))]):
+        with pytest.raises(mg.GraphError, match="no layers"):
+            mg.NeuralNetwork(members)
     assert loss_function("mse", None) is mg.mse
+
+
+def test_a_network_without_a_shape_tells_nothing_about_weights_that_it_does_not_have():
+    net = mg.NeuralNetwork([nn.Dense(3), nn.Dense(2)], loss="mse")
+    assert repr(net) == "<NeuralNetwork of 2 layers, not built yet>"
+    for look in (
+        net.summary, net.weights, lambda: net.parameters, lambda: net.trainable, net.structure,
+    ):
+        with pytest.raises(mg.ConfigError, match="the network was not built yet") as raised:
+            look()
+        assert "mend: mg.nn.Input(shape) as the first layer" in str(raised.value)
+    net.predict(np.zeros((1, 4)))
+    assert repr(net) == "<NeuralNetwork of 2 layers>"
+    assert net.summary().parameters == net.parameters == 4 * 3 + 3 + 3 * 2 + 2
 
 
 @pytest.mark.parametrize("every_step", [False, True])

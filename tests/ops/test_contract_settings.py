@@ -171,3 +171,24 @@ def test_variables_of_settings_are_checked(
     assert getattr(config, name) == good
     with pytest.raises(AttributeError, match="there is no setting 'devise'"):
         config.devise  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("setting", "variable"),
+    [("verify", "MAGMAGRAPH_VERIFY"), ("products", "MAGMAGRAPH_PRODUCTS"),
+     ("tuning", "MAGMAGRAPH_TUNING")],
+)
+def test_a_wrong_variable_that_a_pass_meets_is_not_the_passes_fault(
+    monkeypatch: pytest.MonkeyPatch, setting: str, variable: str
+) -> None:
+    x, w = mg.var("x", shape=("n", 64)), mg.var("w", init=np.ones((64, 64), np.float32))
+    held = getattr(mg.config, setting)
+    monkeypatch.setenv(variable, "nah")
+    delattr(mg.config, setting)
+    try:
+        f = mg.function([x], mg.tanh(x @ w))
+        with pytest.raises(mg.ConfigError, match=f"^{variable} is 'nah'\n  needed: "):
+            f(np.ones((32, 64), np.float32))
+    finally:
+        setattr(mg.config, setting, held)
+    assert f(np.ones((32, 64), np.float32)).shape == (32, 64)

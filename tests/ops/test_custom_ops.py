@@ -282,6 +282,19 @@ class TestWrongUse:
             RowPower()(np.ones(3), exponent=np.ones(3))
         assert str(caught.value).splitlines()[0] == "RowPower: the argument exponent is ndarray"
 
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            (lambda x: Cube()(), "Cube: missing a required argument"),
+            (lambda x: Cube()(x, x), "Cube: too many positional arguments"),
+            (lambda x: Cube()(x, k=2), "Cube: got an unexpected keyword argument 'k'"),
+            (lambda x: RowPower()(x), "RowPower: missing a required"),
+        ],
+    )
+    def test_number_of_operands(self, call, text):
+        with pytest.raises(mg.GraphError, match=text):
+            call(mg.var("x", shape=("n", 2)))
+
     def test_number_of_gradients(self):
         wrong = define(
             numpy=lambda self, x, y: x + y, kernel="a + b", gradient=lambda self, x, y, u: u

@@ -21,6 +21,7 @@ def raised(node: mg.Node, feeds: dict[mg.Node, np.ndarray]) -> str:
         compiled(*feeds.values())
     assert isinstance(caught.value, np.linalg.LinAlgError)
     assert isinstance(caught.value, mg.MagmagraphError)
+    assert isinstance(caught.value, mg.linalg.LinAlgError)
     return str(caught.value)
 
 

@@ -219,3 +219,15 @@ def test_a_pass_of_ones_own_works_on_bodies_too():
     f = mg.function([x], outputs, passes=[first, own, *rest])
     f(np.zeros((2, 3, 4)))
     assert len(seen) >= 3
+
+
+def test_a_few_iterations_are_not_numbered_at_each_call() -> None:
+    w, x = mg.var("w", init=np.eye(4, dtype=np.float32)), mg.var("x", shape=("n", 4))
+    last, _ = mg.scan(lambda c, _: (mg.tanh(c @ w), None), x, None, length=3)
+    f = mg.function([x], last)
+    f(np.ones((2, 4), np.float32))
+    assert [step.kernel for step in f.plan.steps] == ["loop"]
+    total, _ = mg.scan(lambda c, _: (c + 1.0, None), mg.sum(x), None, length=x.shape[0])
+    assert total.eval({x: np.zeros((3, 4))}) == 3.0
+    many, _ = mg.scan(lambda c, _: (c + 1.0, None), 0.0, None, length=1000)
+    assert many.eval() == 1000.0

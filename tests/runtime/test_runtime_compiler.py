@@ -164,6 +164,15 @@ def test_a_compiler_that_is_not_there(fresh, monkeypatch):
     )
 
 
+def test_a_command_that_cannot_be_read(fresh, monkeypatch):
+    monkeypatch.setenv("MAGMAGRAPH_CC", "gcc -DNAME='a")
+    with pytest.raises(CompilerUnavailable) as caught:
+        compile_library(SOURCE)
+    assert str(caught.value).startswith(
+        """MAGMAGRAPH_CC is "gcc -DNAME='a": No closing quotation\n  needed: a C compiler"""
+    )
+
+
 def test_no_compiler_on_the_path(fresh, monkeypatch, tmp_path):
     monkeypatch.delenv("MAGMAGRAPH_CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -443,8 +443,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
     Raises
     ------
     GradientError
-        Where the function does not return such a pair (when called), or its rule gives another
-        number or shape of gradients (when differentiated).
+        Where it is given no function, the function does not return such a pair (when called), or
+        its rule gives another number or shape of gradients (when differentiated).
 
     Notes
     -----
@@ -464,6 +464,14 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
     >>> mg.grad(mg.sum(quantized(x) * 3.0), x).eval()
     array([3., 3.], dtype=float32)
     """
+    if not callable(function):
+        raise GradientError(
+            message(
+                f"custom_gradient is given {type(function).__name__}",
+                need="a function that returns a pair: the value, a node, and its rule",
+                mend="@mg.custom_gradient above def f(x): return value, lambda cotangent: ...",
+            )
+        )
 
     def differentiated(*arguments: Any) -> Node:
         operands = [as_node(argument) for argument in arguments]

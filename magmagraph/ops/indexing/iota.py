@@ -85,7 +85,9 @@ def arange(
     low, high = (0, start) if stop is None else (start, stop)
     low, high = (_bound(low), _bound(high))
     if not isinstance(step, (int, np.integer)) or not step:
-        raise ShapeError(message(f"arange: step={step!r}", need="an int other than 0"))
+        spaced = "mg.linspace(start, stop, n), or mg.arange(n, dtype='float32') * step + start"
+        mend = spaced if isinstance(step, (float, np.floating)) else None
+        raise ShapeError(message(f"arange: step={step!r}", need="an int other than 0", mend=mend))
     span = high - low if step > 0 else low - high
     count = dims.maximum(dims.ceil_div(span, abs(int(step))), 0)
     if dtype is not None:
@@ -185,6 +187,7 @@ ARANGE = Composite(
     ],
     bad_samples=lambda: [
         BadSample((), ShapeError, "arange: step=0", {"start": 5, "step": 0}),
+        BadSample((), ShapeError, "arange: step=0.5", {"start": 5, "step": 0.5}),
         BadSample((), DTypeError, "arange: a bound is float", {"start": 0.5}),
     ],
     reference=_arange_reference,

@@ -41,7 +41,9 @@ def _argsort_type(call: Call, x: Type, *, axis: int) -> Type:
     return Type(INT64, x.shape)
 
 
-def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
+def argsort(
+    x: Any, axis: int | None = -1, *, descending: bool = False, stable: bool = True
+) -> Node:
     """Return the positions that put `x` into order along an axis.
 
     The sort is stable: equal elements keep their order. NaN stands last.
@@ -51,7 +53,7 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = 
     x
         Node or array of any dtype, with at least one axis.
     axis
-        The axis.
+        The axis; None ravels `x` first.
     descending
         Whether the largest comes first; NaN then stands before it.
     stable
@@ -69,6 +71,8 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = 
     array([1, 2, 0])
     """
     node = as_node(x)
+    if axis is None:
+        node, axis = ravel(node), 0
     axis = Call(ARGSORT, (node,)).axis(axis, node.ndim)
     if not descending:
         return ARGSORT(node, axis=axis)
@@ -88,6 +92,7 @@ ARGSORT = Op(
     function=argsort,
     samples=lambda: [
         Sample((_ROWS[::-1],), {"axis": 0}),
+        Sample((_ROWS[::-1],), {"axis": None}),
         Sample((np.array([3, 1, 3, 2, 1]),)),
         Sample((np.array([3, 1, 3, 2, 1]),), {"descending": True}),
     ],

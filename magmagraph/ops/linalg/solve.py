@@ -284,7 +284,7 @@ def cho_solve(c: Any, b: Any, *, upper: bool = False) -> Node:
     Parameters
     ----------
     c
-        What `cholesky` returned, of shape ``(..., n, n)``.
+        What `cholesky` returned, of shape ``(..., n, n)``; or SciPy's pair ``(c, lower)``.
     b
         Right-hand sides: one vector ``(n,)``, or columns ``(..., n, k)``.
     upper
@@ -307,6 +307,8 @@ def cho_solve(c: Any, b: Any, *, upper: bool = False) -> Node:
     >>> mg.linalg.cho_solve(factor, [8.0, 12.0]).eval()
     array([1., 2.], dtype=float32)
     """
+    if isinstance(c, tuple) and len(c) == 2 and isinstance(c[1], (bool, np.bool_)):
+        c, upper = c[0], not c[1]
     factor, side, vector = as_system(CHO_SOLVE, c, b)
     first = triangular(factor, side, lower=not upper, trans="C" if upper else "N")
     second = triangular(factor, first, lower=not upper, trans="N" if upper else "C")

@@ -54,13 +54,10 @@ def by_doubling(function: Callable[..., Any], x: Any, axis: int, reverse: bool) 
 
 def shifted(x: Node, axis: int, reverse: bool, first: Any) -> Node:
     """Return what stands one place before each element; `first` before the first one."""
-    extent = x.shape[axis]
     edge = broadcast_to(constant(first, dtype=x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-    if isinstance(extent, int) and extent == 0:
-        return x
-    if reverse:
-        return concatenate([cut(x, axis, 1, extent - 1), edge], axis)
-    return concatenate([edge, cut(x, axis, 0, extent - 1)], axis)
+    # Joined before it is cut: `x` without one element is no array where its extent turns out 0.
+    joined = concatenate([x, edge] if reverse else [edge, x], axis)
+    return cut(joined, axis, int(reverse), x.shape[axis])
 
 
 def _recurrence(xp: Any, a: Any, b: Any, *, axis: int, reverse: bool) -> Any:

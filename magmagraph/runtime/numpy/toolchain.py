@@ -105,7 +105,10 @@ def find_command(chosen: str, search: str) -> tuple[str, ...]:
     """
     if os.name != "posix":
         raise LookupError(f"generated kernels need a POSIX system, and this is {sys.platform}")
-    wanted = [shlex.split(chosen)] if chosen.strip() else [["cc"], ["gcc"], ["clang"]]
+    try:
+        wanted = [shlex.split(chosen)] if chosen.strip() else [["cc"], ["gcc"], ["clang"]]
+    except ValueError as error:
+        raise LookupError(f"MAGMAGRAPH_CC is {chosen!r}: {error}") from None
     for name, *arguments in wanted:
         path = shutil.which(name, path=search)
         if path is not None:

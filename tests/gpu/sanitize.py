@@ -204,8 +204,17 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
                 x @ y, x @ turned[1], turned[0] @ y, turned[0] @ turned[1],
                 *(mg.cast(form, "float16") for form in forms),
             ]
+            # One tile for each multiprocessor, of which the last ones are not whole.
+            more = (520, 72), (72, 520), (72, 1032), (1032,)
+            inputs += [mg.var(f"z{i}", shape=n, dtype="float16") for i, n in enumerate(more)]
+            z, up, u, row = inputs[5:]
+            biased = mg.cast(z @ u, "float32") + mg.cast(row, "float32")
+            outputs += [
+                mg.cast(mg.gelu(biased, approximate=True), "float16"), mg.transpose(up) @ u
+            ]
             f = mg.function(inputs, outputs, device="cuda")
-            return f(*[rng.standard_normal(shape).astype("f2") for shape in shapes])
+            given = [rng.standard_normal(v.shape).astype("f2") for v in inputs]
+            return f(*given)
         finally:
             mg.config.products = asked
 

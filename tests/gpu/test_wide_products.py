@@ -15,7 +15,7 @@ import magmagraph as mg
 from magmagraph.dtypes import canonical
 from magmagraph.runtime.cuda.device import device_of
 from magmagraph.runtime.cuda.products import gemm
-from magmagraph.runtime.cuda.products.wide import ARCHITECTURE, WideProduct
+from magmagraph.runtime.cuda.products.wide import ARCHITECTURE, OneTileProduct, WideProduct
 
 pytestmark = pytest.mark.gpu
 
@@ -26,6 +26,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda v: np.maximum(v, 0),
     "gelu": lambda v: v / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (v + 0.044715 * v**3))),
 }
+WAYS = [WideProduct, OneTileProduct]
 UNWRITTEN = 0x7FFF  # a number that is none, in both dtypes
 
 
@@ -81,35 +82,42 @@ def shape_of(size: tuple[int, int, int], dtype: str, epilogue: str = "", a: bool
     return gemm.Shape(*size, dtype, a, b, False, False, epilogue=epilogue)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("flags", list(itertools.product((False, True), repeat=2)))
 def test_products(
-    dtype: str, flags: tuple[bool, bool], device: Any, rng: np.random.Generator
+    way: Any, dtype: str, flags: tuple[bool, bool], device: Any, rng: np.random.Generator
 ) -> None:
     for size in SIZES:
         case = Case(device, shape_of(size, dtype, "", *flags), rng)
-        case.launch(WideProduct(device, case.shape), device.stream)
+        case.launch(way(device, case.shape), device.stream)
         device.stream.synchronize()
         case.check()
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("epilogue", ["bias", "relu", "gelu", "relu_bias", "gelu_bias"])
-def test_epilogues(dtype: str, epilogue: str, device: Any, rng: np.random.Generator) -> None:
+def test_epilogues(
+    way: Any, dtype: str, epilogue: str, device: Any, rng: np.random.Generator
+) -> None:
     for size in SIZES:
         case = Case(device, shape_of(size, dtype, epilogue), rng)
-        case.launch(WideProduct(device, case.shape), device.stream)
+        case.launch(way(device, case.shape), device.stream)
         device.stream.synchronize()
         case.check()
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("epilogue", ["", "relu_bias", "gelu_bias"])
-def test_numbers_that_are_not_finite(epilogue: str, device: Any, rng: np.random.Generator) -> None:
+def test_numbers_that_are_not_finite(
+    way: Any, epilogue: str, device: Any, rng: np.random.Generator
+) -> None:
     case = Case(device, shape_of((256, 256, 128), "bfloat16", epilogue), rng)
     case.held[0][3, 5] = UNWRITTEN
     case.held[0][130, 7] = 0x7F80  # infinity
     device.cupy.cuda.get_current_stream().synchronize()
-    case.launch(WideProduct(device, case.shape), device.stream)
+    case.launch(way(device, case.shape), device.stream)
     device.stream.synchronize()
     made, wanted = case.result(), case.wanted()
     assert np.isnan(made[3]).all()
@@ -119,12 +127,15 @@ def test_numbers_that_are_not_finite(epilogue: str, device: Any, rng: np.random.
     assert_agrees(made[others], wanted[others], "half")
 
 
-def test_graphs_on_three_streams_end_and_are_right(device: Any, rng: np.random.Generator) -> None:
-    """Each has a block for every multiprocessor: they have to run with fewer, too."""
+@pytest.mark.parametrize("way", WAYS)
+def test_graphs_on_three_streams_end_and_are_right(
+    way: Any, device: Any, rng: np.random.Generator
+) -> None:
+    """Each has a block for every multiprocessor, or more: they have to run with fewer, too."""
     cupy, runs = device.cupy, []
     for epilogue in ("", "gelu_bias", "relu_bias"):
         case = Case(device, shape_of((2048, 2056, 1032), "bfloat16", epilogue), rng)
-        product, stream = WideProduct(device, case.shape), cupy.cuda.Stream(non_blocking=True)
+        product, stream = way(device, case.shape), cupy.cuda.Stream(non_blocking=True)
         device.scratch(stream)
         with stream:
             stream.begin_capture()
@@ -144,11 +155,15 @@ def test_graphs_on_three_streams_end_and_are_right(device: Any, rng: np.random.G
 
 
 @pytest.mark.parametrize("asked", ["auto", "tiles", "blas"])
+@pytest.mark.parametrize(
+    ("rows", "columns", "kind"), [(2048, 2176, WideProduct), (896, 1032, OneTileProduct)]
+)
 def test_a_function_takes_what_is_asked_for(
-    asked: str, device: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    rows: int, columns: int, kind: Any, asked: str, device: Any, rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(mg.config, "products", asked)
-    m, k, n = 2048, 1024, 2176
+    m, k, n = rows, 1024, columns
     a = rng.standard_normal((m, k)).astype("f4")
     b, last = ((rng.standard_normal(s) / s[0] ** 0.5).astype("f4") for s in ((k, n), (n, 64)))
     w, bias = mg.var("w", init=b), mg.var("bias", init=rng.standard_normal(n).astype("f4"))
@@ -161,7 +176,7 @@ def test_a_function_takes_what_is_asked_for(
     shape = shape_of((m, n, k), "bfloat16", "gelu_bias")
     product = gemm._products[device.number, shape, asked]
     if asked != "auto":
-        assert (product.own is not None) == (asked == "tiles")
+        assert type(product.own) is (kind if asked == "tiles" else type(None))
 
 
 def test_what_the_kernel_does_not_compute_the_library_does(

@@ -13,14 +13,20 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.products import wide, wide_source
+from magmagraph.runtime.cuda.products import one_tile_source, wide, wide_source
 from magmagraph.runtime.cuda.products.gemm import Shape
+from magmagraph.runtime.cuda.products.one_tile_source import OneTileKernel
 from magmagraph.runtime.cuda.products.wide_source import WideKernel
 
 LARGE = Shape(4096, 4096, 4096, "bfloat16", False, False, False, False)
 KINDS = [
     WideKernel("bfloat16", False, False, "gelu_bias"), WideKernel("float16", True, True, "relu"),
     WideKernel("float16", False, True, "bias"), WideKernel("bfloat16", True, False),
+]  # fmt: skip
+SMALL = [
+    OneTileKernel("bfloat16", False, False, "gelu_bias"),
+    OneTileKernel("float16", True, True, "relu"),
+    OneTileKernel("float16", False, True, "bias"), OneTileKernel("bfloat16", True, False),
 ]  # fmt: skip
 MOST_SHARED = 232448  # bytes that a block of this architecture may have
 
@@ -46,6 +52,14 @@ def test_a_trial_pays_where_each_multiprocessor_has_a_tile() -> None:
     assert not wide.pays(replace(LARGE, k=128), 132)
 
 
+def test_a_trial_pays_where_most_multiprocessors_have_one_small_tile() -> None:
+    small = replace(LARGE, m=1024, n=1024, k=1024)
+    assert wide.pays(small, 132)
+    assert not wide.pays(replace(small, k=128), 132)
+    assert not wide.pays(replace(small, n=512), 132), "half of them would have none"
+    assert not wide.pays(replace(small, n=1088), 132), "some would have two"
+
+
 class Choices(dict[str, Any]):
     """What is kept on disk."""
 
@@ -58,7 +72,9 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what chooses, where the library takes 200 microseconds and ours what is said."""
     kept, trials = Choices(), []
     made = SimpleNamespace(kernel=KINDS[0])
+    small = SimpleNamespace(kernel=SMALL[0])
     monkeypatch.setattr(wide, "WideProduct", lambda device, shape: made)
+    monkeypatch.setattr(wide, "OneTileProduct", lambda device, shape: small)
     monkeypatch.setattr(wide, "default_choices", lambda: kept)
 
     def choose(ours: float, tuning: bool = True, device: Any = None, **changed: Any) -> Any:
@@ -70,8 +86,9 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
         card = device or SimpleNamespace(architecture="90", multiprocessors=132, name="a card")
         product = SimpleNamespace(device=card, shape=replace(LARGE, **changed))
         own = wide.wide_of(product, 0, tuning)
-        assert own is None or own is made
-        return own is made, len(trials)
+        wanted = small if changed.get("m") in (256, 1024) else made
+        assert own is None or own is wanted
+        return own is wanted, len(trials)
 
     return choose
 
@@ -83,9 +100,14 @@ def test_the_faster_one_is_taken_and_known_from_then_on(choose: Any) -> None:
     assert choose(0.0, n=8192) == (False, 3), "it did not run, or was wrong"
 
 
+def test_products_of_one_tile_each_have_a_kernel_of_their_own(choose: Any) -> None:
+    assert choose(190.0, m=256) == (True, 1)
+    assert choose(210.0, m=1024, n=1024) == (False, 2), "it is measured, too"
+
+
 def test_nothing_is_measured_where_that_is_off_or_does_not_pay(choose: Any) -> None:
     assert choose(190.0, tuning=False) == (False, 0)
-    assert choose(190.0, m=256) == (False, 0)
+    assert choose(190.0, m=128) == (False, 0)
     assert choose(190.0, dtype="float32") == (False, 0)
     other = SimpleNamespace(architecture="80", multiprocessors=108, name="another")
     assert choose(190.0, device=other) == (False, 0)
@@ -128,7 +150,7 @@ class Driver:
         return self.code
 
     def funcSetAttribute(self, *given: int) -> None:
-        assert given == (7, 8, wide_source.SHARED)
+        assert given in ((7, 8, wide_source.SHARED), (7, 8, one_tile_source.SHARED))
 
     def launchKernel(self, *given: int) -> None:
         held = ctypes.c_void_p.from_address(given[-2]).value
@@ -183,6 +205,25 @@ def test_maps_of_factors_that_lie_the_other_way_round(made: Any) -> None:
         product.arguments(0x1000, 0x2000, 0x3000, 0)
 
 
+@pytest.mark.parametrize("a", [False, True])
+@pytest.mark.parametrize("b", [False, True])
+def test_a_launch_with_one_tile_a_block(made: Any, a: bool, b: bool) -> None:
+    wide_one, calls = made(m=1000, n=520, k=200, epilogue="bias", transpose_a=a, transpose_b=b)
+    product = wide.OneTileProduct(wide_one.device, wide_one.shape)
+    product.launch(0x1000, 0x2000, 0, 0x3000, 0, 0, 0, 5, 0x4000)
+    assert calls.maps == [
+        (9, 0x1000, (1000, 200), 2000, (64, 128)) if a
+        else (9, 0x1000, (200, 1000), 400, (64, 64)),
+        (9, 0x2000, (200, 520), 400, (64, 64)) if b
+        else (9, 0x2000, (520, 200), 1040, (64, 128)),
+    ]  # fmt: skip
+    ((grid, *_),) = calls.launches
+    assert grid == (7, 16, 5, 1, 288, 1, 1, one_tile_source.SHARED, 5)
+    words = product.arguments(0x1000, 0x2000, 0x3000, 0x4000)
+    assert words[32:34].tolist() == [0x4000, 0x3000]
+    assert words[34:].view("i4")[:3].tolist() == [2, 1000, 520]
+
+
 def test_what_it_takes(made: Any) -> None:
     product, _ = made()
     one, two = np.array([1], "f4"), np.array([2], "f4")
@@ -198,8 +239,9 @@ def test_what_it_takes(made: Any) -> None:
 
 def test_each_kind_has_a_text_of_its_own_with_nothing_left_open() -> None:
     kinds = [
-        WideKernel(dtype, a, b, epilogue)
-        for dtype, a, b, epilogue in itertools.product(
+        kind(dtype, a, b, epilogue)
+        for kind, dtype, a, b, epilogue in itertools.product(
+            (WideKernel, OneTileKernel),
             ("float16", "bfloat16"), (False, True), (False, True), ("", "bias", "relu", "gelu_bias")
         )
     ]
@@ -207,11 +249,12 @@ def test_each_kind_has_a_text_of_its_own_with_nothing_left_open() -> None:
     assert len(set(texts)) == len(kinds)
     for text in texts:
         assert "@" not in text.replace("@!p", "")
-    assert wide_source.SHARED <= MOST_SHARED
+    assert max(wide_source.SHARED, one_tile_source.SHARED) <= MOST_SHARED
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_text_compiles(kind: WideKernel) -> None:
+@pytest.mark.parametrize("kind", [*KINDS, *SMALL])
+def test_a_text_compiles(kind: WideKernel | OneTileKernel) -> None:
     pytest.importorskip("cupy_backends", reason="NVRTC comes with cupy")
     cubin = compile_source(kind.source, "90a")
-    assert wide_source.NAME.encode() in cubin
+    module = wide_source if isinstance(kind, WideKernel) else one_tile_source
+    assert module.NAME.encode() in cubin

@@ -1,5 +1,8 @@
 """Large 16-bit products by kernels of our own, where these are faster than the library's.
 
+There is one for results that have many tiles, and one for those that have about as many small ones
+as there are multiprocessors.
+
 What a kernel reads and writes it is told by tensor maps: an address, extents and the boxes that are
 copied, in 128 bytes that the driver makes. They are part of a launch's arguments, by value, so that
 a captured graph has its own.
@@ -9,8 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,13 +21,14 @@ from ....config import config
 from ...cache import content_key, default_choices
 from ..compiler import compile_source
 from ..launching.calls import driver, driver_function
+from . import one_tile_source as one_tile
 from .gemm_trials import in_turn_with
 from .wide_source import NAME, PIECE, SHARED, STEP, THREADS, TILE, WideKernel
 
 if TYPE_CHECKING:
     from .gemm import Product, Shape
 
-__all__ = ["WideProduct", "fits", "pays", "wide_of"]
+__all__ = ["OneTileProduct", "WideProduct", "fits", "pays", "wide_of"]
 
 ARCHITECTURE = "90"  # of the devices that have these instructions, and no other has
 _OWN = "90a"
@@ -59,7 +63,14 @@ def fits(shape: Shape) -> bool:
 def pays(shape: Shape, multiprocessors: int) -> bool:
     """Return whether there is enough of a product that a trial is worth its time."""
     tiles = -(-shape.m // TILE) * -(-shape.n // TILE)
-    return tiles >= multiprocessors and shape.k >= _LEAST_TERMS
+    enough = tiles >= multiprocessors or _is_one_tile(shape, multiprocessors)
+    return enough and shape.k >= _LEAST_TERMS
+
+
+def _is_one_tile(shape: Shape, multiprocessors: int) -> bool:
+    """Return whether most multiprocessors have one small tile of a product, and none has two."""
+    tiles = -(-shape.m // one_tile.ROWS) * -(-shape.n // one_tile.COLUMNS)
+    return multiprocessors < 2 * tiles <= 2 * multiprocessors
 
 
 @functools.lru_cache(maxsize=1)
@@ -68,11 +79,12 @@ def _encode() -> Any:
     return driver_function("cuTensorMapEncodeTiled")
 
 
-_functions: dict[tuple[int, WideKernel], tuple[Any, Any]] = {}  # modules live with the process
+_Kernel = WideKernel | one_tile.OneTileKernel
+_functions: dict[tuple[int, _Kernel], tuple[Any, Any]] = {}  # modules live with the process
 
 
 class WideProduct:
-    """One product by a kernel of our own, ready to be launched.
+    """One product by a kernel of our own, where multiprocessors have several tiles each.
 
     Parameters
     ----------
@@ -90,22 +102,32 @@ class WideProduct:
         The driver knows no tensor maps.
     """
 
+    kind: ClassVar[Callable[..., _Kernel]] = WideKernel
+    name: ClassVar[str] = NAME
+    threads: ClassVar[int] = THREADS
+    shared: ClassVar[int] = SHARED
+    tile: ClassVar[tuple[int, int]] = (TILE, TILE)
+
     def __init__(self, device: Any, shape: Shape) -> None:
         if _encode() is None:
             raise RuntimeError("the driver knows no tensor maps")
         self.device, self.shape, self.chosen = device, shape, 0
-        self.kernel = WideKernel(shape.dtype, shape.transpose_a, shape.transpose_b, shape.epilogue)
+        self.kernel = self.kind(shape.dtype, shape.transpose_a, shape.transpose_b, shape.epilogue)
         key = device.number, self.kernel
         if key not in _functions:
             module = device.cupy.cuda.function.Module()
             module.load(compile_source(self.kernel.source, _OWN))
-            function = module.get_function(NAME)
-            driver().funcSetAttribute(function.ptr, _MAX_SHARED, SHARED)
+            function = module.get_function(self.name)
+            driver().funcSetAttribute(function.ptr, _MAX_SHARED, self.shared)
             _functions[key] = module, function
         self._function = _functions[key][1].ptr
-        self.tiles = -(-shape.m // TILE), -(-shape.n // TILE)
-        self.blocks = min(self.tiles[0] * self.tiles[1], device.multiprocessors)
+        self.tiles = -(-shape.m // self.tile[0]), -(-shape.n // self.tile[1])
+        self.grid = self.blocks()
         self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def blocks(self) -> tuple[int, int]:
+        """Return how many blocks there are: no more than multiprocessors."""
+        return min(self.tiles[0] * self.tiles[1], self.device.multiprocessors), 1
 
     def takes(self, a: int, b: int, out: int, bias: int, alpha: int) -> bool:
         """Return whether it computes this from these addresses; `alpha` is of a host's number."""
@@ -133,7 +155,7 @@ class WideProduct:
             self._known[key] = self.arguments(*key)
         held = (ctypes.c_void_p * 1)(self._known[key].ctypes.data)  # read by the launch or capture
         driver().launchKernel(
-            self._function, self.blocks, 1, 1, THREADS, 1, 1, SHARED, stream,
+            self._function, *self.grid, 1, self.threads, 1, 1, self.shared, stream,
             ctypes.addressof(held), 0,
         )  # fmt: skip
 
@@ -155,6 +177,34 @@ class WideProduct:
             words[place * _WORDS : (place + 1) * _WORDS] = tensor_map(address, extents, box, dtype)
         words[3 * _WORDS] = bias
         words[3 * _WORDS + 1 :].view(np.int32)[:] = (*self.tiles, -(-k // STEP), n)
+        return words
+
+
+class OneTileProduct(WideProduct):
+    """One product by a kernel of our own, where no multiprocessor has more than one tile."""
+
+    kind = one_tile.OneTileKernel
+    name, threads, shared = one_tile.NAME, one_tile.THREADS, one_tile.SHARED
+    tile = one_tile.ROWS, one_tile.COLUMNS
+
+    def blocks(self) -> tuple[int, int]:
+        """Return how many blocks there are: one for each tile."""
+        return self.tiles
+
+    def arguments(self, a: int, b: int, out: int, bias: int) -> np.ndarray:
+        """Return the kernel's argument: two tensor maps, the bias, the result and extents."""
+        shape = self.shape
+        m, n, k, dtype = shape.m, shape.n, shape.k, shape.dtype
+        lines = (one_tile.STEP, PIECE), (PIECE, PIECE)  # of terms; of rows or columns
+        words = np.zeros(2 * _WORDS + 4, np.int64)
+        for place, address, turned, extents in (
+            (0, a, shape.transpose_a, (k, m) if shape.transpose_a else (m, k)),
+            (1, b, not shape.transpose_b, (n, k) if shape.transpose_b else (k, n)),
+        ):
+            made = tensor_map(address, extents, lines[0 if turned else 1], dtype)
+            words[place * _WORDS : (place + 1) * _WORDS] = made
+        words[2 * _WORDS :][:2] = bias, out
+        words[2 * _WORDS + 2 :].view(np.int32)[:3] = -(-k // one_tile.STEP), m, n
         return words
 
 
@@ -212,8 +262,9 @@ def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | Non
     forced = asked == "tiles"
     if not forced and not (tuning and pays(shape, device.multiprocessors)):
         return None
+    small = _is_one_tile(shape, device.multiprocessors)
     try:
-        made = WideProduct(device, shape)
+        made = (OneTileProduct if small else WideProduct)(device, shape)
     except Exception:  # no compiler, or no room: the library computes it
         return None
     if forced:

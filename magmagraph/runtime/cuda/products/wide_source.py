@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NAME", "PIECE", "SHARED", "STEP", "THREADS", "TILE", "WideKernel"]
+__all__ = [
+    "HELPERS", "NAME", "PIECE", "SHARED", "STEP", "THREADS", "TILE", "WideKernel", "completed",
+    "multiplying",
+]  # fmt: skip
 
 TILE = 128  # rows and columns of a tile
 STEP = 64  # terms that are brought at a time: 128 bytes, of which swizzled lines are
@@ -77,45 +80,60 @@ class WideKernel:
     @property
     def source(self) -> str:
         """The kernel, whose name is `NAME`."""
-        function = self.epilogue.removesuffix("bias").removesuffix("_")
-        made = _TEXT.replace("@multiply@", self._multiply())
-        for name, text in (
-            ("function", _FUNCTIONS[function]),
-            ("wider", _WIDER[self.dtype]),
-            ("short", _SHORT[self.dtype]),
-            ("bring_a", _bring("a", "row", self.transpose_a)),
-            ("bring_b", _bring("b", "column", not self.transpose_b)),
-            ("begin", _BIAS if self.biased else ""),
-            ("first", "0" if self.biased else "(k | i) == 0"),
+        return completed(
+            _TEXT, self.dtype, self.epilogue,
+            multiply=multiplying(self.dtype, self.transpose_a, self.transpose_b, TILE),
+            bring_a=_bring("a", "row", self.transpose_a),
+            bring_b=_bring("b", "column", not self.transpose_b),
+            begin=_BIAS if self.biased else "",
+            first="0" if self.biased else "(k | i) == 0",
             # Along a line 16 terms are 32 bytes; where lines are terms, they are 16 lines.
-            ("step_a", str(16 * _LINE if self.transpose_a else 32)),
-            ("step_b", str(32 if self.transpose_b else 16 * _LINE)),
-            ("stages", str(_STAGES)), ("factor", str(_FACTOR)), ("box", str(_BOX)),
-            ("boxes", str(_BOXES)), ("header", str(_HEADER)), ("rows", str(_ROWS)),
-            ("tile", str(TILE)), ("step", str(STEP)), ("sums", str(_SUMS)),
-            ("threads", str(THREADS)), ("name", NAME),
-        ):  # fmt: skip
-            made = made.replace(f"@{name}@", text)
-        return made
+            step_a=16 * _LINE if self.transpose_a else 32,
+            step_b=32 if self.transpose_b else 16 * _LINE,
+            stages=_STAGES, factor=_FACTOR, box=_BOX, boxes=_BOXES, header=_HEADER, rows=_ROWS,
+            tile=TILE, step=STEP, sums=_SUMS, threads=THREADS, name=NAME,
+        )  # fmt: skip
 
-    def _multiply(self) -> str:
-        """Return the instruction that multiplies 64 rows, with all its registers."""
-        kind = _SHORT[self.dtype]
-        registers = ", ".join(f"%{i}" for i in range(_SUMS))
-        both = ", ".join(f'"+f"(d[{i}])' for i in range(_SUMS))
-        return f"""{{
-    asm volatile("{{.reg .pred p; setp.ne.b32 p, %{_SUMS + 2}, 0;"
-        "wgmma.mma_async.sync.aligned.m64n{TILE}k16.f32.{kind}.{kind} "
+
+def multiplying(dtype: str, transpose_a: bool, transpose_b: bool, columns: int) -> str:
+    """Return what multiplies 64 rows and so many columns, and says when their sums are there."""
+    kind, sums = _SHORT[dtype], columns // 2
+    registers = ", ".join(f"%{i}" for i in range(sums))
+    both = ", ".join(f'"+f"(d[{i}])' for i in range(sums))
+    return f"""static __device__ __forceinline__ void multiply(
+    float (&d)[{sums}], u64 a, u64 b, int add)
+{{
+    asm volatile("{{.reg .pred p; setp.ne.b32 p, %{sums + 2}, 0;"
+        "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} "
         "{{{registers}}}, "
-        "%{_SUMS}, %{_SUMS + 1}, p, 1, 1, {int(self.transpose_a)}, {int(not self.transpose_b)};}}"
+        "%{sums}, %{sums + 1}, p, 1, 1, {int(transpose_a)}, {int(not transpose_b)};}}"
         : {both}
         : "l"(a), "l"(b), "r"(add));
 }}
 // The sums are in these registers only from here on.
-static __device__ __forceinline__ void settle(float (&d)[{_SUMS}])
+static __device__ __forceinline__ void settle(float (&d)[{sums}])
 {{
     asm volatile("" : {both} :: "memory");
 }}"""
+
+
+def completed(text: str, dtype: str, epilogue: str, **more: object) -> str:
+    """Return a text with what is done to an element, and with all else that it leaves open.
+
+    Parameters
+    ----------
+    text
+        What it leaves open stands between two @.
+    dtype, epilogue
+        As `WideKernel` has them.
+    **more
+        All but that, by names, in an order in which none has another that came before.
+    """
+    function = epilogue.removesuffix("bias").removesuffix("_")
+    filled = {"function": _FUNCTIONS[function], "wider": _WIDER[dtype], "short": _SHORT[dtype]}
+    for name, made in {**filled, **more}.items():
+        text = text.replace(f"@{name}@", str(made))
+    return text
 
 
 def _bring(factor: str, at: str, lines_are_terms: bool) -> str:
@@ -152,12 +170,11 @@ _BIAS = """{
                 }
             }"""
 
-_TEXT = r"""
+# What kernels of these products share: what is done to an element, copies and barriers.
+HELPERS = r"""
 typedef unsigned int u32;
 typedef unsigned long long u64;
 struct alignas(64) Map { u64 words[16]; };
-struct alignas(64) Arguments { Map a, b, out; const u32 *bias; int rows, columns, steps, n; };
-
 static __device__ __forceinline__ void wait(u32 barrier, u32 phase)
 {
     asm volatile("{.reg .pred p; again: "
@@ -178,11 +195,9 @@ static __device__ __forceinline__ void bring(u32 to, const Map *map, int x, int 
 // bytes from the next eight; where lines are terms, 64 others of the tile begin behind 64 lines.
 static __device__ __forceinline__ u64 described(u32 address)
 {
-    return (u64)((address & 0x3ffff) >> 4) | (u64)(@box@ >> 4) << 16 | (u64)(1024 >> 4) << 32
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32
         | 1ull << 62;
 }
-static __device__ __forceinline__ void multiply(float (&d)[@sums@], u64 a, u64 b, int add)
-@multiply@
 static __device__ __forceinline__ float function(float x)
 {
     @function@
@@ -197,6 +212,12 @@ static __device__ __forceinline__ u32 narrow(float low, float high)
     asm("cvt.rn.@short@x2.f32 %0, %1, %2;" : "=r"(made) : "f"(high), "f"(low));
     return made;
 }
+"""
+
+_TEXT = HELPERS + r"""
+struct alignas(64) Arguments { Map a, b, out; const u32 *bias; int rows, columns, steps, n; };
+
+@multiply@
 static __device__ __forceinline__ void place(int tile, int rows, int columns, int &row, int &column)
 {
     int band = @rows@ * columns, number = tile / band, rest = tile - number * band;

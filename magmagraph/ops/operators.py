@@ -307,33 +307,59 @@ class Operators:
         """Convert to another dtype; see `mg.cast`."""
         return cast(self, dtype)
 
-    def sum(self, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+    def sum(
+        self,
+        axis: Axis = None,
+        keepdims: bool = False,
+        dtype: Any = None,
+        *,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Node:
         """Add the elements along axes; see `mg.sum`."""
-        return reduction.sum(self, axis, keepdims, dtype)
+        return reduction.sum(self, axis, keepdims, dtype, initial=initial, where=where)
 
-    def prod(self, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+    def prod(
+        self,
+        axis: Axis = None,
+        keepdims: bool = False,
+        dtype: Any = None,
+        *,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Node:
         """Multiply the elements along axes; see `mg.prod`."""
-        return reduction.prod(self, axis, keepdims, dtype)
+        return reduction.prod(self, axis, keepdims, dtype, initial=initial, where=where)
 
-    def mean(self, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+    def mean(
+        self, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
+    ) -> Node:
         """Average the elements along axes; see `mg.mean`."""
-        return statistics.mean(self, axis, keepdims, dtype)
+        return statistics.mean(self, axis, keepdims, dtype, where=where)
 
-    def var(self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+    def var(
+        self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+    ) -> Node:
         """Average the squared deviations along axes; see `mg.variance`."""
-        return statistics.variance(self, axis, ddof, keepdims)
+        return statistics.variance(self, axis, ddof, keepdims, where=where)
 
-    def std(self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
+    def std(
+        self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+    ) -> Node:
         """Take the standard deviation along axes; see `mg.std`."""
-        return statistics.std(self, axis, ddof, keepdims)
+        return statistics.std(self, axis, ddof, keepdims, where=where)
 
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Node:
+    def max(
+        self, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = True
+    ) -> Node:
         """Find the largest element along axes; see `mg.max`."""
-        return reduction.max(self, axis, keepdims)
+        return reduction.max(self, axis, keepdims, initial=initial, where=where)
 
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Node:
+    def min(
+        self, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = True
+    ) -> Node:
         """Find the smallest element along axes; see `mg.min`."""
-        return reduction.min(self, axis, keepdims)
+        return reduction.min(self, axis, keepdims, initial=initial, where=where)
 
     def argmax(self, axis: Axis = None, keepdims: bool = False) -> Node:
         """Find the position of the largest element along axes; see `mg.argmax`."""
@@ -343,17 +369,19 @@ class Operators:
         """Find the position of the smallest element along axes; see `mg.argmin`."""
         return reduction.argmin(self, axis, keepdims)
 
-    def any(self, axis: Axis = None, keepdims: bool = False) -> Node:
+    def any(self, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Node:
         """Tell whether any element along axes is true; see `mg.any`."""
-        return reduction.any(self, axis, keepdims)
+        return reduction.any(self, axis, keepdims, where=where)
 
-    def all(self, axis: Axis = None, keepdims: bool = False) -> Node:
+    def all(self, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Node:
         """Tell whether every element along axes is true; see `mg.all`."""
-        return reduction.all(self, axis, keepdims)
+        return reduction.all(self, axis, keepdims, where=where)
 
-    def clip(self, min: Any = None, max: Any = None) -> Node:
+    def clip(
+        self, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None
+    ) -> Node:
         """Limit values to an interval; see `mg.clip`."""
-        return comparison.clip(self, min, max)
+        return comparison.clip(self, min, max, a_min=a_min, a_max=a_max)
 
     def round(self, decimals: int = 0) -> Node:
         """Round to a number of decimals; see `mg.round`."""

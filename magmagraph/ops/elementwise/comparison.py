@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError, message
+from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ...op import REAL as FLOATS
@@ -163,7 +163,7 @@ minimum, MINIMUM = binary(
 )
 
 
-def clip(x: Any, min: Any = None, max: Any = None) -> Node:
+def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Node:
     """Limit values to an interval: ``minimum(maximum(x, min), max)``.
 
     Parameters
@@ -173,11 +173,18 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Node:
     min, max
         The ends, broadcast against `x`; None leaves that side open. An end that is met exactly
         takes half of the gradient.
+    a_min, a_max
+        NumPy's other names of the same.
 
     Returns
     -------
     Node
         Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    ConfigError
+        If the ends are given under names of both kinds.
 
     Examples
     --------
@@ -185,6 +192,16 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Node:
     >>> mg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).eval()
     array([0. , 0.5, 1. ], dtype=float32)
     """
+    if a_min is not None or a_max is not None:
+        if min is not None or max is not None:
+            raise ConfigError(
+                message(
+                    "clip: the ends are given as min or max and as a_min or a_max",
+                    need="one of both spellings",
+                    mend="mg.clip(x, min=low, max=high)",
+                )
+            )
+        min, max = a_min, a_max
     node = as_node(x)
     if min is not None:
         node = maximum(node, min)
@@ -202,6 +219,14 @@ CLIP = Composite(
         Sample((REAL,), {"min": -1.0, "max": 1.0}),
         Sample((REAL,), {"max": 0.5}),
         Sample((WHOLE,), {"min": -2}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (REAL,),
+            ConfigError,
+            "clip: the ends are given as min or max and as a_min or a_max",
+            {"min": 0.0, "a_max": 1.0},
+        )
     ],
     reference=lambda x, min=None, max=None: np.clip(x, min, max),
     numerics="exact",

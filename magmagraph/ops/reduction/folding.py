@@ -18,6 +18,7 @@ from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
 from ..shape.axes import axes_of
+from .masked import INITIAL, WHERE, filled, mask_of, no_start, nothing, start_of, worst
 
 Axis = int | Sequence[int] | None
 
@@ -113,10 +114,41 @@ class Fold(Protocol):
 
 
 class TypedFold(Protocol):
-    """A reduction whose elements may be converted first."""
+    """A reduction whose elements may be converted first, with a value to begin with and a mask."""
 
     def __call__(
-        self, x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None
+        self,
+        x: Any,
+        axis: Axis = None,
+        keepdims: bool = False,
+        dtype: Any = None,
+        *,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Node:
+        """Reduce `x` along axes."""
+
+
+class ExtremumFold(Protocol):
+    """A reduction with a value to begin with and a mask."""
+
+    def __call__(
+        self,
+        x: Any,
+        axis: Axis = None,
+        keepdims: bool = False,
+        *,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Node:
+        """Reduce `x` along axes."""
+
+
+class TruthFold(Protocol):
+    """A reduction of truths with a mask."""
+
+    def __call__(
+        self, x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = True
     ) -> Node:
         """Reduce `x` along axes."""
 
@@ -132,7 +164,7 @@ x
 axis
     An axis, several, or None for all{order}.
 keepdims
-    Keep the reduced axes, with extent 1.{dtype}
+    Keep the reduced axes, with extent 1.{dtype}{options}
 
 Returns
 -------
@@ -150,7 +182,8 @@ dtype
     64 bits (and bools) become int64, or uint64 where they are unsigned, as in NumPy."""
 
 
-def _accumulated(x: Any, dtype: Any) -> Node:
+def accumulated(x: Any, dtype: Any) -> Node:
+    """Return the elements in the dtype in which they are added: the wanted, or 64 bits of ints."""
     node = as_node(x)
     if dtype is not None:
         return cast(node, canonical(dtype))
@@ -177,35 +210,109 @@ def _record(name: str, function: Callable[..., Node], summary: str, **fields: An
 
 
 def _document(function: Callable[..., Node], name: str, summary: str, **parts: str) -> None:
-    text = {"notes": "", "kind": "", "order": "", "dtype": "", **parts}
+    text = {"notes": "", "kind": "", "order": "", "dtype": "", "options": "", **parts}
     doc = _BODY.format(summary=summary, **text).replace("\n\n\n\n", "\n\n")
     publish(function, name, f"{__name__.rpartition('.')[0]}.reduction", doc)  # where they stand
 
 
 def typed_fold(
-    name: str, summary: str, words: dict[str, str], **fields: Any
+    name: str,
+    summary: str,
+    words: dict[str, str],
+    neutral: int,
+    join: Callable[[Any, Any], Node],
+    **fields: Any,
 ) -> tuple[TypedFold, Op]:
-    """Make a reduction with a `dtype` option, and its record; `words` fill the docstring."""
+    """Make a reduction with a `dtype` option, and its record; `words` fill the docstring.
 
-    def function(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
-        return _apply(op, _accumulated(x, dtype), axis, keepdims)
+    `neutral` stands for elements that do not count, and `join` takes an initial value in.
+    """
 
-    _document(function, name, summary, dtype=_DTYPE, **words)
+    def function(
+        x: Any,
+        axis: Axis = None,
+        keepdims: bool = False,
+        dtype: Any = None,
+        *,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Node:
+        node = accumulated(x, dtype)
+        node = filled(node, mask_of(name, node, where), neutral)
+        result = _apply(op, node, axis, keepdims)
+        return result if initial is None else join(result, start_of(name, initial, node.dtype))
+
+    use = "the result begins with; not at all unless said"
+    options = INITIAL.format(use=use) + WHERE
+    _document(function, name, summary, dtype=_DTYPE, options=options, **words)
     op = _record(name, function, summary, **fields)
     return function, op
 
 
-def fold(
+def extremum_fold(
     name: str,
     summary: str,
     words: dict[str, str],
-    operand: Callable[[Any], Node] = as_node,
+    join: Callable[[Any, Any], Node],
     **fields: Any,
-) -> tuple[Fold, Op]:
+) -> tuple[ExtremumFold, Op]:
+    """Make a search for the largest or smallest value, and its record.
+
+    `words` fill the docstring, and `join` takes an initial value in.
+    """
+    largest = name == "max"
+
+    def function(
+        x: Any,
+        axis: Axis = None,
+        keepdims: bool = False,
+        *,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Node:
+        node = as_node(x)
+        mask = mask_of(name, node, where)
+        if no_start(name, initial, mask):
+            return _apply(op, node, axis, keepdims)
+        start = start_of(name, initial, node.dtype)
+        axes = normalized_axes(op, node, axis)
+        bound = worst(node.dtype, largest)
+        if any(type(node.shape[a]) is int and node.shape[a] == 0 for a in axes):
+            found = nothing(node, axes, bound)
+        else:
+            found = op(filled(node, mask, bound), axes=axes)
+        return join(restored(found, axes) if keepdims else found, start)
+
+    use = "takes part, also where there are no elements;\n    it shares the gradient of a tie"
+    options = INITIAL.format(use=use) + WHERE
+    options += "\n    A mask needs `initial`."
+    _document(function, name, summary, options=options, **words)
+    op = _record(name, function, summary, **fields)
+    return function, op
+
+
+def truth_fold(
+    name: str, summary: str, words: dict[str, str], neutral: bool, **fields: Any
+) -> tuple[TruthFold, Op]:
+    """Make a reduction of truths, and its record; `words` fill the docstring.
+
+    `neutral` stands for elements that do not count.
+    """
+
+    def function(x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Node:
+        node = cast(x, BOOL)
+        return _apply(op, filled(node, mask_of(name, node, where), neutral), axis, keepdims)
+
+    _document(function, name, summary, options=WHERE.partition(" The others")[0], **words)
+    op = _record(name, function, summary, **fields)
+    return function, op
+
+
+def fold(name: str, summary: str, words: dict[str, str], **fields: Any) -> tuple[Fold, Op]:
     """Make a reduction and its record; `words` fill the docstring."""
 
     def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-        return _apply(op, operand(x), axis, keepdims)
+        return _apply(op, as_node(x), axis, keepdims)
 
     _document(function, name, summary, **words)
     op = _record(name, function, summary, **fields)

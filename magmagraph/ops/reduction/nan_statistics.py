@@ -13,13 +13,14 @@ from ...graph import Node
 from ...op import INEXACT, REAL, Composite, Kind, Sample
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
-from ..elementwise.bits import logical_not
+from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import equal, where
 from ..elementwise.family import floating, publish
 from ..elementwise.math import sqrt
 from ..elementwise.rounding import isnan
 from .cumulative import cumprod, cumsum
-from .folding import CUBE, Axis, normalized_axes, restored
+from .folding import CUBE, Axis, accumulated, normalized_axes, restored
+from .masked import INITIAL, WHERE, filled, mask_of, no_start, start_of
 from .primitives import SUM, all, argmax, argmin, max, min, prod, sum
 
 __all__ = [
@@ -85,23 +86,76 @@ _DTYPE = """keepdims
     Keep the reduced axes, with extent 1.
 dtype
     See `sum`.
+initial, where
+    See `sum`.
 """
+_MASK = WHERE.lstrip("\n") + "\n"
+_PART = INITIAL.format(use="takes part").lstrip("\n")
+_EXTREMUM = f"{_KEEP}{_PART}\n{_MASK}    A mask needs `initial`.\n"
 
 
-def _nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
-    return sum(_filled(x, 0.0), axis, keepdims, dtype)
+def _nansum(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    dtype: Any = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+) -> Node:
+    node = accumulated(_filled(x, 0.0), dtype)
+    node = filled(node, mask_of("nansum", node, where), 0)
+    start = None if initial is None else start_of("nansum", initial, node.dtype)
+    return sum(node, axis, keepdims, dtype, initial=start)
 
 
-def _nanprod(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
-    return prod(_filled(x, 1.0), axis, keepdims, dtype)
+def _nanprod(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    dtype: Any = None,
+    *,
+    initial: Any = None,
+    where: Any = True,
+) -> Node:
+    node = accumulated(_filled(x, 1.0), dtype)
+    node = filled(node, mask_of("nanprod", node, where), 1)
+    start = None if initial is None else start_of("nanprod", initial, node.dtype)
+    return prod(node, axis, keepdims, dtype, initial=start)
 
 
-def _nanmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-    return _or_nan(max(_filled(x, -np.inf), axis, keepdims), as_node(x), axis, keepdims)
+def _extremum(name: str, x: Any, axis: Axis, keepdims: bool, initial: Any, mask: Any) -> Node:
+    """Find an extremum without NaN: of no others it is the initial value, or else NaN."""
+    fold = max if name == "nanmax" else min
+    bound = -np.inf if name == "nanmax" else np.inf
+    node = as_node(x)
+    there = mask_of(name, node, mask)
+    if no_start(name, initial, there):
+        return _or_nan(fold(_filled(x, bound), axis, keepdims), node, axis, keepdims)
+    start = start_of(name, initial, node.dtype)
+    found = fold(
+        _filled(node, bound),
+        axis,
+        keepdims,
+        initial=_filled(start, bound),
+        where=True if there is None else there,
+    )
+    if not is_float(node.dtype):
+        return found
+    none = all(isnan(node), axis, keepdims, where=True if there is None else there)
+    return where(logical_and(isnan(start), none), np.nan, found)
 
 
-def _nanmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-    return _or_nan(min(_filled(x, np.inf), axis, keepdims), as_node(x), axis, keepdims)
+def _nanmax(
+    x: Any, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = True
+) -> Node:
+    return _extremum("nanmax", x, axis, keepdims, initial, where)
+
+
+def _nanmin(
+    x: Any, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = True
+) -> Node:
+    return _extremum("nanmin", x, axis, keepdims, initial, where)
 
 
 def _nanargmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
@@ -120,24 +174,31 @@ def _nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Node:
     return cumprod(_filled(x, 1.0), axis, dtype)
 
 
-def _moments(x: Any, axis: Axis) -> tuple[Node, np.dtype, Node, Node, tuple[int, ...]]:
+def _moments(
+    name: str, x: Any, axis: Axis, mask: Any
+) -> tuple[Node, np.dtype, Node, Node, tuple[int, ...]]:
     """Return the operand, widened; its dtype; which elements count, and how many; the axes."""
     node = floating(x)
     dtype = node.dtype
     wide = cast(node, np.float32) if dtype.itemsize < 4 else node
     axes = normalized_axes(SUM, wide, axis)
     there = logical_not(isnan(wide))
+    chosen = mask_of(name, wide, mask)
+    if chosen is not None:
+        there = logical_and(there, chosen)
     return wide, dtype, there, SUM(cast(there, wide.dtype), axes=axes), axes
 
 
-def _nanmean(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-    node, dtype, there, count, axes = _moments(x, axis)
-    average = cast(divide(SUM(where(there, node, 0), axes=axes), count), dtype)
+def _nanmean(x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Node:
+    node, dtype, there, count, axes = _moments("nanmean", x, axis, where)
+    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), dtype)
     return restored(average, axes) if keepdims else average
 
 
-def _spread(x: Any, axis: Axis, ddof: Any) -> tuple[Node, tuple[int, ...], np.dtype]:
-    node, dtype, there, count, axes = _moments(x, axis)
+def _spread(
+    name: str, x: Any, axis: Axis, ddof: Any, mask: Any
+) -> tuple[Node, tuple[int, ...], np.dtype]:
+    node, dtype, there, count, axes = _moments(name, x, axis, mask)
     kept = where(there, node, 0)
     average = restored(divide(SUM(kept, axes=axes), count), axes)
     centered = where(there, subtract(kept, average), 0)
@@ -146,15 +207,24 @@ def _spread(x: Any, axis: Axis, ddof: Any) -> tuple[Node, tuple[int, ...], np.dt
     return where(degrees > 0, divide(squares, where(degrees > 0, degrees, 1)), np.nan), axes, dtype
 
 
-def _nanvar(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
-    result, axes, dtype = _spread(x, axis, ddof)
+def _nanvar(
+    x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+) -> Node:
+    result, axes, dtype = _spread("nanvar", x, axis, ddof, where)
     return cast(restored(result, axes) if keepdims else result, dtype)
 
 
-def _nanstd(x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False) -> Node:
-    result, axes, dtype = _spread(x, axis, ddof)
-    still = equal(result, 0)
-    root = where(still, 0, sqrt(where(still, 1, result)))
+def _root(x: Node) -> Node:
+    """Return the square root, with gradient 0 where it is 0."""
+    still = equal(x, 0)
+    return where(still, 0, sqrt(where(still, 1, x)))
+
+
+def _nanstd(
+    x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+) -> Node:
+    result, axes, dtype = _spread("nanstd", x, axis, ddof, where)
+    root = _root(result)
     return cast(restored(root, axes) if keepdims else root, dtype)
 
 
@@ -190,6 +260,7 @@ nanmax = _published(
     "Find the largest element along axes, leaving NaN out.",
     "Of the dtype of `x`; NaN where all elements are. Elements that tie share the gradient.",
     f">>> mg.nanmax({_ROW}).eval()\narray(4., dtype=float32)",
+    more=_EXTREMUM,
 )
 nanmin = _published(
     _nanmin,
@@ -197,6 +268,7 @@ nanmin = _published(
     "Find the smallest element along axes, leaving NaN out.",
     "Of the dtype of `x`; NaN where all elements are. Elements that tie share the gradient.",
     f">>> mg.nanmin({_ROW}).eval()\narray(1., dtype=float32)",
+    more=_EXTREMUM,
 )
 nanargmax = _published(
     _nanargmax,
@@ -218,6 +290,7 @@ nanmean = _published(
     "Average the elements along axes, leaving NaN out.",
     "Of the float dtype; NaN where all elements are. 16-bit floats are added in float32.",
     f">>> mg.nanmean({_ROW}).eval()\narray(2.5, dtype=float32)",
+    more=_KEEP + _MASK,
 )
 nanvar = _published(
     _nanvar,
@@ -225,7 +298,7 @@ nanvar = _published(
     "Average the squared deviations from the mean along axes, leaving NaN out.",
     "Of the float dtype; NaN where there are not more than `ddof` elements.",
     f">>> mg.nanvar({_ROW}).eval()\narray(2.25, dtype=float32)",
-    more=_DDOF,
+    more=_DDOF + _MASK,
 )
 nanstd = _published(
     _nanstd,
@@ -234,7 +307,7 @@ nanstd = _published(
     "Of the float dtype; NaN where there are not more than `ddof` elements. Where it is 0 so is\n"
     "    its gradient.",
     f">>> mg.nanstd({_ROW}).eval()\narray(1.5, dtype=float32)",
-    more=_DDOF,
+    more=_DDOF + _MASK,
 )
 nancumsum = _published(
     _nancumsum,

@@ -11,16 +11,20 @@ from ...graph import Node
 from ...op import INEXACT, Op, Reduction, Sample
 from ...types import Shape
 from ..convert import cast
-from ..elementwise.family import BOOL
+from ..elementwise.arithmetic import add, multiply
+from ..elementwise.comparison import equal, maximum, minimum
 from ..rules import onnx_forms
 from .folding import (
     CUBE,
     NO_AXES,
     NOT_SMOOTH,
     WHOLE_CUBE,
+    ExtremumFold,
     Fold,
+    TruthFold,
     bad_axes,
     bad_extremum,
+    extremum_fold,
     extremum_type,
     fold,
     fold_reference,
@@ -30,6 +34,7 @@ from .folding import (
     restored,
     same_dtype,
     spread,
+    truth_fold,
     truth_type,
     typed_fold,
 )
@@ -90,8 +95,6 @@ def _prod_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 
 
 def _extremum_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.comparison import equal
-
     x, axes = node.inputs[0], node.attrs["axes"]
     winners = cast(equal(x, restored(node, axes)), x.dtype)
     share = cotangent / SUM(winners, axes=axes)
@@ -110,6 +113,8 @@ sum, SUM = typed_fold(
         "example": """>>> mg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).eval()
 array([4., 6.], dtype=float32)""",
     },
+    neutral=0,
+    join=add,
     rule=same_dtype,
     evaluate=_folded("sum"),
     reduction=Reduction(identity="(T)0", combine="a + b", blocked=True),
@@ -132,6 +137,8 @@ prod, PROD = typed_fold(
         "example": """>>> mg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).eval()
 array([3., 8.], dtype=float32)""",
     },
+    neutral=1,
+    join=multiply,
     rule=same_dtype,
     evaluate=_folded("prod"),
     reduction=Reduction(identity="(T)1", combine="a * b"),
@@ -151,8 +158,8 @@ array([3., 8.], dtype=float32)""",
 
 def _extremum_fold(
     name: str, word: str, result: str, reduction: Reduction, onnx: Any
-) -> tuple[Fold, Op]:
-    return fold(
+) -> tuple[ExtremumFold, Op]:
+    return extremum_fold(
         name,
         f"Find the {word} element along axes.",
         {
@@ -161,6 +168,7 @@ def _extremum_fold(
             "example": f""">>> mg.{name}([[1.0, 5.0], [3.0, 4.0]], axis=0).eval()
 array({result}, dtype=float32)""",
         },
+        join=maximum if name == "max" else minimum,
         rule=extremum_type,
         evaluate=_extremum(name),
         reduction=reduction,
@@ -228,9 +236,9 @@ argmin, ARGMIN = _position_fold(
 
 
 def _truth_fold(
-    name: str, summary: str, nothing: str, result: str, reduction: Reduction, onnx: Any
-) -> tuple[Fold, Op]:
-    return fold(
+    name: str, summary: str, nothing: bool, result: str, reduction: Reduction, onnx: Any
+) -> tuple[TruthFold, Op]:
+    return truth_fold(
         name,
         summary,
         {
@@ -240,7 +248,7 @@ def _truth_fold(
             "example": f""">>> mg.{name}([[True, False], [True, True]], axis=1).eval()
 array({result})""",
         },
-        operand=lambda x: cast(x, BOOL),
+        neutral=nothing,
         rule=truth_type,
         evaluate=_folded(name),
         reduction=reduction,
@@ -259,7 +267,7 @@ array({result})""",
 any, ANY = _truth_fold(
     "any",
     "Tell whether any element along axes is true.",
-    "False",
+    False,
     "[ True,  True]",
     Reduction(identity="(T)0", combine="a | b"),
     onnx=onnx_forms.truth_over_axes("ReduceMax"),
@@ -267,7 +275,7 @@ any, ANY = _truth_fold(
 all, ALL = _truth_fold(
     "all",
     "Tell whether every element along axes is true.",
-    "True",
+    True,
     "[False,  True]",
     Reduction(identity="(T)1", combine="a & b"),
     onnx=onnx_forms.truth_over_axes("ReduceMin"),

@@ -14,13 +14,14 @@ from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, divide, power
-from ..elementwise.comparison import equal, not_equal, where
+from ..elementwise.comparison import equal, maximum, not_equal, where
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.family import REAL, inexact
 from ..elementwise.math import exp, log, sqrt
 from ..elementwise.rounding import isfinite
 from ..leaf import extent
 from .folding import CUBE, Axis, extent_product, fold_reference, normalized_axes, restored
+from .masked import counted, filled, mask_of
 from .primitives import MAX, SUM, max, sum
 
 __all__ = ["count_nonzero", "logsumexp", "mean", "norm", "std", "variance"]
@@ -45,7 +46,16 @@ def _count(x: Node, axes: tuple[int, ...], less: Any = 0) -> Any:
     return cast(extent(count), x.dtype) - less if less else cast(extent(count), x.dtype)
 
 
-def mean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Node:
+def _average(x: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
+    """Return the mean over axes of the elements that count."""
+    if mask is None:
+        return divide(SUM(x, axes=axes), _count(x, axes))
+    return divide(SUM(filled(x, mask, 0), axes=axes), counted(mask, axes, x.dtype))
+
+
+def mean(
+    x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
+) -> Node:
     """Average the elements along axes.
 
     Parameters
@@ -58,6 +68,9 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -
         Keep the reduced axes, with extent 1.
     dtype
         Of the result; the float dtype of `x` unless said. 16-bit floats are added in float32.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have gradient 0, whatever their value.
 
     Returns
     -------
@@ -72,14 +85,21 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -
     """
     node, result = _wide(x if dtype is None else cast(x, dtype))
     axes = normalized_axes(SUM, node, axis)
-    average = divide(SUM(node, axes=axes), _count(node, axes))
+    average = _average(node, axes, mask_of("mean", node, where))
     return cast(restored(average, axes) if keepdims else average, result)
 
 
-def _squared_deviations(x: Node, axes: tuple[int, ...], ddof: Any) -> Node:
-    centered = x - restored(SUM(x, axes=axes) / _count(x, axes), axes)
+def _squared_deviations(
+    x: Node, axes: tuple[int, ...], ddof: Any, mask: Node | None = None
+) -> Node:
+    x = filled(x, mask, 0)
+    centered = filled(x - restored(_average(x, axes, mask), axes), mask, 0)
     squares = real(centered * conj(centered))
-    return divide(SUM(squares, axes=axes), _count(squares, axes, ddof))
+    if mask is None:
+        degrees = _count(squares, axes, ddof)
+    else:
+        degrees = maximum(counted(mask, axes, squares.dtype) - ddof, 0)
+    return divide(SUM(squares, axes=axes), degrees)
 
 
 def variance(
@@ -89,6 +109,7 @@ def variance(
     keepdims: bool = False,
     *,
     correction: Any = None,
+    where: Any = True,
 ) -> Node:
     """Average the squared deviations from the mean along axes.
 
@@ -104,6 +125,9 @@ def variance(
         Keep the reduced axes, with extent 1.
     correction
         The array API standard's name of `ddof`; it counts where both are given.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have gradient 0, whatever their value.
 
     Returns
     -------
@@ -119,7 +143,8 @@ def variance(
     """
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
-    spread = _squared_deviations(node, axes, ddof if correction is None else correction)
+    degrees = ddof if correction is None else correction
+    spread = _squared_deviations(node, axes, degrees, mask_of("variance", node, where))
     return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
 
 
@@ -136,6 +161,7 @@ def std(
     keepdims: bool = False,
     *,
     correction: Any = None,
+    where: Any = True,
 ) -> Node:
     """Take the standard deviation along axes: the square root of `variance`.
 
@@ -151,6 +177,9 @@ def std(
         Keep the reduced axes, with extent 1.
     correction
         The array API standard's name of `ddof`; it counts where both are given.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have gradient 0, whatever their value.
 
     Returns
     -------
@@ -167,7 +196,7 @@ def std(
     node, result = _wide(x)
     axes = normalized_axes(SUM, node, axis)
     degrees = ddof if correction is None else correction
-    spread = _safe_sqrt(_squared_deviations(node, axes, degrees))
+    spread = _safe_sqrt(_squared_deviations(node, axes, degrees, mask_of("std", node, where)))
     return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
 
 

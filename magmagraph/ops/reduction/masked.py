@@ -1,0 +1,174 @@
+"""The options `where` and `initial` of reductions: which elements count, and what is folded in.
+
+Both are compositions around the reductions: elements that do not count are replaced, before
+anything is computed from them, by what changes nothing, so that their gradient is 0 whatever their
+value; the initial value is joined to what was found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import holds, iinfo, is_bool, is_float, is_integer, kind
+from ...errors import ConfigError, DTypeError, ShapeError, message
+from ...graph import Node
+from ...op import describe
+from ..convert import as_node, cast
+from ..elementwise.comparison import where as chosen
+from ..elementwise.family import BOOL
+from ..leaf import constant
+from ..shape.axes import shown
+from ..shape.joining import broadcast_to
+
+_INT64 = np.dtype(np.int64)
+
+WHERE = """
+where
+    Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+    have gradient 0, whatever their value."""
+INITIAL = """
+initial
+    A number, or a scalar node, that {use}."""
+
+
+def mask_of(name: str, node: Node, where: Any) -> Node | None:
+    """Return which elements of an operand count, in its shape; None where all do.
+
+    Parameters
+    ----------
+    name
+        The function, for the errors.
+    node
+        The operand.
+    where
+        What the user gave: bools that broadcast to the operand's shape.
+
+    Raises
+    ------
+    DTypeError
+        If they are no bools.
+    ShapeError
+        If they do not broadcast to the operand's shape.
+    """
+    if isinstance(where, (bool, np.bool_)) and where:
+        return None
+    mask = as_node(where)
+    if mask.dtype != BOOL:
+        raise DTypeError(
+            message(
+                f"{name}: where is {describe(mask)}",
+                need="bools",
+                mend="mg.not_equal(where, 0)",
+            )
+        )
+    try:
+        return broadcast_to(mask, node.shape)
+    except ShapeError:
+        raise ShapeError(
+            message(
+                f"{name}: where of shape {shown(mask.shape)} does not broadcast to the operand's "
+                f"shape {shown(node.shape)}",
+                need="equal extents, or a literal 1 in where",
+            )
+        ) from None
+
+
+def filled(node: Node, mask: Node | None, value: Any) -> Node:
+    """Return an operand with a value in the place of the elements that do not count."""
+    return node if mask is None else chosen(mask, node, constant(value, node.dtype))
+
+
+def counted(mask: Node, axes: tuple[int, ...], dtype: np.dtype) -> Node:
+    """Return how many elements count along axes."""
+    from .primitives import SUM
+
+    return cast(SUM(cast(mask, _INT64), axes=axes), dtype)
+
+
+def worst(dtype: np.dtype, largest: bool) -> Any:
+    """Return the value that no element is worse than, where the largest (or smallest) is sought."""
+    if is_bool(dtype):
+        return not largest
+    if is_float(dtype):
+        return -np.inf if largest else np.inf
+    return iinfo(dtype).min if largest else iinfo(dtype).max
+
+
+def nothing(node: Node, axes: tuple[int, ...], value: Any) -> Node:
+    """Return a value in the shape of a reduction whose axes are empty.
+
+    Of floats it depends on the operand, which so has a gradient (of no elements).
+    """
+    from .primitives import SUM
+
+    result = constant(value, node.dtype)
+    if is_float(node.dtype):
+        return chosen(constant(True), result, SUM(node, axes=axes))
+    return broadcast_to(result, [node.shape[a] for a in range(node.ndim) if a not in axes])
+
+
+def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:
+    """Return an initial value as a scalar of the elements' dtype.
+
+    Parameters
+    ----------
+    name
+        The function, for the errors.
+    initial
+        What the user gave: a number, or a scalar node.
+    dtype
+        The elements' dtype.
+
+    Raises
+    ------
+    ShapeError
+        If it is no scalar.
+    DTypeError
+        If it is of a higher kind than the elements, or does not fit into their dtype.
+    """
+    start = as_node(initial)
+    if start.ndim:
+        raise ShapeError(message(f"{name}: initial of shape {shown(start.shape)}", need="a scalar"))
+    if _rank(start.dtype) > _rank(dtype):
+        raise DTypeError(
+            message(
+                f"{name}: initial is {describe(start)}, the elements are {dtype.name}",
+                need="a value of the elements' kind",
+                mend=f"mg.cast(x, '{start.dtype.name}')",
+            )
+        )
+    value = start.attrs.get("value")
+    if value is not None and is_integer(dtype) and not holds(dtype, int(value)):
+        raise DTypeError(
+            message(
+                f"{name}: initial={int(value)} does not fit into {dtype.name}",
+                need=f"a value in [{iinfo(dtype).min}, {iinfo(dtype).max}]",
+            )
+        )
+    if not isinstance(initial, Node):
+        return constant(initial, dtype)  # in one step: a float64 element keeps all digits
+    return cast(start, dtype)
+
+
+def _rank(dtype: np.dtype) -> int:
+    return ("bool", "integer", "float", "complex").index(kind(dtype))
+
+
+def no_start(name: str, initial: Any, mask: Node | None) -> bool:
+    """Tell whether there is no initial value, which a mask needs where nothing else is worst.
+
+    Raises
+    ------
+    ConfigError
+        If there is a mask and no initial value.
+    """
+    if initial is None and mask is not None:
+        raise ConfigError(
+            message(
+                f"{name}: where= without initial=, and there is no value where nothing counts",
+                need=f"initial=, the value that {name} begins with",
+            )
+        )
+    return initial is None

@@ -212,16 +212,16 @@ def test_a_launch_with_one_tile_a_block(made: Any, a: bool, b: bool) -> None:
     product = wide.OneTileProduct(wide_one.device, wide_one.shape)
     product.launch(0x1000, 0x2000, 0, 0x3000, 0, 0, 0, 5, 0x4000)
     assert calls.maps == [
-        (9, 0x1000, (1000, 200), 2000, (64, 128)) if a
+        (9, 0x1000, (1000, 200), 2000, (64, 64)) if a
         else (9, 0x1000, (200, 1000), 400, (64, 64)),
         (9, 0x2000, (200, 520), 400, (64, 64)) if b
-        else (9, 0x2000, (520, 200), 1040, (64, 128)),
+        else (9, 0x2000, (520, 200), 1040, (64, 64)),
     ]  # fmt: skip
     ((grid, *_),) = calls.launches
     assert grid == (7, 16, 5, 1, 288, 1, 1, one_tile_source.SHARED, 5)
     words = product.arguments(0x1000, 0x2000, 0x3000, 0x4000)
     assert words[32:34].tolist() == [0x4000, 0x3000]
-    assert words[34:].view("i4")[:3].tolist() == [2, 1000, 520]
+    assert words[34:].view("i4")[:3].tolist() == [4, 1000, 520]
 
 
 def test_what_it_takes(made: Any) -> None:

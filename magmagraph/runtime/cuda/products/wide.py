@@ -195,14 +195,13 @@ class OneTileProduct(WideProduct):
         """Return the kernel's argument: two tensor maps, the bias, the result and extents."""
         shape = self.shape
         m, n, k, dtype = shape.m, shape.n, shape.k, shape.dtype
-        lines = (one_tile.STEP, PIECE), (PIECE, PIECE)  # of terms; of rows or columns
+        box = PIECE, one_tile.STEP  # as many rows or columns as terms: turned, it is the same
         words = np.zeros(2 * _WORDS + 4, np.int64)
-        for place, address, turned, extents in (
-            (0, a, shape.transpose_a, (k, m) if shape.transpose_a else (m, k)),
-            (1, b, not shape.transpose_b, (n, k) if shape.transpose_b else (k, n)),
+        for place, address, extents in (
+            (0, a, (k, m) if shape.transpose_a else (m, k)),
+            (1, b, (n, k) if shape.transpose_b else (k, n)),
         ):
-            made = tensor_map(address, extents, lines[0 if turned else 1], dtype)
-            words[place * _WORDS : (place + 1) * _WORDS] = made
+            words[place * _WORDS : (place + 1) * _WORDS] = tensor_map(address, extents, box, dtype)
         words[2 * _WORDS :][:2] = bias, out
         words[2 * _WORDS + 2 :].view(np.int32)[:3] = -(-k // one_tile.STEP), m, n
         return words

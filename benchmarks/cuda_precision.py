@@ -24,10 +24,10 @@ PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 ROUNDS = 9
 NOTES = (
     "A bias and gelu behind a product of 1024 costs 3.2 % in float16 and 3.0 in bfloat16 as "
-    "recorded, not under 3. Five more takes in the same minute, in three processes: 3.0 to 3.2 % in "
-    "float16, 3.0 to 3.4 in bfloat16; a run some minutes before, of all sizes, had 2.2 and 3.3. The "
-    "tanh of the second warpgroup's 4096 elements, 16 a cycle, takes 256 cycles that nothing hides "
-    "(docs/design/016)."
+    "recorded, not under 3. Five more takes in the same minute, in three processes: 3.0 to 3.2 % "
+    "in float16, 3.0 to 3.4 in bfloat16; a run some minutes before, of all sizes, had 2.2 and 3.3. "
+    "The tanh of the second warpgroup's 4096 elements, 16 a cycle, takes 256 cycles that nothing "
+    "hides (docs/design/016)."
 )
 
 

@@ -422,7 +422,7 @@ def _report(benchmark: Benchmark, measured: list[dict[str, Any]]) -> None:
 
 
 def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None:
-    """Draw each library's time over ours, a group of bars a case; None without matplotlib."""
+    """Draw each library's time over ours, a group of bars a case; None without matplotlib, or results."""
     try:
         matplotlib = importlib.import_module("matplotlib")
         matplotlib.use("svg")
@@ -432,12 +432,29 @@ def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None
     matplotlib.rcParams["svg.hashsalt"] = benchmark.name
     ours = next(iter(benchmark.contenders))
     drawn = [entry for entry in measured if "median" in entry["times"][ours]]
+    if not drawn:
+        return None
     names = [
         name for name in benchmark.contenders
         if any("median" in entry["times"].get(name, {}) for entry in drawn)
     ]
-    height = 0.8 / max(len(names), 1)
     figure, axes = plt.subplots(figsize=(8, 0.6 + 0.17 * len(names) * len(drawn)))
+    judged = all("looks" in entry for entry in drawn)
+    (_intervals if judged else _bars)(axes, names, drawn)
+    axes.axvline(1.0, color="0.3", linewidth=0.8)
+    axes.set_yticks(range(len(drawn)), [entry["case"]["name"] for entry in drawn])
+    axes.invert_yaxis()
+    axes.set_title(benchmark.claim, fontsize=10)
+    figure.tight_layout()
+    path = common.RESULTS / f"{benchmark.name}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+def _bars(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the median of each way over that of the first."""
+    ours, height = names[0], 0.8 / max(len(names), 1)
     for i, name in enumerate(names):
         places, lengths = [], []
         for j, entry in enumerate(drawn):
@@ -445,18 +462,19 @@ def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None
                 places.append(j + (i - (len(names) - 1) / 2) * height)
                 lengths.append(entry["times"][name]["median"] / entry["times"][ours]["median"])
         axes.barh(places, lengths, height * 0.9, label=name, color=f"C{i}")
-    axes.axvline(1.0, color="0.3", linewidth=0.8)
-    axes.set_yticks(range(len(drawn)), [entry["case"]["name"] for entry in drawn])
-    axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel(f"time / {ours}'s (right of the line: slower than {ours})")
-    axes.set_title(benchmark.claim, fontsize=10)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.tight_layout()
-    path = common.RESULTS / f"{benchmark.name}.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
+
+
+def _intervals(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the interval of the last look at each case, of processes that ran both ways in turn."""
+    for j, entry in enumerate(drawn):
+        low, middle, high = entry["looks"][-1]["interval"]
+        axes.plot([low, high], [j, j], color="C0", linewidth=3)
+        axes.plot([middle], [j], "o", color="C0", markersize=4)
+    axes.set_xlabel(f"time of {names[0]} / {names[1]}, in turn in one process; interval of 95 %")
+    axes.grid(axis="x", color="0.9")
 
 
 def merged(

@@ -422,7 +422,7 @@ def _report(benchmark: Benchmark, measured: list[dict[str, Any]]) -> None:
 
 
 def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None:
-    """Draw each library's time over ours, a group of bars a case; None without matplotlib, or results."""
+    """Draw times over ours, a group of bars a case; None without matplotlib, or results."""
     try:
         matplotlib = importlib.import_module("matplotlib")
         matplotlib.use("svg")

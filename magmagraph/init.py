@@ -51,9 +51,7 @@ def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 _PART = 1 << 13  # numbers that are drawn at a time, so that what is rounded is in the cache
 
 
-def _drawn(
-    draw: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype
-) -> np.ndarray:
+def _drawn(draw: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return as many numbers as a shape has, drawn in their order and rounded."""
     made = np.empty(shape, dtype)
     flat = made.reshape(-1)

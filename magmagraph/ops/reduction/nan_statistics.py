@@ -94,6 +94,15 @@ _PART = INITIAL.format(use="takes part").lstrip("\n")
 _EXTREMUM = f"{_KEEP}{_PART}\n{_MASK}    A mask needs `initial`.\n"
 
 
+def _begun(
+    name: str, x: Any, neutral: int, dtype: Any, initial: Any, where: Any
+) -> tuple[Node, Node | None]:
+    """Return what is folded, without NaN and what does not count, and what it begins with."""
+    node = accumulated(_filled(x, float(neutral)), dtype)
+    node = filled(node, mask_of(name, node, where), neutral)
+    return node, None if initial is None else start_of(name, initial, node.dtype)
+
+
 def _nansum(
     x: Any,
     axis: Axis = None,
@@ -103,9 +112,7 @@ def _nansum(
     initial: Any = None,
     where: Any = True,
 ) -> Node:
-    node = accumulated(_filled(x, 0.0), dtype)
-    node = filled(node, mask_of("nansum", node, where), 0)
-    start = None if initial is None else start_of("nansum", initial, node.dtype)
+    node, start = _begun("nansum", x, 0, dtype, initial, where)
     return sum(node, axis, keepdims, dtype, initial=start)
 
 
@@ -118,9 +125,7 @@ def _nanprod(
     initial: Any = None,
     where: Any = True,
 ) -> Node:
-    node = accumulated(_filled(x, 1.0), dtype)
-    node = filled(node, mask_of("nanprod", node, where), 1)
-    start = None if initial is None else start_of("nanprod", initial, node.dtype)
+    node, start = _begun("nanprod", x, 1, dtype, initial, where)
     return prod(node, axis, keepdims, dtype, initial=start)
 
 

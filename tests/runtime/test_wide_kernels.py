@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -250,6 +251,28 @@ def test_each_kind_has_a_text_of_its_own_with_nothing_left_open() -> None:
     for text in texts:
         assert "@" not in text.replace("@!p", "")
     assert max(wide_source.SHARED, one_tile_source.SHARED) <= MOST_SHARED
+
+
+@pytest.mark.parametrize("kind", [WideKernel, OneTileKernel])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_relu_is_part_of_narrowing(kind: Any, dtype: str) -> None:
+    def narrowing(epilogue: str) -> set[str]:
+        return set(re.findall(r"cvt\.rn[.a-z0-9]*", kind(dtype, False, False, epilogue).source))
+
+    short = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    for epilogue in ("relu", "relu_bias"):
+        assert narrowing(epilogue) == {f"cvt.rn.relu.{short}x2.f32"}
+    for epilogue in ("", "bias", "gelu", "gelu_bias"):
+        assert narrowing(epilogue) == {f"cvt.rn.{short}x2.f32"}
+
+
+def test_the_second_of_two_warpgroups_waits_within_a_step() -> None:
+    """Its last 96 terms, in product instructions of 16, are behind all of the first's."""
+    source = OneTileKernel("bfloat16", False, False, "gelu_bias").source
+    (found,) = re.findall(r"if \(FROM && i == (\d+) && k == max\(v\.steps - (\d+), 0\)\)", source)
+    ahead, steps = map(int, found)
+    assert steps * one_tile_source.STEP - 16 * ahead == 96
+    assert ahead < one_tile_source.STEP // 16
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *SMALL])

@@ -2,11 +2,12 @@
 
 A library's kernel ends everywhere at the same time there, so that nothing hides what is done to the
 elements. Tiles of 64 x 128 give each multiprocessor one, and two warpgroups half of its columns
-each. One thread brings 64 terms at a time, eight steps ahead. For its last two steps the second
-warpgroup waits until the first has begun with its own last: the first ends earlier, and applies the
-epilogue to its sums, and stores them, while the tensor cores multiply for the other. A bias is
-where the sums begin. Each warp stores its 16 rows by itself, 16 bytes a lane, by way of shared
-memory; where to, and the bias, it finds out while the first terms are under way.
+each. One thread brings 64 terms at a time, eight steps ahead. For its last 96 terms, one and a half
+steps, the second warpgroup waits until the first has begun with its own last: the first ends
+earlier, and applies the epilogue to its sums, and stores them, while the tensor cores multiply for
+the other. A bias is where the sums begin. Each warp stores its 16 rows by itself, 16 bytes a lane,
+by way of shared memory, eight of them while the epilogue is applied to the others; where to, and
+the bias, it finds out while the first terms are under way.
 
 Factors are brought with zeros for what lies outside of them; no extent has to fill tiles.
 """
@@ -25,7 +26,8 @@ THREADS = 288  # two warpgroups that multiply, and a warp that brings factors
 NAME = "mg_one_tile"
 
 _FIRST = 64  # columns of the first warpgroup
-_LAST = 2  # steps that the second begins with only after all of the first's
+_TERMS = 16  # of one product instruction
+_LAST = 96  # terms that the second begins with only after all of the first's
 _STAGES = 8
 _LINE = 128  # bytes
 _BOX = PIECE * _LINE  # bytes of 64 terms of 64 rows or columns
@@ -70,7 +72,8 @@ class OneTileKernel:
             from_b=f"FROM * {_LINE}" if self.transpose_b
             else f"(FROM / {PIECE} * {_BOX} + FROM % {PIECE} * 2)",
             stages=_STAGES, box=_BOX, header=_HEADER, rows=ROWS, columns=COLUMNS, share=_FIRST,
-            last=_LAST, piece=PIECE, step=STEP, threads=THREADS, name=NAME,
+            last=-(-_LAST // STEP), ahead=-_LAST % STEP // _TERMS, terms=_TERMS, piece=PIECE,
+            step=STEP, threads=THREADS, name=NAME,
         )  # fmt: skip
 
 
@@ -127,7 +130,7 @@ static __device__ __forceinline__ void columns(const Arguments &v, u32 base)
         to[i] = v.out + 2 * ((long long)(row + line) * v.n + column + unit * 8);
         asm volatile("" : "+r"(from[i]), "+l"(to[i]));
     }
-    staged += lane / 16 * 256 + (lane % 16 ^ lane / 16) * 16;
+    staged += lane / 8 * 256 + (lane % 8 ^ lane / 8) * 16;
     asm volatile("" : "+r"(within), "+r"(staged));
     asm volatile("bar.sync 1, @threads@;" ::: "memory");
     @begin@
@@ -136,12 +139,14 @@ static __device__ __forceinline__ void columns(const Arguments &v, u32 base)
         int stage = k % @stages@;
         u32 held = data + stage * 3 * @box@;
         wait(FULL(stage), k / @stages@ & 1);
-        if (FROM && k == max(v.steps - @last@, 0)) asm volatile("bar.sync 2, 256;" ::: "memory");
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         u64 a = described(held), b = described(held + @box@ + @from_b@);
         #pragma unroll
-        for (int i = 0; i < @step@ / 16; i++)
+        for (int i = 0; i < @step@ / @terms@; i++) {
+            if (FROM && i == @ahead@ && k == max(v.steps - @last@, 0))
+                asm volatile("bar.sync 2, 256;" ::: "memory");
             multiply(d, a + (i * @step_a@ >> 4), b + (i * @step_b@ >> 4), !(@first@));
+        }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         if (!FROM && k == v.steps - 1) asm volatile("bar.arrive 2, 256;" ::: "memory");
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -150,27 +155,31 @@ static __device__ __forceinline__ void columns(const Arguments &v, u32 base)
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     settle(d);
+    // Eight rows of a warp at a time: the first are on their way while the others are made.
     #pragma unroll
-    for (int j = 0; j < UNITS; j += 2) {
-        u32 made[4];
+    for (int part = 0; part < 2; part++) {
         #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = (j + i / 2) * 4 + i % 2 * 2;
-            made[i] = narrow(function(d[at]), function(d[at + 1]));
+        for (int j = 0; j < UNITS; j += 4) {
+            u32 made[4];
+            #pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = (j + i) * 4 + part * 2;
+                made[i] = narrow(function(d[at]), function(d[at + 1]));
+            }
+            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                :: "r"((staged ^ j % 8 * 16 ^ part * 128) + j * 256),
+                "r"(made[0]), "r"(made[1]), "r"(made[2]), "r"(made[3]) : "memory");
         }
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-            :: "r"((staged ^ j % 8 * 16) + j * 256),
-            "r"(made[0]), "r"(made[1]), "r"(made[2]), "r"(made[3]) : "memory");
-    }
-    __syncwarp();
-    #pragma unroll
-    for (int i = 0; i < MOVES; i++) {
-        u32 x, y, z, w;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-            : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from[i]) : "memory");
-        if (within >> i & 1)
-            asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-                :: "l"(to[i]), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+        __syncwarp();
+        #pragma unroll
+        for (int i = part * MOVES / 2; i < (part + 1) * MOVES / 2; i++) {
+            u32 x, y, z, w;
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from[i]) : "memory");
+            if (within >> i & 1)
+                asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                    :: "l"(to[i]), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+        }
     }
 }
 

@@ -37,10 +37,10 @@ _ROWS = 8  # rows of tiles that are taken together: their factors stay in the se
 _SUMS = TILE // 2  # of a thread, for 64 rows
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 
-# 0.7978845608 is the root of 2 / pi, 0.0356774081 is 0.044715 of it.
+# 0.7978845608 is the root of 2 / pi, 0.0356774081 is 0.044715 of it. Narrowing does relu.
 _FUNCTIONS = {
     "": "return x;",
-    "relu": "return x < 0.0f ? 0.0f : x;",
+    "relu": "return x;",
     "gelu": """float inner = x * fmaf(x * x, 0.0356774081f, 0.7978845608f), half = 0.5f * x;
     asm("tanh.approx.f32 %0, %0;" : "+f"(inner));
     return fmaf(half, inner, half);""",
@@ -130,7 +130,10 @@ def completed(text: str, dtype: str, epilogue: str, **more: object) -> str:
         All but that, by names, in an order in which none has another that came before.
     """
     function = epilogue.removesuffix("bias").removesuffix("_")
-    filled = {"function": _FUNCTIONS[function], "wider": _WIDER[dtype], "short": _SHORT[dtype]}
+    filled = {
+        "function": _FUNCTIONS[function], "wider": _WIDER[dtype],
+        "clamp": ".relu" if function == "relu" else "", "short": _SHORT[dtype],
+    }  # fmt: skip
     for name, made in {**filled, **more}.items():
         text = text.replace(f"@{name}@", str(made))
     return text
@@ -209,7 +212,7 @@ static __device__ __forceinline__ void widen(u32 pair, float &low, float &high)
 static __device__ __forceinline__ u32 narrow(float low, float high)
 {
     u32 made;
-    asm("cvt.rn.@short@x2.f32 %0, %1, %2;" : "=r"(made) : "f"(high), "f"(low));
+    asm("cvt.rn@clamp@.@short@x2.f32 %0, %1, %2;" : "=r"(made) : "f"(high), "f"(low));
     return made;
 }
 """

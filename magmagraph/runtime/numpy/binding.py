@@ -23,6 +23,7 @@ from ...region.parts import (
     saved_itemsize,
 )
 from ...region.walk import costly
+from .caches import last_level
 
 __all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
 
@@ -34,6 +35,7 @@ COLUMNS = 4096  # columns at a time: their sums stay in the nearest cache
 TALL = 128  # rows that are worth joining the sums of their bands
 CROSSED = 16  # as many where columns are read, so that lines stay until used whole
 MIN_STRIP = 16
+AHEAD = 1 << 14  # bytes ahead of a loop that memory is asked for
 STRIP_BYTES = 1 << 18  # of a strip that is passed over several times
 
 
@@ -225,6 +227,20 @@ class Binding:
     def read_step(self, position: int, loop: int) -> int:
         """Return a loop's step in a read."""
         return self.read(position)[1][loop] * (1 if loop else self.group)
+
+    def read_ahead(self, position: int) -> int:
+        """Return how many elements ahead of its loop a kernel asks memory for; 0: it does not.
+
+        Not where caches hold half of what is moved or more. What is asked for is to be read later:
+        the rows of an array follow one another, or are long.
+        """
+        if dims.evaluate(self.region.bytes, self.sizes) <= last_level() // 2:
+            return 0
+        inner, steps = self.region.depth - 1, self.read(position)[1]
+        node = list(self.region.accesses)[position]
+        count = AHEAD // node.dtype.itemsize
+        following = inner == 0 or steps[inner - 1] == self.extents[inner]
+        return count if following or self.extents[inner] >= 8 * count else 0
 
     def write_step(self, position: int, loop: int) -> int:
         """Return a loop's step in a result."""

@@ -18,6 +18,7 @@ import numpy as np
 from ....graph import Node
 from ....op import Reduction
 from ..functions.scalar import computing_type, suffix
+from .ahead import ahead_of
 from .scalar import identity_expression, is_floating, storage_type
 from .text import indent
 
@@ -57,6 +58,8 @@ class Lanes:
     flushes
         Lines behind a block that is not the last, where a row is folded in blocks: its sums, lane
         by lane, go into those of all in double, and begin anew.
+    ahead
+        Rows that are asked for before they are read: the pointer to one, and how far (`ahead`).
     """
 
     count: str
@@ -64,6 +67,7 @@ class Lanes:
     stores: set[str] = field(default_factory=set)
     before: list[str] = field(default_factory=list)
     flushes: list[str] = field(default_factory=list)
+    ahead: dict[str, str] = field(default_factory=dict)
     _folds: list[tuple[list[str], list[str]]] = field(default_factory=list)
 
     def fold(self, node: Node, part: str, element: str, *, blocked: bool) -> str:
@@ -142,7 +146,7 @@ class Lanes:
 
     def _groups(self, group: list[str], begin: str, end: str) -> list[str]:
         head = f"for (int64_t j = {begin}; j < {end}; j += {self.count}) {{"
-        return [head, *indent(group), "}"]
+        return ahead_of(self.ahead, [head, *indent(group), "}"])
 
     def _blocks(self, group: list[str]) -> list[str]:
         size = SUMMED_LANES

@@ -18,6 +18,7 @@ from ....region.parts import MAX_STRIP, indexed
 from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox
 from ..functions.scalar import computing_type, suffix
+from .ahead import asks_ahead
 from .exponents import exponential
 from .folds import SUMMED_LANES
 from .scalar import (
@@ -75,6 +76,7 @@ class Nest:
         self.blocked = False
         self.lanes = groups_of(self, nodes, folds, outputs)
         self.vectors = self.lanes if isinstance(self.lanes, Vectors) else None
+        self.asking = asks_ahead(self, nodes)
         absorbed = self.vectors.roots.absorbed if self.vectors else ()
         for node in nodes:
             if node not in absorbed:
@@ -327,7 +329,13 @@ class Nest:
         if access.views and not all(view.op.alias for view in access.views):
             offset = code.number(f"{key}_offset", "read_place", position)
         base = f"in{access.parameter}"
-        return self._place(base, storage_type(node.dtype), steps, offset, "const ")
+        place = self._place(base, storage_type(node.dtype), steps, offset, "const ")
+        row, _, index = place.partition("[")
+        if self.asking and self.lanes is not None and index == f"i{self.inner}]" and (
+            code.strips or len(steps) > 1  # not the same for all rows
+        ):
+            self.lanes.ahead[row] = code.number(f"{key}_ahead", "read_ahead", position)
+        return place
 
     def _write(self, output: Output) -> None:
         code = self.code

@@ -23,6 +23,7 @@ from ....region.parts import MAX_STRIP, indexed
 from ....region.walk import late_groups
 from ..binding import crosses
 from ..functions.scalar import computing_type
+from .ahead import KNOWN
 from .batches import in_batches
 from .columns import columns_text
 from .nest import Nest
@@ -34,7 +35,6 @@ __all__ = ["Number", "RowsCode"]
 
 Number = tuple[str, tuple[int, ...]]
 FLOAT64 = np.dtype(np.float64)
-KNOWN = 256  # elements of a row that the compiler is told, where the graph knows them
 
 
 class RowsCode:

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import dataclasses
 import gc
-import importlib
 import json
 import math
 import os
@@ -33,8 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import common
+import near
 import numpy as np
 import repeats
+import shown
 
 TURNS = 41  # of ways in one process
 BURST = 0.001  # seconds of one way in a turn, about
@@ -108,6 +109,9 @@ class Benchmark:
         How many processes find that ratio, each by turns of its own, in a first look and where it
         does not show that nothing is lost in a second (`repeats.py`); 0: the one process that is
         timed, by its turns.
+    near
+        Whether the claim is to be near the best peer: what one process each does not show clearly
+        is timed by more (`near.py`).
     """
 
     name: str
@@ -123,6 +127,7 @@ class Benchmark:
     ways: str = ""
     against: str = ""
     processes: tuple[int, int] = (0, 0)
+    near: bool = False
 
 
 # In the process of a library ------------------------------------------------------------------
@@ -374,107 +379,67 @@ def _looked(
         entry["ratio"] = entry["looks"][-1]["interval"][1]
 
 
-def ratio(benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Return our median over the best peer's, or None where there is no peer."""
+def _repeated(
+    benchmark: Benchmark, measured: Sequence[dict[str, Any]], start: Callable[[str], _Library]
+) -> None:
+    """Time what is not clearly near the best peer by further processes, and add what they found."""
+    ours = next(iter(benchmark.contenders))
+    entries = {entry["case"]["name"]: entry for entry in measured}
+    timed: dict[str, dict[str, float]] = {}
+    for name, entry in entries.items():
+        first, peers = medians(benchmark, entry["times"])
+        rivals = near.rivals(first, peers) if peers and first < math.inf else []
+        if rivals:
+            timed[name] = {ours: first, **{rival: peers[rival] for rival in rivals}}
+    alone = dataclasses.replace(benchmark, ways="")
+
+    def groups(names: Sequence[str], count: int) -> dict[str, near.Times]:
+        print(f"{count} more processes of each: {', '.join(names)}", flush=True)
+        found = {name: {library: list[float]() for library in timed[name]} for name in names}
+        for _ in range(count):
+            libraries = {x: start(x) for x in dict.fromkeys(x for n in names for x in timed[n])}
+            try:
+                for name in names:
+                    among = [libraries[library] for library in timed[name]]
+                    rows = measure(alone, entries[name]["case"], among)["times"]
+                    for library, taken in found[name].items():
+                        if "median" not in rows[library]:
+                            raise SystemExit(f"{name}, {library}: {rows[library]}")
+                        taken.append(rows[library]["median"])
+            finally:
+                for library in libraries.values():
+                    library.end()
+        return found
+
+    for name, looks in near.looked(timed, groups).items():
+        entries[name]["repeated"] = looks
+        entries[name]["ratio"] = near.ratio(timed[name], looks)
+
+
+def medians(
+    benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]
+) -> tuple[float, dict[str, float]]:
+    """Return our median, infinite where there is none, and those of peers."""
     ours, *others = benchmark.contenders
-    if benchmark.against:
-        paired: list[float] | None = rows[ours].get("against", {}).get(benchmark.against)
-        return None if paired is None else paired[1]
-    peers = [
-        rows[name]["median"]
+    return float(rows[ours].get("median", math.inf)), {
+        name: rows[name]["median"]
         for name in others
         if name not in benchmark.floors and "median" in rows.get(name, {}) and _is_peer(name, ours)
-    ]
-    if not peers or "median" not in rows[ours]:
-        return None
-    return float(rows[ours]["median"] / min(peers))
+    }
+
+
+def ratio(benchmark: Benchmark, rows: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Return our median over the best peer's, or None where there is no peer."""
+    if benchmark.against:
+        name = next(iter(benchmark.contenders))
+        paired: list[float] | None = rows[name].get("against", {}).get(benchmark.against)
+        return None if paired is None else paired[1]
+    ours, peers = medians(benchmark, rows)
+    return ours / min(peers.values()) if peers and ours < math.inf else None
 
 
 def _is_peer(name: str, ours: str) -> bool:
     return not name.startswith(ours)  # "magmagraph, out=" is ours as well
-
-
-def _report(benchmark: Benchmark, measured: list[dict[str, Any]]) -> None:
-    scale = {"ms": 1e3, "us": 1e6, "s": 1.0}[benchmark.unit]
-    names = list(benchmark.contenders)
-    rows = []
-    for entry in measured:
-        cells = []
-        for name in names:
-            row = entry["times"].get(name, {})
-            if "median" in row:
-                cells.append(f"{row['median'] * scale:.4g}")
-            else:
-                cells.append("absent" if "absent" in row else "failed" if row else "")
-        against = "" if entry["ratio"] is None else f"{entry['ratio']:.2f}"
-        rows.append((entry["case"]["name"], *cells, against))
-    print(f"{benchmark.claim} Times in {benchmark.unit}; the last column is ours / best peer.")
-    common.table(rows, ("case", *names, "ratio"))
-    for entry in measured:
-        for name, row in entry["times"].items():
-            if "error" in row:
-                print(f"{entry['case']['name']}, {name}: {row['error']}")
-        for i, found in enumerate(entry.get("looks", ())):
-            low, middle, high = found["interval"]
-            told = "" if repeats.shows(found) else ", not shown"
-            ends = f"{middle:.3f} ({low:.3f} to {high:.3f})"
-            print(f"{entry['case']['name']}, look {i + 1}: {ends}{told}")
-
-
-def picture(benchmark: Benchmark, measured: list[dict[str, Any]]) -> Path | None:
-    """Draw times over ours, a group of bars a case; None without matplotlib, or results."""
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-        matplotlib.use("svg")
-        plt = importlib.import_module("matplotlib.pyplot")
-    except ModuleNotFoundError:
-        return None
-    matplotlib.rcParams["svg.hashsalt"] = benchmark.name
-    ours = next(iter(benchmark.contenders))
-    drawn = [entry for entry in measured if "median" in entry["times"][ours]]
-    if not drawn:
-        return None
-    names = [
-        name for name in benchmark.contenders
-        if any("median" in entry["times"].get(name, {}) for entry in drawn)
-    ]
-    figure, axes = plt.subplots(figsize=(8, 0.6 + 0.17 * len(names) * len(drawn)))
-    judged = all("looks" in entry for entry in drawn)
-    (_intervals if judged else _bars)(axes, names, drawn)
-    axes.axvline(1.0, color="0.3", linewidth=0.8)
-    axes.set_yticks(range(len(drawn)), [entry["case"]["name"] for entry in drawn])
-    axes.invert_yaxis()
-    axes.set_title(benchmark.claim, fontsize=10)
-    figure.tight_layout()
-    path = common.RESULTS / f"{benchmark.name}.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
-
-
-def _bars(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the median of each way over that of the first."""
-    ours, height = names[0], 0.8 / max(len(names), 1)
-    for i, name in enumerate(names):
-        places, lengths = [], []
-        for j, entry in enumerate(drawn):
-            if "median" in entry["times"].get(name, {}):
-                places.append(j + (i - (len(names) - 1) / 2) * height)
-                lengths.append(entry["times"][name]["median"] / entry["times"][ours]["median"])
-        axes.barh(places, lengths, height * 0.9, label=name, color=f"C{i}")
-    axes.set_xscale("log")
-    axes.set_xlabel(f"time / {ours}'s (right of the line: slower than {ours})")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def _intervals(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the interval of the last look at each case, of processes that ran both ways in turn."""
-    for j, entry in enumerate(drawn):
-        low, middle, high = entry["looks"][-1]["interval"]
-        axes.plot([low, high], [j, j], color="C0", linewidth=3)
-        axes.plot([middle], [j], "o", color="C0", markersize=4)
-    axes.set_xlabel(f"time of {names[0]} / {names[1]}, in turn in one process; interval of 95 %")
-    axes.grid(axis="x", color="0.9")
 
 
 def merged(
@@ -542,7 +507,9 @@ def main(benchmark: Benchmark) -> None:
                 library.end()
         if benchmark.processes[0]:
             _looked(benchmark, measured, lambda: _Library(benchmark.ways, threads, log))
-    _report(benchmark, measured)
+        if benchmark.near:
+            _repeated(benchmark, measured, lambda name: _Library(name, threads, log))
+    shown.report(benchmark, measured)
     if left_out:
         print(f"left out, since {asked.budget:.0f} s were over: {', '.join(left_out)}")
     if asked.dry:
@@ -551,4 +518,4 @@ def main(benchmark: Benchmark) -> None:
     print(common.RESULTS / f"{name}.json")
     if not asked.threads:
         drawn = merged(benchmark.cases, measured, known)
-        print(picture(benchmark, drawn) or "no picture: matplotlib is not installed")
+        print(shown.picture(benchmark, drawn) or "no picture: matplotlib is not installed")

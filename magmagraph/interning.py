@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,13 @@ def attribute_key(value: Any) -> Any:
     return ("object", id(value))  # states, keys, body graphs: their own identity
 
 
+def _key(node: Node, inputs: tuple[Node, ...]) -> tuple[Any, ...]:
+    """Return what equal expressions share: operation, operands (members) and attributes."""
+    attrs = node.attrs
+    held = tuple([(k, attribute_key(attrs[k])) for k in sorted(attrs)]) if attrs else ()
+    return node.op, tuple(map(id, inputs)), held
+
+
 class Interner:
     """Makes the nodes of graphs: equal pure expressions are one node.
 
@@ -63,21 +70,24 @@ class Interner:
         """Return the member that applies `node`'s operation to `inputs` (members)."""
         if id(node) in self._members and same_nodes(node.inputs, inputs):
             return node
-        attrs = node.attrs
-        key = (
-            node.op,
-            tuple(map(id, inputs)),
-            tuple((k, attribute_key(attrs[k])) for k in sorted(attrs)) if attrs else (),
-        )
+        key = _key(node, inputs)
         member = self._table.get(key)
         if member is None:
             result, constraints = node.type, node.constraints
             if not _same_types(node.inputs, inputs):
-                result, constraints = node.op.infer(inputs, attrs)
-            member = type(node)(node.op, inputs, attrs, result, node.name, node.line, constraints)
+                result, constraints = node.op.infer(inputs, node.attrs)
+            member = type(node)(
+                node.op, inputs, node.attrs, result, node.name, node.line, constraints
+            )
             self._table[key] = member
             self._members.add(id(member))
         return member
+
+    def adopt(self, nodes: Iterable[Node]) -> None:
+        """Take nodes as members, operands first: expressions that all differ from each other."""
+        for node in nodes:
+            self._table[_key(node, node.inputs)] = node
+            self._members.add(id(node))
 
     def apply(self, op: Op, *inputs: Node, **attrs: Any) -> Node:
         """Return the member that applies `op` to members `inputs`."""

@@ -315,3 +315,13 @@ def test_layout_operations_are_read_off_their_views() -> None:
     assert spread is not None
     assert spread[0].axis is None
     assert moved_axes(mg.pad(x, 1)) is None
+
+
+def test_single_nodes_are_looked_at_when_somebody_asks() -> None:
+    """Fusion asks of most bodies only whether they are regions."""
+    softmax = region([(B, N)], regions.softmax)
+    found = {"values", "accesses", "counters", "folds", "outputs"}
+    assert not found & vars(softmax).keys()
+    assert softmax.passes == 3
+    assert len(softmax.folds) == 2
+    assert found & vars(softmax).keys() == {"folds"}

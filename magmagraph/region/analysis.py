@@ -113,15 +113,17 @@ def _analyze(body: Graph, strips: bool) -> Region:
     choices = _row_choices(reading)
     for row in choices[:-1]:
         try:
-            return _Builder(reading, row, strips).build()
+            return Builder(reading, row, strips).build()
         except Refused:
             continue  # as a cross fold it may still do
-    return _Builder(reading, choices[-1], strips).build()
+    return Builder(reading, choices[-1], strips).build()
 
 
 def _row_choices(reading: Reading) -> list[frozenset[int]]:
     """Return the sets of classes that row folds may reduce, the best first."""
     folds = {node: gone for node, gone in reading.reduced.items() if gone}
+    if not folds:
+        return [frozenset()]
     inner: dict[Node, frozenset[int]] = {}
     below: dict[Node, frozenset[Node]] = {}
     for node in reading.nodes:
@@ -131,7 +133,7 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
             if more and more is not seen:
                 seen = seen | more if seen else more
         if seen:
-            axes = reading.of((node,))
+            axes = reading.along(node)
             for fold in seen:
                 if node in folds or folds[fold] & axes:
                     inner[fold] = folds[fold]
@@ -158,8 +160,8 @@ def _row_choices(reading: Reading) -> list[frozenset[int]]:
     return [*choices, frozenset()]
 
 
-class _Builder:
-    """Makes a region, once it is chosen what row folds reduce."""
+class Builder:
+    """Makes a region, once it is chosen what row folds reduce, and tells what it is asked for."""
 
     def __init__(self, reading: Reading, row: frozenset[int], strips: bool) -> None:
         self.reading = reading
@@ -194,7 +196,7 @@ class _Builder:
             if axes != self.space and not (node in self.cross and self.row and axes == outer):
                 raise Refused("a reduction does not run over all of the region's axes", node)
         for node in self.main:
-            axes = self.reading.of((node,))
+            axes = self.reading.along(node)
             if axes != self.space and not (self.row and axes == outer):
                 raise Refused("an output has other axes than the rest of the region", node)
         reached = topological(
@@ -207,9 +209,34 @@ class _Builder:
     def build(self) -> Region:
         """Return the region."""
         self._arrange()
-        reading, position = self.reading, self.position
-        self.values = self._values()
-        accesses = {
+        row = frozenset(self.position[c] for c in self.row)
+        return Region(
+            body=self.reading.body,
+            loops=self.loops,
+            depth=self.depth,
+            row=row,
+            strip=bool(self.depth) and self.depth - 1 not in row,
+            passes=1 + self._last_phase(),
+            details=self,
+        )
+
+    def _last_phase(self) -> int:
+        """Return the last pass that feeds a fold or an output with single elements."""
+        seen = [*(node.inputs[0] for node in self.folded), *self.reading.body.outputs]
+        return max((self.phase[node] for node in seen if self._element(node)), default=0)
+
+    def _element(self, node: Node) -> bool:
+        """Return whether a value is seen along all loops; a row has one of it otherwise."""
+        return not self.row or self.reading.along(node) == self.space
+
+    def widest(self) -> int:
+        """Return a bound of the bytes that each element of a row may take."""
+        return sum(8 + node.dtype.itemsize for node in self.reading.nodes)
+
+    def accesses(self) -> dict[Node, Access]:
+        """Return the reads of parameters."""
+        reading = self.reading
+        return {
             node: Access(
                 reading.parameter[node],
                 node,
@@ -220,47 +247,39 @@ class _Builder:
             for node in reading.nodes
             if node in reading.parameter and reading.source[node] is node
         }
-        folds = tuple(self._fold(node) for node in self.folded)
-        outputs = tuple(
+
+    def counters(self) -> dict[Node, tuple[int | None, ...]]:
+        """Return what differs by position alone, with the axes that loops step along."""
+        reading = self.reading
+        return {
+            node: axes_of_loops(reading.classes.of(node), self.loops) for node in reading.counters
+        }
+
+    def folds(self) -> tuple[Fold, ...]:
+        """Return the reductions in the order of the body."""
+        return tuple(map(self._fold, self.folded))
+
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the writes of the body's outputs."""
+        return tuple(
             Output(
                 i,
                 node,
-                axes_of_loops(reading.classes.of(node), self.loops),
+                axes_of_loops(self.reading.classes.of(node), self.loops),
                 self._unit(node, ()),
                 self.phase[node],
-                not self.row or reading.of((node,)) == self.space,
+                self._element(node),
                 node in self.epilogue,
             )
-            for i, node in enumerate(reading.body.outputs)
-        )
-        row = frozenset(position[c] for c in self.row)
-        return Region(
-            body=reading.body,
-            loops=self.loops,
-            depth=self.depth,
-            row=row,
-            strip=bool(self.depth) and self.depth - 1 not in row,
-            values=self.values,
-            accesses=accesses,
-            counters={
-                node: axes_of_loops(reading.classes.of(node), self.loops)
-                for node in reading.counters
-            },
-            folds=folds,
-            outputs=outputs,
-            passes=1
-            + max(
-                (*(f.phase for f in folds if f.element), *(o.phase for o in outputs if o.element)),
-                default=0,
-            ),
+            for i, node in enumerate(self.reading.body.outputs)
         )
 
     def _arrange(self) -> None:
         """Order the classes, and join those that lie behind one another everywhere."""
         reading, of = self.reading, self.reading.classes.of
         leading = [
-            *(n for n in self.main if reading.of((n,)) == self.space),
-            *(n for n in reading.parameter if reading.of((n,)) == self.space),
+            *(n for n in self.main if reading.along(n) == self.space),
+            *(n for n in reading.parameter if reading.along(n) == self.space),
             *(node.inputs[0] for node in self.folded),
         ]
         order = [c for c in of(leading[0]) if c is not None] if leading else []
@@ -298,9 +317,10 @@ class _Builder:
         return is_unit(node, views, axis)
 
     def _loops_of(self, node: Node) -> frozenset[int]:
-        return frozenset(self.position[c] for c in self.reading.of((node,)))
+        return frozenset(self.position[c] for c in self.reading.along(node))
 
-    def _values(self) -> dict[Node, Value]:
+    def values(self) -> dict[Node, Value]:
+        """Return what is known of each node."""
         reading, classes_of = self.reading, self.reading.classes.of
         values: dict[Node, Value] = {}
         loops_of: dict[tuple[int | None, ...], frozenset[int]] = {}  # a body has few shapes
@@ -344,7 +364,7 @@ class _Builder:
             kept=tuple(sorted(kept)),
             row=node not in self.cross,
             phase=self.phase[operand],
-            element=not self.row or self.reading.of((operand,)) == self.space,
+            element=self._element(operand),
         )
 
 
@@ -356,6 +376,8 @@ def _row_refusal(region: Region, sizes: Mapping[str, int]) -> Refusal | None:
     if not dims.names(row) <= sizes.keys():
         return None
     length = dims.evaluate(row, sizes)
+    if length * region.details.widest() <= MAX_ROW_BYTES:
+        return None
     read = sum(
         node.dtype.itemsize for node in region.accesses if region.values[node].loops & region.row
     )

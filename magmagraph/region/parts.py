@@ -14,6 +14,7 @@ from ..types import Extent
 from .access import Access, Loop, Output
 
 if TYPE_CHECKING:
+    from .analysis import Builder
     from .walk import Walk
 
 PARTIAL_BYTES = 8
@@ -117,19 +118,11 @@ class Region:
         The loops that row folds reduce; empty where there is none.
     strip
         True where the innermost loop is not one of `row`: kernels take strips of it.
-    values
-        What is known of each node that is computed.
-    accesses
-        Reads of parameters, by the node that is read (`Value.source`).
-    counters
-        Nodes that read nothing and differ by position (positions themselves, random bits), each
-        with the axis along which every loop steps.
-    folds
-        Reductions in the order of the body.
-    outputs
-        One write per output of the body.
     passes
         Number of passes over a row.
+    details
+        What tells the rest, which most regions are never asked for: while fusion grows them, it
+        matters only that they are there.
     """
 
     body: Graph
@@ -137,12 +130,36 @@ class Region:
     depth: int
     row: frozenset[int]
     strip: bool
-    values: Mapping[Node, Value]
-    accesses: Mapping[Node, Access]
-    counters: Mapping[Node, tuple[int | None, ...]]
-    folds: tuple[Fold, ...]
-    outputs: tuple[Output, ...]
     passes: int
+    details: Builder
+
+    @functools.cached_property
+    def values(self) -> Mapping[Node, Value]:
+        """What is known of each node that is computed."""
+        return self.details.values()
+
+    @functools.cached_property
+    def accesses(self) -> Mapping[Node, Access]:
+        """Reads of parameters, by the node that is read (`Value.source`)."""
+        return self.details.accesses()
+
+    @functools.cached_property
+    def counters(self) -> Mapping[Node, tuple[int | None, ...]]:
+        """Nodes that read nothing and differ by position (positions themselves, random bits).
+
+        Each has the axis along which every loop steps.
+        """
+        return self.details.counters()
+
+    @functools.cached_property
+    def folds(self) -> tuple[Fold, ...]:
+        """Reductions in the order of the body."""
+        return self.details.folds()
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """One write per output of the body."""
+        return self.details.outputs()
 
     @functools.cached_property
     def walk(self) -> Walk:

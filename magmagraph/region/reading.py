@@ -89,17 +89,17 @@ class Reading:
         self.nodes = [node for node in self.nodes if node in read]
         self.parameter = {n: i for n, i in self.parameter.items() if n in read}
 
+    def along(self, node: Node) -> frozenset[int]:
+        """Return all classes of a node's shape."""
+        classes = self.classes.of(node)
+        found = self._sets.get(classes)
+        if found is None:
+            found = self._sets[classes] = frozenset(c for c in classes if c is not None)
+        return found
+
     def of(self, nodes: Iterable[Node]) -> frozenset[int]:
         """Return all classes of some nodes' shapes."""
-        found = frozenset[int]()
-        for node in nodes:
-            classes = self.classes.of(node)
-            own = self._sets.get(classes)
-            if own is None:
-                own = self._sets[classes] = frozenset(c for c in classes if c is not None)
-            if own is not found:
-                found = found | own if found else own
-        return found
+        return frozenset[int]().union(*map(self.along, nodes))
 
     def _read(self, node: Node, views: tuple[Node, ...], parameter: int) -> None:
         self.classes.declare(node)

@@ -11,6 +11,7 @@ and feeds folds. A pass computes again what it needs of earlier passes, unless i
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -44,10 +45,6 @@ class Walk:
 
     Attributes
     ----------
-    passes
-        For each pass, the nodes that it computes or reads, operands first (`Value.source` each).
-    stages
-        For each stage, the nodes of a row that it computes, operands first.
     saved
         Nodes that are kept for later passes, each with the pass that computes it: the first that
         needs it, which may come after the first that could (`Value.phase`).
@@ -63,13 +60,20 @@ class Walk:
     def __init__(self, region: Region, keep: bool = True) -> None:
         self.region = region
         self.saved: dict[Node, int] = {}
-        self.passes = [self._pass(index) for index in range(region.passes)]
-        again = self._computed_again() if keep else None
+        self._all = self._passes()  # that they need, were nothing kept
+        again = self._computed_again(self._all) if keep else None
         if again is not None:
-            first = next(i for i, nodes in enumerate(self.passes) if again in nodes)
+            first = next(i for i, nodes in enumerate(self._all) if again in nodes)
             self.saved = {again: first}
-            self.passes = [self._pass(index) for index in range(region.passes)]
-        self.stages = self._stages()
+
+    @functools.cached_property
+    def passes(self) -> list[list[Node]]:
+        """For each pass, the nodes that it computes or reads, operands first (their sources)."""
+        return self._passes() if self.saved else self._all
+
+    def _passes(self) -> list[list[Node]]:
+        rows = self._row_values()
+        return [self._pass(index, rows) for index in range(self.region.passes)]
 
     def source(self, node: Node) -> Node:
         """Return the node that holds the elements of `node`."""
@@ -133,16 +137,15 @@ class Walk:
     def _row_values(self) -> list[Node]:
         return [n for n in self.region.values if self.source(n) is n and self.of_row(n)]
 
-    def _pass(self, index: int) -> list[Node]:
-        ready = [node for node, first in self.saved.items() if first < index]
-        ends = [*self._row_values(), *ready]
+    def _pass(self, index: int, rows: list[Node]) -> list[Node]:
+        ends = [*rows, *(node for node, first in self.saved.items() if first < index)]
         return self.reach(self.sinks(index, element=True), ends)
 
-    def _computed_again(self) -> Node | None:
+    def _computed_again(self, passes: list[list[Node]]) -> Node | None:
         """Return the dear node nearest to the outputs that a later pass would compute again."""
         region = self.region
         before: set[Node] = set()
-        for nodes in self.passes:
+        for nodes in passes:
             for node in reversed(nodes):
                 along = region.depth - 1 in region.values[node].loops  # others cost next to nothing
                 if node in before and along and costly(node) and not self.of_row(node):
@@ -150,7 +153,9 @@ class Walk:
             before.update(n for n in nodes if n not in region.accesses)
         return None
 
-    def _stages(self) -> list[list[Node]]:
+    @functools.cached_property
+    def stages(self) -> list[list[Node]]:
+        """For each stage, the nodes of a row that it computes, operands first."""
         region = self.region
         if not region.row:
             return []

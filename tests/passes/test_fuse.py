@@ -379,3 +379,53 @@ def test_kernels_read_all_their_operands_where_values_are_computed_again(branche
     plain = mg.function(inputs, outputs, device="cpu", skip=["fuse"])
     for found, wanted in zip(function(*feeds), plain(*feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+
+
+def _bodies(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    graph = freeze(inputs, outputs)
+    plan, _ = pipeline.run(graph, Trace(), options=pipeline.Options.make(tuning=False))
+    return [step.node.attrs["body"] for step in plan.steps if step.kernel == "fused"]
+
+
+def _layers(rates: Sequence[float]) -> tuple[list[Any], list[Any]]:
+    x = mg.var("x", shape=("batch", 8))
+    weights = [mg.input(f"w{i}", shape=(8, 8)) for i in range(len(rates))]
+    value = x
+    for weight, rate in zip(weights, rates, strict=True):
+        value = mg.sigmoid(value @ weight) * rate
+    return [x, *weights], [value]
+
+
+def test_equal_kernels_share_a_body() -> None:
+    bodies = _bodies(*_layers([0.5, 0.5, 0.5]))
+    assert len(bodies) == 3
+    assert bodies[0] is bodies[1] is bodies[2]
+    assert all(node in bodies[0].interner for node in bodies[0].nodes)
+    bodies[0].verify()
+
+
+def test_kernels_of_other_constants_have_bodies_of_their_own() -> None:
+    bodies = _bodies(*_layers([0.5, 0.25, 0.5]))
+    assert bodies[0] is bodies[2]
+    assert bodies[1] is not bodies[0]
+    values = [[n.attrs["value"] for n in b.nodes if "value" in n.attrs] for b in bodies[:2]]
+    assert values == [[0.5], [0.25]]
+
+
+def test_a_kernel_of_many_tensors_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each renewed variable asks whether its kernel may write over it."""
+    from magmagraph.passes.lowering import memory
+
+    asked: list[Any] = []
+
+    def counting(node: Any, device: str) -> Any:
+        asked.append(node)
+        return pairs(node, device)
+
+    pairs = memory.in_place_pairs
+    monkeypatch.setattr(memory, "in_place_pairs", counting)
+    variables = [mg.var(f"v{i}", init=np.zeros(3 + i, np.float32)) for i in range(40)]
+    updates = [(v, mg.tanh(v) - 0.1 * v) for v in variables]
+    plan, _ = pipeline.run(freeze([], [], updates), Trace())
+    assert len(plan.steps) == 1
+    assert len(asked) == 1

@@ -330,7 +330,6 @@ COLUMNS = np.array([[0.9, -1.3], [1.6, -0.4], [2.2, -0.7]])
 VECTOR = np.array([0.6, 1.5, -0.8])
 ONE = np.array([[1.7]])
 EMPTY = np.zeros((0, 0))
-STEEP = np.array([[1.0, 0.5, 1.0 / 3], [0.5, 1.0 / 3, 0.25], [1.0 / 3, 0.25, 0.2]])  # Hilbert's
 STRIDED = np.repeat(np.repeat(SQUARES, 2, axis=-1), 2, axis=-2)[..., ::2, ::-2]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ...graph import Graph, Node
@@ -88,13 +88,11 @@ class Clusters(Forms):
             for other in sorted(found, key=lambda c: -c.last):
                 mine = self.cluster_of[node]
                 if other is not mine:
-                    self._try(other, mine, node, bases)
+                    self._try(other, mine, node)
 
-    def _try(
-        self, left: Cluster, right: Cluster, at: Node, bases: Sequence[Node] = ()
-    ) -> bool:
+    def _try(self, left: Cluster, right: Cluster, at: Node) -> bool:
         """Join two clusters if that is right; note the reason where it is not."""
-        reason = self._refusal(left, right, bases)
+        reason = self._refusal(left, right)
         if reason is not None:
             if reason:
                 self.record.refuse("join", at, reason)
@@ -110,9 +108,7 @@ class Clusters(Forms):
         self.record.hit("join")
         return True
 
-    def _refusal(
-        self, left: Cluster, right: Cluster, bases: Sequence[Node] = ()
-    ) -> str | None:
+    def _refusal(self, left: Cluster, right: Cluster) -> str | None:
         """Return why two clusters cannot be joined; empty where it is not worth a word."""
         count = len(left.nodes) + len(right.nodes)
         if count > MAX_NODES:
@@ -156,10 +152,13 @@ class Clusters(Forms):
         """Return why it is no region; equal forms are analyzed once."""
         key = form.key
         if key not in self._verdicts:
-            verdict = analyze(form.sketch(), self.hints)
+            sketch = form.sketch()
+            verdict = analyze(sketch, self.hints)
             if not isinstance(verdict, Region):
                 self._verdicts[key] = verdict.reason
-            elif len(verdict.loops) > verdict.depth:
+                return verdict.reason
+            self._looked_at[key] = form, sketch
+            if len(verdict.loops) > verdict.depth:
                 # One thread computes an epilogue, which is for as few numbers as are kept.
                 self._verdicts[key] = "what is left of all rows is spread over other axes"
             else:
@@ -201,9 +200,9 @@ class Clusters(Forms):
     def _recomputed(self, left: Cluster, right: Cluster) -> str:
         """Return a reason where joining would compute a small value for every large element."""
         for small, large in ((left, right), (right, left)):
-            if any(node.op.reduction is not None for node in small.nodes):
+            made = [node for node in small.nodes if node in large.externals]
+            if not made or any(node.op.reduction is not None for node in small.nodes):
                 continue
-            made = [n for n in small.nodes if any(self._reads(m, n) for m in large.nodes)]
             for node in made:
                 own = [e for e in node.shape if e != 1]
                 if not own:
@@ -284,6 +283,7 @@ class Clusters(Forms):
         beside ``s``, and its reader would read it in place of ``s``.
         """
         clusters = dict.fromkeys(self.cluster_of[n] for n in self.core if n in self.cluster_of)
+        self.computes_again = True
         for cluster in clusters:
             for external in sorted(cluster.externals, key=self.position.__getitem__):
                 maker = self.cluster_of.get(external)

@@ -1,8 +1,9 @@
 """What a kernel of some nodes would compute: its form first, which is cheap, then its body graph.
 
 Growing clusters asks of thousands of sets of nodes whether they make a region. Sets that differ in
-nothing but whose nodes they are have one form, and one answer; a body graph is made for the first
-of them, and for what becomes a kernel.
+nothing but whose nodes they are have one form, and one answer: a body graph is made for the first
+of them. Kernels that differ in nothing else, constants and lines neither, share that body, and
+whatever is found out about it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ...graph import Graph, Interner, Node, attribute_key
-from ...ops.leaf import PARAMETER, parameter
+from ...ops.leaf import PARAMETER
 from .fusible import Fusible
 
 if TYPE_CHECKING:
@@ -52,33 +53,33 @@ class Form(NamedTuple):
         """What equal forms share."""
         return self.lines, self.results
 
+    @property
+    def details(self) -> tuple[object, ...]:
+        """What equal bodies share beside the key: constants, names, the user's lines."""
+        return tuple(
+            [
+                (node.name, node.line, attribute_key(node.attrs) if "value" in node.attrs else None)
+                for node, (label, *_) in zip(self.nodes, self.lines, strict=True)
+                if label >= 0
+            ]
+        )
+
     def sketch(self) -> Graph:
-        """Return a body graph to look at: its nodes are not interned."""
+        """Return it as a body graph, whose nodes its interner does not know yet."""
         parameters: list[Node] = []
         made: list[Node] = []
         for node, (label, *operands) in zip(self.nodes, self.lines, strict=True):
+            type_ = node.type
             if label < 0:
-                made.append(Node(PARAMETER, (), {"index": len(parameters)}, node.type))
+                attrs = {"index": len(parameters), "dtype": type_.dtype, "shape": type_.shape}
+                made.append(Node(PARAMETER, (), attrs, type_))
                 parameters.append(made[-1])
             else:
                 inputs = tuple([made[i] for i in operands])
-                made.append(Node(node.op, inputs, node.attrs, node.type, node.name, node.line))
+                rest = node.name, node.line, node.constraints
+                made.append(Node(node.op, inputs, node.attrs, type_, *rest))
         results = tuple([made[i] for i in self.results])
         return Graph(tuple(parameters), results, (), Interner())
-
-    def made(self) -> Made:
-        """Return it as a body graph."""
-        interner = Interner()
-        parameters: list[Node] = []
-        made: list[Node] = []
-        for node, (label, *operands) in zip(self.nodes, self.lines, strict=True):
-            if label < 0:
-                parameters.append(interner.make(parameter(len(parameters), node.type), ()))
-                made.append(parameters[-1])
-            else:
-                made.append(interner.make(node, tuple([made[i] for i in operands])))
-        results = tuple([made[i] for i in self.results])
-        return Graph(tuple(parameters), results, (), interner), self.taken, self.outputs
 
 
 class Forms(Fusible):
@@ -90,6 +91,8 @@ class Forms(Fusible):
         The cluster that computes a node.
     kept, unread
         See `recompute`: values that must be in memory, and nodes that nothing computes.
+    computes_again
+        Whether clusters compute values of others again by now.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -97,8 +100,12 @@ class Forms(Fusible):
         self.cluster_of: dict[Node, Cluster] = {}
         self.kept: set[Node] = set()  # what chains that are computed again read
         self.unread: set[Node] = set()  # nodes that all readers compute again
+        self.computes_again = False
+        self._looked_at: dict[object, tuple[Form, Graph]] = {}  # a region of each form
+        self._body_of: dict[object, Graph] = {}
         self._labels: dict[object, int] = {}
         self._label_of: dict[Node, int] = {}
+        self._parameter_lines: dict[Node, Line] = {}
         self._inside: dict[Node, bool] = {}
 
     def _label(self, node: Node) -> int:
@@ -112,9 +119,13 @@ class Forms(Fusible):
             label = self._label_of[node] = self._labels.setdefault(what, len(self._labels))
         return label
 
-    def _parameter_label(self, node: Node) -> int:
-        """Return the number of an operand's type: below zero, unlike those of operations."""
-        return -1 - self._labels.setdefault(node.type, len(self._labels))
+    def _parameter_line(self, node: Node) -> Line:
+        """Return the line of an operand: its type's number, below zero unlike an operation's."""
+        line = self._parameter_lines.get(node)
+        if line is None:
+            line = (-1 - self._labels.setdefault(node.type, len(self._labels)),)
+            self._parameter_lines[node] = line
+        return line
 
     def _made_inside(self, node: Node) -> bool:
         """Return whether every kernel that needs the value makes it itself."""
@@ -131,11 +142,10 @@ class Forms(Fusible):
         if node in self.roots or node in self.kept:
             return True
         for user in self._users(node):
-            if user in members or user in self.unread:
-                continue
-            reader = self.cluster_of.get(user)
-            if reader is None or node not in reader.again:
-                return True
+            if user not in members and user not in self.unread:
+                reader = self.cluster_of.get(user)
+                if reader is None or node not in reader.again:
+                    return True
         return False
 
     def _read_inside(self, members: list[Node], outputs: Iterable[Node]) -> list[Node]:
@@ -167,7 +177,8 @@ class Forms(Fusible):
         if outputs is None:
             again = cluster.again if cluster is not None else ()
             outputs = [n for n in members if n not in again and self._is_output(n, inside)]
-        members = self._read_inside(members, outputs)
+        if self.computes_again:
+            members = self._read_inside(members, outputs)
         number: dict[Node, int] = {}
         lines: list[Line] = []
         standing: list[Node] = []
@@ -181,7 +192,7 @@ class Forms(Fusible):
 
         def leaf(node: Node) -> int:
             taken.append(node)
-            return add(node, (self._parameter_label(node),))
+            return add(node, self._parameter_line(node))
 
         def read(root: Node) -> None:
             """Enter what the kernel reads through, or makes itself, down to what it takes."""
@@ -213,7 +224,21 @@ class Forms(Fusible):
         for node in members:  # which come after those that they read
             for operand in node.inputs:
                 if operand not in number:
-                    read(operand)
+                    if self._made_inside(operand):
+                        read(operand)
+                    else:
+                        number[operand] = leaf(operand)
             number[node] = add(node, (self._label(node), *[number[i] for i in node.inputs]))
         results = tuple([number[n] for n in outputs])
         return Form(tuple(lines), results, standing, taken, list(outputs), moves)
+
+    def _body(self, form: Form) -> Made:
+        """Return what will be a kernel: of equal ones, the same body."""
+        details = form.details
+        body = self._body_of.get((form.key, details))
+        if body is None:
+            known = self._looked_at.get(form.key)
+            body = known[1] if known and known[0].details == details else form.sketch()
+            body.interner.adopt(body.nodes)
+            self._body_of[form.key, details] = body
+        return body, form.taken, form.outputs

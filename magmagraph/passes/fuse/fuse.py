@@ -91,7 +91,7 @@ class _Fusion(Clusters):
             # What it computed again, its parts read from now on: another has to return that.
             for cluster in clusters:
                 form, _ = self._made([*cluster.nodes, *cluster.again], cluster)
-                self.bodies[cluster] = form.made()
+                self.bodies[cluster] = self._body(form)
         scalars = self._scalar_cluster()
         sinks: list[Cluster] = []
         groups = self._prepared(clusters)
@@ -172,7 +172,7 @@ class _Fusion(Clusters):
         part that is no region even alone keeps its array expression.
         """
         form, reason = self._made([*cluster.nodes, *cluster.again], cluster)
-        made = form.made()
+        made = self._body(form)
         if reason is None or isinstance(analyze(made[0]), Region):
             self.bodies[cluster] = made  # what a join would cost is no reason against a kernel
             return [cluster]
@@ -330,7 +330,7 @@ class _Fusion(Clusters):
 
     def _bodies(self, group: Sequence[Cluster]) -> list[Made]:
         return [
-            self.bodies.get(cluster) or self._form(cluster.nodes, outputs=cluster.nodes).made()
+            self.bodies.get(cluster) or self._body(self._form(cluster.nodes, outputs=cluster.nodes))
             for cluster in group
         ]
 

@@ -49,6 +49,7 @@ class Chain(NamedTuple):
 
 def recompute(clusters: Clusters) -> None:
     """Let every cluster compute again what makes it read less."""
+    clusters.computes_again = True
     every = dict.fromkeys(clusters.cluster_of[n] for n in clusters.core if n in clusters.cluster_of)
     for cluster in every:
         widest = max(_size(clusters, n) for node in cluster.nodes for n in (node, *node.inputs))

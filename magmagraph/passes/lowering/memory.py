@@ -21,7 +21,7 @@ from ...plan import Place, Slot
 from ...records import record
 from ...types import Extent
 from ..report import Record
-from .buffers import Buffer, buffer_of, is_leaf, is_step, operands, types_of
+from .buffers import Buffer, buffer_of, is_leaf, is_step, types_of
 from .kernels import can_fail, in_place_pairs
 from .overlap import landings
 
@@ -130,9 +130,17 @@ class _Planner:
         self.position = {node: i for i, node in enumerate(self.steps)}
         self.result = Placement(self.steps)
         self.readers: dict[Buffer, list[int]] = {}
+        # For each step, where among its operands a buffer stands. One kernel may take thousands:
+        # what is asked of it for every result is looked at once.
+        self.read: list[dict[Buffer, list[int]]] = []
         for i, node in enumerate(self.steps):
-            for buffer in operands(node):
+            places: dict[Buffer, list[int]] = {}
+            for k, operand in enumerate(node.inputs):
+                places.setdefault(buffer_of(operand), []).append(k)
+            self.read.append(places)
+            for buffer in places:
                 self.readers.setdefault(buffer, []).append(i)
+        self._pairs: dict[int, dict[int, set[int]]] = {}
         if overlap:
             self._keep_operands()
         ended = self.result.landings
@@ -152,8 +160,17 @@ class _Planner:
             readers.setdefault(node, []).extend(places)
         self.result.landings = landings(self.steps, readers)
         for at, landing in self.result.landings.items():
-            for buffer in operands(self.steps[at]):
+            for buffer in self.read[at]:
                 self.readers[buffer].append(landing - 1)
+
+    def _overwritten(self, at: int, result: int) -> set[int]:
+        """Return the operands of a step in whose memory one of its results may lie."""
+        pairs = self._pairs.get(at)
+        if pairs is None:
+            pairs = self._pairs[at] = {}
+            for operand, index in in_place_pairs(self.steps[at], self.device):
+                pairs.setdefault(index, set()).add(operand)
+        return pairs.get(result, set())
 
     # ------------------------------------------------------------------ slots
 
@@ -188,7 +205,7 @@ class _Planner:
         for node in self.graph.inputs:
             self._leaf_slot(node)
         in_state = self._updates_in_place()
-        self._results(in_state)
+        self._results()
         ends = self._ends()
         commit = len(self.steps)
         for i, node in enumerate(self.steps):
@@ -263,16 +280,12 @@ class _Planner:
         late = [i for i in self.readers.get((variable, 0), ()) if i > at]
         if late:
             return f"{self.steps[late[0]].op.name} reads the old value after it"
-        if (variable, 0) in operands(maker) and not self._safe_pair(maker, buffer[1], variable):
+        read = self.read[at].get((variable, 0))
+        if read and not self._overwritten(at, buffer[1]).issuperset(read):
             return "its kernel reads the old value at other places than it writes"
         return None
 
-    def _safe_pair(self, maker: Node, result: int, leaf: Node) -> bool:
-        direct = [k for k, operand in enumerate(maker.inputs) if buffer_of(operand) == (leaf, 0)]
-        pairs = in_place_pairs(maker, self.device)
-        return all((k, result) in pairs for k in direct)
-
-    def _results(self, in_state: Mapping[Buffer, Node]) -> None:
+    def _results(self) -> None:
         """Give each output a slot of the caller's; leaves and repeats are copied."""
         taken: set[Buffer] = set()
         for i, node in enumerate(self.graph.outputs):
@@ -293,24 +306,21 @@ class _Planner:
         self, node: Node, index: int, at: int, ends: Mapping[Buffer, int]
     ) -> int | None:
         """Return the slot of an operand that dies here and may be overwritten."""
-        size = types_of(node)[index].bytes
-        pairs = in_place_pairs(node, self.device)
-        if not pairs or self.apart:
+        places = self._overwritten(at, index)
+        if not places or self.apart:
             return None
+        size = types_of(node)[index].bytes
         taken = {self.result.slot_of.get((node, k)) for k in range(index)}
-        for k, operand in enumerate(node.inputs):
-            buffer = buffer_of(operand)
-            if (k, index) not in pairs or is_leaf(buffer[0]):
+        for k in sorted(places):
+            buffer = buffer_of(node.inputs[k])
+            if is_leaf(buffer[0]):
                 continue
             slot = self.result.slot_of[buffer]
             if slot in taken or self.result.slots[slot].place is not Place.ARENA:
                 continue
             if self.result.slots[slot].last != at or ends.get(buffer) != at:
                 continue
-            if self.result.slots[slot].size != size:
-                continue
-            same = [j for j, o in enumerate(node.inputs) if buffer_of(o) == buffer]
-            if all((j, index) in pairs for j in same):
+            if self.result.slots[slot].size == size and places.issuperset(self.read[at][buffer]):
                 return slot
         return None
 

@@ -269,6 +269,19 @@ class Communicator(abc.ABC):
     def exchange(self, value: Any, what: str = "an exchange of objects") -> list[Any]:
         """Return a small Python object of each rank; `what` says to people what it is for."""
 
+    def agree(self, failure: Any, what: str) -> list[Any] | None:
+        """Meet all ranks, of which some may have failed; return what each says, None if none has.
+
+        Parameters
+        ----------
+        failure
+            What has failed on this rank, a small Python object; None where nothing has.
+        what
+            Says to people where ranks meet.
+        """
+        told = self.exchange(failure, what)
+        return None if all(failed is None for failed in told) else told
+
     @abc.abstractmethod
     def post(self, value: Any, to: int, tag: int = 0) -> None:
         """Send a Python object to a rank, without waiting for it to be taken."""

@@ -58,9 +58,13 @@ class MagmagraphError(Exception):
     ----------
     node
         Where a step of a plan raised it, the node that the step computes, in the optimized graph.
+    alone
+        Whether ranks that run the same call together do not all have it: nothing that explains it
+        may speak to them.
     """
 
     node: Any = None
+    alone: bool = False
 
 
 class ShapeError(MagmagraphError, ValueError):

@@ -20,7 +20,9 @@ from ..graph import Graph, Node
 from ..op import Kind
 from ..plan import Plan
 
-__all__ = ["Entry", "agree", "check", "entries", "is_communal", "play", "with_open_shapes"]
+__all__ = [
+    "Entry", "agree", "check", "entries", "is_communal", "linked", "play", "with_open_shapes",
+]
 
 
 class Entry(NamedTuple):
@@ -142,8 +144,12 @@ def _entry(node: Node, world: Communicator, prefix: str) -> Entry:
     return Entry(members, False, False, f"{prefix}{node.op.name}({types}{own}{group})", 0, line)
 
 
-def check(plan: Plan, world: Communicator, name: str | None = None) -> None:
-    """Raise, on every rank, unless the collectives of all ranks' plans fit each other.
+def check(
+    plan: Plan, world: Communicator, name: str | None = None
+) -> tuple[tuple[int, ...], bool]:
+    """Return the ranks that this one speaks to in a plan, and whether one may fail alone.
+
+    Raise, on every rank, unless the collectives of all ranks' plans fit each other.
 
     All ranks call it, for the same function.
 
@@ -155,6 +161,14 @@ def check(plan: Plan, world: Communicator, name: str | None = None) -> None:
         All ranks.
     name
         The function's, for the error.
+
+    Returns
+    -------
+    members : tuple of int
+        This one, and those that it speaks to, be it through others, in order: they run the plan
+        together.
+    alone : bool
+        Whether a step of one of all ranks' plans can raise where others' do not.
 
     Raises
     ------
@@ -171,13 +185,15 @@ def check(plan: Plan, world: Communicator, name: str | None = None) -> None:
     plain = whole and not any(e.sends or e.receives for e in mine)
     digest = hashlib.sha256(repr([e.what for e in mine]).encode()).hexdigest()
     about = f"the comparison of the collectives of {_function(name)}"
-    told = world.exchange((digest, plain, failure), about)
-    for rank, (_, _, reason) in enumerate(told):
+    told = world.exchange((digest, plain, failure, fails_alone(plan)), about)
+    alone = any(fails for *_, fails in told)
+    for rank, (_, _, reason, _) in enumerate(told):
         if reason:
             raise CommunicationError(message(f"{_function(name)}, on rank {rank}: {reason}"))
-    if len({(theirs, alike) for theirs, alike, _ in told}) == 1 and plain:
-        return
-    wrong = play(dict(enumerate(world.exchange(mine, about))))
+    if len({(theirs, alike) for theirs, alike, *_ in told}) == 1 and plain:
+        return (tuple(range(world.size)) if mine else (world.rank,)), alone
+    sequences = dict(enumerate(world.exchange(mine, about)))
+    wrong = play(sequences)
     if wrong:
         raise CommunicationError(
             message(
@@ -187,6 +203,42 @@ def check(plan: Plan, world: Communicator, name: str | None = None) -> None:
                 "receiver for each message",
             )
         )
+    return linked(sequences, world.rank), alone
+
+
+def fails_alone(plan: Plan) -> bool:
+    """Return whether a step that is no message, or a look at results, can raise."""
+    return plan.guard or any(
+        step.can_fail
+        and step.kernel != "wait"
+        and step.node.op.kind is not Kind.COLLECTIVE
+        and not any(map(is_communal, _bodies(step.node)))
+        for step in plan.steps
+    )
+
+
+def linked(sequences: Mapping[int, Sequence[Entry]], rank: int) -> tuple[int, ...]:
+    """Return the ranks that one speaks to, directly or through others, itself among them.
+
+    Examples
+    --------
+    >>> def pair(*members):
+    ...     return Entry(members, False, False, "allreduce(float32[3])", 0, "")
+    >>> linked({0: [pair(0, 1)], 1: [pair(0, 1), pair(1, 2)], 2: [pair(1, 2)], 3: []}, 2)
+    (0, 1, 2)
+    """
+    met: dict[int, set[int]] = {own: {own} for own in sequences}
+    for own, entries_ in sequences.items():
+        for entry in entries_:
+            for member in entry.members:
+                met[own].add(member)
+                met[member].add(own)
+    found, pending = {rank}, [rank]
+    while pending:
+        new = met[pending.pop()] - found
+        found |= new
+        pending.extend(new)
+    return tuple(sorted(found))
 
 
 def with_open_shapes(plan: Plan) -> tuple[Node, ...]:

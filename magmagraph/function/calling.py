@@ -51,28 +51,32 @@ class Called(Compiled):
         FeedError
             A feed is missing, unknown, given twice or does not fit.
         """
-        if named or len(feeds) != len(self._inputs) or (feeds and type(feeds[0]) is dict):
-            feeds = tuple(self._signature.arrange(feeds, named))
-        with self._lock:
-            bound = self._last
-            if bound is not None:
-                for value, dtype, shape in zip(
-                    feeds, self._dtypes, self._last_shapes, strict=True
-                ):
-                    if type(value) is not np.ndarray or value.dtype is not dtype:
-                        break
-                    flags = value.flags
-                    if value.shape != shape or not (flags.c_contiguous and flags.aligned):
-                        break
-                else:
-                    return self._results(bound, feeds, out)
-            arrays = [
-                conform(self._brought(value), node, self.strict_feeds)
-                for value, node in zip(feeds, self._inputs, strict=True)
-            ]
-            with collection_paused():  # a first run makes much that stays, too
-                bound = self._specialize(tuple(array.shape for array in arrays))
-                return self._results(bound, arrays, out)
+        try:
+            if named or len(feeds) != len(self._inputs) or (feeds and type(feeds[0]) is dict):
+                feeds = tuple(self._signature.arrange(feeds, named))
+            with self._lock:
+                bound = self._last
+                if bound is not None:
+                    for value, dtype, shape in zip(
+                        feeds, self._dtypes, self._last_shapes, strict=True
+                    ):
+                        if type(value) is not np.ndarray or value.dtype is not dtype:
+                            break
+                        flags = value.flags
+                        if value.shape != shape or not (flags.c_contiguous and flags.aligned):
+                            break
+                    else:
+                        return self._results(bound, feeds, out)
+                arrays = [
+                    conform(self._brought(value), node, self.strict_feeds)
+                    for value, node in zip(feeds, self._inputs, strict=True)
+                ]
+                with collection_paused():  # a first run makes much that stays, too
+                    bound = self._specialize(tuple(array.shape for array in arrays))
+                    return self._results(bound, arrays, out)
+        except BaseException as error:
+            self._fail(error)
+            raise
 
     def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
         """Run, and return what the caller gets."""
@@ -104,14 +108,17 @@ class Called(Compiled):
                 return bound.run(feeds, out)
             with using(self._communicator):
                 if self._open:
+                    self._meet()
                     agree(self._open, bound.plan.sizes or {}, self._communicator)
-                return bound.run(feeds, out)
+                found = bound.run(feeds, out)
+                self._met = False
+                return found
         except MagmagraphError as error:
             if error.node is not None:
                 from ..inspect.fate import locate
 
                 locate(self, error)
-            if isinstance(error, NonFiniteError):
+            if isinstance(error, NonFiniteError) and not error.alone:
                 from ..inspect.checking.blame import append_blame
 
                 append_blame(self, feeds, error)
@@ -150,7 +157,12 @@ class Called(Compiled):
                 message(f"run({batches!r}, ...)", need="a number of calls, or an iterable of feeds")
             )
         if self.device != "cpu":
-            found = self._run_there(batches, feeds, keep == "all")
+            try:
+                found = self._run_there(batches, feeds, keep == "all")
+            except BaseException as error:
+                self._fail(error)
+                raise
+            self._met = False
             if found is not None:
                 return self._structure.build(found)
         several: Iterable[Any]
@@ -160,7 +172,7 @@ class Called(Compiled):
             several = batches
         stacked: list[list[Any]] = []
         result: Any = None
-        for batch in several:
+        for batch in self._drawn(several):
             if isinstance(batch, Mapping):
                 result = self(batch)
             elif isinstance(batch, tuple):
@@ -195,15 +207,21 @@ class Called(Compiled):
                         self._signature.arrange(given, {}), self._inputs, strict=True
                     )
                 ]
-                return repeated(self._specialize, int(batches), arrays, stacked)
+                return repeated(self._begun, int(batches), arrays, stacked)
             if type(batches) is not Batches or not len(batches) or batches.shard[1] > 1:
                 return None
             if len(batches.arrays) != len(self._inputs):
                 return None  # a call says what is missing
             return run_batches(
-                self._specialize, self._inputs, batches, stacked, self.strict_feeds,
+                self._begun, self._inputs, batches, stacked, self.strict_feeds,
                 partial(resident, device=self.device),
             )
+
+    def _begun(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        """Return the plan bound to shapes of feeds, of several steps that ranks begin together."""
+        bound = self._specialize(shapes)
+        self._meet()
+        return bound
 
     def _stacks_of_none(self, feeds: Any) -> list[Any]:
         """Return what `run` stacks for each output where it takes no step."""

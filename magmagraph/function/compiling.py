@@ -23,9 +23,10 @@ from ..graph import Graph, Node, Trace
 from ..interpret import Settings, body_settings
 from .devices import choose_fastest, chosen_by_first
 from .feeds import bind_sizes
+from .together import Together
 
 
-class Compiled:
+class Compiled(Together):
     """What a function is before its first call, and what compiling makes of it."""
 
     name: str | None
@@ -59,6 +60,7 @@ class Compiled:
         """Forget what was compiled: the source graph is a new one."""
         shared = self._settings.get("distribute") is not None or is_communal(self.source_graph)
         self._communicator: Communicator | None = current() if shared else None
+        self._alone()
         self._open: tuple[Node, ...] = ()  # collectives whose extents a call tells
         self._told: Any = None  # what the pass `distribute` goes by
         self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
@@ -83,6 +85,7 @@ class Compiled:
                 from ..passes import pipeline
                 from ..runtime.execute import begin, prepare
 
+                self._asked = False
                 begin(self.source_graph, self.device)
                 began = time.perf_counter()
                 settings = self._settings
@@ -95,7 +98,7 @@ class Compiled:
                 )
                 world = self._communicator
                 if world is not None:
-                    check_matching(plan, world, self.name)
+                    self._speaks_to(*check_matching(plan, world, self.name))
                     alike = strategies.alike(self._told, world)
                     self._open = with_open_shapes(plan) if alike is world and world.size > 1 else ()
                 now = time.perf_counter()
@@ -119,8 +122,7 @@ class Compiled:
         equal = True
         if world is not None and world.size > 1:
             # Plans are equal where nothing that they are made from differs.
-            about = f"making the plan of {self.name or 'a function'}"
-            sizes, overlap = world.from_first((sizes, overlap), about)
+            sizes, overlap = self._ask((sizes, overlap))
             equal = are_equal(self.source_graph, self._group(), world, self.name)
         self._told = self._facts()
         alike = strategies.alike(self._told, world)
@@ -192,6 +194,8 @@ class Compiled:
                     self._compiled.plan, sizes, *arena_layout(self.device)
                 )
                 bound = self._compiled.bind(plan)
+                bound.ranks = None if self._alike else self._ranks
+                bound.meet = None if self._ranks is None else self._meet
             self._causes[shapes] = self._cause(sizes)
             self._bound[shapes] = bound
             while len(self._bound) > max(1, config.specializations):

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ..communicator import Communicator
 from ..plan import Plan
 
 
 class Bound(Protocol):
-    """A plan bound to sizes: every address known but those of feeds and results."""
+    """A plan bound to sizes: every address known but those of feeds and results.
+
+    Attributes
+    ----------
+    ranks
+        Those that run it together, each of which may fail alone; None for one by itself.
+    meet
+        Called before its first message: all ranks go on, or it raises; None where they do not meet.
+    """
 
     plan: Plan
+    ranks: Communicator | None
+    meet: Callable[[], object] | None
 
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once and return the results, which the caller owns."""

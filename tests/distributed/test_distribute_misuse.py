@@ -96,7 +96,7 @@ JOBS: dict[str, tuple[Callable[[], Any], str]] = {
         "\n.*\n  mend: the same calls and distribute= on every rank",
     ),
     "one step more": (
-        _once_more, r"rank 0 waits in sum over ranks of .* for rank 1; rank 1 has ended"
+        _once_more, r"rank 0 waits in the begin of a call of .* for rank 1; rank 1 has ended"
     ),
     "other micro-batches": (
         lambda: _step(DataParallel(accumulate=1 + rank())), "accumulate: 1 on rank 0, 2 on rank 1"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
@@ -23,7 +23,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MARK = "MAGMAGRAPH_TEST_JOB"
-LEAVING = 1.0  # seconds that ended processes get to be gone, on a machine that is busy elsewhere
+LEAVING = 10.0  # seconds at most until ended processes are gone, on a machine busy elsewhere
+STACK = b"(most recent call first)"  # faulthandler's words
 AFTER_ERROR = 3.0  # seconds that the other ranks get when one has failed
 
 
@@ -229,14 +230,23 @@ class Pool:
             for rank in waiting.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._ids[rank], signal.SIGUSR1)  # each writes where it is
-            if waiting:
-                time.sleep(0.2)
+            self._wait_for_stacks(waiting.values())
             said = self._said()
             # A job whose ranks have failed together is in order, and goes on.
             if waiting or any("the process has ended" in text for text in failures):
                 self.close(patience=0.0)
             raise RankError("\n".join([*failures, said]))
         return results
+
+    def _wait_for_stacks(self, ranks: Iterable[int], most: float = 5.0) -> None:
+        """Wait until ranks have written where they are, or have ended."""
+        until = time.monotonic() + most
+        for rank in ranks:
+            path = Path(self._folder.name) / f"rank{rank}"
+            while STACK not in path.read_bytes() and time.monotonic() < until:
+                if not Path(f"/proc/{self._ids[rank]}").exists():
+                    break
+                time.sleep(0.01)
 
     def _begin_output(self) -> None:
         for path in Path(self._folder.name).iterdir():

@@ -28,6 +28,7 @@ from ...watch import install, waiting
 from .host import Host
 from .reducing import narrow, reduced
 from .sent import SENT
+from .turnstile import BYTES, Turnstile
 from .windows import PIECE as SHARED_PIECE
 from .windows import REDUNDANT, SharedMemory
 from .worker import Worker
@@ -96,6 +97,7 @@ class MPIRank(Communicator):
         self._control = control
         self._worker = worker
         self._shared: SharedMemory | None = None
+        self._turnstile: Turnstile | None = None
         self._one_host: bool | None = None
         self._share_from = SHARED if self.size <= REDUNDANT else SHARED_MANY
 
@@ -304,6 +306,31 @@ class MPIRank(Communicator):
                     )
                 )
         return [given for _, given in told]
+
+    def agree(self, failure: Any, what: str) -> list[Any] | None:
+        """Return what has failed on each rank, or None where nothing has."""
+        failed = failure is not None
+        if self._turnstile is not None:
+            failed = self._turnstile.meet(failed, _Waiting(what, None, self.size))
+        else:
+            with self._waiting(what, None):
+                if self._on_one_host():
+                    self._turnstile = self._made_turnstile()
+                    failed = self._turnstile.meet(failed, what)
+                else:
+                    found = np.array([failed], np.int32)
+                    self._all("Allreduce", _IN_PLACE, found, MPI.MAX)
+                    failed = bool(found[0])
+        return self.exchange(failure, f"the causes of a failure in {what}") if failed else None
+
+    def _made_turnstile(self) -> Turnstile:
+        window = MPI.Win.Allocate_shared(BYTES, 1, MPI.INFO_NULL, self._data)
+        held: list[Any] = [window.Shared_query(rank)[0] for rank in range(self.size)]
+        arrays: list[Any] = [np.frombuffer(memory, np.int64) for memory in held]
+        words = [memoryview(array) for array in arrays]
+        words[self.rank][0] = words[self.rank][1] = 0
+        self._all("Barrier")
+        return Turnstile(window, words, self.rank, PAUSE if self._crowded else 0.0)
 
     def barrier(self) -> None:
         """Return when all ranks have come here."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import dims
-from ...communicator import using
+from ...communicator import Communicator, using
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
 from ...op import Kind
 from ...plan import Place, Plan, Step
 from ..steps import shape_of
+from ..together import run_before, says
 from .arrange import arranged
 from .launching.launches import StepLaunches, Unit
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
@@ -97,6 +98,8 @@ class CudaBound:
                     first.extend(second)  # nothing can fail: all steps are one graph
                     self._after = []
             cupy.cuda.get_current_stream().synchronize()  # constants have arrived
+        self.ranks: Communicator | None = None
+        self.meet: Callable[[], object] | None = None
         self._plain_loop: Loop | None = None
         self._loops: weakref.WeakKeyDictionary[Rows, Loop] = weakref.WeakKeyDictionary()
         self._risky = any(isinstance(part, Interpreted) for part in self._after)
@@ -198,6 +201,8 @@ class CudaBound:
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
         with self.device.lock, self._reported(), self.device:
+            if self.meet is not None:
+                self.meet()  # what is launched cannot be taken back
             # Memory first: where there is none, nothing has run yet.
             results = [
                 self.device.array(shape_of(fetch.type), fetch.type.dtype)
@@ -206,10 +211,8 @@ class CudaBound:
             self.enter()
             for position, value in enumerate(feeds):
                 self._feed(position, value)
-            for part in self._before:
-                part.run()
-            if self.plan.guard:
-                self._check_finite()
+            check = self._check_finite if self.plan.guard else None
+            run_before(self._before, check, self.ranks, may_say=_may_say)
             kept = self._kept() if self._risky else []
             try:
                 for part in self._after:
@@ -464,3 +467,8 @@ class CudaBound:
     def wait(self) -> None:
         """Return when all that was run is done."""
         self.stream.synchronize()
+
+
+def _may_say(part: Segment | Interpreted) -> bool:
+    """Return whether a part may have messages, which other ranks' devices wait for."""
+    return isinstance(part, Segment) or says(part)

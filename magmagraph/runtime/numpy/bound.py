@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import dims
-from ...communicator import Pending, current
+from ...communicator import Communicator, Pending, current
 from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import CompiledBody, apply, bind_attributes
 from ...op import Kind
 from ...plan import Place, Plan, Step, Value
 from ..steps import bodies_of, shape_of
+from ..together import run_before, says
 from .cells import StepCells
 from .interrupts import deferred
 from .products.second_blas import SMALL, on_one_thread
@@ -66,11 +67,12 @@ class NumpyBound:
         self._awaited = {step.node for step in plan.steps if step.kernel == "wait"}
         self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
         self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
-        before, after = self._segments()
-        self._before = before
-        self._after = after
+        self._before, self._after = before, after = self._segments()
         self._python = any(not isinstance(s, _Compiled) for s in (*before, *after))
         self._risky = any(not isinstance(s, _Compiled) for s in after)
+        self.ranks: Communicator | None = None
+        self.meet: Callable[[], object] | None = None
+        self._speaks_from = next((i for i, s in enumerate(before) if says(s)), 0)
         single = [*before, *after]
         self._whole: Callable[[], int] | None = None
         if len(single) == 1 and not self._python and not plan.guard:
@@ -302,6 +304,8 @@ class NumpyBound:
             return self._shortly(feeds)
         for state in self._states:
             if state.newest is not None:
+                if self.meet is not None:
+                    self.meet()  # other ranks may hold parts of it
                 _ = state.data  # what another device wrote comes here
         for places, array in zip(self._feed_cells, feeds, strict=True):
             if places:
@@ -350,10 +354,8 @@ class NumpyBound:
             self._dynamic.update(zip(self._feeds, feeds, strict=True))
             self._dynamic.update(zip(self._results, results, strict=True))
         try:
-            for segment in self._before:
-                segment.run()
-            if self.plan.guard:
-                self._check_finite()
+            check = self._check_finite if self.plan.guard else None
+            run_before(self._before, check, self.ranks, self.meet, self._speaks_from)
             if not self._risky:
                 for segment in self._after:
                     segment.run()

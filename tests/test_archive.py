@@ -124,6 +124,14 @@ def test_no_outputs_and_single_outputs_come_back(tmp_path: Path) -> None:
         assert loaded.source_graph.variables[0].value == 3.0
 
 
+def test_a_region_of_several_results_and_no_operands_comes_back(tmp_path: Path) -> None:
+    places = mg.arange(5)
+    made = mg.function([], [mg.sqrt(places + 1.0), mg.exp(-places * 0.5)])
+    assert any(isinstance(node.type, tuple) and not node.inputs for node in made.graph.nodes)
+    made.save(tmp_path / "places.magma")
+    same(mg.load(tmp_path / "places.magma")(), made())
+
+
 def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: Any) -> None:
     function, _ = training_step()
     path = tmp_path / "f.magma"

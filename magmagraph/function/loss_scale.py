@@ -31,7 +31,8 @@ class LossScale(NamedTuple):
     steps : Variable
         int32: finite steps since the scale changed.
     skipped : Variable
-        int32: steps whose updates did not land, as a gradient was not finite.
+        int32: steps whose updates did not land, as a gradient was not finite. Gradients that are
+        results of such a call are not finite either.
 
     Examples
     --------

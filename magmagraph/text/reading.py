@@ -295,9 +295,9 @@ class Reader(Rows):
                 attrs["key"] = Key(name or "")
             if op is PARAMETER and type(attrs.get("index")) is not int:
                 raise self.wrong("a parameter without its number", "parameter(index=0)")
-            for word, known in (("dtype", type_.dtype), ("shape", type_.shape)):
+            for word in ("dtype", "shape"):  # neither belongs to an operation of several results
                 if word in wanted and word not in attrs:
-                    attrs[word] = known
+                    attrs[word] = getattr(type_, word)
         return self.make(op, (), attrs, name)
 
     def state(self, name: str, type_: Any) -> State:

@@ -180,6 +180,21 @@ def test_outputs(outputs: Any, rng: np.random.Generator) -> None:
     assert_same(one, several(build, feeds, HALVES, steps=1), HALVES, CLOSE)
 
 
+def _several_names(x: Any) -> list[Any]:
+    return [
+        mg.mean(x), mg.mean(mg.reshape(x, (-1,))), mg.mean(x, 0), mg.var(x),
+        mg.mean(x[:, 1:] * 2.0),
+        mg.sum(x) / (x.shape[0] * x.shape[1] + 1), mg.mean(mg.concatenate([x, x * 2.0], axis=1)),
+        mg.grad(mg.mean(mg.tanh(x)), x),
+    ]  # fmt: skip
+
+
+def test_means_over_several_named_dimensions(rng: np.random.Generator) -> None:
+    """A first name that is sharded, among others that are not, whichever comes first."""
+    for names in (("batch", "time"), ("batch", "a")):
+        _same(_of_rows(_several_names, names), [rng.normal(size=(ROWS, 4))])
+
+
 def test_scan_branch_vmap_and_hessian(rng: np.random.Generator) -> None:
     start = 0.3 * rng.normal(size=(4, 4))
 

@@ -113,6 +113,30 @@ def test_convolutions_and_their_gradients(
     compare(lambda n: mg.conv(*n, layout=layout, **options), [x, w], dtype, rng)
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("window", [(1, 2, 2), (3, 3), (2, 1)])
+def test_padding_that_differs_in_front_and_behind(
+    window: tuple[int, ...], last: bool, rng: np.random.Generator
+) -> None:
+    """Some engines of the library leave out what is padded behind alone."""
+    count = len(window)
+    x, w = rng.standard_normal((2, 1, *(4, 8, 3)[-count:])), rng.standard_normal((3, 1, *window))
+    if last:
+        x, w = np.moveaxis(x, 1, -1), w.transpose(*range(2, w.ndim), 1, 0)
+    options = {
+        "stride": (2, 2, 1)[-count:], "dilation": 2 if count == 3 else 1,
+        "padding": ((0, 0), (0, 1), (1, 1))[-count:], "layout": LAYOUTS[count][last],
+    }  # fmt: skip
+    rows, shape = [], None
+    for device in ("cpu", "cuda"):
+        dtype = "float64" if device == "cpu" else "float32"
+        f, shape = with_gradients(lambda n: mg.conv(*n, **options), [x, w], dtype, device)
+        above = np.linspace(-1.0, 1.0, int(np.prod(shape))).reshape(shape)
+        rows.append([np.asarray(p if device == "cpu" else p.get()) for p in f(x, w, above)])
+    for wanted, found in zip(*rows, strict=True):
+        assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize("case", range(len(FEW_CHANNELS)))

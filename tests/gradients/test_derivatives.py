@@ -229,6 +229,11 @@ class TestCheckpoint:
         assert_close(value(mg.grad(loss, x)), expected)
         assert_close(value(mg.grad(mg.checkpoint(mg.sin(mg.cos(mg.exp(x)))), x)), expected)
 
+    def test_of_a_list_of_nodes_is_refused(self):
+        x = scalar("x", 0.4)
+        with pytest.raises(mg.GradientError, match="a function of nodes, or one node"):
+            mg.checkpoint([mg.sin(x), mg.cos(x)], [x])
+
     def test_nested_and_again(self):
         x = scalar("x", 0.4)
         inner = mg.checkpoint(lambda h: mg.sin(h) * h)

@@ -249,6 +249,29 @@ def test_a_fetched_gradient_is_not_scaled_out_of_range(rng: np.random.Generator)
     assert_agrees(f(given), right, "half", np.abs(right).max())
 
 
+def test_results_of_a_skipped_step_are_told_by_its_count() -> None:
+    """While the scale settles gradients are what float16 made of them; then they are unscaled."""
+    x, w = mg.input("x", ("n", 4)), mg.var("w", init=np.ones((4, 4), np.float32))
+    loss = mg.sum((x @ w) ** 2)
+    gradient = mg.grad(loss, w)
+    step = mg.function(
+        [x], [loss, gradient], updates={w: w - 0.0 * gradient}, precision="float16", device="cpu"
+    )
+    rows = np.full((8, 4), 30.0, np.float32)
+    held = step.loss_scale
+    for _ in range(20):
+        before = int(held.skipped.value)
+        found = step(rows)
+        skipped = int(held.skipped.value) > before
+        assert np.isfinite(found[1]).all() == (not skipped)
+        assert np.isfinite(found[0])
+        if not skipped:
+            break
+    assert held.skipped.value > 0
+    exact = 2.0 * rows.T.astype(np.float64) @ (rows @ np.ones((4, 4)))
+    np.testing.assert_array_equal(found[1], exact)  # products of small whole numbers
+
+
 def test_functions_without_float16_gradients_have_no_scale() -> None:
     x = mg.input("x", (8, 8))
     assert mg.function([x], x @ x, precision="float16").loss_scale is None
@@ -315,6 +338,18 @@ def test_derivatives_of_gradients_that_no_marker_ends(rng: np.random.Generator) 
         assert_agrees(made, wanted, "half", np.abs(wanted).max())
     (refusal,) = {r.reason for r in f.report["precision"].refusals if r.rule == "loss scaling"}
     assert "mg.hessian" in refusal
+
+
+def test_gradients_of_complex_values(rng: np.random.Generator) -> None:
+    start = (rng.standard_normal(6) + 1j * rng.standard_normal(6)).astype("c8")
+    z, w = mg.var("z", init=start), mg.var("w", init=rng.standard_normal((6, 6)).astype("f4") / 3)
+    loss = mg.mean(mg.absolute(z) ** 2) + mg.mean(mg.tanh(w @ mg.real(z)))
+    gradients = mg.grad(loss, [z, w])
+    right = mg.function([], gradients)()
+    f = mg.function([], gradients, {z: z - 0.1 * gradients[0]}, precision="float16")
+    for made, wanted in zip(f(), right, strict=True):
+        assert_agrees(made, wanted, "half", np.abs(wanted).max())
+    assert_agrees(z.value, start - 0.1 * right[0], "half", np.abs(start).max())
 
 
 def test_a_step_may_be_resumed(rng: np.random.Generator) -> None:

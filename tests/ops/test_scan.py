@@ -289,6 +289,23 @@ def test_a_body_in_python_runs_too(rng):
     assert_close(found[0], c)
 
 
+@pytest.mark.parametrize("compiler", ["off", "auto"])
+def test_draws_of_each_iteration(compiler, monkeypatch):
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    mg.random.seed(4)
+    x = mg.input("x", (4, 5))
+
+    def step(carry, row):
+        carry = carry + mg.random.uniform((5,)) + mg.dropout(row, 0.5)
+        return carry, carry
+
+    _, rows = mg.scan(step, mg.zeros((5,)), x)
+    found = np.diff(mg.function([x], rows)(np.zeros((4, 5))), axis=0)
+    assert len(np.unique(found.round(5))) == found.size  # every iteration draws anew
+    assert (found >= 0.0).all()
+    assert (found < 1.0).all()
+
+
 def test_only_one_loop_stands_for_many_steps():
     _, ys = mg.scan(lambda c, row: (mg.sin(c) + 1.0, c), 0.0, length=10_000)
     f = mg.function([], ys)

@@ -33,3 +33,14 @@ def test_factors_that_know_no_rows_leave_sums_of_rows() -> None:
     f = mg.function([x, scale], mg.sum(x * scale, axis=0))
     assert "factor out of a sum" in str(f.report)
     np.testing.assert_array_equal(f(np.empty((0, 3), np.float32), 2.0), np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("part", ["svd", "eigh"])
+def test_factors_from_operations_of_several_results(part: str, rng: np.random.Generator) -> None:
+    x = mg.var("x", shape=("rows", 3))
+    factor = getattr(mg.linalg, part)(x.T @ x)[1 if part == "svd" else 0][2]
+    feed = rng.uniform(0.5, 1.0, (4, 3)).astype(np.float32)
+    f = mg.function([x], [mg.sum(x / factor, axis=0), mg.sum(x * factor, axis=0)])
+    plain = mg.function([x], factor, skip=("simplify",))(feed)
+    np.testing.assert_allclose(f(feed)[0], np.sum(feed / plain, axis=0), rtol=1e-3)
+    np.testing.assert_allclose(f(feed)[1], np.sum(feed * plain, axis=0), rtol=1e-3)

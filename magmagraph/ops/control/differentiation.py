@@ -197,8 +197,8 @@ def checkpoint(target: Any, inputs: Any = None, *, policy: Policy = "nothing") -
     Raises
     ------
     GradientError
-        Where the target depends on none of the inputs: there is nothing to recompute; or the
-        policy is none.
+        Where the target is neither a function nor a node, or depends on none of the inputs: there
+        is nothing to recompute; or the policy is none.
 
     Notes
     -----
@@ -226,6 +226,15 @@ def checkpoint(target: Any, inputs: Any = None, *, policy: Policy = "nothing") -
         else:
             starts = [inputs] if isinstance(inputs, Node) else list(inputs)
         return _checkpointed(target, starts, next(_uids), saves)
+
+    if not callable(target):
+        raise GradientError(
+            message(
+                f"checkpoint: the target is of type {type(target).__name__}",
+                need="a function of nodes, or one node",
+                mend="checkpoint(function)(*inputs), where the function returns several nodes",
+            )
+        )
 
     def checkpointed(*arguments: Any, **named: Any) -> Any:
         given = [as_node(member) for _, member in leaves([*arguments], "arguments")]

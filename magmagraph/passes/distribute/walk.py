@@ -125,7 +125,9 @@ class Walk:
         assert isinstance(value, Dim)
         total: Node | None = None
         for monomial, count in terms_of(value):
-            term: Node = constant(count, dtype=INT64)
+            term: Node | None = None
+            if count != 1 or not monomial:
+                term = constant(count, dtype=INT64)
             for atom in monomial:
                 if isinstance(atom, str):
                     factor = self.rows() if atom == self.sharded.name else extent(Dim(atom))
@@ -135,7 +137,8 @@ class Walk:
                     )
                 else:
                     factor = minimum(self.whole_extent(atom.argument), constant(0, dtype=INT64))
-                term = factor if count == 1 and term.inputs == () else multiply(term, factor)
+                term = factor if term is None else multiply(term, factor)
+            assert term is not None
             total = term if total is None else add(total, term)
         assert total is not None
         return total

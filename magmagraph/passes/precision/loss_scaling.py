@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...dtypes import is_float
+from ...dtypes import is_inexact
 from ...graph import Graph, Node, Trace
 from ...ops.control.identities import ALWAYS, MARKER, SCALE, SKIPPED, STEPS, is_scaling_state
 from ...ops.convert import cast
@@ -113,7 +113,7 @@ class _Scaling:
     def _unmarked(self, marker: Node, value: Node) -> Node:
         """Return what a marker becomes: its operand, scaled or divided by the scale."""
         role = marker.attrs["role"]
-        if self.scale is None or role not in ("seed", "gradient") or not is_float(value.dtype):
+        if self.scale is None or role not in ("seed", "gradient") or not is_inexact(value.dtype):
             return value
         if _depth(marker) < self.depth:
             self.options.record.refuse(

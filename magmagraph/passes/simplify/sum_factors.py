@@ -21,6 +21,7 @@ from ...ops.leaf import EXTENT
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import reshape
 from ...ops.shape.joining import BROADCAST_TO
+from ...types import Extent
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
 from .products import has_telling_divisor
@@ -43,12 +44,18 @@ def keeps_empty_sums(factor: Node, source: Node, axes: Sequence[int]) -> bool:
     stack = [factor]
     while stack and len(seen) <= MOST_LOOKED_AT:
         node = stack.pop()
-        gone = open_ended.difference(node.shape)
-        if node.op is EXTENT or any(not gone.isdisjoint(x.shape) for x in node.inputs):
+        gone = open_ended.difference(_extents(node))
+        if node.op is EXTENT or any(not gone.isdisjoint(_extents(x)) for x in node.inputs):
             return False
         stack += [operand for operand in node.inputs if operand not in seen]
         seen.update(node.inputs)
     return not stack
+
+
+def _extents(node: Node) -> list[Extent]:
+    """Return the extents of a node, or of all of its results."""
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    return [extent for type_ in types for extent in type_.shape]
 
 
 def _factors_out_of_sum(match: Match) -> Node | None:

@@ -210,7 +210,7 @@ class _Run:
     def _counted(self, node: Node) -> Array:
         axes = self.region.counters[node]
         shape = concrete(node.shape, self.sizes)
-        operands = [self.fixed[o].reshape(()) for o in self._sources(node)]
+        operands = [self._one(source) for source in self._sources(node)]
         whole = node.op.evaluate(np, *operands, **bind_attributes(node.attrs, self.sizes))
         loops = self.region.values[node].loops
         if len(loops) < sum(axis is not None for axis in axes):  # positions along one axis
@@ -222,6 +222,14 @@ class _Run:
         strides = contiguous_strides(shape)
         steps = [0 if axis is None else strides[axis] for axis in axes]
         return self._along_loops(flat, axes, steps, 0)
+
+    def _one(self, node: Node) -> Array:
+        """Return a value of one element that counters read, which may be computed here."""
+        if node not in self.fixed:
+            operands = [self._one(source) for source in self._sources(node)]
+            value = node.op.evaluate(np, *operands, **bind_attributes(node.attrs, self.sizes))
+            self.fixed[node] = np.asarray(value, node.dtype).reshape((1,) * len(self.extents))
+        return self.fixed[node].reshape(())
 
     def _tiles(self) -> Iterator[Slices]:
         """Cut the outer loops so that an array of the whole tile has at most `TILE_BYTES`."""

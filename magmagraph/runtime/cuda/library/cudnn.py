@@ -99,6 +99,8 @@ def refused(what: str, reason: object) -> None:
 
 
 Build = Callable[[Any], tuple[Sequence[Any], Sequence[Any]]]
+Launch = Callable[[Sequence[int]], None]
+Check = Callable[[Launch], bool]
 
 
 class LibraryGraph:
@@ -122,6 +124,9 @@ class LibraryGraph:
         The most bytes of workspace.
     deterministic
         Whether plans whose sums depend on the order of threads are left out.
+    check
+        ``check(launch)`` tells whether a plan, which ``launch(addresses)`` runs, computes what it
+        should; None where plans are trusted.
     least
         Microseconds that its arithmetic and its bytes need at least; infinite: not known.
 
@@ -141,11 +146,12 @@ class LibraryGraph:
     def __init__(
         self, device: Any, key: Hashable, build: Build, dtype: str, *, exact: bool = False,
         limit: int = SCRATCH, deterministic: bool = True, least: float = float("inf"),
+        check: Check | None = None,
     ) -> None:  # fmt: skip
         import cudnn
 
         self.device, self.key, self.limit, self.least = device, key, limit, least
-        self.exact = exact
+        self.exact, self.check = exact, check
         self.handle = _handle(device.number)
         inner = cudnn.data_type.DOUBLE if dtype == "float64" else cudnn.data_type.FLOAT
         self.graph = graph = cudnn.pygraph(
@@ -170,7 +176,8 @@ class LibraryGraph:
     def settle(self, addresses: Sequence[int]) -> None:
         """Choose a plan: the one known for this key, else the fastest on these arrays."""
         room = str(self.limit.bit_length())  # where there is more memory, other plans may be faster
-        key = content_key("cudnn", self.device.name, repr(self.key), version(), room, *INEXACT)
+        notes = INEXACT if self.check is None else (*INEXACT, "checked")
+        key = content_key("cudnn", self.device.name, repr(self.key), version(), room, *notes)
         choices = default_choices()
         known = choices.get(key)
         count = self.graph.get_execution_plan_count()
@@ -181,7 +188,10 @@ class LibraryGraph:
                 return
         built = self._candidates(count)
         if not built:
-            raise RuntimeError(f"none of {count} plans can be built with {self.limit:,} bytes")
+            right = "" if self.check is None else " and gives the right results"
+            raise RuntimeError(
+                f"none of {count} plans can be built with {self.limit:,} bytes{right}"
+            )
         self._take(built[0])
         if config.tuning:
             self._take(*self._fastest(built, addresses))
@@ -200,7 +210,7 @@ class LibraryGraph:
         for index in range(count):
             if len(small) == wanted or (large and not small and index >= LOOKED_AT):
                 break
-            if self._built(index):
+            if self._built(index) and self._right(index):
                 size = int(self.graph.get_workspace_size_plan_at_index(index))
                 (small if size <= SCRATCH else large).append(index)
         return small or large[:wanted]
@@ -213,7 +223,9 @@ class LibraryGraph:
         for index in range(count):
             if len(others) == OTHERS:
                 break
-            if self._engine(index) not in known and self._built(index):
+            if self._engine(index) in known or not self._built(index):
+                continue
+            if self._right(index):
                 known.add(self._engine(index))
                 others.append(index)
         while others:
@@ -247,12 +259,7 @@ class LibraryGraph:
                     runtime.memcpy(place, pattern.ctypes.data, count, HOST_TO_DEVICE)
             runtime.deviceSynchronize()
             for index in (one, other):
-                self.chosen = index
-                size = int(self.graph.get_workspace_size_plan_at_index(index))
-                own = self.device.empty(size) if size > SCRATCH else None
-                place = self.place(stream, 0 if own is None else int(own.data.ptr))
-                self.launch([int(block.data.ptr) for block in blocks], place, stream)
-                stream.synchronize()
+                self._run(index, [int(block.data.ptr) for block in blocks])
                 found = np.empty(min(blocks[-1].size, pattern.nbytes) // 4, np.float32)
                 at = int(blocks[-1].data.ptr)
                 runtime.memcpy(found.ctypes.data, at, found.nbytes, DEVICE_TO_HOST)
@@ -262,6 +269,25 @@ class LibraryGraph:
             return False
         error = np.linalg.norm(results[1] - results[0])
         return bool(error <= ROUNDED * np.linalg.norm(results[0]))
+
+    def _right(self, index: int) -> bool:
+        """Return whether a plan passes the check, where there is one."""
+        if self.check is None:
+            return True
+        try:
+            return self.check(partial(self._run, index))
+        except Exception:  # no memory for it, or a plan that does not run here
+            self.device.stream.synchronize()
+            return False
+
+    def _run(self, index: int, addresses: Sequence[int]) -> None:
+        """Run a plan with workspace of its own, and wait for it."""
+        stream = self.device.stream
+        self.chosen = index
+        size = int(self.graph.get_workspace_size_plan_at_index(index))
+        own = self.device.empty(size) if size > SCRATCH else None
+        self.launch(addresses, self.place(stream, 0 if own is None else int(own.data.ptr)), stream)
+        stream.synchronize()
 
     def _engine(self, index: int) -> str:
         """Return which of the library's engines runs a plan."""
@@ -350,6 +376,7 @@ def graph_of(
             try:
                 made = LibraryGraph(device, key, build, dtype, limit=limit, **options)
                 made.settle(addresses)
+                made.check = None  # it holds the plan that asked
             except Exception as error:  # the frontend raises kinds of its own
                 refused(what, error)
                 _graphs[place] = str(error)

@@ -1,0 +1,168 @@
+"""How random programs are judged: by the interpreter, by NumPy, by what rounding does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from random_domains import Case
+
+import magmagraph as mg
+from magmagraph.graph import Node, freeze
+from magmagraph.interpret import evaluate
+from magmagraph.ops.random.basic import RANDOM_STEP
+
+SINGLE = float(np.finfo(np.float32).eps)
+
+
+def interpreted(inputs: Sequence[Node], outputs: Sequence[Node], feeds: Any) -> list[np.ndarray]:
+    """Return what a graph means."""
+    graph = freeze(list(inputs), list(outputs))
+    values = evaluate(graph, dict(zip(graph.inputs, feeds, strict=True)))
+    return [np.asarray(values[node]) for node in graph.outputs]
+
+
+def interpreted_at(
+    step: int, inputs: Sequence[Node], outputs: Sequence[Node], feeds: Any
+) -> list[np.ndarray]:
+    """Return what a graph that draws means in a call, counted from 0."""
+    counter = mg.input("step", (), "int64")
+    graph = freeze([*inputs, counter], list(outputs), leaves={RANDOM_STEP: counter})
+    given = [*feeds, np.int64(step)]
+    values = evaluate(graph, dict(zip(graph.inputs, given, strict=True)))
+    return [np.asarray(values[node]) for node in graph.outputs]
+
+
+def gradients(case: Case) -> list[Node]:
+    """Return the leaves that the loss depends on, each with a gradient."""
+    found: list[Node] = []
+    seen: set[Node] = set()
+    stack = [case.loss] if case.loss is not None else []
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        stack += node.inputs
+        if not node.inputs and (node in case.inputs or isinstance(node, mg.Variable)):
+            found.append(node)
+    return [n for n in sorted(found, key=lambda n: str(n.name)) if np.dtype(n.dtype).kind in "fc"]
+
+
+class Judge:
+    """The values that results are compared with, and how far they may be from them.
+
+    Parameters
+    ----------
+    make
+        Builds the program for a dtype: it is built in single and in double precision, and the
+        distance of the two says how much rounding matters.
+    """
+
+    def __init__(self, make: Callable[[str], Case], extend: Callable[[Case], list[Node]]) -> None:
+        self.cases = {dtype: make(dtype) for dtype in ("float32", "float64")}
+        self.outputs = {dtype: [*case.outputs, *extend(case)] for dtype, case in self.cases.items()}
+        values = {
+            dtype: interpreted(case.inputs, self.outputs[dtype], case.feeds)
+            for dtype, case in self.cases.items()
+        }
+        self.plain, self.exact = values["float32"], values["float64"]
+        self.off = [
+            _distance(a, b) if np.asarray(a).dtype.kind in "fc" else float(not np.array_equal(a, b))
+            for a, b in zip(self.plain, self.exact, strict=True)
+        ]
+        # Rounding early in a program reaches all that is made later.
+        self.worst = max([o for o in self.off if np.isfinite(o)], default=0.0)
+
+    def limit(self, place: int, dtype: str, eps: float | None = None) -> float:
+        """Return how far a result may be from the exact one."""
+        unit = float(np.finfo(dtype).eps)
+        scale = 1.0 + float(np.abs(_finite(self.exact[place])).max(initial=0.0))
+        off = max(self.off[place], 0.1 * self.worst)
+        error = 16.0 * off + 64.0 * SINGLE * scale
+        return error * (eps or unit) / SINGLE
+
+    def against_numpy(self) -> str | None:
+        """Return what the interpreter has otherwise than NumPy."""
+        case = self.cases["float64"]
+        for place, wanted in enumerate(case.wanted):
+            if wanted is None:
+                continue
+            found = self.exact[place]
+            if found.shape != wanted.shape:
+                return f"output {place}: shape {found.shape}, NumPy {wanted.shape}"
+            if found.dtype.kind != wanted.dtype.kind and {found.dtype.kind, wanted.dtype.kind} != {
+                "i",
+                "u",
+            }:
+                return f"output {place}: {found.dtype}, NumPy {wanted.dtype}"
+            if _distance(found, wanted) > self.limit(place, "float64"):
+                return f"output {place}: {found}, NumPy {wanted}"
+        return None
+
+    def judge(self, found: Sequence[Any], dtype: str, eps: float | None = None) -> str | None:
+        """Return what is wrong with a call's results."""
+        own = self.plain if dtype == "float32" else self.exact
+        for place, (got, wanted) in enumerate(zip(found, own, strict=True)):
+            got = np.asarray(got)
+            if got.shape != wanted.shape or got.dtype != wanted.dtype:
+                return f"output {place}: {got.dtype}{got.shape}, not {wanted.dtype}{wanted.shape}"
+            if got.dtype.kind not in "fc":
+                if not self.off[place] and eps is None and not np.array_equal(got, wanted):
+                    return f"output {place}: {got}, not {wanted}"
+                continue
+            distance = _distance(got, self.exact[place])
+            if not distance <= self.limit(place, dtype, eps):
+                return (
+                    f"output {place} is {distance:.2g} off, {self.limit(place, dtype, eps):.2g} "
+                    f"allowed: {got}, not {wanted}"
+                )
+        return None
+
+
+def _finite(a: np.ndarray) -> np.ndarray:
+    if a.dtype.kind not in "fc":
+        return a.astype(np.float64)
+    return np.where(np.isfinite(a), a, 0.0)
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    return float(np.abs(_finite(a) - _finite(b)).max(initial=0.0))
+
+
+def slope(case: Case, found: Sequence[np.ndarray], wrt: Sequence[Node], seed: int) -> str | None:
+    """Compare gradients with central differences of the loss along a random direction.
+
+    Kinks make differences wrong for some step, so that two steps must both disagree.
+    """
+    rng = np.random.default_rng(seed)
+    assert case.loss is not None
+    points: dict[Node, Any] = dict(zip(case.inputs, case.feeds, strict=True))
+    points.update({node: node.value for node in wrt if isinstance(node, mg.Variable)})
+    ways, along = {}, 0.0
+    for node, gradient in zip(wrt, found, strict=True):
+        ways[node] = rng.standard_normal(gradient.shape)
+        if gradient.dtype.kind == "c":
+            ways[node] = ways[node] + 1j * rng.standard_normal(gradient.shape)
+        along += float(np.sum(np.real(np.conj(gradient) * ways[node])))
+    fed = [*case.inputs, *(node for node in points if node not in case.inputs)]
+    stands = {n: mg.input(str(n.name), n.shape, n.dtype) for n in fed[len(case.inputs) :]}
+    target = mg.substitute(case.loss, stands) if stands else case.loss
+    graph = freeze([stands.get(node, node) for node in fed], [target])
+
+    def loss(h: float) -> float:
+        moved = [points[n] + h * ways[n] if n in ways else points[n] for n in fed]
+        values = evaluate(graph, dict(zip(graph.inputs, moved, strict=True)))
+        return float(values[graph.outputs[0]])
+
+    errors = []
+    for h in (1e-4, 1e-5, 1e-6):
+        differences = (loss(h) - loss(-h)) / (2.0 * h)
+        error = abs(differences - along) / (1.0 + abs(along))
+        if error < 1e-5:
+            return None
+        errors.append((h, differences))
+    return f"the gradient along a direction is {along}, differences {errors}"

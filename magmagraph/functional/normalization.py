@@ -113,6 +113,8 @@ def rms_norm(
         The axis, or axes, that the mean square is taken along.
     eps
         Added to the mean square: the rounding unit of the dtype that is computed in, unless said.
+        Squares are not scaled: rows of float32 beyond some 1e19 become zeros, and with ``eps=0``
+        those below some 1e-19 lose digits. Rows of 16 bits are squared in float32.
 
     Returns
     -------

@@ -229,9 +229,22 @@ def _scalar_out_of_sum(match: Match) -> Node | None:
     for one, other in (product.inputs, product.inputs[::-1]):
         if one.shape == () and other.type == product.type and one is not other:
             axes = match.root.attrs["axes"]
-            if keeps_empty_sums(one, product, axes):
+            if _keeps_in_range(one, above=True) and keeps_empty_sums(one, product, axes):
                 return MULTIPLY(SUM(other, axes=axes), one)
     return None
+
+
+def _keeps_in_range(scalar: Node, above: bool) -> bool:
+    """Return whether a float16 sum stays within 65504 where a scalar is taken out of it.
+
+    What is multiplied with numbers from 1 on (`above`), or divided by numbers up to 1, does.
+    """
+    if scalar.dtype != np.float16:
+        return True
+    if scalar.op is not CONSTANT:
+        return False
+    least = np.abs(scalar.attrs["value"]).astype(np.float64)
+    return bool(np.all(least >= 1.0 if above else least <= 1.0))
 
 
 def _negative_out_of_sum(match: Match) -> Node | None:
@@ -247,6 +260,8 @@ def _quotient_out_of_sum(match: Match) -> Node | None:
     if not axes or above.type != quotient.type or match.reads(quotient) > 1:
         return None
     if not keeps_empty_sums(below, quotient, axes):
+        return None
+    if not _keeps_in_range(below, above=False):
         return None
     if below.shape == ():
         return DIVIDE(SUM(above, axes=axes), below)

@@ -439,6 +439,10 @@ from .ops.reduction.cumulative import (
     cumulative_prod,
     cumulative_sum,
 )
+from .ops.reduction.deviations import (
+    std,
+    variance,
+)
 from .ops.reduction.histogram import (
     bincount,
     histogram,
@@ -494,8 +498,6 @@ from .ops.reduction.statistics import (
     logsumexp,
     mean,
     norm,
-    std,
-    variance,
 )
 from .ops.shape.arrange import (
     expand_dims,
@@ -559,9 +561,11 @@ from .ops.shape.joining import (
     concatenate,
     stack,
 )
+from .ops.shape.padding import (
+    pad,
+)
 from .ops.shape.pieces import (
     flip,
-    pad,
     split,
 )
 from .ops.shape.slicing import (

@@ -52,9 +52,9 @@ def _settled(name: str, value: Any) -> Any:
     if name in _LEFT_TO_VARIABLES and value is None:
         return None
     if name == "float_dtype":
-        from .dtypes import canonical, is_float
+        from .dtypes import FLOATS, canonical, is_float
 
-        dtype = canonical(value)
+        dtype = canonical(value, FLOATS[0])  # float, which follows this setting, is Python's here
         fits, value = is_float(dtype), dtype
     elif name == "device":
         family, _, number = value.partition(":")

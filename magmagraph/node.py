@@ -130,6 +130,11 @@ class Node(Operators):
     def __complex__(self) -> complex:
         self._no_value("complex()", "node.eval() for the value")
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._no_value(f"the format {spec!r}", "f'{node.eval():.3f}' for the value")
+        return str(self)
+
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._no_value(
             "np.asarray()",

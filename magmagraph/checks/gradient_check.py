@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..ops.convert import as_node
 from ..ops.elementwise.complex_numbers import conj
 from ..ops.leaf import constant, input
 from ..transforms.rebuild import rebuild
+
+if TYPE_CHECKING:
+    from ..function import Function
 
 __all__ = ["GradientReport", "check_gradients"]
 
@@ -83,7 +86,7 @@ class GradientReport:
 
 
 def check_gradients(
-    f: Node | Callable[..., Node],
+    f: Node | Function | Callable[..., Node],
     point: Any,
     *,
     wrt: Any = None,
@@ -96,13 +99,14 @@ def check_gradients(
 
     Parameters
     ----------
-    f : Node or callable
-        A float node of any shape, or a function of nodes that returns one. A result that is
-        not a scalar is weighted with fixed random numbers and summed; of a complex one the real
-        part of such a sum is taken.
+    f : Node, Function or callable
+        A float node of any shape, a compiled function with one output, or a function of nodes
+        that returns one. A result that is not a scalar is weighted with fixed random numbers and
+        summed; of a complex one the real part of such a sum is taken.
     point : dict or array or sequence of arrays
-        For a node: values of its inputs (and of variables, in place of what they hold),
-        ``{x: array}``. For a function: its arguments. Of complex ones the real and the imaginary
+        For a node or a compiled function: values of its inputs (and of variables, in place of
+        what they hold), ``{x: array}`` or, by names, ``{"x": array}``. For a function, also a
+        compiled one: its arguments. Of complex ones the real and the imaginary
         parts are varied.
     wrt : Node or sequence of nodes, optional
         For a node: the inputs and variables to vary. Default: all of a float dtype that a
@@ -141,7 +145,11 @@ def check_gradients(
     >>> mg.check_gradients(lambda x: mg.sin(x) * x, [0.5, 1.0]).error < 1e-8
     True
     """
+    from ..function import Function
+
     values: dict[Node, Any]
+    if isinstance(f, Function):
+        f, point = _of_function(f, point)
     if isinstance(f, Node):
         if not isinstance(point, Mapping):
             raise GradientError(
@@ -150,8 +158,9 @@ def check_gradients(
                     need="a dict from inputs to arrays",
                 )
             )
-        output, values = f, dict(point)
+        output = f
         starts = [n for n in topological([output]) if n.op.kind is Kind.LEAF and _owned(n)]
+        values = _by_node(point, starts)
         chosen = starts if wrt is None else [node for _, node in leaves(wrt, "wrt")]
     else:
         # A list of numbers is one array, a list that holds arrays is a sequence of them.
@@ -191,6 +200,54 @@ def check_gradients(
     )
     _raise_mismatch(report)
     return report
+
+
+def _of_function(f: Function, point: Any) -> tuple[Node, Mapping[Any, Any]]:
+    """Return the one output of a compiled function, and the values of its inputs."""
+    state = f.__getstate__()
+    outputs = [] if state["outputs"] is None else [o for _, o in leaves(state["outputs"], "f")]
+    if len(outputs) != 1:
+        raise GradientError(
+            message(
+                f"check_gradients: the function has {len(outputs)} outputs",
+                need="one",
+                mend="check_gradients(node, {x: array}) of the node that is meant",
+            )
+        )
+    if isinstance(point, Mapping):
+        return outputs[0], point
+    inputs = state["inputs"]
+    several = isinstance(point, (tuple, list)) and len(inputs) != 1
+    given = list(point) if several else [point[0] if _wrapped(point) else point]
+    if len(given) != len(inputs):
+        names = ", ".join(repr(node.name) for node in inputs)
+        raise GradientError(
+            message(
+                f"check_gradients: {len(given)} values for {len(inputs)} inputs",
+                need=f"values of {names}",
+            )
+        )
+    return outputs[0], dict(zip(inputs, given, strict=True))
+
+
+def _wrapped(point: Any) -> bool:
+    """Whether an array stands alone in a sequence of arguments."""
+    return isinstance(point, (tuple, list)) and len(point) == 1 and isinstance(point[0], np.ndarray)
+
+
+def _by_node(point: Mapping[Any, Any], starts: Sequence[Node]) -> dict[Node, Any]:
+    """Return the values by node, where names may stand for nodes that are found by them."""
+    known: dict[Any, Node] = {node.name: node for node in starts if node.name}
+    known.update((node, node) for node in starts)
+    for key in point:
+        if isinstance(key, str) and key not in known:
+            raise GradientError(
+                message(
+                    f"check_gradients: there is no input named {key!r}",
+                    need=f"names of inputs: {', '.join(repr(node.name) for node in starts)}",
+                )
+            )
+    return {known.get(key, key): value for key, value in point.items()}
 
 
 def _widest(dtype: np.dtype) -> np.dtype:

@@ -25,7 +25,8 @@ from ..ops.random.basic import bernoulli, randint
 from ..ops.random.bits import Key, keys_for
 from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
-from ..ops.shape.pieces import flip, pad
+from ..ops.shape.padding import pad
+from ..ops.shape.pieces import flip
 
 __all__ = ["normalize", "random_crop", "random_flip"]
 

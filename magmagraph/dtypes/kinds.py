@@ -38,19 +38,21 @@ KINDS: Final[dict[DType, Kind]] = {
     BOOL: "bool",
 }
 BY_NAME: Final[dict[str, DType]] = {dtype.name: dtype for dtype in SUPPORTED}
+_OF_PYTHON: Final[dict[str, type]] = {kind.__name__: kind for kind in (float, complex, int)}
 _UNSIGNED_SET: Final = frozenset(UNSIGNED)
 _PARTS: Final[dict[DType, DType]] = dict(zip(COMPLEXES, FLOATS[:2], strict=True))
 
 
-def canonical(dtype: Any, float_dtype: DType = FLOAT32) -> DType:
+def canonical(dtype: Any, float_dtype: DType | None = None) -> DType:
     """Turn whatever names an element type into the NumPy dtype.
 
     Parameters
     ----------
     dtype : str, numpy.dtype, NumPy scalar type, or the Python type complex, float, int or bool
-    float_dtype : numpy.dtype
-        What the Python type float stands for, and complex for the complex numbers of it; int
-        stands for int32.
+        A Python type stands for what its numbers become, also by its name ("float").
+    float_dtype : numpy.dtype, optional
+        What float stands for, and complex for the complex numbers of it; `config.float_dtype`
+        unless said. int stands for int32.
 
     Returns
     -------
@@ -72,6 +74,8 @@ def canonical(dtype: Any, float_dtype: DType = FLOAT32) -> DType:
       needed: one of complex128, complex64, float64, float32, float16, bfloat16, int8, int16, \
 int32, int64, uint8, uint16, uint32, uint64, bool
     """
+    if isinstance(dtype, str):
+        dtype = _OF_PYTHON.get(dtype, dtype)
     if isinstance(dtype, np.dtype):
         if dtype in KINDS:
             return dtype if dtype.isnative else dtype.newbyteorder("=")
@@ -81,9 +85,9 @@ int32, int64, uint8, uint16, uint32, uint64, bool
     elif isinstance(dtype, str) and dtype in BY_NAME:
         return BY_NAME[dtype]
     elif dtype is float:
-        return float_dtype
+        return _of_floats(float_dtype)
     elif dtype is complex:
-        return complex_dtype(float_dtype)
+        return complex_dtype(_of_floats(float_dtype))
     elif dtype is int:
         return INT32
     elif dtype is bool:
@@ -100,6 +104,15 @@ int32, int64, uint8, uint16, uint32, uint64, bool
     raise DTypeError(
         message(f"{shown} is not a dtype that exists here", need=f"one of {', '.join(BY_NAME)}")
     )
+
+
+def _of_floats(float_dtype: DType | None) -> DType:
+    """Return what Python's floats become."""
+    if float_dtype is not None:
+        return float_dtype
+    from ..config import config  # which reads its settings by `canonical`
+
+    return config.float_dtype
 
 
 def kind(dtype: DType) -> Kind:

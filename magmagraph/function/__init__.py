@@ -93,7 +93,7 @@ class Function(Called, Shown):
         self._user_updates = pairs
         self._settings: dict[str, Any] = {
             "precision": precision,
-            "passes": None if passes is None else tuple(passes),
+            "passes": tuple(passes) if isinstance(passes, list) else passes,
             "skip": skip if isinstance(skip, str) else tuple(skip),  # a string is refused below
             "nan": nan,
             "deterministic": deterministic,

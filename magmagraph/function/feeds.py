@@ -15,7 +15,7 @@ from ..graph import Node, topological
 from ..op import Kind
 from ..types import Type
 from ..values.dlpack import as_array
-from ..values.given import plain_array, unlike_numbers
+from ..values.given import mend_of_width, narrowed, plain_array, unlike_numbers
 
 
 def _label(node: Node) -> str:
@@ -213,11 +213,11 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                     mend=(
                         "array.real, array.imag, or an input of a complex dtype"
                         if given.kind == "c" and wanted.kind != "c"
-                        else f"array.astype('{wanted.name}')"
+                        else mend_of_width(array, wanted) or f"array.astype('{wanted.name}')"
                     ),
                 )
             )
-        array = array.astype(wanted)
+        array = narrowed(array, wanted, _label(node))
     if array.ndim != len(node.shape):
         raise FeedError(
             message(

@@ -12,7 +12,7 @@ from ..op import BadSample, Call, Composite, Kind, Sample
 from ..ops.control.identities import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, subtract
-from ..ops.reduction.statistics import variance
+from ..ops.reduction.deviations import variance
 from ..ops.shape.arrange import reshape
 from ..ops.shape.axes import CUBE, MATRIX
 from .normalization import normalized, scaled, statistics

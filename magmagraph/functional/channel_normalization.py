@@ -13,7 +13,7 @@ from ..ops.elementwise.arithmetic import add, multiply, power
 from ..ops.elementwise.math import rsqrt
 from ..ops.shape.arrange import reshape
 from ..ops.shape.axes import CUBE, MATRIX
-from ..ops.shape.pieces import pad
+from ..ops.shape.padding import pad
 from ..ops.shape.slicing import cut
 from .normalization import normalized, statistics
 from .operands import along, like, wide

@@ -13,7 +13,7 @@ from ..ops.random.bits import streams_from
 from .architecture import describe_layer
 from .data import as_array, given_inputs
 from .model import Model
-from .saving import read_model
+from .saving import loading, read_model
 from .summary import Summary
 
 __all__ = ["NeuralNetwork"]
@@ -126,11 +126,18 @@ class NeuralNetwork(Model):
             members.insert(0, Input(self.inputs[0].shape[1:], self.inputs[0].dtype.name))
         return {"layers": [describe_layer(layer) for layer in members]}
 
-    @classmethod
+    @loading
     def load(
-        cls, path: Any, *, custom: Mapping[str, type[Layer]] | None = None, **options: Any
+        cls,  # noqa: N805 (a class method, unless it is asked of a model)
+        path: Any,
+        *,
+        custom: Mapping[str, type[Layer]] | None = None,
+        **options: Any,
     ) -> NeuralNetwork:
         """Return a network from a file that `save` wrote.
+
+        Of a network, ``net.load(path)``, it reads the weights into that one and returns it, as
+        `load_weights` does.
 
         Parameters
         ----------

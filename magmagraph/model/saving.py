@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,35 @@ if TYPE_CHECKING:
     from ..optimizer import Optimizer
     from .model import Model
 
-__all__ = ["Saving", "read_model"]
+__all__ = ["Saving", "loading", "read_model"]
+
+
+if TYPE_CHECKING:
+    loading = classmethod
+else:
+
+    class loading(classmethod):  # noqa: N801 (a decorator, as classmethod)
+        """Of a class, a method that makes a model; of a model, one that reads into that model."""
+
+        def __get__(self, model: Any, owner: Any = None) -> Any:
+            made = super().__get__(None, owner)
+            if model is None:
+                return made
+
+            @functools.wraps(made)
+            def load(path: Any, **options: Any) -> Any:
+                if options:
+                    names = ", ".join(f"{name}=" for name in options)
+                    raise ConfigError(
+                        message(
+                            f"load of a model is given {names}, which a model has already",
+                            mend=f"{type(model).__name__}.load(path, {names}...), a new one",
+                        )
+                    )
+                model.load_weights(path)
+                return model
+
+            return load
 
 
 class Saving:
@@ -107,11 +136,18 @@ class Saving:
     def _write(self, path: Any, architecture: dict[str, Any] | None) -> None:
         files.write(path, self.tensors(), {"kind": "model", "architecture": architecture})
 
-    @classmethod
+    @loading
     def load(
-        cls, path: Any, *, custom: Mapping[str, type[Layer]] | None = None, **options: Any
+        cls,  # noqa: N805 (a class method, unless it is asked of a model)
+        path: Any,
+        *,
+        custom: Mapping[str, type[Layer]] | None = None,
+        **options: Any,
     ) -> Model:
         """Return a model from a file that `save` wrote.
+
+        Of a model, ``model.load(path)``, it reads the weights into that one and returns it, as
+        `load_weights` does.
 
         Parameters
         ----------
@@ -161,8 +197,31 @@ class Saving:
         tensors, _ = files.read(path, "model")
         self.set_tensors(tensors, f"{str(path)!r}")
 
-    def set_tensors(self, tensors: Mapping[str, np.ndarray], source: str) -> None:
-        """Set all weights, or raise `DataError` and set none."""
+    def set_tensors(
+        self, tensors: Mapping[str, np.ndarray], source: str = "what is given"
+    ) -> None:
+        """Set all weights, those of another library for instance.
+
+        Parameters
+        ----------
+        tensors
+            An array for each name of `tensors()`, of its shape and dtype.
+        source
+            Where they come from, as messages say it.
+
+        Raises
+        ------
+        DataError
+            If one is missing, unknown, or of another shape or dtype: none is set then.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, numpy as np
+        >>> net = mg.NeuralNetwork([mg.nn.Input((2,)), mg.nn.Dense(1)], loss="mse")
+        >>> net.set_tensors({"dense/kernel": np.ones((2, 1), "f4"), "dense/bias": np.ones(1, "f4")})
+        >>> net.predict([[1.0, 2.0]])
+        array([[4.]], dtype=float32)
+        """
         own = self.weights()
         missing = [name for name in own if name not in tensors]
         unknown = [name for name in tensors if name not in own]
@@ -179,6 +238,9 @@ class Saving:
                         f"{source} is of another architecture: {name} is "
                         f"{given.dtype.name}{list(given.shape)} there",
                         need=f"{held.dtype.name}{list(held.shape)}, as in this model",
+                        mend="array.T: torch keeps these matrices the other way around"
+                        if held.ndim == 2 and held.shape == given.shape[::-1] != given.shape
+                        else None,
                     )
                 )
         for name, weight in own.items():

@@ -15,8 +15,8 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from .convert import cast
 from .elementwise import arithmetic, bits, comparison, complex_numbers, rounding
+from .reduction import deviations, statistics
 from .reduction import primitives as reduction
-from .reduction import statistics
 from .reduction.folding import Axis
 
 if TYPE_CHECKING:
@@ -338,16 +338,16 @@ class Operators:
         return statistics.mean(self, axis, keepdims, dtype, where=where)
 
     def var(
-        self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+        self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, **options: Any
     ) -> Node:
         """Average the squared deviations along axes; see `mg.variance`."""
-        return statistics.variance(self, axis, ddof, keepdims, where=where)
+        return deviations.variance(self, axis, ddof, keepdims, **options)
 
     def std(
-        self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+        self, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, **options: Any
     ) -> Node:
         """Take the standard deviation along axes; see `mg.std`."""
-        return statistics.std(self, axis, ddof, keepdims, where=where)
+        return deviations.std(self, axis, ddof, keepdims, **options)
 
     def max(
         self, axis: Axis = None, keepdims: bool = False, *, initial: Any = None, where: Any = True
@@ -387,11 +387,11 @@ class Operators:
         """Round to a number of decimals; see `mg.round`."""
         return rounding.round(self, decimals)
 
-    def reshape(self, *shape: Any) -> Node:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Node:
         """Give the elements another shape; see `mg.reshape`."""
         from .shape.layout import reshape
 
-        return reshape(self, shape[0] if len(shape) == 1 else shape)
+        return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
     def transpose(self, *axes: Any) -> Node:
         """Reorder the axes, or reverse them; see `mg.transpose`."""
@@ -413,15 +413,15 @@ class Operators:
 
         return squeeze(self, axis)
 
-    def ravel(self) -> Node:
+    def ravel(self, order: str = "C") -> Node:
         """Put all elements on one axis; see `mg.ravel`."""
         from .shape.layout import ravel
 
-        return ravel(self)
+        return ravel(self, order)
 
-    def flatten(self) -> Node:
+    def flatten(self, order: str = "C") -> Node:
         """Put all elements on one axis; see `mg.ravel`."""
-        return self.ravel()
+        return self.ravel(order)
 
     def dot(self, other: Any) -> Node:
         """Multiply as `mg.dot` does."""

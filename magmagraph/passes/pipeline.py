@@ -238,6 +238,14 @@ def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
     """Raise `PassError` where a pipeline, or the passes to skip, cannot be had."""
     if isinstance(skip, str):
         raise PassError(message(f"skip={skip!r} is a string", need="a tuple", mend=f"({skip!r},)"))
+    if passes is not None and not isinstance(passes, (tuple, list)):
+        raise PassError(
+            message(
+                f"passes={passes!r}",
+                need="a tuple of Pass records",
+                mend="start from mg.passes.default()",
+            )
+        )
     pipeline = DEFAULT if passes is None else tuple(passes)
     for record in pipeline:
         if not isinstance(record, Pass):

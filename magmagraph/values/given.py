@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numbers
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..dtypes.kinds import KINDS
+from ..dtypes.kinds import BY_NAME, KINDS
+from ..dtypes.machine import finfo, iinfo
+from ..errors import message
 
-__all__ = ["made_of_numbers", "plain_array", "unlike_numbers"]
+__all__ = ["made_of_numbers", "mend_of_width", "narrowed", "plain_array", "unlike_numbers"]
 
 _SECONDS = "np.timedelta64(1, 's')"
 
@@ -38,6 +41,63 @@ def made_of_numbers(array: np.ndarray) -> bool:
     if array.dtype.kind == "O":
         return all(isinstance(held, numbers.Number) for held in array.flat)
     return array.dtype.kind in "biufc" or array.dtype in KINDS
+
+
+def narrowed(array: Any, dtype: np.dtype, label: str) -> Any:
+    """Return an array in a dtype of its kind; what is beyond a float's range becomes infinite.
+
+    Parameters
+    ----------
+    array
+        Of NumPy or CuPy.
+    dtype
+        The wanted dtype.
+    label
+        What the values go to, for the warning.
+
+    Warns
+    -----
+    RuntimeWarning
+        Finite values become infinite.
+    """
+    try:
+        with np.errstate(over="raise"):
+            return array.astype(dtype)
+    except FloatingPointError:
+        pass
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype)
+    lost = np.isinf(result) & np.isfinite(array)
+    largest = array[lost].ravel()[0]
+    warnings.warn(
+        message(
+            f"{label} is given {array.dtype.name} values beyond the range of {dtype.name}, such as "
+            f"{largest:.6g}: {int(lost.sum())} of {lost.size} become infinite",
+            need=f"values up to {float(finfo(dtype).max):.3g}",
+            mend=f"scaled values, or dtype='{array.dtype.name}' for what takes them",
+        ),
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return result
+
+
+def mend_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
+    """Return the mend where integers are too large for an integer dtype; None where they are not.
+
+    To convert them would wrap around.
+    """
+    if KINDS.get(array.dtype) != "integer" or KINDS[dtype] != "integer" or not array.size:
+        return None
+    low, high = int(array.min()), int(array.max())
+    limits = iinfo(dtype)
+    outside = high if high > limits.max else low
+    wider = [
+        name
+        for name in ("int16", "uint16", "int32", "uint32", "int64", "uint64")
+        if iinfo(BY_NAME[name]).min <= low and high <= iinfo(BY_NAME[name]).max
+    ]
+    return f"dtype='{wider[0]}' for what takes them: {outside} is among them"
 
 
 def unlike_numbers(value: Any, array: np.ndarray) -> tuple[str, str | None]:

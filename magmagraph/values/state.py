@@ -12,7 +12,7 @@ from ..dtypes import can_hold
 from ..dtypes.kinds import KINDS
 from ..errors import DTypeError, ShapeError, message
 from .dlpack import host_array
-from .given import unlike_numbers
+from .given import mend_of_width, narrowed, unlike_numbers
 
 _serial = itertools.count()
 
@@ -106,9 +106,11 @@ class State:
                     f"variable '{self.name}' is {held.dtype.name}, the new value "
                     + (f"{array.dtype.name} that it does not hold" if same else array.dtype.name),
                     need="values that fit" if same else "a dtype of the same kind",
-                    mend=f"value.astype('{held.dtype.name}')",
+                    mend=mend_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
                 )
             )
+        if array.dtype != held.dtype:
+            array = narrowed(array, held.dtype, f"variable '{self.name}'")
         held[...] = array
         self.newest = None
         self.version += 1

@@ -24,6 +24,28 @@ def test_node_in_float32_is_checked_in_float64(rng):
     assert report.error < 1e-9
 
 
+def test_compiled_functions_are_checked(rng):
+    x = mg.var("x", shape=("n", 3))
+    w = mg.var("w", init=np.ones((3, 2), np.float32))
+    f = mg.function([x], mg.sum(mg.tanh(x @ w)), updates={w: w * 0.5})
+    point = rng.normal(size=(4, 3))
+    for given in (point, (point,), [point], {x: point}, {"x": point}):
+        report = mg.check_gradients(f, given)
+        assert [t.name for t in report.targets] == ["x", "w"]
+        assert report.error < 1e-8
+    assert [t.name for t in mg.check_gradients(f, point, wrt=[w]).targets] == ["w"]
+    assert w.value[0, 0] == 1.0
+    y = mg.var("y", shape=(3,))
+    both = mg.function([x, y], {"loss": mg.sum(x * y)})
+    assert mg.check_gradients(both, (point, point[0])).error < 1e-8
+    with pytest.raises(mg.GradientError, match="1 values for 2 inputs"):
+        mg.check_gradients(both, (point,))
+    with pytest.raises(mg.GradientError, match="there is no input named 'z'"):
+        mg.check_gradients(both, {"x": point, "z": point})
+    with pytest.raises(mg.GradientError, match="the function has 2 outputs"):
+        mg.check_gradients(mg.function([x], [x, x * 2]), point)
+
+
 def test_values_of_variables_can_be_given():
     w = mg.var("w", init=0.0)
     report = mg.check_gradients(w**3, {w: 2.0})

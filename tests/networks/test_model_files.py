@@ -41,6 +41,28 @@ def rich_network(**options) -> mg.NeuralNetwork:
     )
 
 
+def test_load_of_a_network_reads_into_it(tmp_path, rng):
+    pytest.importorskip("safetensors")
+    x = rng.standard_normal((5, 3)).astype("f4")
+    net, other = (
+        mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse", seed=seed)
+        for seed in (0, 1)
+    )
+    path = tmp_path / "net.safetensors"
+    net.save(path)
+    assert not np.array_equal(other.predict(x), net.predict(x))
+    assert other.load(path) is other
+    assert np.array_equal(other.predict(x), net.predict(x))
+    wide = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(4)], loss="mse")
+    before = wide.predict(x)
+    with pytest.raises(mg.errors.DataError, match="is of another architecture"):
+        wide.load(path)
+    assert np.array_equal(wide.predict(x), before)
+    with pytest.raises(mg.errors.ConfigError, match="load of a model is given custom="):
+        other.load(path, custom={})
+    assert type(mg.Model.load(path)) is mg.NeuralNetwork
+
+
 def test_a_file_holds_architecture_and_weights(tmp_path, rng):
     pytest.importorskip("safetensors")
     x, y = rng.standard_normal((40, 1, 6, 6)).astype("f4"), rng.integers(0, 3, 40)
@@ -204,3 +226,19 @@ def test_data_of_other_libraries():
         net.predict(wrong)
     with pytest.raises(mg.DataError, match="the labels are no array: it requires a gradient"):
         net.fit(X, wrong)
+
+
+def test_a_matrix_that_is_the_other_way_around_is_said_to_be():
+    net = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
+    theirs = {"dense/kernel": np.ones((2, 3), np.float32), "dense/bias": np.zeros(2, np.float32)}
+    before = net.tensors()
+    with pytest.raises(mg.DataError) as raised:
+        net.set_tensors(theirs)
+    assert str(raised.value) == (
+        "what is given is of another architecture: dense/kernel is float32[2, 3] there\n"
+        "  needed: float32[3, 2], as in this model\n"
+        "  mend: array.T: torch keeps these matrices the other way around"
+    )
+    assert all(np.array_equal(before[name], held) for name, held in net.tensors().items())
+    net.set_tensors({name: array.T for name, array in theirs.items()})
+    assert net.predict(np.ones((1, 3)))[0, 0] == 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...dtypes import is_float
+from ...dtypes import is_float, is_unsigned
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import Call, Kind, Sample
@@ -19,9 +19,10 @@ from ..indexing.gathering import check_range, counted, flat_positions, size_of
 from ..indexing.iota import INT64, IOTA
 from ..leaf import constant
 from ..reduction.cumulative import cumprod
+from ..reduction.folding import accumulated
 from ..reduction.primitives import all
 from ..rules.namesakes import namesake
-from ..shape.arrange import expand_dims, reshape
+from ..shape.arrange import by_columns, expand_dims, reshape
 from ..shape.axes import MATRIX
 from ..shape.pieces import flip
 from .arithmetic import absolute, add, floor_divide, multiply, remainder, subtract
@@ -168,7 +169,7 @@ def array_equiv(a1: Any, a2: Any) -> Node:
 # Positions.
 
 
-def unravel_index(indices: Any, shape: Any) -> tuple[Node, ...]:
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Node, ...]:
     """Turn positions in the raveled array into positions along each axis.
 
     Parameters
@@ -177,6 +178,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Node, ...]:
         Integers of any shape.
     shape
         The shape of the array: ints, names, Dims.
+    order
+        "F" where positions count along the first axis first.
 
     Returns
     -------
@@ -205,15 +208,18 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Node, ...]:
     total = dims.size(extents)
     check_range(call, node, 0, total, "clip")
     places = counted(node, total, "clip")
+    columns = by_columns("unravel_index", order)
     found = []
-    for extent in reversed(extents):
+    for extent in extents if columns else reversed(extents):
         count = size_of(extent)
         found.append(remainder(places, count))
         places = floor_divide(places, count)
-    return tuple(reversed(found))
+    return tuple(found if columns else reversed(found))
 
 
-def ravel_multi_index(multi_index: Sequence[Any], dims: Any, mode: str = "clip") -> Node:
+def ravel_multi_index(
+    multi_index: Sequence[Any], dims: Any, mode: str = "clip", order: str = "C"
+) -> Node:
     """Turn positions along each axis into positions in the raveled array.
 
     Parameters
@@ -224,6 +230,8 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any, mode: str = "clip")
         The shape of the array: ints, names, Dims.
     mode
         What a position outside means: see `take`.
+    order
+        "F" where the result counts along the first axis first.
 
     Returns
     -------
@@ -253,6 +261,8 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any, mode: str = "clip")
             raise call.dtype_error(f"positions of dtype {node.dtype.name}", need="integers")
         check_range(call, node, axis, extent, mode)
     call.broadcast(*[node.shape for node in nodes])
+    if by_columns("ravel_multi_index", order):
+        extents, nodes = extents[::-1], nodes[::-1]
     return flat_positions(extents, nodes, mode)
 
 
@@ -363,7 +373,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Node:
     Returns
     -------
     Node
-        Of the dtype of `x`.
+        Of the dtype of `x`; integers of fewer bits (and bools) become int64, as in NumPy.
 
     Raises
     ------
@@ -377,7 +387,9 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Node:
     array([[4., 2., 1.],
            [9., 3., 1.]], dtype=float32)
     """
-    node = as_node(x)
+    node = accumulated(x, None)
+    if is_unsigned(node.dtype) and as_node(x).dtype.itemsize < 8:
+        node = cast(node, INT64)
     call = Call(VANDER, (node,))
     if node.ndim != 1:
         raise call.shape_error(f"values of {node.ndim} axes", need="one axis")

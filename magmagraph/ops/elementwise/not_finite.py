@@ -127,7 +127,9 @@ def isneginf(x: Any) -> Node:
     return logical_and(isinf(node), less(node, 0))
 
 
-def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Node:
+def nan_to_num(
+    x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None, *, copy: bool = True
+) -> Node:
     """Put numbers in the places of NaN and infinities.
 
     Parameters
@@ -138,6 +140,8 @@ def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -
         For NaN.
     posinf, neginf
         For infinities; the largest and the lowest finite number of the dtype unless said.
+    copy
+        Taken for NumPy's sake: nodes are never written.
 
     Returns
     -------

@@ -55,19 +55,23 @@ IOTA = Op(
 
 
 def arange(
-    start: Extent | str, stop: Extent | str | None = None, step: int = 1, dtype: Any = None
+    start: Extent | str | float,
+    stop: Extent | str | float | None = None,
+    step: float = 1,
+    dtype: Any = None,
 ) -> Node:
-    """Return evenly spaced integers (as any dtype), half open.
+    """Return evenly spaced numbers, half open.
 
     Parameters
     ----------
     start, stop
         From `start` up to but without `stop`; with one argument from 0 up to it. Ints, names of
-        dimensions, Dims.
+        dimensions, Dims; or numbers, of which there are ``ceil((stop - start) / step)`` then.
     step
         Their distance; a negative one counts down.
     dtype
-        int32 unless said (int64 where a bound does not fit it).
+        int32 unless said (int64 where a bound does not fit it), `mg.config.float_dtype` where an
+        argument is a float.
 
     Returns
     -------
@@ -82,12 +86,12 @@ def arange(
     >>> mg.arange("batch", dtype="float32").shape
     (batch,)
     """
-    low, high = (0, start) if stop is None else (start, stop)
-    low, high = (_bound(low), _bound(high))
+    first, last = (0, start) if stop is None else (start, stop)
+    if any(isinstance(each, (float, np.floating)) for each in (first, last, step)):
+        return _spaced(first, last, step, config.float_dtype if dtype is None else canonical(dtype))
+    low, high = (_bound(first), _bound(last))
     if not isinstance(step, (int, np.integer)) or not step:
-        spaced = "mg.linspace(start, stop, n), or mg.arange(n, dtype='float32') * step + start"
-        mend = spaced if isinstance(step, (float, np.floating)) else None
-        raise ShapeError(message(f"arange: step={step!r}", need="an int other than 0", mend=mend))
+        raise ShapeError(message(f"arange: step={step!r}", need="a number other than 0"))
     span = high - low if step > 0 else low - high
     count = dims.maximum(dims.ceil_div(span, abs(int(step))), 0)
     if dtype is not None:
@@ -101,6 +105,31 @@ def arange(
     if isinstance(low, int) and low == 0:
         return positions
     return add(positions, cast(as_node(low), wanted))
+
+
+def _spaced(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Node:
+    """Return spaced numbers, computed in float64, of a dtype."""
+    for what, value in (("start", start), ("stop", stop), ("step", step)):
+        if not isinstance(value, (int, float, np.integer, np.floating)):
+            raise DTypeError(
+                message(
+                    f"arange: {what} is {type(value).__name__} beside floats",
+                    need="numbers, from which the extent follows",
+                    mend="mg.arange(n, dtype='float32') * step + start",
+                )
+            )
+    steps = (float(stop) - float(start)) / float(step) if step else np.nan
+    if not np.isfinite(steps):
+        raise ShapeError(
+            message(
+                f"arange: {start!r} to {stop!r} in steps of {step!r}",
+                need="finite numbers, and a step other than 0",
+            )
+        )
+    count = max(int(np.ceil(steps)), 0)
+    places = IOTA(shape=(count,), axis=0, dtype=np.dtype(np.float64))
+    scaled = multiply(places, as_node(float(step), places.dtype))
+    return cast(add(scaled, as_node(float(start), places.dtype)), dtype)
 
 
 def _bound(value: Any) -> Extent:
@@ -180,15 +209,16 @@ ARANGE = Composite(
     name="arange",
     kind=Kind.INDEX,
     function=arange,
-    doc="Evenly spaced integers.",
+    doc="Evenly spaced numbers.",
     samples=lambda: [
         Sample((), {"start": 5}),
+        Sample((), {"start": 0.5, "stop": 2.75, "step": 0.5, "dtype": "float64"}),
         Sample((), {"start": 7, "stop": -2, "step": -3, "dtype": "float64"}),
     ],
     bad_samples=lambda: [
         BadSample((), ShapeError, "arange: step=0", {"start": 5, "step": 0}),
-        BadSample((), ShapeError, "arange: step=0.5", {"start": 5, "step": 0.5}),
-        BadSample((), DTypeError, "arange: a bound is float", {"start": 0.5}),
+        BadSample((), ShapeError, "arange: 0 to 5 in steps of 0.0", {"start": 5, "step": 0.0}),
+        BadSample((), DTypeError, "arange: a bound is list", {"start": [5]}),
     ],
     reference=_arange_reference,
     numerics="exact",

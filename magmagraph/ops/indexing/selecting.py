@@ -185,7 +185,14 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
     return compress(ravel(truth(condition)), arr, size=size, fill_value=fill_value)
 
 
-def isin(element: Any, test_elements: Any, *, invert: bool = False) -> Node:
+def isin(
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: str | None = None,
+) -> Node:
     """Tell which elements occur among others.
 
     Parameters
@@ -194,6 +201,8 @@ def isin(element: Any, test_elements: Any, *, invert: bool = False) -> Node:
         Node or array.
     test_elements
         What to look for them in: node or array of any shape.
+    assume_unique, kind
+        Taken for NumPy's sake, where they choose the way to look: it is by sorting here.
     invert
         Tell which do not occur.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import dims
 from ...dtypes import finfo, is_complex, real_dtype
-from ...errors import ShapeError
+from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
 from ...types import Extent, Type
@@ -112,7 +112,9 @@ def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node]:
     return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found,)
 
 
-def pinv(a: Any, rtol: float | None = None, hermitian: bool = False) -> Node:
+def pinv(
+    a: Any, rtol: float | None = None, hermitian: bool = False, *, rcond: float | None = None
+) -> Node:
     """Compute Moore and Penrose's pseudoinverses.
 
     Parameters
@@ -125,6 +127,8 @@ def pinv(a: Any, rtol: float | None = None, hermitian: bool = False) -> Node:
     hermitian
         Take the matrices as Hermitian, reading only the lower triangles, which is faster. The
         gradient lies in those triangles then.
+    rcond
+        NumPy's older name of `rtol`.
 
     Returns
     -------
@@ -151,6 +155,9 @@ def pinv(a: Any, rtol: float | None = None, hermitian: bool = False) -> Node:
     array([[0.5 , 0.  , 0.  ],
            [0.  , 0.  , 0.25]], dtype=float32)
     """
+    if rtol is not None and rcond is not None:
+        raise ConfigError(message("pinv: rtol and rcond are given", need="one of both"))
+    rtol = rcond if rtol is None else rtol
     ratio = None if rtol is None else float(rtol)
     return PINV(numbers(a), rtol=ratio, hermitian=bool(hermitian))
 

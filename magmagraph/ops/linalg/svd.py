@@ -14,9 +14,15 @@ from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
 from ...types import Extent, Type
 from ..control.identities import ITEM
-from ..elementwise.arithmetic import add, multiply, negative, subtract
+from ..convert import cast
+from ..elementwise.arithmetic import absolute, add, multiply, negative, subtract
+from ..elementwise.comparison import less, where
+from ..elementwise.complex_numbers import conj
+from ..indexing.gathering import take_along_axis
+from ..indexing.sorting import argsort
 from ..products.contraction import matmul
-from ..shape.arrange import expand_dims, reshape
+from ..shape.arrange import expand_dims, reshape, swapaxes
+from ..shape.joining import broadcast_to
 from ..shape.slicing import cut
 from .parts import (
     EMPTY,
@@ -40,7 +46,7 @@ from .parts import (
     turn_of,
     zeros_like,
 )
-from .spectral import PHASES
+from .spectral import PHASES, eigh, eigvalsh
 
 __all__ = ["svd", "svdvals"]
 
@@ -136,7 +142,12 @@ def _sum_and_difference(left: Node | None, right: Node | None) -> tuple[Node, No
 
 
 def svd(
-    a: Any, full_matrices: bool = True, compute_uv: bool = True, *, k: int | None = None
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    *,
+    k: int | None = None,
 ) -> Any:
     """Compute singular values and singular vectors.
 
@@ -150,6 +161,8 @@ def svd(
         exist for.
     compute_uv
         False gives the singular values alone, as `svdvals`.
+    hermitian
+        Take the matrices as Hermitian, reading only the lower triangles, which is faster.
     k
         Keep only so many of the largest singular values, with their vectors.
 
@@ -200,6 +213,8 @@ def svd(
             raise call.shape_error(
                 f"k={k} of {shorter} singular values", need=f"0 <= k <= {shorter}"
             )
+    if hermitian:
+        return _of_eigenvalues(node, compute_uv, k)
     if not compute_uv:
         values = SVDVALS(node)
         return values if k is None else cut(values, values.ndim - 1, 0, k)
@@ -214,6 +229,23 @@ def svd(
     )
 
 
+def _of_eigenvalues(node: Node, compute_uv: bool, k: int | None) -> Any:
+    """Return what `svd` does, from the eigenvalues of Hermitian matrices."""
+    values, vectors = (eigvalsh(node), None) if not compute_uv else eigh(node)
+    order = argsort(negative(absolute(values)), axis=-1)
+    order = order if k is None else cut(order, order.ndim - 1, 0, k)
+    chosen = take_along_axis(values, order, axis=-1)
+    sizes = absolute(chosen)
+    if vectors is None:
+        return sizes
+    places = expand_dims(order, -2)
+    wide = broadcast_to(places, (*vectors.shape[:-1], order.shape[-1]))
+    left = take_along_axis(vectors, wide, axis=-1)
+    signs = cast(where(less(chosen, 0), -1, 1), left.dtype)
+    right = conj(swapaxes(multiply(left, expand_dims(signs, -2)), -2, -1))
+    return SVDResult(left, sizes, right)
+
+
 def _svd_flops(a: Type, **attrs: Any) -> Extent:
     rows, columns = a.shape[-2:]
     shorter = dims.minimum(rows, columns)
@@ -221,7 +253,11 @@ def _svd_flops(a: Type, **attrs: Any) -> Extent:
 
 
 def _svd_reference(
-    a: Any, full_matrices: bool = True, compute_uv: bool = True, k: int | None = None
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    k: int | None = None,
 ) -> Any:
     if not compute_uv:
         return np.linalg.svdvals(a)[..., :k]

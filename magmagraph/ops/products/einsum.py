@@ -6,6 +6,7 @@ to sum over and axes to keep on both sides, and a product with a sum otherwise, 
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -223,7 +224,38 @@ def _cheapest(terms: Sequence[Term], output: Labels, extents: dict[str, Extent])
     return best[1]
 
 
-def einsum(subscripts: str, *operands: Any) -> Node:
+def _lettered(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Return subscripts and operands of operands that lists of ints follow."""
+    pairs, output = len(given) // 2, given[-1] if len(given) % 2 else None
+    terms = [_letters(given[2 * i + 1]) for i in range(pairs)]
+    text = ",".join(terms)
+    return text if output is None else f"{text}->{_letters(output)}", given[: 2 * pairs : 2]
+
+
+def _letters(labels: Any) -> str:
+    listed = isinstance(labels, (list, tuple))
+    for label in labels if listed else ():
+        known = label is Ellipsis or (
+            isinstance(label, (int, np.integer)) and 0 <= int(label) < len(_ALPHABET)
+        )
+        listed = listed and known
+    if not listed:
+        raise ShapeError(
+            message(
+                f"einsum: {labels!r} stands where the axes of an operand are numbered"
+                if not isinstance(labels, Node)
+                else "einsum: an operand stands where the axes of one are numbered",
+                need=f"a list of ints from 0 to {len(_ALPHABET) - 1}, and ... for broadcast axes",
+                mend="einsum('ij,jk->ik', a, b)",
+            )
+        )
+    return "".join("..." if label is Ellipsis else _ALPHABET[label] for label in labels)
+
+
+_ALPHABET = string.ascii_uppercase + string.ascii_lowercase  # in the order in which they sort
+
+
+def einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Node:
     """Sum products of operands by index letters (Einstein's convention).
 
     Parameters
@@ -232,9 +264,12 @@ def einsum(subscripts: str, *operands: Any) -> Node:
         A letter for each axis of each operand, separated by commas; after ``->`` those of the
         result. Without ``->`` the result has the letters that occur once, in alphabetical order.
         A letter that is not in the result is summed over; one that an operand has twice takes
-        the diagonal; ``...`` stands for broadcast axes.
+        the diagonal; ``...`` stands for broadcast axes. Or, as in NumPy, operands and lists of
+        ints in turn: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
     *operands
         Nodes or arrays; their dtypes are promoted.
+    optimize
+        Taken for NumPy's sake: the cheapest pair is always multiplied first.
 
     Returns
     -------
@@ -263,6 +298,8 @@ def einsum(subscripts: str, *operands: Any) -> Node:
     >>> mg.einsum("bthd,bThd->bhtT", query, mg.input("key", ("batch", "past", 8, 64))).shape
     (batch, 8, time, past)
     """
+    if not isinstance(subscripts, str) and operands and isinstance(operands[0], (list, tuple)):
+        subscripts, operands = _lettered((subscripts, *operands))
     if not isinstance(subscripts, str):
         raise ShapeError(
             message(

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...dtypes import canonical, is_inexact, is_unsigned
-from ...errors import DTypeError, ShapeError
+from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample
+from ...op import BadSample, Call, Kind, Op, Sample, describe
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
@@ -86,6 +86,29 @@ def restored(x: Any, axes: tuple[int, ...]) -> Node:
     from ..shape.layout import expand_dims
 
     return expand_dims(x, axes) if axes else x
+
+
+def kept(name: str, x: Node, axes: tuple[int, ...], keepdims: Any) -> Node:
+    """Return a reduced value, with the reduced axes back where the user keeps them.
+
+    Raises
+    ------
+    DTypeError
+        If `keepdims` says neither: NumPy has another argument in its place.
+    """
+    return restored(x, axes) if keeps(name, keepdims) else x
+
+
+def keeps(name: str, keepdims: Any) -> bool:
+    """Tell whether reduced axes are kept; raise `DTypeError` where `keepdims` is no bool."""
+    if keepdims is None or (isinstance(keepdims, (int, np.bool_)) and keepdims in (0, 1)):
+        return bool(keepdims)
+    try:
+        mend = f"dtype='{canonical(keepdims).name}', by its name"
+    except DTypeError:
+        mend = "options by their names, as keepdims=True"
+    shown = describe(keepdims) if isinstance(keepdims, Node) else repr(keepdims)
+    raise DTypeError(message(f"{name}: keepdims is {shown}", need="True or False", mend=mend))
 
 
 def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:
@@ -194,8 +217,7 @@ def accumulated(x: Any, dtype: Any) -> Node:
 
 def _apply(op: Op, node: Node, axis: Axis, keepdims: bool) -> Node:
     axes = normalized_axes(op, node, axis)
-    result = op(node, axes=axes)
-    return restored(result, axes) if keepdims else result
+    return kept(op.name, op(node, axes=axes), axes, keepdims)
 
 
 def _record(name: str, function: Callable[..., Node], summary: str, **fields: Any) -> Op:
@@ -281,7 +303,7 @@ def extremum_fold(
             found = nothing(node, axes, bound)
         else:
             found = op(filled(node, mask, bound), axes=axes)
-        return join(restored(found, axes) if keepdims else found, start)
+        return join(kept(name, found, axes, keepdims), start)
 
     use = "takes part, also where there are no elements;\n    it shares the gradient of a tie"
     options = INITIAL.format(use=use) + WHERE

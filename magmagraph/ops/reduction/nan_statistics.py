@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_float, is_inexact
+from ...dtypes import is_float, is_inexact, real_dtype
 from ...graph import Node
 from ...op import INEXACT, REAL, Composite, Kind, Sample
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.bits import logical_and, logical_not
-from ..elementwise.comparison import equal, where
-from ..elementwise.family import floating, publish
-from ..elementwise.math import sqrt
+from ..elementwise.comparison import where
+from ..elementwise.complex_numbers import conj, real
+from ..elementwise.family import publish
 from ..elementwise.rounding import isnan
 from .cumulative import cumprod, cumsum
-from .folding import CUBE, Axis, accumulated, normalized_axes, restored
+from .deviations import center_of, degrees_of, safe_sqrt
+from .folding import CUBE, Axis, accumulated, kept, normalized_axes, restored
 from .masked import INITIAL, WHERE, filled, mask_of, no_start, start_of
 from .primitives import SUM, all, argmax, argmin, max, min, prod, sum
+from .statistics import averaged, widened
 
 __all__ = [
     "nanargmax",
@@ -88,6 +90,9 @@ dtype
     See `sum`.
 initial, where
     See `sum`.
+"""
+_AVERAGED = """dtype
+    Of the result, a float one; that of `x` unless said.
 """
 _MASK = WHERE.lstrip("\n") + "\n"
 _PART = INITIAL.format(use="takes part").lstrip("\n")
@@ -180,57 +185,73 @@ def _nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Node:
 
 
 def _moments(
-    name: str, x: Any, axis: Axis, mask: Any
+    name: str, x: Any, axis: Axis, mask: Any, dtype: Any
 ) -> tuple[Node, np.dtype, Node, Node, tuple[int, ...]]:
     """Return the operand, widened; its dtype; which elements count, and how many; the axes."""
-    node = floating(x)
-    dtype = node.dtype
-    wide = cast(node, np.float32) if dtype.itemsize < 4 else node
+    wide, wanted = widened(averaged(name, x, dtype))
     axes = normalized_axes(SUM, wide, axis)
     there = logical_not(isnan(wide))
     chosen = mask_of(name, wide, mask)
     if chosen is not None:
         there = logical_and(there, chosen)
-    return wide, dtype, there, SUM(cast(there, wide.dtype), axes=axes), axes
+    return wide, wanted, there, SUM(cast(there, real_dtype(wide.dtype)), axes=axes), axes
 
 
-def _nanmean(x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = True) -> Node:
-    node, dtype, there, count, axes = _moments("nanmean", x, axis, where)
-    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), dtype)
-    return restored(average, axes) if keepdims else average
+def _nanmean(
+    x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None, *, where: Any = True
+) -> Node:
+    node, wanted, there, count, axes = _moments("nanmean", x, axis, where, dtype)
+    average = cast(divide(SUM(filled(node, there, 0), axes=axes), count), wanted)
+    return kept("nanmean", average, axes, keepdims)
 
 
 def _spread(
-    name: str, x: Any, axis: Axis, ddof: Any, mask: Any
+    name: str, x: Any, axis: Axis, less: Any, mask: Any, dtype: Any, mean: Any
 ) -> tuple[Node, tuple[int, ...], np.dtype]:
-    node, dtype, there, count, axes = _moments(name, x, axis, mask)
-    kept = where(there, node, 0)
-    average = restored(divide(SUM(kept, axes=axes), count), axes)
-    centered = where(there, subtract(kept, average), 0)
-    squares = SUM(multiply(centered, centered), axes=axes)
-    degrees = subtract(count, ddof)
-    return where(degrees > 0, divide(squares, where(degrees > 0, degrees, 1)), np.nan), axes, dtype
+    node, wanted, there, count, axes = _moments(name, x, axis, mask, dtype)
+    held = where(there, node, 0)
+    if mean is None:
+        average = restored(divide(SUM(held, axes=axes), count), axes)
+    else:
+        average = center_of(name, mean, node, axes)
+    centered = where(there, subtract(held, average), 0)
+    squares = SUM(real(multiply(centered, conj(centered))), axes=axes)
+    degrees = subtract(count, less)
+    enough = degrees > 0
+    result = where(enough, divide(squares, where(enough, degrees, 1)), np.nan)
+    return result, axes, real_dtype(wanted)
 
 
 def _nanvar(
-    x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+    x: Any,
+    axis: Axis = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: Any = None,
+    dtype: Any = None,
+    mean: Any = None,
 ) -> Node:
-    result, axes, dtype = _spread("nanvar", x, axis, ddof, where)
-    return cast(restored(result, axes) if keepdims else result, dtype)
-
-
-def _root(x: Node) -> Node:
-    """Return the square root, with gradient 0 where it is 0."""
-    still = equal(x, 0)
-    return where(still, 0, sqrt(where(still, 1, x)))
+    less = degrees_of("nanvar", ddof, correction)
+    result, axes, wanted = _spread("nanvar", x, axis, less, where, dtype, mean)
+    return cast(kept("nanvar", result, axes, keepdims), wanted)
 
 
 def _nanstd(
-    x: Any, axis: Axis = None, ddof: Any = 0, keepdims: bool = False, *, where: Any = True
+    x: Any,
+    axis: Axis = None,
+    ddof: Any = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: Any = None,
+    dtype: Any = None,
+    mean: Any = None,
 ) -> Node:
-    result, axes, dtype = _spread("nanstd", x, axis, ddof, where)
-    root = _root(result)
-    return cast(restored(root, axes) if keepdims else root, dtype)
+    less = degrees_of("nanstd", ddof, correction)
+    result, axes, wanted = _spread("nanstd", x, axis, less, where, dtype, mean)
+    return cast(kept("nanstd", safe_sqrt(result), axes, keepdims), wanted)
 
 
 _ROW = '[1.0, float("nan"), 4.0]'
@@ -238,6 +259,13 @@ _DDOF = """ddof
     Delta degrees of freedom: the divisor is the number of elements less `ddof`.
 keepdims
     Keep the reduced axes, with extent 1.
+"""
+_MORE = """correction
+    The array API standard's name of `ddof`; it counts where both are given.
+dtype
+    Of the result, a float one; that of `x` unless said.
+mean
+    The mean with `keepdims=True`, where it is known; it is computed unless given.
 """
 _SCAN = """dtype
     Of the result; see `cumsum`.
@@ -295,7 +323,7 @@ nanmean = _published(
     "Average the elements along axes, leaving NaN out.",
     "Of the float dtype; NaN where all elements are. 16-bit floats are added in float32.",
     f">>> mg.nanmean({_ROW}).eval()\narray(2.5, dtype=float32)",
-    more=_KEEP + _MASK,
+    more=_KEEP + _AVERAGED + _MASK,
 )
 nanvar = _published(
     _nanvar,
@@ -303,7 +331,7 @@ nanvar = _published(
     "Average the squared deviations from the mean along axes, leaving NaN out.",
     "Of the float dtype; NaN where there are not more than `ddof` elements.",
     f">>> mg.nanvar({_ROW}).eval()\narray(2.25, dtype=float32)",
-    more=_DDOF + _MASK,
+    more=_DDOF + _MASK + _MORE,
 )
 nanstd = _published(
     _nanstd,
@@ -312,7 +340,7 @@ nanstd = _published(
     "Of the float dtype; NaN where there are not more than `ddof` elements. Where it is 0 so is\n"
     "    its gradient.",
     f">>> mg.nanstd({_ROW}).eval()\narray(1.5, dtype=float32)",
-    more=_DDOF + _MASK,
+    more=_DDOF + _MASK + _MORE,
 )
 nancumsum = _published(
     _nancumsum,
@@ -371,6 +399,9 @@ def _reference(name: str) -> Callable[..., Any]:
     return reference
 
 
+_OF_COMPLEX = ("nansum", "nanprod", "nanmean", "nanvar", "nanstd")
+
+
 def _record(name: str, doc: str, *more: Sample, numerics: str = "reassoc") -> Composite:
     scan = "cum" in name
     return Composite(
@@ -378,7 +409,7 @@ def _record(name: str, doc: str, *more: Sample, numerics: str = "reassoc") -> Co
         kind=Kind.INDEX if scan else Kind.REDUCTION,
         function=globals()[name],
         doc=doc,
-        dtypes=INEXACT if name in ("nansum", "nanprod") else REAL,
+        dtypes=INEXACT if name in _OF_COMPLEX else REAL,
         samples=_samples(*([] if scan else _KEPT), *more),
         reference=_reference(name),
         no_gradient="integer valued" if "arg" in name else "",

@@ -14,7 +14,7 @@ from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
 from ...types import Extent
 from ..convert import as_node, cast
-from ..elementwise.arithmetic import multiply, subtract
+from ..elementwise.arithmetic import multiply, remainder, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import clip, equal, less, maximum, where
 from ..elementwise.family import floating, publish
@@ -25,7 +25,7 @@ from ..indexing.sorting import sort
 from ..shape.arrange import expand_dims, moveaxis, reshape
 from ..shape.axes import axes_of
 from ..shape.slicing import cut
-from .folding import CUBE, Axis, extent_product
+from .folding import CUBE, Axis, extent_product, keeps
 from .primitives import sum
 
 __all__ = [
@@ -49,7 +49,8 @@ _INTERPOLATED = {
     "normal_unbiased": (3.0 / 8.0, 3.0 / 8.0),
     "interpolated_inverted_cdf": (0.0, 1.0),
 }
-_METHODS = (*_INTERPOLATED, "lower", "higher", "midpoint", "nearest")
+_OBSERVED = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
+_METHODS = (*_INTERPOLATED, *_OBSERVED, "lower", "higher", "midpoint", "nearest")
 
 
 def _lines(record: Composite, x: Any, axis: Axis) -> tuple[Node, tuple[int, ...]]:
@@ -74,6 +75,8 @@ def _position(q: Node, count: Any, method: str) -> Node:
             return multiply(q, last)
         place = count * q + (a + q * (1.0 - a - b)) - 1.0
         return clip(place, 0.0, last)
+    if method in _OBSERVED:
+        return clip(_observed(q, count, method), 0.0, last)
     place = multiply(q, last)
     if method == "lower":
         return floor(place)
@@ -82,6 +85,19 @@ def _position(q: Node, count: Any, method: str) -> Node:
     if method == "nearest":
         return rint(place)
     return (floor(place) + ceil(place)) * 0.5
+
+
+def _observed(q: Node, count: Any, method: str) -> Node:
+    """Return the positions of the methods that take observations (1 to 3 of Hyndman and Fan)."""
+    place = multiply(q, count) - (1.5 if method == "closest_observation" else 1.0)
+    whole = floor(place)
+    exact = equal(place, whole)
+    if method == "inverted_cdf":
+        return ceil(place)
+    if method == "averaged_inverted_cdf":
+        return where(exact, place + 0.5, ceil(place))
+    even = equal(remainder(whole, 2.0), 1.0)  # counted from 1
+    return where(logical_and(exact, even), whole, whole + 1.0)
 
 
 def _between(low: Node, high: Node, share: Node) -> Node:
@@ -156,8 +172,8 @@ def _size(shape: tuple[Extent, ...]) -> Extent:
     return total
 
 
-def _restored(value: Node, axes: tuple[int, ...], rank: int, keepdims: bool) -> Node:
-    return expand_dims(value, [rank + a for a in axes]) if keepdims and axes else value
+def _restored(name: str, value: Node, axes: tuple[int, ...], rank: int, keepdims: Any) -> Node:
+    return expand_dims(value, [rank + a for a in axes]) if keeps(name, keepdims) and axes else value
 
 
 def _rank(q: Any) -> int:
@@ -176,7 +192,8 @@ def _checked(record: Composite, x: Any, q: Any, highest: float) -> None:
 
 _METHOD_TEXT = """How to choose between two neighbours in the sorted order, as in NumPy: "linear",
     "lower", "higher", "midpoint", "nearest", "hazen", "weibull", "median_unbiased",
-    "normal_unbiased" or "interpolated_inverted_cdf"."""
+    "normal_unbiased", "interpolated_inverted_cdf", "inverted_cdf", "averaged_inverted_cdf" or
+    "closest_observation"."""
 
 _NAN_RULE = {
     False: "NaN where any element is NaN.",
@@ -234,7 +251,7 @@ def _quantile(name: str, skip: bool, scale: float) -> Any:
         if scale != 1.0:
             part = q / scale if isinstance(q, Node) else np.asarray(q, np.float64) / scale
         result, axes = _order(record, x, part, axis, method, skip)
-        return _restored(result, axes, _rank(q), keepdims)
+        return _restored(name, result, axes, _rank(q), keepdims)
 
     what = "quantile" if scale == 1.0 else "percentile"
     without = ", leaving NaN out" if skip else ""
@@ -254,7 +271,7 @@ array(1.5, dtype=float32)""",
 def _median(name: str, skip: bool) -> Any:
     def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
         result, axes = _order(RECORD[name], x, 0.5, axis, "linear", skip)
-        return _restored(result, axes, 0, keepdims)
+        return _restored(name, result, axes, 0, keepdims)
 
     _document(
         function,

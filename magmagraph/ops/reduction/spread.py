@@ -21,9 +21,9 @@ from ..rules.namesakes import namesake
 from ..shape.arrange import expand_dims, reshape, swapaxes, transpose
 from ..shape.diagonal import diagonal
 from ..shape.joining import broadcast_to, concatenate
-from .folding import CUBE, Axis, extent_product, normalized_axes, restored
+from .folding import CUBE, Axis, extent_product, keeps, normalized_axes, restored
 from .primitives import SUM, max, min, sum
-from .statistics import mean
+from .statistics import averaged, mean
 
 __all__ = ["average", "corrcoef", "cov", "ptp"]
 
@@ -122,13 +122,14 @@ def average(
     scale = SUM(worth, axes=axes)
     result = cast(divide(SUM(multiply(node, worth), axes=axes), scale), dtype)
     scale = cast(scale, dtype)
-    if keepdims:
+    if keeps("average", keepdims):
         result, scale = restored(result, axes), restored(scale, axes)
     return (result, scale) if returned else result
 
 
-def _observations(record: Composite, m: Any, y: Any, rowvar: bool) -> Node:
-    nodes = [floating(m)] if y is None else list(promoted(floating(m), floating(y)))
+def _observations(record: Composite, m: Any, y: Any, rowvar: bool, dtype: Any) -> Node:
+    nodes = [floating(averaged(record.name, part, dtype)) for part in (m, y) if part is not None]
+    nodes = list(promoted(*nodes))
     call = Call(record, tuple(nodes))
     lines = []
     for node in nodes:
@@ -175,6 +176,8 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
+    *,
+    dtype: Any = None,
 ) -> Node:
     """Estimate the covariances of variables.
 
@@ -192,6 +195,8 @@ def cov(
         Delta degrees of freedom, in the place of `bias`.
     fweights, aweights
         How often each observation was made; how much each counts.
+    dtype
+        Of the result, a float one; the promoted one unless said.
 
     Returns
     -------
@@ -210,14 +215,14 @@ def cov(
     array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
     """
-    rows = _observations(COV, m, y, rowvar)
+    rows = _observations(COV, m, y, rowvar, dtype)
     degrees = ddof if ddof is not None else (0 if bias else 1)
     result = _covariance(rows, degrees, fweights, aweights)
     single = isinstance(rows.shape[0], int) and rows.shape[0] == 1
     return reshape(result, ()) if single else result
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Node:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Node:
     """Estimate the correlations of variables.
 
     Parameters
@@ -228,6 +233,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Node:
         More variables.
     rowvar
         Whether rows are variables; else columns are.
+    dtype
+        Of the result, a float one; the promoted one unless said.
 
     Returns
     -------
@@ -247,7 +254,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Node:
     array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
     """
-    rows = _observations(CORRCOEF, x, y, rowvar)
+    rows = _observations(CORRCOEF, x, y, rowvar, dtype)
     matrix = _covariance(rows, 1, None, None)
     deviation = sqrt(diagonal(matrix))
     result = divide(divide(matrix, expand_dims(deviation, 1)), deviation)

@@ -1,4 +1,4 @@
-"""Compositions of reductions: means, deviations, norms, logsumexp, counts."""
+"""Compositions of reductions: means, norms, logsumexp, counts."""
 
 from __future__ import annotations
 
@@ -7,29 +7,58 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import canonical, is_complex, real_dtype
-from ...errors import ShapeError, message
+from ...dtypes import canonical, is_complex, is_inexact, real_dtype
+from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, divide, power
-from ..elementwise.comparison import equal, maximum, not_equal, where
-from ..elementwise.complex_numbers import conj, real
+from ..elementwise.comparison import equal, not_equal, where
 from ..elementwise.family import REAL, inexact
 from ..elementwise.math import exp, log, sqrt
 from ..elementwise.rounding import isfinite
 from ..leaf import extent
-from .folding import CUBE, Axis, extent_product, fold_reference, normalized_axes, restored
+from .folding import (
+    CUBE,
+    Axis,
+    extent_product,
+    fold_reference,
+    kept,
+    normalized_axes,
+    restored,
+)
 from .masked import counted, filled, mask_of
 from .primitives import MAX, SUM, max, sum
 
-__all__ = ["count_nonzero", "logsumexp", "mean", "norm", "std", "variance"]
+__all__ = ["count_nonzero", "logsumexp", "mean", "norm"]
 
 _FLOAT32 = np.dtype(np.float32)
 
 
-def _wide(x: Any) -> tuple[Node, np.dtype]:
+def averaged(name: str, x: Any, dtype: Any = None) -> Node:
+    """Return what is averaged: the operand as floats, of the dtype that the user wants.
+
+    Raises
+    ------
+    DTypeError
+        If that is no float dtype.
+    """
+    if dtype is None:
+        return inexact(x)
+    wanted = canonical(dtype)
+    if not is_inexact(wanted):
+        raise DTypeError(
+            message(
+                f"{name}: dtype={wanted.name}",
+                need="a float dtype: a mean is seldom whole",
+                mend=f"mg.cast(mg.{name}(x), '{wanted.name}')",
+            )
+        )
+    return cast(x, wanted)
+
+
+def widened(x: Any) -> tuple[Node, np.dtype]:
     """Return a float operand, and the dtype of the result.
 
     Sums of 16-bit floats leave their range and their precision early, so they run in float32.
@@ -38,15 +67,13 @@ def _wide(x: Any) -> tuple[Node, np.dtype]:
     return (cast(node, _FLOAT32) if node.dtype.itemsize < 4 else node), node.dtype
 
 
-def _count(x: Node, axes: tuple[int, ...], less: Any = 0) -> Any:
-    """Return how many elements are folded, less some degrees of freedom: exact for named axes."""
+def _count(x: Node, axes: tuple[int, ...]) -> Any:
+    """Return how many elements are folded: exact for named axes."""
     count = extent_product(x.shape, axes)
-    if type(count) is int:
-        return float(count - less)
-    return cast(extent(count), x.dtype) - less if less else cast(extent(count), x.dtype)
+    return float(count) if type(count) is int else cast(extent(count), x.dtype)
 
 
-def _average(x: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
+def average_of(x: Node, axes: tuple[int, ...], mask: Node | None) -> Node:
     """Return the mean over axes of the elements that count."""
     if mask is None:
         return divide(SUM(x, axes=axes), _count(x, axes))
@@ -83,121 +110,10 @@ def mean(
     >>> mg.mean([[1.0, 2.0], [3.0, 6.0]], axis=0).eval()
     array([2., 4.], dtype=float32)
     """
-    node, result = _wide(x if dtype is None else cast(x, dtype))
+    node, result = widened(averaged("mean", x, dtype))
     axes = normalized_axes(SUM, node, axis)
-    average = _average(node, axes, mask_of("mean", node, where))
-    return cast(restored(average, axes) if keepdims else average, result)
-
-
-def _squared_deviations(
-    x: Node, axes: tuple[int, ...], ddof: Any, mask: Node | None = None
-) -> Node:
-    x = filled(x, mask, 0)
-    centered = filled(x - restored(_average(x, axes, mask), axes), mask, 0)
-    squares = real(centered * conj(centered))
-    if mask is None:
-        degrees = _count(squares, axes, ddof)
-    else:
-        degrees = maximum(counted(mask, axes, squares.dtype) - ddof, 0)
-    return divide(SUM(squares, axes=axes), degrees)
-
-
-def variance(
-    x: Any,
-    axis: Axis = None,
-    ddof: Any = 0,
-    keepdims: bool = False,
-    *,
-    correction: Any = None,
-    where: Any = True,
-) -> Node:
-    """Average the squared deviations from the mean along axes.
-
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    ddof
-        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    correction
-        The array API standard's name of `ddof`; it counts where both are given.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
-
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). Of complex numbers the
-        squares are those of the absolute deviations, so that the result is real.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.variance([1.0, 2.0, 3.0, 6.0]).eval()
-    array(3.5, dtype=float32)
-    """
-    node, result = _wide(x)
-    axes = normalized_axes(SUM, node, axis)
-    degrees = ddof if correction is None else correction
-    spread = _squared_deviations(node, axes, degrees, mask_of("variance", node, where))
-    return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
-
-
-def _safe_sqrt(x: Node) -> Node:
-    """Return the square root, with gradient 0 (not infinity) where it is 0."""
-    zero = equal(x, 0)
-    return where(zero, 0, sqrt(where(zero, 1, x)))
-
-
-def std(
-    x: Any,
-    axis: Axis = None,
-    ddof: Any = 0,
-    keepdims: bool = False,
-    *,
-    correction: Any = None,
-    where: Any = True,
-) -> Node:
-    """Take the standard deviation along axes: the square root of `variance`.
-
-    Parameters
-    ----------
-    x
-        Node or array; ints become floats.
-    axis
-        An axis, several, or None for all.
-    ddof
-        Delta degrees of freedom: the divisor is the number of elements less `ddof`.
-    keepdims
-        Keep the reduced axes, with extent 1.
-    correction
-        The array API standard's name of `ddof`; it counts where both are given.
-    where
-        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
-        have gradient 0, whatever their value.
-
-    Returns
-    -------
-    Node
-        Of the float dtype, without the reduced axes (unless `keepdims`). Where it is 0 so is its
-        gradient.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.std([1.0, 1.0, 3.0, 3.0]).eval()
-    array(1., dtype=float32)
-    """
-    node, result = _wide(x)
-    axes = normalized_axes(SUM, node, axis)
-    degrees = ddof if correction is None else correction
-    spread = _safe_sqrt(_squared_deviations(node, axes, degrees, mask_of("std", node, where)))
-    return cast(restored(spread, axes) if keepdims else spread, real_dtype(result))
+    average = average_of(node, axes, mask_of("mean", node, where))
+    return cast(kept("mean", average, axes, keepdims), result)
 
 
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
@@ -224,14 +140,14 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
     >>> mg.logsumexp([[1000.0, 1000.0]], axis=1).eval().round(1)
     array([1000.7], dtype=float32)
     """
-    node, result = _wide(x)
+    node, result = widened(x)
     axes = normalized_axes(MAX, node, axis)
     if not axes:
         return cast(node, result)
     top = stop_gradient(MAX(node, axes=axes))
     top = where(isfinite(top), top, 0)
     total = log(SUM(exp(node - restored(top, axes)), axes=axes)) + top
-    return cast(restored(total, axes) if keepdims else total, result)
+    return cast(kept("logsumexp", total, axes, keepdims), result)
 
 
 def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Node:
@@ -275,7 +191,7 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
                 mend="axis=(-2, -1) gives the Frobenius norm of matrices",
             )
         )
-    node, result = _wide(x)
+    node, result = widened(x)
     if is_complex(result):
         node, result = absolute(node), real_dtype(result)
     axes = normalized_axes(SUM, node, axis)
@@ -296,7 +212,7 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
         total = SUM(powers, axes=axes)
         none = equal(total, 0)
         length = where(none, 0, power(where(none, 1, total), 1.0 / float(ord)))
-    return cast(restored(length, axes) if keepdims else length, result)
+    return cast(kept("norm", length, axes, keepdims), result)
 
 
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
@@ -335,15 +251,7 @@ def _logsumexp_reference(x: Any, axis: Any = None, keepdims: bool = False) -> An
     return reference(x, axis=axis, keepdims=keepdims)
 
 
-def _variance_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-    return np.var(x, axis=axis, ddof=ddof, keepdims=keepdims)
-
-
-def _std_reference(x: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-    return np.std(x, axis=axis, ddof=ddof, keepdims=keepdims)
-
-
-def _samples() -> list[Sample]:
+def statistic_samples() -> list[Sample]:
     return [
         Sample((CUBE,)),
         Sample((CUBE,), {"axis": 1}),
@@ -361,28 +269,8 @@ RECORDS: tuple[Op | Composite, ...] = (
         kind=Kind.REDUCTION,
         function=mean,
         doc="Average the elements along axes.",
-        samples=_samples,
+        samples=statistic_samples,
         reference=fold_reference("mean"),
-        numerics="reassoc",
-    ),
-    Composite(
-        name="variance",
-        dtypes=INEXACT,
-        kind=Kind.REDUCTION,
-        function=variance,
-        doc="Average the squared deviations from the mean along axes.",
-        samples=lambda: [*_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
-        reference=_variance_reference,
-        numerics="reassoc",
-    ),
-    Composite(
-        name="std",
-        dtypes=INEXACT,
-        kind=Kind.REDUCTION,
-        function=std,
-        doc="Take the standard deviation along axes.",
-        samples=lambda: [*_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
-        reference=_std_reference,
         numerics="reassoc",
     ),
     Composite(
@@ -391,7 +279,7 @@ RECORDS: tuple[Op | Composite, ...] = (
         function=logsumexp,
         doc="Compute log(sum(exp(x))) along axes without overflow.",
         samples=lambda: [
-            *_samples(),
+            *statistic_samples(),
             Sample((_INFINITE,), {"axis": 1}, gradient=(), reason="infinite values"),
             Sample((_LARGE,), {"axis": 1}),
         ],
@@ -405,7 +293,7 @@ RECORDS: tuple[Op | Composite, ...] = (
         function=norm,
         doc="Take the length of vectors along axes.",
         samples=lambda: [
-            *_samples(),
+            *statistic_samples(),
             Sample((CUBE,), {"axis": 1, "ord": 1}),
             Sample((CUBE,), {"axis": 1, "ord": math.inf}),
             Sample((CUBE,), {"axis": 1, "ord": -math.inf}),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import dims
 from ...dims import Dim
-from ...errors import ShapeError
+from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Extent, Shape, Type
@@ -66,7 +66,27 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
     return (*rest[:at], missing, *rest[at:])
 
 
-def reshape(x: Any, shape: Any, *, copy: bool | None = None) -> Node:
+def by_columns(name: str, order: Any) -> bool:
+    """Tell whether elements are counted along the first axis first, by NumPy's letter for it.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of those.
+    """
+    if order in ("C", "A", "K", None):  # nodes have no memory: what lies there is in rows
+        return False
+    if order != "F":
+        raise ConfigError(
+            message(
+                f"{name}: order={order!r}",
+                need="'C', along the last axis first, or 'F', along the first one first",
+            )
+        )
+    return True
+
+
+def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Node:
     """Give `x` another shape with the same elements in the same (row-major) order.
 
     Parameters
@@ -77,6 +97,9 @@ def reshape(x: Any, shape: Any, *, copy: bool | None = None) -> Node:
         An extent or a sequence of extents: ints, names, Dims. One may be -1 and is found from the
         others: exactly, also where they are symbolic. Where only the call can tell that the
         sizes agree, the call checks it.
+    order
+        "F" takes and lays the elements along the first axis first, as columns; "C" (and "A", as
+        nodes have no memory) along the last one first.
     copy
         Taken for the array API standard's sake: nodes share nothing that could be written.
 
@@ -101,6 +124,10 @@ def reshape(x: Any, shape: Any, *, copy: bool | None = None) -> Node:
     """
     node = as_node(x)
     wanted = _open_shape(Call(RESHAPE, (node,)), shape, node.size)
+    if node.shape == wanted and order in ("C", "F"):
+        return node
+    if by_columns("reshape", order):
+        return transpose(reshape(transpose(node), wanted[::-1]))
     return node if node.shape == wanted else RESHAPE(node, shape=wanted)
 
 
@@ -133,20 +160,22 @@ RESHAPE = Op(
             {"shape": (-1, -1)},
         ),
     ],
-    reference=lambda x, shape: np.reshape(x, shape),
+    reference=lambda x, shape, order="C": np.reshape(x, shape, order=order),
     numerics="exact",
     alias=True,
     onnx=onnx_forms.reshaped,
 )
 
 
-def ravel(x: Any) -> Node:
+def ravel(x: Any, order: str = "C") -> Node:
     """Return the elements of `x` in row-major order along one axis.
 
     Parameters
     ----------
     x
         Node or array.
+    order
+        "F" takes them along the first axis first; see `reshape`.
 
     Returns
     -------
@@ -159,7 +188,8 @@ def ravel(x: Any) -> Node:
     >>> mg.ravel(mg.constant([[1, 2], [3, 4]])).eval()
     array([1, 2, 3, 4], dtype=int32)
     """
-    return reshape(x, (-1,))
+    node = as_node(x)
+    return reshape(transpose(node) if by_columns("ravel", order) else node, (-1,))
 
 
 def expand_dims(x: Any, axis: int | Sequence[int]) -> Node:

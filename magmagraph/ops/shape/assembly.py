@@ -18,7 +18,7 @@ from ..elementwise.family import publish
 from ..rules.namesakes import namesake
 from .arrange import expand_dims, reshape
 from .axes import CUBE, MATRIX
-from .joining import broadcast_to, concatenate
+from .joining import broadcast_to, concatenate, converted
 from .pieces import split
 from .slicing import cut
 
@@ -101,12 +101,24 @@ def _arrays(name: str, arrays: Any) -> list[Any]:
     return members
 
 
-def _stack(name: str, what: str, join: Callable[[list[Node]], Node], example: str) -> Any:
+_CAST = """
+dtype, casting
+    See `concatenate`."""
+
+
+def _stack(
+    name: str, what: str, join: Callable[[list[Node]], Node], example: str, *, casts: bool = False
+) -> Any:
     def function(tup: Any) -> Node:
         return join([as_node(x) for x in promoted(*_arrays(name, tup))])
 
+    def casting_function(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
+        members = _arrays(name, tup)
+        nodes = promoted(*members) if dtype is None else tuple(map(as_node, members))
+        return join(list(converted(name, nodes, dtype, casting)))
+
     return publish(
-        function,
+        casting_function if casts else function,
         name,
         __name__,
         f"""Join arrays {what}.
@@ -114,7 +126,7 @@ def _stack(name: str, what: str, join: Callable[[list[Node]], Node], example: st
 Parameters
 ----------
 tup
-    List of nodes or arrays; their dtypes are promoted.
+    List of nodes or arrays; their dtypes are promoted.{_CAST if casts else ""}
 
 Returns
 -------
@@ -149,6 +161,7 @@ hstack = _stack(
     _hstack,
     """>>> mg.hstack([mg.constant([1, 2]), mg.constant([3])]).eval()
 array([1, 2, 3], dtype=int32)""",
+    casts=True,
 )
 vstack = _stack(
     "vstack",
@@ -157,6 +170,7 @@ vstack = _stack(
     """>>> mg.vstack([mg.constant([1, 2]), mg.constant([3, 4])]).eval()
 array([[1, 2],
        [3, 4]], dtype=int32)""",
+    casts=True,
 )
 dstack = _stack(
     "dstack",

@@ -23,7 +23,7 @@ from ..reduction.primitives import sum
 from ..rules.namesakes import namesake
 from .arrange import expand_dims, moveaxis, ravel, reshape
 from .axes import CUBE, MATRIX, axes_of
-from .pieces import pad
+from .padding import pad
 from .slicing import cut
 
 __all__ = [

@@ -66,7 +66,9 @@ def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) 
     return stack([broadcast_to(line, shape) for line in lines])
 
 
-def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[Node]:
+def meshgrid(
+    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> list[Node]:
     """Repeat coordinates along the axes of a grid.
 
     Parameters
@@ -77,6 +79,8 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[Node]
         "xy": the first two axes change places, as for pictures; "ij": axes in order.
     sparse
         Leave the extents along the other axes at 1.
+    copy
+        Taken for NumPy's sake: nodes share nothing that could be written.
 
     Returns
     -------

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...errors import DTypeError, ShapeError, message
+from ...dtypes import canonical
+from ...errors import ConfigError, DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, describe
 from ...types import Extent, Shape, Type
-from ..convert import as_node, promoted
+from ..convert import as_node, cast, promoted
 from ..elementwise.family import one_dtype
 from ..rules import onnx_forms
 from ..rules.batching import lifted
@@ -135,7 +136,7 @@ def _concatenate_gradient(node: Node, cotangent: Node) -> tuple[Node, ...]:
     return tuple(parts)
 
 
-def _members(name: str, arrays: Any) -> tuple[Node, ...]:
+def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Node, ...]:
     if isinstance(arrays, Node) or not isinstance(arrays, Iterable):
         raise DTypeError(
             message(
@@ -146,10 +147,58 @@ def _members(name: str, arrays: Any) -> tuple[Node, ...]:
     members = list(arrays)
     if not members:
         raise ShapeError(message(f"{name}: no operands", need="at least one"))
-    return promoted(*members)
+    return promoted(*members) if dtype is None else tuple(as_node(each) for each in members)
 
 
-def concatenate(arrays: Any, axis: int | None = 0) -> Node:
+def converted(
+    name: str, nodes: tuple[Node, ...], dtype: Any, casting: str
+) -> tuple[Node, ...]:
+    """Return operands in the dtype that the user wants, where NumPy's rule of casts allows it.
+
+    Raises
+    ------
+    DTypeError
+        If it does not.
+    ConfigError
+        If there is no such rule.
+    """
+    if casting not in _CASTING:
+        raise ConfigError(
+            message(f"{name}: casting={casting!r}", need=f"one of {', '.join(_CASTING)}")
+        )
+    if dtype is None:
+        return nodes
+    wanted = canonical(dtype)
+    for node in nodes:
+        if not _casts(node.dtype, wanted, casting):
+            raise DTypeError(
+                message(
+                    f"{name}: {describe(node)} is not cast to {wanted.name} by "
+                    f"casting={casting!r}",
+                    need="a dtype that holds the operands",
+                    mend=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
+                )
+            )
+    return tuple(cast(node, wanted) for node in nodes)
+
+
+_CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+def _casts(given: np.dtype, wanted: np.dtype, casting: Any) -> bool:
+    if given == wanted or casting == "unsafe":
+        return True
+    # NumPy has no rule for bfloat16, which is as wide as float16 and holds other numbers.
+    half = np.dtype(np.float16)
+    plain = [half if dtype.name == "bfloat16" else dtype for dtype in (given, wanted)]
+    if plain[0] == plain[1]:
+        return bool(casting == "same_kind")
+    return bool(np.can_cast(plain[0], plain[1], casting))
+
+
+def concatenate(
+    arrays: Any, axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind"
+) -> Node:
     """Join arrays along an axis that they have.
 
     Parameters
@@ -158,6 +207,11 @@ def concatenate(arrays: Any, axis: int | None = 0) -> Node:
         List of nodes or arrays with equal extents but along `axis`; their dtypes are promoted.
     axis
         The axis; with None each is raveled first.
+    dtype
+        Of the result; the promoted one unless said.
+    casting
+        Which casts to `dtype` are allowed: "no" (nor "equiv"), "safe", "same_kind" (floats of
+        any width to floats, also ints to floats), "unsafe".
 
     Returns
     -------
@@ -176,7 +230,7 @@ def concatenate(arrays: Any, axis: int | None = 0) -> Node:
     >>> mg.concatenate([x, x]).shape
     (2*n, 3)
     """
-    nodes = _members("concatenate", arrays)
+    nodes = converted("concatenate", _members("concatenate", arrays, dtype), dtype, casting)
     if axis is None:
         nodes = tuple(ravel(node) for node in nodes)
         axis = 0
@@ -219,7 +273,9 @@ CONCATENATE = Op(
 )
 
 
-def stack(arrays: Any, axis: int = 0) -> Node:
+def stack(
+    arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same_kind"
+) -> Node:
     """Join arrays of one shape along a new axis.
 
     Parameters
@@ -228,6 +284,8 @@ def stack(arrays: Any, axis: int = 0) -> Node:
         List of nodes or arrays of one shape; their dtypes are promoted.
     axis
         Where the new axis stands in the result.
+    dtype, casting
+        See `concatenate`.
 
     Returns
     -------
@@ -245,7 +303,7 @@ def stack(arrays: Any, axis: int = 0) -> Node:
     array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    nodes = _members("stack", arrays)
+    nodes = converted("stack", _members("stack", arrays, dtype), dtype, casting)
     call = Call(STACK, nodes)
     for node in nodes[1:]:
         if node.ndim != nodes[0].ndim:

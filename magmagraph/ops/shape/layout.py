@@ -18,7 +18,8 @@ from .arrange import (
     transpose,
 )
 from .joining import BROADCAST_TO, CONCATENATE, broadcast_to, concatenate, stack
-from .pieces import flip, pad, split
+from .padding import pad
+from .pieces import flip, split
 from .slicing import PLACE, SLICE, index
 
 __all__ = [

@@ -20,7 +20,7 @@ from ..elementwise.arithmetic import add
 from ..elementwise.family import floating
 from ..shape.arrange import reshape
 from ..shape.joining import stack
-from ..shape.pieces import pad
+from ..shape.padding import pad
 from ..shape.slicing import PLACE, SLICE
 
 __all__ = ["fold", "unfold"]

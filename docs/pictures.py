@@ -46,7 +46,9 @@ def seed() -> Any:
     c = mg.var("c", shape=(10,), init=mg.init.zeros())
     loss = mg.cross_entropy(mg.sigmoid(x @ W + b) @ V + c, labels)
     optimizer = mg.optimizer.SGD(0.05, weight_decay=0.001)
-    return optimizer.step(loss, [W, b, V, c], inputs=[x, labels], outputs=loss)
+    return optimizer.step(
+        loss, [W, b, V, c], inputs=[x, labels], outputs=loss, name="training step"
+    )
 
 
 def attention() -> Any:
@@ -69,7 +71,7 @@ def attention() -> Any:
             weights = mg.softmax(q @ mg.transpose(k, (0, 1, 3, 2)) * 32**-0.5, axis=-1)
             joined = mg.transpose(weights @ v, (0, 2, 1, 3))
             result = x + mg.reshape(joined, (x.shape[0], 64, 128)) @ out
-    return mg.function([x], result)
+    return mg.function([x], result, name="attention block")
 
 
 def softmax() -> Any:

@@ -8,7 +8,6 @@ import numpy as np
 
 import magmagraph as mg
 from magmagraph.ops.leaf import constant
-from magmagraph.passes.pipeline import Pass
 from magmagraph.passes.rewriting.pattern import P, wildcards
 from magmagraph.passes.rewriting.rewrite import Rule, rewrite, rules_by_operation
 
@@ -35,7 +34,9 @@ def pythagoras(graph, trace, options):
     return rewrite(graph, RULES, trace, options, "pythagoras")
 
 
-own = Pass("pythagoras", pythagoras, True, "stable", "before simplify, which rewrites squares")
+own = mg.passes.Pass(
+    "pythagoras", pythagoras, True, "stable", "before simplify, which rewrites squares"
+)
 first, *others = mg.passes.default()
 
 a, b = mg.var("a", shape=("n",)), mg.var("b", shape=("n",))

@@ -212,3 +212,20 @@ def test_demo_learns(monkeypatch, capsys, layers):
     assert losses[2] < losses[1] < losses[0]
     assert float(epochs[-1][6].rstrip("%")) > 80
     assert epochs[-1][-3:] == ["ms", "a", "step"]
+    assert "Next: -o demo.html" in text
+
+
+def test_demo_writes_a_page_of_its_step(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    from magmagraph.data import datasets
+
+    digits = datasets._small_digits("for the test")
+    monkeypatch.setattr("magmagraph.data.mnist", lambda timeout: digits)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo", "--offline", "-o", "demo.png"]) == 1
+    told = capsys.readouterr()
+    assert told.err == "magmagraph demo: demo.png: what is written is .html\n"
+    assert told.out == ""
+    assert cli.main(["demo", "--offline", "--epochs", "1", "-o", "demo.html"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("demo.html: ")
+    assert (tmp_path / "demo.html").read_text().startswith("<!doctype html>")

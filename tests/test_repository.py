@@ -23,6 +23,7 @@ SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.
 # (graphs, plans, targets) and what these are made of.
 ROOMS = ("passes", "runtime")
 SHARED = {
+    "agreeing",
     "communicator",
     "config",
     "cores",

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import target
 from .target import positive, seed
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate (0.05)")
     parser.add_argument("--offline", action="store_true", help="download nothing")
     parser.add_argument("--seed", type=seed, default=0, help="of the weights and the order (0)")
+    parser.add_argument(
+        "-o", "--output", metavar="PATH.html", help="write a page that shows the step at each pass"
+    )
 
 
 def run(chosen: argparse.Namespace) -> None:
@@ -42,6 +46,7 @@ def run(chosen: argparse.Namespace) -> None:
 
     from .. import data
 
+    path = None if chosen.output is None else target.output(chosen.output, (".html",))
     console = Console(highlight=False)
     digits = data.mnist(timeout=0) if chosen.offline else data.mnist()
     few = len(digits.x_train) < FEW
@@ -59,6 +64,16 @@ def run(chosen: argparse.Namespace) -> None:
     )
     step, classify = _network().build(sizes, chosen.rate, chosen.seed)
     train(step, classify, digits, chosen, console)
+    if path is None:
+        console.print(
+            "\nNext: -o demo.html writes a page with this step at each pass; docs/tutorial.md "
+            "trains a network of layers, docs/guide.md tells the rest.",
+            soft_wrap=True,
+        )
+        return
+    from ..inspect.show import show
+
+    console.print(f"\n{target.written(path, show(step).save)}", soft_wrap=True)
 
 
 def train(

@@ -29,6 +29,8 @@ def run(chosen: argparse.Namespace) -> None:
     """Print the trials, and write what was asked for."""
     from ..tune import read
 
+    if chosen.output is not None and Path(chosen.output).suffix.lower() not in (".html", ".htm"):
+        raise CommandError(f"{chosen.output}: a page with plots is written to .html")
     found, running = read(chosen.journal)
     print(found.summary())
     if running:

@@ -6,7 +6,6 @@ Without -o the text goes to the standard output.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..errors import GraphError
 from . import target
@@ -39,7 +38,7 @@ def run(chosen: argparse.Namespace) -> None:
     """Write or print what was asked for."""
     from ..inspect.show import show
 
-    path = None if chosen.output is None else _checked(chosen.output)
+    path = None if chosen.output is None else target.output(chosen.output, FORMS)
     found, space, name = target.load(chosen.target)
     measured = None
     if chosen.evidence:
@@ -60,20 +59,4 @@ def run(chosen: argparse.Namespace) -> None:
     if path is None:
         print(shown.text())
         return
-    try:
-        shown.save(path)
-    except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
-    print(f"{path}: {path.stat().st_size / 1e3:.1f} kB")
-
-
-def _checked(text: str) -> Path:
-    """Return the path of the output, or raise before anything takes time."""
-    path = Path(text)
-    if path.suffix.lower() not in FORMS:
-        raise CommandError(f"{text}: the suffix says no form; there are {', '.join(FORMS)}")
-    if path.is_dir():
-        raise CommandError(f"{text} is a folder")
-    if not path.resolve().parent.is_dir():
-        raise CommandError(f"{text} cannot be written: there is no folder {path.parent}")
-    return path
+    print(target.written(path, shown.save))

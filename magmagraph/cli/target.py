@@ -7,7 +7,7 @@ import inspect
 import runpy
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,28 @@ def _called(function: Any, name: str) -> Any:
         raise CommandError(
             f"{name}() raised {_told(error, function.__code__.co_filename)}"
         ) from error
+
+
+def output(text: str, forms: Sequence[str]) -> Path:
+    """Return the path of an output, or raise before anything takes time."""
+    path = Path(text)
+    if path.suffix.lower() not in forms:
+        raise CommandError(f"{text}: the suffix says no form; there are {', '.join(forms)}"
+                           if len(forms) > 1 else f"{text}: what is written is {forms[0]}")
+    if path.is_dir():
+        raise CommandError(f"{text} is a folder")
+    if not path.resolve().parent.is_dir():
+        raise CommandError(f"{text} cannot be written: there is no folder {path.parent}")
+    return path
+
+
+def written(path: Path, save: Callable[[Path], None]) -> str:
+    """Write a file, and return a line that says so."""
+    try:
+        save(path)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
+    return f"{path}: {path.stat().st_size / 1e3:.1f} kB"
 
 
 def function_of(found: Any, name: str) -> Function:

@@ -95,6 +95,12 @@ class Record:
         if line not in self.repairs:
             self.repairs.append(line)
 
+    def __str__(self) -> str:
+        """Return the part of the report that is about this pass."""
+        alone = Report()
+        alone.records.append(self)
+        return str(alone)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values."""
         return {

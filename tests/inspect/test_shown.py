@@ -121,6 +121,16 @@ def test_a_report_groups_refusals_by_their_reason() -> None:
     assert len(lines) == 5
 
 
+def test_a_record_prints_as_its_part_of_the_report(train: Any) -> None:
+    report = str(train.report).splitlines()
+    for record in train.report:
+        head, row, *rest = str(record).splitlines()
+        assert head.split() == ["pass", "ms", "nodes", "rules"]
+        assert row.split()[:2] in [line.split()[:2] for line in report]
+        if record.refusals:
+            assert rest[-1] in report
+
+
 def test_a_report_keeps_within_its_width() -> None:
     report = _refusing()
     for i in range(30):

@@ -54,6 +54,8 @@ def test_a_picture_of_a_function_has_its_kernels_as_frames() -> None:
     assert len(kernels) == len(fused) + 1  # and the legend's
     block = mg.show(attention_block()).svg()
     assert {"block", "norm", "attention"} <= set(re.findall(r">(\w+)</text></g>", block))
+    assert "scope of the program" in texts(block, "key")
+    assert "scope of the program" not in texts(mg.show(step).svg(), "key")
 
 
 def test_a_pass_record_is_drawn_before_and_after() -> None:

@@ -220,6 +220,7 @@ def test_the_command_shows_a_journal(tmp_path, capsys):
     [
         (["none.jsonl"], "none.jsonl cannot be read: No such file or directory"),
         (["other"], "other is not the journal of a search"),
+        (["search.jsonl", "-o", "page.png"], "page.png: a page with plots is written to .html"),
         (["search.jsonl", "-o", "none/page.html"], "none/page.html cannot be written: there is"),
     ],
 )

@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pictured import (
+    seed_feeds,
     seed_step,
 )
 from viewed import PATIENCE, Viewer, data_of
 
+import magmagraph as mg
+from magmagraph.inspect.evidence import evidence
 from magmagraph.op import Kind
 
 
@@ -151,6 +155,72 @@ def test_a_narrow_page_puts_the_panel_below_the_graph(
     assert graph["height"] > 200
     assert name["x"] + name["width"] <= 420
     assert viewer.complaints == []
+
+
+def test_a_narrow_page_begins_at_the_graphs_edge_with_keys_in_one_row(
+    browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": 420, "height": 800})
+    viewer = Viewer(page, files["seed"])
+    left = viewer.run("return Math.min(...app.view.drawing.frames.map((f) => f.x * app.view.scale)"
+                      ") + app.view.x")
+    height = page.locator("#legend").bounding_box()["height"]
+    page.close()
+    assert 0 <= left < 60
+    assert height < 40
+
+
+def test_paper_gets_all_of_the_graph_in_light_colours(opened: Any) -> None:
+    viewer = opened("seed", "#graph=fuse&compare=source", scheme="dark")
+    here = "return [app.view.x, app.view.y, app.view.scale, app.view.shown, app.theme.name]"
+    *place, seen, _ = viewer.run(here)
+    viewer.run("dispatchEvent(new Event('beforeprint'))")
+    viewer.run("app.view.draw()")  # what the change of the page's size asks for
+    *_, shown, theme = viewer.run(here)
+    assert theme == "light"
+    assert seen < shown == viewer.run("return app.view.drawing.boxes.length")
+    for view in ("view", "left"):
+        wide, high, *drawn = viewer.run(
+            f"const {{ canvas, drawing }} = app.{view};"
+            "return [canvas.width, canvas.height, drawing.width, drawing.height]"
+        )
+        assert wide / high == pytest.approx((drawn[0] + 40) / (drawn[1] + 40), rel=1e-2)
+    viewer.run("dispatchEvent(new Event('afterprint'))")
+    viewer.run("app.view.draw()")
+    assert viewer.run(here) == [*place, seen, "dark"]
+
+
+def test_the_timeline_has_round_times(opened: Any) -> None:
+    viewer = opened("seed", "#drawer=timeline")
+    viewer.until("magmagraph.timeline.bars.length > 0")
+    for end, most, times in (
+        (970, 8, [0, 200, 400, 600, 800]),
+        (1000, 5, [0, 200, 400, 600, 800, 1000]),
+        (2.5e6, 3, [0, 1e6, 2e6]),
+        (7, 1, [0]),
+    ):
+        assert viewer.run(f"return app.ticks({end}, {most})") == times
+
+
+def test_the_legend_names_scopes_where_there_are_some(opened: Any) -> None:
+    told = "return document.getElementById('legend').textContent.includes('scope of the program')"
+    assert opened("attention", "#graph=source").run(told)
+    assert not opened("seed", "#graph=source").run(told)
+
+
+def test_ablations_fit_the_panel(browser: Any, tmp_path: Path) -> None:
+    measured = evidence(seed_step(), *seed_feeds(), check=False, ablate=True)
+    measured["ablate"]["rows"][1]["verdict"] = "gains 123.45x"
+    path = tmp_path / "ablated.html"
+    path.write_text(mg.show(seed_step(), evidence=measured).html(), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1300, "height": 800})
+    viewer = Viewer(page, path, "#panel=evidence")
+    over = viewer.run("return [...document.querySelectorAll('#panel .wide')]"
+                      ".map((box) => box.scrollWidth - box.clientWidth)")
+    text = page.locator("#panel").inner_text()
+    page.close()
+    assert "gains 123.45×" in text
+    assert over == [0, 0]
 
 
 def test_measurements_are_shown(opened: Any) -> None:

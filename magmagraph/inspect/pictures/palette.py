@@ -60,6 +60,7 @@ NAMES = {
     "linalg": "linear algebra",
     "index": "indexing",
     "fused": "one fused kernel",
+    "scope": "scope of the program",
     "output": "result",
     "layout": "layout (moves only)",
     "update": "new value of a variable",

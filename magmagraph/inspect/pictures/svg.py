@@ -49,9 +49,7 @@ def picture(
     widths = [max(drawing.width, len(name) * CHARACTER * 1.1) for name, drawing in drawings]
     gap = 56.0
     width = max(_NARROWEST, sum(widths) + gap * (len(drawings) - 1))
-    styles = dict.fromkeys(
-        p.item.style for _, d in drawings for p in (*d.frames, *d.boxes) if p.item.style != "scope"
-    )
+    styles = dict.fromkeys(p.item.style for _, d in drawings for p in (*d.frames, *d.boxes))
     keys, depth = _legend([key for key in COLOURS if key in styles], width)
     tallest = max(drawing.height for _, drawing in drawings)
     height = head + under + tallest + 24.0 + depth
@@ -151,9 +149,9 @@ def _legend(keys: Sequence[str], width: float) -> tuple[str, float]:
         wide = SIGN + len(name) * CHARACTER + 12.0
         if x and x + wide > width:
             x, y = 0.0, y + _KEY
-        if key == "fused":
+        if key in ("fused", "scope"):
             parts.append(
-                f'<g class="frame fused"><rect x="{x + 1:.1f}" y="{y + 2:.1f}" width="20" '
+                f'<g class="frame {key}"><rect x="{x + 1:.1f}" y="{y + 2:.1f}" width="20" '
                 f'height="14" rx="4"/></g>'
             )
         else:
@@ -169,7 +167,7 @@ def _legend(keys: Sequence[str], width: float) -> tuple[str, float]:
 
 def _style(styles: Iterable[str]) -> str:
     """Return the style sheet: colours of light, then those of dark in place of them."""
-    known = [*styles, "scope"]
+    known = list(dict.fromkeys([*styles, "scope"]))
     return (
         f"text{{font-family:{FONT};font-size:12px}}"
         ".title{font-size:15px;font-weight:600}"

@@ -25,6 +25,7 @@ SCRIPTS = (
     "charts.js",
     "search.js",
     "address.js",
+    "printing.js",
     "app.js",
 )
 
@@ -44,7 +45,7 @@ def html(pages: Pages) -> str:
     return (
         _asset("page.html")
         .replace("{{title}}", title)
-        .replace("{{style}}", _asset("viewer.css"))
+        .replace("{{style}}", _asset("viewer.css") + _asset("printing.css"))
         .replace("{{script}}", script())
         .replace("{{data}}", packed(data(pages)))
     )

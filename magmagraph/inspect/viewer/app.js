@@ -4,7 +4,7 @@ const began = performance.now();
 const HELP = [
   ["← →", "the graph before and after: from the source to the plan"], ["c", "compare with another graph, side by side"],
   ["/", "search"], ["↑ ↓", "go to an operand, to a reader"], ["Enter", "bring the selected node to the middle"],
-  ["f", "fit all"], ["+ −", "enlarge and reduce (also Ctrl and wheel, or pinch)"], ["o", "next overlay"],
+  ["f", "fit all (of a long graph its width)"], ["+ −", "enlarge and reduce (also Ctrl and wheel, or pinch)"], ["o", "next overlay"],
   ["x", "close or open all kernels and scopes"], ["d", "mark what the pass changed, or not"],
   ["1 2 3", "node, rules, measurements"], ["m", "timeline, memory, neither"], ["t", "light or dark"], ["Esc", "select nothing"],
 ];
@@ -118,6 +118,11 @@ class App {
     return this.state.node < 0 ? [] : this.stepsOf(this.state.node, this.state.graph);
   }
 
+  /** Return round times up to an end, in so many steps at most. */
+  ticks(end, most) {
+    return ticks(end, most);
+  }
+
   /** Return the bytes of the arena that are alive in each step. */
   liveBytes() {
     return liveBytes(this.model.plan);
@@ -202,7 +207,7 @@ class App {
       return [element("b", {}, overlay.title), ...boxes, element("span", { class: "muted" }, overlay.about)];
     }
     const styles = [...new Set([...view.drawing.frames, ...view.drawing.boxes].map((box) => box.style))]
-      .filter((style) => model.styles.names[style] !== "scope").sort((a, b) => a - b);
+      .sort((a, b) => a - b);
     return styles.map((style) => element("span", { class: "entry" }, swatch(model, style), model.styles.told[style]));
   }
 
@@ -325,6 +330,7 @@ class App {
       element("dt", {}, ...keys.split(" ").map((key) => element("kbd", {}, key))), element("dd", {}, text)]));
     addEventListener("keydown", (event) => this.key(event));
     addEventListener("hashchange", () => { readAddress(this); this.update(); settle(this); });
+    preparePrinting(this);
     new ResizeObserver(() => { this.view.redraw(); this.left.redraw(); this.drawer(); }).observe($("stage"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
       this.theme.set(event.matches ? "dark" : "light");

@@ -85,6 +85,14 @@ function streamsOf(model) {
   return new Set(model.evidence.profile.steps.map((step) => step.stream ?? 0)).size;
 }
 
+/** Return round numbers from 0 up to an end, in so many steps at most: 1, 2 or 5 times a power of 10. */
+function ticks(end, most) {
+  const least = Math.max(1, end) / most;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least * (1 - 1e-9));
+  return Array.from({ length: Math.floor(end / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
 function drawTimeline(chart, app) {
   const { model, theme } = app;
   const { wide } = chart.begin();
@@ -115,9 +123,10 @@ function drawTimeline(chart, app) {
     }, APART[families.indexOf(step.kernel) % APART.length], chosen.has(step.step));
   }
   const bottom = CHART_TOP + 12 + streams.length * 30;
-  for (let i = 0; i <= 4; i++) {
-    const x = LABEL_WIDTH + (i / 4) * width;
-    chart.write(duration((end * i) / 4), x, CHART_TOP - 4, i === 4 ? "right" : i ? "center" : "left");
+  for (const time of ticks(end, Math.max(1, Math.floor(width / 140)))) {
+    const x = LABEL_WIDTH + (time / end) * width;
+    const align = x > LABEL_WIDTH + width - 24 ? "right" : time ? "center" : "left";
+    chart.write(duration(time), x, CHART_TOP - 4, align);
   }
   let x = LABEL_WIDTH;
   families.forEach((family, i) => {

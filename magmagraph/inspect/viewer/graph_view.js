@@ -75,7 +75,10 @@ class GraphView {
     for (const box of this.drawing.boxes) {
       if (!best || box.y < best.y || (box.y === best.y && box.x < best.x)) best = box;
     }
-    if (best) this.x = this.canvas.clientWidth / 2 - (best.x + best.width / 2) * this.scale;
+    if (!best) return;
+    const { clientWidth: wide } = this.canvas;
+    const middle = wide / 2 - (best.x + best.width / 2) * this.scale;
+    this.x = Math.min(20, Math.max(wide - 20 - this.drawing.width * this.scale, middle));
   }
 
   fit() {
@@ -197,11 +200,14 @@ class GraphView {
   // ---------------------------------------------------------------- drawing
 
   draw() {
-    const { canvas, context, theme } = this;
-    const ratio = devicePixelRatio || 1;
-    const { clientWidth: wide, clientHeight: high } = canvas;
-    if (!wide || !this.drawing) return;
+    const { clientWidth: wide, clientHeight: high } = this.canvas;
+    if (!wide || !this.drawing || this.onPaper) return;
     if (this.fresh) this.start();
+    this.paint(wide, high, devicePixelRatio || 1);
+  }
+
+  paint(wide, high, ratio) {
+    const { canvas, context, theme } = this;
     if (canvas.width !== Math.round(wide * ratio) || canvas.height !== Math.round(high * ratio)) {
       canvas.width = Math.round(wide * ratio);
       canvas.height = Math.round(high * ratio);

@@ -23,7 +23,10 @@ function nodeLink(app, id, text) {
 }
 
 function swatch(model, style) {
-  const made = element("span", { class: "swatch" }, model.styles.signs[style] || "▣");
+  const name = model.styles.names[style];
+  const form = name === "scope" || name === "update" ? `${name} ` : "";
+  const made = element("span", { class: `swatch ${form}${ROUND.has(name) ? "round" : ""}` },
+    name === "scope" ? "" : model.styles.signs[style] || "▣");
   made.style.setProperty("--colour", model.styles.colours[style]);
   return made;
 }

@@ -105,14 +105,14 @@ def measured(make: Callable[[str], Any], kind: str) -> dict[str, float]:
 
 
 def main() -> None:
-    from magmagraph.runtime.cuda.launching import launches
+    from magmagraph.runtime.cuda.kernels import gathering, scattering
 
     results: dict[str, Any] = {}
     for kind in ("even", "half equal"):
         results[f"{kind}, ours"] = measured(ours, kind)
         with (
-            mock.patch.object(launches, "gathering", return_value=None),
-            mock.patch.object(launches, "scattering", return_value=None),
+            mock.patch.object(gathering, "gathering", return_value=None),
+            mock.patch.object(scattering, "scattering", return_value=None),
         ):
             results[f"{kind}, expressions"] = measured(ours, kind)
         results[f"{kind}, torch"] = measured(torchs, kind)

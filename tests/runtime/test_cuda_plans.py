@@ -125,7 +125,7 @@ def library(
     """Return a graph of a made-up library before its plan is chosen."""
     made = object.__new__(LibraryGraph)
     made.device, made.key, made.limit, made.least = Device(room), "key", limit, least
-    made.exact, made.chosen, made.name, made.workspace = exact, -1, "", 0
+    made.exact, made.chosen, made.name, made.workspace, made.check = exact, -1, "", 0, None
     made.microseconds, made.graph, made.tensors = 0.0, Graph(plans), [Tensor(), Tensor()]
 
     def launch(addresses: Any, workspace: int, stream: Clock) -> None:

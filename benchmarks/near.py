@@ -1,8 +1,9 @@
 """Whether a time is within 5 % or 1 us of the best peer's: a rule for processes that differ.
 
-**Rule** (written down before it was used; the median in 2 came after a run in which others were
-busy, and can only accuse). Equal kernels take up to some 7 % more in one process
-than in another, by where memory lies. So a ratio of one process each says little about 5 %.
+**Rule** (written down before it was used; the medians in 2 came after a run in which others were
+busy: the larger of two can only accuse, the choice of the peer can go either way). Equal kernels
+take up to some 7 % more in one process than in another, by where memory lies. So a ratio of one
+process each says little about 5 %.
 
 1. Every contender is timed in a process of its own. A case whose ratio is at most `CLEAR` of its
    limit is met: a true ratio of 1.08 is found there in less than 1 % of the runs.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import near
 import numpy as np
 import peers
 
@@ -111,6 +112,7 @@ BENCHMARK = peers.Benchmark(
         "numpy": numpy,
     },
     tolerance=1e-4,
+    near=near.no_slower,
 )
 
 if __name__ == "__main__":

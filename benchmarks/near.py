@@ -1,4 +1,6 @@
-"""Whether a time is within 5 % or 1 us of the best peer's: a rule for processes that differ.
+"""Whether a time is near the best peer's, or no longer: a rule for processes that differ.
+
+Sums are to be within 5 % or 1 us of the best peer (`limit`), other work no slower (`no_slower`).
 
 **Rule** (written down before it was used; the medians in 2 came after a run in which others were
 busy: the larger of two can only accuse, the choice of the peer can go either way). Equal kernels
@@ -13,12 +15,12 @@ process each says little about 5 %.
    and their median (a peer that lost its cores in some processes makes nobody near); its interval
    is Student's, of 95 %, of the mean.
 3. Where that interval holds the limit, `AGAIN` further groups alone decide, in the same way.
-4. The case is met where the ratio of the last look is at most the limit: 1.05, or 1 us.
+4. The case is met where the ratio of the last look is at most the limit.
 
-The limit is that of the single ratio before. Where a process differs from the next by 5 %
-(deviation), of cases that are 8 % slower than the best peer 66 % are caught by single ratios, and
-96 by this rule; of those as fast as it 25 and 0.8 % are accused; with 3 %, 74 and 99.8, and 13 and
-none (`tests/test_benchmark_near.py`). All that was measured stays in the results, and the ratio
+The limits are those of the single ratios before. For 5 %: where a process differs from the next by
+5 % (deviation), of cases that are 8 % slower than the best peer 66 % are caught by single ratios,
+and 96 by this rule; of those as fast as it 25 and 0.8 % are accused; with 3 %, 74 and 99.8, and 13
+and none (`tests/test_benchmark_near.py`). All that was measured stays in the results, and the ratio
 that is shown is of the medians of all processes.
 """
 
@@ -38,6 +40,8 @@ FIRST, AGAIN = 8, 16
 
 Times = Mapping[str, Sequence[float]]
 """For ours (first) and each rival, the medians of their processes, group by group."""
+Limit = Callable[[float], float]
+"""The largest ratio to the best peer's time, by that time in seconds."""
 
 
 def limit(best: float) -> float:
@@ -53,15 +57,20 @@ def limit(best: float) -> float:
     return max(SHARE, 1.0 + SECONDS / best)
 
 
-def rivals(ours: float, peers: Mapping[str, float]) -> list[str]:
-    """Return the peers that have to be timed again; none where ours is clearly near the best."""
+def no_slower(best: float) -> float:
+    """Return the largest ratio to a peer's time where nothing may be lost."""
+    return 1.0
+
+
+def rivals(ours: float, peers: Mapping[str, float], limit: Limit = limit) -> list[str]:
+    """Return the peers that have to be timed again; none where ours is clearly within the limit."""
     best = min(peers.values())
     if ours / best <= CLEAR * limit(best):
         return []
     return [name for name, taken in peers.items() if taken <= RIVAL * best]
 
 
-def look(times: Times) -> dict[str, Any]:
+def look(times: Times, limit: Limit = limit) -> dict[str, Any]:
     """Return what groups of processes found: the fastest peer, the interval of the ratio to it.
 
     Examples
@@ -95,7 +104,9 @@ def share(found: Mapping[str, Any]) -> float:
 
 
 def looked(
-    names: Iterable[str], measure: Callable[[Sequence[str], int], Mapping[str, Times]]
+    names: Iterable[str],
+    measure: Callable[[Sequence[str], int], Mapping[str, Times]],
+    limit: Limit = limit,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the looks at cases by name: one, or two where the first one does not settle it.
 
@@ -105,13 +116,15 @@ def looked(
         The cases that have rivals.
     measure
         Times some cases, by so many groups of fresh processes.
+    limit
+        The largest ratio to a peer's time.
     """
     looks: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for count in (FIRST, AGAIN):
         left = [name for name, found in looks.items() if not (found and settled(found[-1]))]
         if left:
             for name, times in measure(left, count).items():
-                looks[name].append(look(times))
+                looks[name].append(look(times, limit))
     return looks
 
 

@@ -110,8 +110,8 @@ class Benchmark:
         does not show that nothing is lost in a second (`repeats.py`); 0: the one process that is
         timed, by its turns.
     near
-        Whether the claim is to be near the best peer: what one process each does not show clearly
-        is timed by more (`near.py`).
+        The largest ratio to the best peer's time, by that time (`near.limit`, `near.no_slower`):
+        what one process each does not show clearly is timed by more (`near.py`). None: one tells.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Benchmark:
     ways: str = ""
     against: str = ""
     processes: tuple[int, int] = (0, 0)
-    near: bool = False
+    near: near.Limit | None = None
 
 
 # In the process of a library ------------------------------------------------------------------
@@ -383,12 +383,13 @@ def _repeated(
     benchmark: Benchmark, measured: Sequence[dict[str, Any]], start: Callable[[str], _Library]
 ) -> None:
     """Time what is not clearly near the best peer by further processes, and add what they found."""
-    ours = next(iter(benchmark.contenders))
+    ours, limit = next(iter(benchmark.contenders)), benchmark.near
+    assert limit is not None
     entries = {entry["case"]["name"]: entry for entry in measured}
     timed: dict[str, dict[str, float]] = {}
     for name, entry in entries.items():
         first, peers = medians(benchmark, entry["times"])
-        rivals = near.rivals(first, peers) if peers and first < math.inf else []
+        rivals = near.rivals(first, peers, limit) if peers and first < math.inf else []
         if rivals:
             timed[name] = {ours: first, **{rival: peers[rival] for rival in rivals}}
     alone = dataclasses.replace(benchmark, ways="")
@@ -411,7 +412,7 @@ def _repeated(
                     library.end()
         return found
 
-    for name, looks in near.looked(timed, groups).items():
+    for name, looks in near.looked(timed, groups, limit).items():
         entries[name]["repeated"] = looks
         entries[name]["ratio"] = near.ratio(timed[name], looks)
 
@@ -507,7 +508,7 @@ def main(benchmark: Benchmark) -> None:
                 library.end()
         if benchmark.processes[0]:
             _looked(benchmark, measured, lambda: _Library(benchmark.ways, threads, log))
-        if benchmark.near:
+        if benchmark.near is not None:
             _repeated(benchmark, measured, lambda name: _Library(name, threads, log))
     shown.report(benchmark, measured)
     if left_out:

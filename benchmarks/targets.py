@@ -53,11 +53,15 @@ class Claim:
 
 
 def _ratios(limit: float) -> Callable[[Any], Iterator[Case]]:
-    """Our median over the best peer's."""
+    """Our median over the best peer's, by several processes where these were needed to tell."""
 
     def cases(results: Any) -> Iterator[Case]:
         for entry in results:
-            yield Case(entry["case"]["name"], entry["ratio"], limit)
+            name = entry["case"]["name"]
+            if "repeated" in entry:  # rule: `near.py`
+                yield Case(f"{name}, processes", entry["repeated"][-1]["ratio"], limit)
+            else:
+                yield Case(name, entry["ratio"], limit)
 
     return cases
 

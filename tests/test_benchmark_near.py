@@ -73,6 +73,16 @@ def test_a_microsecond_is_near_whatever_the_share(benchmarks) -> None:
     assert near.share(found) == pytest.approx(2.9 / 3.0)
 
 
+def test_nothing_may_be_lost_where_the_limit_says_so(benchmarks) -> None:
+    near = benchmarks("near")
+    assert near.rivals(0.86, {"peer": 1.0}) == []
+    assert near.rivals(0.86, {"peer": 1.0}, near.no_slower) == ["peer"]
+    times = {"ours": [1.02, 1.02, 1.03], "peer": [1.0, 1.0, 1.0]}
+    assert near.share(near.look(times)) < 1.0 < near.share(near.look(times, near.no_slower))
+    looks = near.looked(["case"], lambda names, count: dict.fromkeys(names, times), near.no_slower)
+    assert [found["limit"] for found in looks["case"]] == [1.0]
+
+
 def test_the_second_look_alone_decides_and_the_fastest_peer_counts(benchmarks) -> None:
     near = benchmarks("near")
     peers = {"a": 1.0, "b": 1.2, "far": 1.3}
@@ -129,7 +139,7 @@ def test_processes_of_rivals_are_started_in_groups(benchmarks, monkeypatch) -> N
         return {"times": {x.name: {"median": taken[x.name]} for x in libraries}}
 
     monkeypatch.setattr(peers, "measure", measure)
-    benchmark = peers.Benchmark("made", "", [], dict.fromkeys(taken), ways="ours", near=True)
+    benchmark = peers.Benchmark("made", "", [], dict.fromkeys(taken), ways="ours", near=near.limit)
     rows = {name: {"median": seconds} for name, seconds in taken.items()}
     clear = {**rows, "ours": {"median": 0.5}}
     measured = [
@@ -162,3 +172,16 @@ def test_targets_count_the_last_look_and_else_single_processes(benchmarks, tmp_p
     assert {name: met for name, met in found.items() if "choice" not in name} == {
         "met": True, "missed": False, "again, processes": True, "slow, processes": False,
     }  # fmt: skip
+
+
+def test_targets_of_nothing_lost_count_the_last_look(benchmarks, tmp_path: Path) -> None:
+    targets = benchmarks("targets")
+    (claim,) = [claim for claim in targets.CLAIMS if claim.file == "cpu_hvp"]
+    results = [
+        {"case": {"name": "single"}, "ratio": 1.02},
+        {"case": {"name": "again"}, "ratio": 1.02, "repeated": [{"ratio": 1.1}, {"ratio": 0.97}]},
+        {"case": {"name": "slow"}, "ratio": 0.98, "repeated": [{"ratio": 1.04}]},
+    ]
+    (tmp_path / "cpu_hvp.json").write_text(json.dumps({"results": results}))
+    found = {case.name: case.met for case in targets.read(tmp_path, claim)}
+    assert found == {"single": False, "again, processes": True, "slow, processes": False}

@@ -91,20 +91,16 @@ BENCHMARK = peers.Benchmark(
     ways="magmagraph",
     near=near.limit,
     notes=(
-        "On a virtual machine whose cores were as fast as one's two threads for seconds at a "
-        "time: the same kernel took 26 us and 39. Five runs within 45 minutes kept 43, 41, 41, "
-        "42 and (the recorded one) 43 of 44 limits, and missed others each time: 10x1000 axis 0"
-        " at 1.6 of the best peer in one was 1.0 in the next, 100x10000 and 10x100000 axis 1 "
-        "were 1.08 and 1.18 once and below 1 before and after. 4000x4000 axis 1 is at the limit"
-        " in most, 1.05 of torch as recorded: 64 MB from memory, where our own equal kernels "
-        "take 1.37 to 1.48 ms in three processes; some hours earlier it was 1.02, and all 44 "
-        "were kept. In one process, in turns whose order is drawn, on one array (ways; against:"
-        " ratios turn by turn, the median between the ends of its interval of 95 %), what is "
-        "chosen is within 5 % or 1 us of the best by the lower ends at all 22 shapes. A choice "
-        "that was made, and kept, while other work ran on the machine was wrong at 1000x1000 "
-        "axis 0 (a product with ones, 1.12 of the generated kernel); the recorded run began "
-        "without kept choices. Turns of one order had equal kernels differ by 7 to 28 %: who "
-        "came after NumPy's millisecond on one thread found the other thread asleep."
+        "Medians of one case differ between runs of minutes with what the host gives: "
+        "10x1000 axis 0 took 1.6 times the best peer's time in one and 1.0 in the next, "
+        "equal kernels of 4000x4000 1.37 to 1.48 ms. So what one process of each library "
+        "does not show clearly is timed by 8 or 24 more (near.py); before that rule five "
+        "runs within 45 minutes missed one to three of 44 limits, others each time. "
+        "4000x4000 axis 1, 1.02 to 1.06 of torch's before its kernel asked for memory "
+        "ahead, was 0.97 by eight processes (0.95 to 0.99). In one process, in turns whose "
+        "order is drawn, on one array (ways; against: ratios turn by turn, the median "
+        "between the ends of its interval of 95 %), what is chosen is compared with our "
+        "other ways. The recorded run began without kept choices."
     ),
 )
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import zlib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from needs import missing_gpu, missing_mpi
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,3 +42,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> np.random.Generator:
     """Give a generator of random numbers whose seed a failure prints."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def benchmarks(monkeypatch) -> Any:
+    """Import a benchmark's module, and let go of what came with it."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    known = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import random
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 APART = 0.008  # of a process from the next, where both run the same code
 CASES = [{"name": f"case {i}"} for i in range(33)]
-
-
-@pytest.fixture
-def benchmarks(monkeypatch) -> Any:
-    """Import a benchmark's module, and let go of what came with it."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    known = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 def told(repeats: Any, counts: tuple[int, int], slower: float, seed: int) -> int:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import random
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RUNS = 1000
-
-
-@pytest.fixture
-def benchmarks(monkeypatch) -> Any:
-    """Import a benchmark's module, and let go of what came with it."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    known = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 def accused(near: Any, slower: float, apart: float) -> tuple[float, float]:

@@ -275,6 +275,32 @@ def test_the_second_of_two_warpgroups_waits_within_a_step() -> None:
     assert ahead < one_tile_source.STEP // 16
 
 
+@pytest.mark.parametrize("epilogue", ["", "bias", "relu_bias", "gelu", "gelu_bias"])
+def test_the_other_rows_begin_before_the_first_are_placed(epilogue: str) -> None:
+    """Their tanh, and what its second half takes, are wanted before the barrier."""
+    source = OneTileKernel("float16", False, False, epilogue).source
+    after_sums = source[source.index("float bent[4][8];") : source.index('extern "C"')]
+    begun = re.findall(r"if \(v\.steps == -\d\) keep\(bent\[(\d)\], staged\);",
+                       after_sums[: after_sums.index("__syncwarp")])  # fmt: skip
+    assert begun == (["2", "3"] if "gelu" in epilogue else [])
+    order = re.findall(r"__syncwarp|(?:fetch|store)\(\w+\[\d\]|bend\(bent\[3\]", after_sums)
+    assert order == [
+        "__syncwarp", "fetch(line[0]", "fetch(line[1]", "bend(bent[3]", "store(to[0]",
+        "store(to[1]", "__syncwarp", "fetch(line[2]", "fetch(line[3]", "store(to[2]",
+        "store(to[3]",
+    ]  # fmt: skip
+
+
+def test_a_function_is_the_same_in_parts() -> None:
+    """The kernel of many tiles applies it whole, that of one tile in parts."""
+    for name, parts in wide_source._FUNCTIONS.items():
+        for kind in (WideKernel, OneTileKernel):
+            source = kind("bfloat16", False, False, name).source
+            assert all(part in source for part in parts)
+            assert "return outer(x, bend(inner(x)));" in source
+            assert ("tanh.approx" in source) is (name == "gelu")
+
+
 @pytest.mark.parametrize("kind", [*KINDS, *SMALL])
 def test_a_text_compiles(kind: WideKernel | OneTileKernel) -> None:
     pytest.importorskip("cupy_backends", reason="NVRTC comes with cupy")

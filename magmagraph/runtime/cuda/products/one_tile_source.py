@@ -7,7 +7,8 @@ steps, the second warpgroup waits until the first has begun with its own last: t
 earlier, and applies the epilogue to its sums, and stores them, while the tensor cores multiply for
 the other. A bias is where the sums begin. Each warp stores its 16 rows by itself, 16 bytes a lane,
 by way of shared memory, eight of them while the epilogue is applied to the others; where to, and
-the bias, it finds out while the first terms are under way.
+the bias, it finds out while the first terms are under way. What takes longest of gelu is tanh, 16
+a cycle: one is to follow the other without a gap, whichever rows it is of.
 
 Factors are brought with zeros for what lies outside of them; no extent has to fill tiles.
 """
@@ -64,6 +65,7 @@ class OneTileKernel:
             bring_b=_bring("b", "to + @box@", "column", not self.transpose_b),
             bring_c=_bring("b", "to + 2 * @box@", f"column + {PIECE}", not self.transpose_b),
             ask=_ASK if biased else "", begin=_BIAS if biased else "",
+            keep=_KEEP if "gelu" in self.epilogue else "",
             first="0" if biased else "(k | i) == 0",
             # Along a line 16 terms are 32 bytes; where lines are terms, they are 16 lines.
             step_a=16 * _LINE if self.transpose_a else 32,
@@ -100,6 +102,11 @@ _BIAS = """#pragma unroll
     // else the compiler waits for every product.
     settle(d);"""
 
+# The compiler would begin with tanh of the other rows only behind the barrier that follows, so that
+# its units would have nothing to do meanwhile. Stores that are never made want them before.
+_KEEP = """if (v.steps == -1) keep(bent[2], staged);
+    if (v.steps == -2) keep(bent[3], staged);"""
+
 _TEXT = (
     HELPERS
     + r"""
@@ -108,6 +115,49 @@ struct alignas(64) Arguments { Map a, b; const u32 *bias; char *out; int steps, 
 #define EMPTY(stage) (base + 64 + 8 * (stage))
 
 @multiply@
+
+// A quarter of a thread's sums: eight, of one of its two rows and half of the columns.
+#define AT(quarter, i) ((quarter) % 2 * 16 + (quarter) / 2 * 2 + (i) / 2 * 4 + (i) % 2)
+static __device__ __forceinline__ void open(const float (&d)[32], int quarter, float (&to)[8])
+{
+    #pragma unroll
+    for (int i = 0; i < 8; i++) to[i] = inner(d[AT(quarter, i)]);
+}
+static __device__ __forceinline__ void bend(float (&x)[8])
+{
+    #pragma unroll
+    for (int i = 0; i < 8; i++) x[i] = bend(x[i]);
+}
+static __device__ __forceinline__ void place(
+    const float (&d)[32], int quarter, const float (&bent)[8], u32 staged)
+{
+    u32 made[4];
+    #pragma unroll
+    for (int i = 0; i < 8; i += 2)
+        made[i / 2] = narrow(outer(d[AT(quarter, i)], bent[i]),
+            outer(d[AT(quarter, i + 1)], bent[i + 1]));
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+        :: "r"((staged ^ quarter % 2 * 64 ^ quarter / 2 * 128) + quarter % 2 * 1024),
+        "r"(made[0]), "r"(made[1]), "r"(made[2]), "r"(made[3]) : "memory");
+}
+// A load that is not volatile the compiler moves behind the store before it.
+static __device__ __forceinline__ void fetch(u32 (&line)[4], u32 from)
+{
+    asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(line[0]), "=r"(line[1]), "=r"(line[2]), "=r"(line[3]) : "r"(from) : "memory");
+}
+static __device__ __forceinline__ void store(char *to, const u32 (&line)[4], u32 within)
+{
+    asm volatile("{.reg .pred p; setp.eq.b32 p, %5, 0; "
+        "@!p st.global.v4.u32 [%0], {%1, %2, %3, %4};}"
+        :: "l"(to), "r"(line[0]), "r"(line[1]), "r"(line[2]), "r"(line[3]), "r"(within)
+        : "memory");
+}
+static __device__ __forceinline__ void keep(const float *x, u32 at)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+        :: "r"(at), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
 
 // What a warpgroup does: COUNT columns of the tile, the first of which is FROM.
 template <int FROM, int COUNT>
@@ -155,32 +205,32 @@ static __device__ __forceinline__ void columns(const Arguments &v, u32 base)
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     settle(d);
-    // Eight rows of a warp at a time: the first are on their way while the others are made.
-    #pragma unroll
-    for (int part = 0; part < 2; part++) {
-        #pragma unroll
-        for (int j = 0; j < UNITS; j += 4) {
-            u32 made[4];
-            #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = (j + i) * 4 + part * 2;
-                made[i] = narrow(function(d[at]), function(d[at + 1]));
-            }
-            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                :: "r"((staged ^ j % 8 * 16 ^ part * 128) + j * 256),
-                "r"(made[0]), "r"(made[1]), "r"(made[2]), "r"(made[3]) : "memory");
-        }
-        __syncwarp();
-        #pragma unroll
-        for (int i = part * MOVES / 2; i < (part + 1) * MOVES / 2; i++) {
-            u32 x, y, z, w;
-            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from[i]) : "memory");
-            if (within >> i & 1)
-                asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-                    :: "l"(to[i]), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
-        }
-    }
+    // Eight rows of a warp are on their way while the other eight are made.
+    float bent[4][8];
+    open(d, 0, bent[0]);
+    bend(bent[0]);
+    open(d, 1, bent[1]);
+    bend(bent[1]);
+    open(d, 2, bent[2]);
+    place(d, 0, bent[0], staged);
+    bend(bent[2]);
+    place(d, 1, bent[1], staged);
+    open(d, 3, bent[3]);
+    @keep@
+    __syncwarp();
+    u32 line[4][4];
+    fetch(line[0], from[0]);
+    fetch(line[1], from[1]);
+    bend(bent[3]);
+    place(d, 2, bent[2], staged);
+    store(to[0], line[0], within & 1);
+    store(to[1], line[1], within & 2);
+    place(d, 3, bent[3], staged);
+    __syncwarp();
+    fetch(line[2], from[2]);
+    fetch(line[3], from[3]);
+    store(to[2], line[2], within & 4);
+    store(to[3], line[3], within & 8);
 }
 
 extern "C" __global__ void __launch_bounds__(@threads@, 1)

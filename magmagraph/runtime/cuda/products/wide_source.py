@@ -37,13 +37,19 @@ _ROWS = 8  # rows of tiles that are taken together: their factors stay in the se
 _SUMS = TILE // 2  # of a thread, for 64 rows
 _SHORT = {"bfloat16": "bf16", "float16": "f16"}
 
-# 0.7978845608 is the root of 2 / pi, 0.0356774081 is 0.044715 of it. Narrowing does relu.
+# What is done to an element: what an instruction of few units takes, that, and the rest, which
+# takes both. 0.7978845608 is the root of 2 / pi, 0.0356774081 is 0.044715 of it.
+_SAME = "return x;", "return x;", "return x;"
 _FUNCTIONS = {
-    "": "return x;",
-    "relu": "return x;",
-    "gelu": """float inner = x * fmaf(x * x, 0.0356774081f, 0.7978845608f), half = 0.5f * x;
-    asm("tanh.approx.f32 %0, %0;" : "+f"(inner));
-    return fmaf(half, inner, half);""",
+    "": _SAME,
+    "relu": _SAME,  # narrowing does it
+    "gelu": (
+        "return x * fmaf(x * x, 0.0356774081f, 0.7978845608f);",
+        """asm("tanh.approx.f32 %0, %0;" : "+f"(x));
+    return x;""",
+        """float half = 0.5f * x;
+    return fmaf(half, bent, half);""",
+    ),
 }
 _WIDER = {
     "bfloat16": """low = __uint_as_float(pair << 16);
@@ -130,8 +136,9 @@ def completed(text: str, dtype: str, epilogue: str, **more: object) -> str:
         All but that, by names, in an order in which none has another that came before.
     """
     function = epilogue.removesuffix("bias").removesuffix("_")
+    inner, bent, outer = _FUNCTIONS[function]
     filled = {
-        "function": _FUNCTIONS[function], "wider": _WIDER[dtype],
+        "inner": inner, "bent": bent, "outer": outer, "wider": _WIDER[dtype],
         "clamp": ".relu" if function == "relu" else "", "short": _SHORT[dtype],
     }  # fmt: skip
     for name, made in {**filled, **more}.items():
@@ -201,9 +208,21 @@ static __device__ __forceinline__ u64 described(u32 address)
     return (u64)((address & 0x3ffff) >> 4) | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32
         | 1ull << 62;
 }
+static __device__ __forceinline__ float inner(float x)
+{
+    @inner@
+}
+static __device__ __forceinline__ float bend(float x)
+{
+    @bent@
+}
+static __device__ __forceinline__ float outer(float x, float bent)
+{
+    @outer@
+}
 static __device__ __forceinline__ float function(float x)
 {
-    @function@
+    return outer(x, bend(inner(x)));
 }
 static __device__ __forceinline__ void widen(u32 pair, float &low, float &high)
 {

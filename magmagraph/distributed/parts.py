@@ -73,6 +73,7 @@ class Parts:
         if gradient.op is MARKER and gradient.attrs["role"] == GRADIENT:
             rows = self._rows(MARKER(gradient.inputs[0], role=SCATTERED))
             made = REDUCE_SCATTER(rows, op="sum", group=self.group, size=self.size)
+            made = MARKER(made, name=gradient.name, **gradient.attrs)
         elif gradient.op is MULTIPLY and factors[0].op is SENT_WHEN:  # the mean of some calls
             term, ready = factors[0].inputs
             rows = self._rows(MARKER(term, role=SCATTERED))

@@ -108,7 +108,7 @@ class Called(Compiled):
                 return bound.run(feeds, out)
             with using(self._communicator):
                 if self._open:
-                    self._meet()
+                    self._meet_for(bound)
                     agree(self._open, bound.plan.sizes or {}, self._communicator)
                 found = bound.run(feeds, out)
                 self._met = False
@@ -220,7 +220,7 @@ class Called(Compiled):
     def _begun(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to shapes of feeds, of several steps that ranks begin together."""
         bound = self._specialize(shapes)
-        self._meet()
+        self._meet_for(bound)
         return bound
 
     def _stacks_of_none(self, feeds: Any) -> list[Any]:

@@ -7,11 +7,25 @@ begin, and one that cannot comes to that meeting all the same, with what it has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..agreeing import Failed, described, refused
 from ..communicator import Communicator
+from ..errors import CommunicationError, message
+
+
+def _apart(every: Sequence[Any], label: str) -> str:
+    """Return what is wrong where ranks would not send at the same call."""
+    held = [dict(values) for values in every]
+    names = [name for name in held[0] if len({values.get(name) for values in held}) > 1]
+    name = names[0] if names else "a variable"
+    shown = ", ".join(f"{values.get(name)} on {rank}" for rank, values in enumerate(held))
+    return message(
+        f"'{name}', by which calls of {label} send, differs between ranks: {shown}",
+        need="one value on all of them; no rank has changed a variable",
+        mend="set or load it on every rank",
+    )
 
 
 class Together:
@@ -43,15 +57,37 @@ class Together:
     def _label(self) -> str:
         return f"the function '{self.name}'" if self.name else "a function"
 
-    def _meet(self, failure: Failed | None = None) -> None:
-        """Go on with a call on all ranks, or on none: once, before its first message."""
+    def _meet(self, failure: Failed | None = None, counted: Any = None) -> None:
+        """Go on with a call on all ranks, or on none: once, before its first message.
+
+        Parameters
+        ----------
+        failure
+            What this rank has to raise.
+        counted
+            What it knows of the variables that say which calls send, on a device whose launches
+            go by that; a rank that has read one anew has all ranks compare them.
+        """
         ranks = self._ranks
         if ranks is None or self._met:
             return
         self._met = True
-        told = ranks.agree(failure, self._where)
-        if told is not None and failure is None:
-            raise refused(told, ranks, f"no rank has changed a variable by {self._label()}")
+        anew = counted if counted is not None and counted.anew else None
+        told = ranks.agree(failure or anew, self._where)
+        if told is None or failure is not None:
+            return
+        failed = [one if isinstance(one, Failed) else None for one in told]
+        if any(failed):
+            raise refused(failed, ranks, f"no rank has changed a variable by {self._label()}")
+        values = () if counted is None else counted.values
+        every = ranks.exchange(values, f"what counts the calls of {self._label()}")
+        if len(set(every)) > 1:
+            raise CommunicationError(_apart(every, self._label()))
+
+    def _meet_for(self, bound: Any) -> None:
+        """Meet before calls of a bound plan, with what it knows of when they send."""
+        counted = getattr(bound, "counted", None)
+        self._meet(counted=None if counted is None or self._ranks is None else counted())
 
     def _ask(self, value: Any, failure: Failed | None = None) -> Any:
         """Return rank 0's value, with which ranks begin to make a plan, or learn that one cannot.

@@ -15,8 +15,9 @@ from magmagraph.runtime.cuda.device import count_of_devices
 
 HERE = Path(__file__).resolve().parent
 # Open MPI starts nothing as root unless both say so, and in containers tests often are. These are
-# the job's alone.
+# the job's alone. It binds ranks to the first cores, the same ones for all jobs that run at once.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+UNBOUND = {"OMPI_MCA_hwloc_base_binding_policy": "none"}
 
 
 def program() -> str | None:
@@ -38,6 +39,7 @@ def check(mpiexec: str, name: str, count: int) -> None:
         env={
             **os.environ,
             **AS_ROOT,
+            **UNBOUND,
             "PYTHONPATH": os.pathsep.join([str(HERE.parent.parent), *sys.path]),
         },
     )
@@ -46,7 +48,9 @@ def check(mpiexec: str, name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("name", ["ranks_agreeing.py", "ranks_program.py", "ranks_strategies.py"])
+@pytest.mark.parametrize(
+    "name", ["ranks_agreeing.py", "ranks_calls.py", "ranks_program.py", "ranks_strategies.py"]
+)
 def test_devices_together(name: str, count: int) -> None:
     mpiexec = program()
     if mpiexec is None:

@@ -22,8 +22,10 @@ from magmagraph.runtime.cuda.launching import calls, collectives, packing
 from magmagraph.runtime.cuda.launching.packing import (
     FEW,
     MOST,
+    MOST_COPIED,
     SMALL,
     WORDS,
+    copying_source,
     packing_source,
     packs_of,
 )
@@ -164,8 +166,56 @@ def test_a_message_of_small_and_large_arrays(
             np.testing.assert_array_equal(found, array + array)
 
 
+@pytest.mark.parametrize("count", [1, 7, MOST_COPIED + 30])
+def test_what_is_not_sent_is_copied(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Any number of bytes, from and to any place, and nothing beside them."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    text = "struct uint4 { unsigned x, y, z, w; };\n" + copying_source()
+    source = tmp_path / "kernels.cpp"
+    source.write_text(HOST.replace("KERNELS", text).replace("WORDS", str(WORDS)))
+    made = source.with_suffix(".so")
+    command = [compiler, "-std=c++20", "-O1", "-w", "-fPIC", "-shared"]
+    subprocess.run([*command, str(source), "-o", str(made)], check=True, timeout=120)
+    library = ctypes.CDLL(str(made))
+    launched: list[int] = []
+
+    def launch(function: int, blocks: int, y: int, z: int, threads: int, *rest: Any) -> None:
+        words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
+        launched.append(blocks)
+        kernel = ctypes.cast(library.copy_many, ctypes.c_void_p)
+        library.launch(kernel, blocks, threads, ctypes.c_void_p(words))
+
+    monkeypatch.setattr(packing, "function_of", lambda *given: 1)
+    monkeypatch.setattr(calls, "driver", lambda: SimpleNamespace(launchKernel=launch))
+    monkeypatch.setattr(calls, "_extended", lambda: None)
+    sizes = [1, 15, 16, 17, 4096, 0, 33, 100_001]
+    moves, pairs = [], []
+    for number in range(count):
+        size, shift = sizes[number % len(sizes)], 3 * (number % 3 == 2)
+        arrays = [rng.integers(0, 255, size + 96).astype(np.uint8) for _ in range(2)]
+        places = [-(-array.ctypes.data // 16) * 16 + shift for array in arrays]
+        begins = [place - array.ctypes.data for place, array in zip(places, arrays, strict=True)]
+        wanted = arrays[1].copy()
+        wanted[begins[1] : begins[1] + size] = arrays[0][begins[0] : begins[0] + size]
+        moves.append((places[0], places[1], size))
+        pairs.append((arrays, wanted))
+    packing.copied(SimpleNamespace(number=0), [*moves, (64, 64, 100)], Stream())
+    assert len(launched) == -(-sum(size > 0 for *_, size in moves) // MOST_COPIED)
+    for (_, target), wanted in pairs:
+        np.testing.assert_array_equal(target, wanted)
+
+
 @pytest.mark.parametrize("unit", [1, 2, 4, 8])
 def test_the_kernels_compile(unit: int) -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
     made = compile_source(complete(packing_source(unit), WORDS), "90")
     assert made[:4] == b"\x7fELF"
+
+
+def test_the_kernel_that_copies_compiles() -> None:
+    pytest.importorskip("cupy", reason="cupy is not installed: no NVRTC")
+    assert compile_source(complete(copying_source(), WORDS), "90")[:4] == b"\x7fELF"

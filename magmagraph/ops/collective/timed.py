@@ -44,7 +44,7 @@ def _into(
     axes: tuple[Axis, ...],
 ) -> None:
     if flag and algorithm != "allreduce":
-        summed([x], [target], algorithm, axes)
+        summed([x], [target], algorithm, axes, xp.empty)
     elif flag:
         current().group(group).allreduce(x, op, target)
     elif target is not x:
@@ -92,7 +92,7 @@ def _many_into(
 ) -> None:
     *arrays, flag = operands
     if flag and algorithm != "allreduce":
-        summed(arrays, targets, algorithm, axes)
+        summed(arrays, targets, algorithm, axes, xp.empty)
         return
     if flag:
         current().group(group).allreduce_many(arrays, op, targets)

@@ -12,7 +12,7 @@ cycle.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from ...dtypes import is_inexact
 from ...graph import Graph, Node, Trace
@@ -20,7 +20,7 @@ from ...op import Kind, Op
 from ...ops.collective.rows import ALLGATHER, REDUCE_SCATTER
 from ...ops.collective.timed import ALLGATHER_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY
-from ...ops.control.identities import ITEM
+from ...ops.control.identities import ITEM, MARKER, SEED, is_scaling_state
 from ...ops.shape.joining import concatenate
 from ...ops.shape.slicing import cut
 from ..pipeline import Options
@@ -37,7 +37,8 @@ def exchanged(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Gra
     """Return the graph with its sums over ranks in buckets."""
     mapping: dict[Node, Node] = {}
     number = 0
-    for number, bucket in enumerate(buckets(graph, facts.bucket_bytes), 1):
+    scaled = _scaled(graph) if facts.algorithm != "allreduce" else frozenset()
+    for number, bucket in enumerate(buckets(graph, facts.bucket_bytes, apart=scaled), 1):
         own = facts.algorithm != "allreduce" and _may_be_cut(bucket)
         _report(number, bucket, facts, trace, options, facts.algorithm if own else "all-reduce")
         if own:
@@ -100,6 +101,20 @@ def _columns(value: Node, sizes: Sequence[int], axis: int) -> list[Node]:
     return [cut(value, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
 
 
+def _scaled(graph: Graph) -> frozenset[Node]:
+    """Return what loss scaling makes larger, of a graph that has it: no loss may travel in it.
+
+    Sums of our own lay arrays side by side in one, of which all would be scaled.
+    """
+    found: set[Node] = set()
+    if any(is_scaling_state(value) for _, value in graph.updates):
+        for node in graph.nodes:
+            seed = node.op is MARKER and node.attrs["role"] == SEED
+            if seed or any(operand in found for operand in node.inputs):
+                found.add(node)
+    return frozenset(found)
+
+
 def _may_be_cut(bucket: Sequence[Node]) -> bool:
     """Return whether a bucket is a sum of floats whose number is known when it is compiled."""
     return all(
@@ -132,7 +147,9 @@ def _report(
     )
 
 
-def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
+def buckets(
+    graph: Graph, limit: int, op: Op = ALLREDUCE, apart: Set[Node] = frozenset()
+) -> list[list[Node]]:
     """Return the collectives of one operation in groups that may be one message each.
 
     Parameters
@@ -144,6 +161,8 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
         made at about the same time.
     op
         All-reduces; of the others those of rows, or parts, that an optimizer in parts has.
+    apart
+        Collectives that are not joined with others than these.
     """
     level: dict[Node, int] = {}
     before: dict[Node, int] = {}
@@ -166,7 +185,7 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
         size = node.inputs[0].type.bytes
         place = (
             before[node] if node in followed else -1,
-            node.attrs.get("op"), node.attrs["group"], node.dtype,
+            node.attrs.get("op"), node.attrs["group"], node.dtype, node in apart,
             node.inputs[1:] if op in (REDUCE_SCATTER_WHEN, ALLGATHER_WHEN) else (),  # its flag
         )  # fmt: skip
         if not isinstance(size, int):
@@ -181,7 +200,7 @@ def buckets(graph: Graph, limit: int, op: Op = ALLREDUCE) -> list[list[Node]]:
         opened[place] = bucket, held + size
     if op is not ALLREDUCE or not limit or any(n in followed for b in found[-2:] for n in b):
         return found  # what others depend on goes as it is: some of the last may need it
-    return _small_end(found, level, limit)
+    return _small_end(found, level, limit, apart)
 
 
 def _waits(graph: Graph) -> dict[Node, tuple[Node, ...]]:
@@ -206,7 +225,7 @@ def _waits(graph: Graph) -> dict[Node, tuple[Node, ...]]:
 
 
 def _small_end(
-    found: list[list[Node]], level: Mapping[Node, int], limit: int
+    found: list[list[Node]], level: Mapping[Node, int], limit: int, apart: Set[Node]
 ) -> list[list[Node]]:
     """Let little be left for the end, when nothing is computed beside it any more.
 
@@ -219,7 +238,12 @@ def _small_end(
     top = max(map(level.__getitem__, last)) - 1  # a layer's weights and biases
     early = [node for node in last if level[node] < top]
     late = [node for node in last if level[node] >= top]
-    alike = all(before[0].attrs == node.attrs and before[0].dtype == node.dtype for node in early)
+    alike = all(
+        before[0].attrs == node.attrs
+        and before[0].dtype == node.dtype
+        and (before[0] in apart) == (node in apart)
+        for node in early
+    )
     sizes = [node.inputs[0].type.bytes for node in early]
     if not early or not alike or sum(s for s in sizes if isinstance(s, int)) > limit // LITTLE:
         return found

@@ -31,7 +31,7 @@ from .buckets import exchanged
 from .layouts import MICRO, Sharded, Way
 from .pipeline import cut
 from .walk import Walk, counts, gradients_apart
-from .when import joined
+from .when import followed, joined
 
 __all__ = ["distribute"]
 
@@ -72,7 +72,8 @@ def _walked(
 ) -> Graph:
     """Return the graph of one of the parts that rows are cut into."""
     walk = Walk(facts, sharded, counts(graph.nodes, graph.roots))
-    walk.conditional = options.device == "cpu"  # a captured graph does the same at every launch
+    # A captured graph does the same at every launch: the host has to know which one is due.
+    walk.conditional = options.device == "cpu" or followed(graph, facts)
     walk.apart = gradients_apart(graph.nodes) if facts.group != MICRO else walk.apart
     walk.run(graph.nodes)
     outputs = [walk.complete(node) for node in graph.outputs]

@@ -18,7 +18,7 @@ from ...graph import Node
 from ...op import Kind
 from ...ops.collective.messages import INDEX
 from ...ops.collective.rows import ALLGATHER
-from ...ops.collective.timed import ALLREDUCE_WHEN
+from ...ops.collective.timed import ALLGATHER_WHEN, ALLREDUCE_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE
 from ...ops.control.identities import (
     APART,
@@ -210,7 +210,8 @@ class Walk:
         if node.op is SENT_WHEN:
             self._sent_when(node)
             return
-        if ways == {Way.WHOLE} and not self.sharded.in_node(node):
+        always = node.op in (REDUCE_SCATTER_WHEN, ALLGATHER_WHEN) and not self.conditional
+        if ways == {Way.WHOLE} and not self.sharded.in_node(node) and not always:
             self._whole(node)
         elif Way.OWN in ways and Way.PARTS not in ways:
             operands = tuple(map(self.alone, node.inputs))

@@ -7,13 +7,53 @@ them. Such sums are joined with each other, and never with what has to travel at
 from __future__ import annotations
 
 from ...graph import Graph, Node, Trace
-from ...ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
-from ...ops.control.identities import ITEM
+from ...op import Kind
+from ...ops.collective.timed import (
+    ALLGATHER_WHEN,
+    ALLREDUCE_MANY_WHEN,
+    ALLREDUCE_WHEN,
+    REDUCE_SCATTER_WHEN,
+)
+from ...ops.control.identities import ITEM, SENT_WHEN, is_scaling_state
+from ...ops.leaf import Variable
 from ..pipeline import Options
 from .buckets import buckets
 from .walk import Facts
 
-__all__ = ["joined"]
+__all__ = ["followed", "joined"]
+
+
+def followed(graph: Graph, facts: Facts) -> bool:
+    """Return whether a card's host can tell which calls send, and a graph of each sort be captured.
+
+    The host follows integer variables that nothing but such variables renews: a counter of calls.
+    With loss scaling no variable is renewed where a gradient is not finite, which the device alone
+    knows.
+    """
+    if any(is_scaling_state(value) for _, value in graph.updates):
+        return False
+    renewed = dict(graph.updates)
+    timed = (SENT_WHEN, ALLREDUCE_WHEN, REDUCE_SCATTER_WHEN, ALLGATHER_WHEN)
+    asking = [node for node in graph.nodes if node.op in timed]
+    if facts.algorithm != "allreduce" and any(node.dtype.itemsize < 4 for node in asking):
+        return False  # rings of our own add 16-bit floats in kernels of the graph
+    left = [node.inputs[1] for node in asking]
+    seen = set(left)
+    while left:
+        node = left.pop()
+        operands = node.inputs
+        if node.shape or node.dtype.kind not in "iub":
+            return False
+        if isinstance(node, Variable):
+            operands = (renewed[node],) if node in renewed else ()
+        elif not operands:
+            if "value" not in node.attrs:
+                return False
+        elif node.op.kind is not Kind.ELEMENTWISE:
+            return False
+        left += [operand for operand in operands if operand not in seen]
+        seen.update(operands)
+    return True
 
 
 def joined(graph: Graph, facts: Facts, trace: Trace, options: Options) -> Graph:

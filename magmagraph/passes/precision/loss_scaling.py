@@ -13,13 +13,27 @@ After: no marker; every update is a choice between the old and the new value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...dtypes import is_inexact
 from ...graph import Graph, Node, Trace
-from ...ops.control.identities import ALWAYS, MARKER, SCALE, SKIPPED, STEPS, is_scaling_state
+from ...op import Kind
+from ...ops.collective.rows import REDUCE_SCATTER
+from ...ops.collective.timed import ALLREDUCE_MANY_WHEN, REDUCE_SCATTER_WHEN
+from ...ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY
+from ...ops.control.identities import (
+    ALWAYS,
+    ITEM,
+    MARKER,
+    SCALE,
+    SKIPPED,
+    STEPS,
+    is_scaling_state,
+)
 from ...ops.convert import cast
 from ...ops.elementwise.arithmetic import add, multiply
 from ...ops.elementwise.bits import logical_and
@@ -33,7 +47,8 @@ from ..rewriting.pattern import uniform
 
 RULE = "loss scaling"
 LARGEST, SMALLEST = 2.0**24, 2.0**-16
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _INT32 = np.dtype(np.float32), np.dtype(np.int32)
+_JOINED = (ALLREDUCE_MANY, ALLREDUCE_MANY_WHEN)
 
 
 def scale_gradients(graph: Graph, trace: Trace, options: Options) -> Graph:
@@ -77,6 +92,10 @@ class _Scaling:
         """
         reached: set[Node] = set()
         for node in self.graph.nodes:
+            if node.op is ITEM and node.inputs[0].op in _JOINED:  # losses travel with gradients
+                if node.inputs[0].inputs[node.attrs["index"]] in reached:
+                    reached.add(node)
+                continue
             role = node.attrs["role"] if node.op is MARKER else ""
             if role in ("seed", "gradient") and _depth(node) == self.depth:
                 if role == "seed":
@@ -131,15 +150,28 @@ class _Scaling:
         divided = multiply(wide, cast(1.0 / self.scale, wide.dtype))
         return self.intern(cast(divided, value.dtype))
 
+    def _finite(self) -> Node:
+        """Return whether all of all gradients is finite, the same on all ranks."""
+        parts: dict[tuple[str, ...], tuple[int, list[Node]]] = {}
+        found: list[Node] = []
+        for gradient in self.gradients:
+            flag = all_of(isfinite(gradient))
+            cut = _scattered(gradient)
+            if cut is None:
+                found.append(flag)
+            else:  # a rank has a part of it
+                parts.setdefault(cut["group"], (cut["size"], []))[1].append(flag)
+        for group, (size, flags) in parts.items():
+            held = cast(functools.reduce(logical_and, flags), _INT32)
+            found.append(ALLREDUCE(held, op="min", group=group, size=size) > 0)
+        return functools.reduce(logical_and, found)
+
     def _guarded(self, updates: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
         """Return updates that keep the old values where a gradient is not finite."""
         assert self.scale is not None
         assert self.steps is not None
         assert self.skipped is not None
-        finite = all_of(isfinite(self.gradients[0]))
-        for gradient in self.gradients[1:]:
-            finite = logical_and(finite, all_of(isfinite(gradient)))
-        finite = self.intern(finite)
+        finite = self.intern(self._finite())
         one = constant(1, dtype=np.int32)
         counted = add(self.steps, one)
         grown = counted >= self.options.loss_scale_growth
@@ -168,6 +200,16 @@ class _Scaling:
             "one is not finite, no update lands"
         )
         return guarded
+
+
+def _scattered(gradient: Node) -> Mapping[str, Any] | None:
+    """Return the attributes of the sum that a gradient is a rank's part of; None of a whole one."""
+    node = gradient
+    while node.inputs and node.op.kind is not Kind.COLLECTIVE:
+        (node, *others) = node.inputs
+        if others:
+            return None
+    return node.attrs if node.op in (REDUCE_SCATTER, REDUCE_SCATTER_WHEN) else None
 
 
 def _depth(marker: Node) -> int:

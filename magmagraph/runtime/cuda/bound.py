@@ -19,6 +19,7 @@ from ...plan import Place, Plan, Step
 from ..steps import shape_of
 from ..together import run_before, says
 from .arrange import arranged
+from .launching.calls import TimedCall
 from .launching.launches import StepLaunches, Unit
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
 from .launching.speaking import speaks
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ...values.state import State
     from .backend import CudaPrepared
     from .kernels.pooling import Pair
+    from .launching.counting import Counted
     from .launching.loops import Loop, Rows
 
 __all__ = ["CudaBound"]
@@ -99,7 +101,7 @@ class CudaBound:
                     self._after = []
             cupy.cuda.get_current_stream().synchronize()  # constants have arrived
         self.ranks: Communicator | None = None
-        self.meet: Callable[[], object] | None = None
+        self.meet: Callable[..., object] | None = None
         self._plain_loop: Loop | None = None
         self._loops: weakref.WeakKeyDictionary[Rows, Loop] = weakref.WeakKeyDictionary()
         self._risky = any(isinstance(part, Interpreted) for part in self._after)
@@ -156,12 +158,24 @@ class CudaBound:
             return
         for unit in units:
             if not parts or not isinstance(parts[-1], Segment):
-                parts.append(Segment(self.device))
+                parts.append(Segment(self.device, self.memory.counts))
             segment = parts[-1]
             assert isinstance(segment, Segment)
             segment.add(unit.launch, unit.touched, number)
 
     def _array_step(self, step: Step) -> Callable[[], None]:
+        counts = self.memory.counts
+        flag = counts.flag(step)
+        said = self._said(step)
+        if flag is None:
+            return said
+        from .launching.collectives import unsent
+
+        silent = unsent(self.memory, step)
+        return lambda: said() if counts.now[flag] else silent(self.stream)
+
+    def _said(self, step: Step) -> Callable[[], None]:
+        """Return what evaluates a step's array expression."""
         cupy = self.device.cupy
         sizes = dict(self.memory.sizes)
         carriers = self.prepared.carriers
@@ -201,8 +215,9 @@ class CudaBound:
     def run(self, feeds: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Run every step once; results are the caller's."""
         with self.device.lock, self._reported(), self.device:
+            counted = self.memory.counts.read()
             if self.meet is not None:
-                self.meet()  # what is launched cannot be taken back
+                self.meet(counted=counted)  # what is launched cannot be taken back
             # Memory first: where there is none, nothing has run yet.
             results = [
                 self.device.array(shape_of(fetch.type), fetch.type.dtype)
@@ -223,6 +238,7 @@ class CudaBound:
                 raise
             for fetch, array in zip(self.plan.fetches, results, strict=True):
                 self._move(array.data.ptr, self.memory.at(fetch), array.nbytes)
+            self.memory.counts.advance(1)
             self.leave(1)
         if out is None:
             return results
@@ -247,10 +263,16 @@ class CudaBound:
             copy.version = state.version
             if steps:
                 state.newest = copy
+        self.memory.counts.settle()
         self._after_event.record(self.stream)
         self.device.cupy.cuda.get_current_stream().wait_event(self._after_event)
 
     # ---- Many steps
+
+    def counted(self) -> Counted:
+        """Return what this rank says of the variables by which calls send, before it begins."""
+        with self.device.lock, self._reported(), self.device:
+            return self.memory.counts.read()
 
     def looped(self) -> Segment | None:
         """Return the one segment that all steps are in, or None where they need the host."""
@@ -296,6 +318,7 @@ class CudaBound:
                     self._plain_loop = loop
                 else:
                     self._loops[rows] = loop
+            self.memory.counts.read()
             self.enter()
             for position, value in enumerate(feeds or ()):
                 self._feed(position, value)
@@ -399,6 +422,7 @@ class CudaBound:
             for state, value in kept:
                 state.write(value)
             with self.device.lock, self.device:
+                self.memory.counts.read()
                 self.enter()
                 for position, value in enumerate(feeds):
                     self._feed(position, value)
@@ -444,8 +468,12 @@ class CudaBound:
 
     def launch(self) -> None:
         """Compute all steps on what was fed last, as a call does, without results."""
+        counts = self.memory.counts
+        counts.read()
         for part in (*self._before, *self._after):
             part.run()
+        counts.advance(1)
+        counts.settle()
 
     def queue(self, stream: Any) -> None:
         """Put all kernels on a stream, one behind the other; it may be a stream that captures.
@@ -455,13 +483,16 @@ class CudaBound:
         Raises
         ------
         DeviceError
-            A step runs as its array expression, which is no kernel, or sends a message.
+            A step runs as its array expression, which is no kernel, or what it sends has a stream
+            of its own, or stays here at other calls.
         """
         for part in (*self._before, *self._after):
             if isinstance(part, Interpreted):
                 raise DeviceError(message(f"{part.node.op.name} runs as an array expression"))
             if any(map(lane_of, part.launches)):
                 raise DeviceError(message("messages between ranks need streams of their own"))
+            if any(isinstance(launch, TimedCall) for launch in part.launches):
+                raise DeviceError(message("what ranks send differs between calls"))
             queued(self.device, part.launches, part.touched, stream)
 
     def wait(self) -> None:

@@ -64,8 +64,8 @@ class Device:
         As in ``"cuda:1"``.
     stream
         The stream that all plans of this process run on; it does not wait for the default one.
-    multiprocessors, architecture, name
-        What the driver says.
+    multiprocessors, architecture, name, cache
+        What the driver says; the last in bytes, of the cache that all multiprocessors share.
     """
 
     def __init__(self, number: int) -> None:
@@ -77,6 +77,7 @@ class Device:
             facts = cupy.cuda.runtime.getDeviceProperties(number)
             self.name = facts["name"].decode()
             self.multiprocessors = int(facts["multiProcessorCount"])
+            self.cache = int(facts.get("l2CacheSize", 0))
             self.architecture = str(device.compute_capability)
             self.stream = cupy.cuda.Stream(non_blocking=True)
         load_beside()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ...interpret import bind_attributes
 from ...plan import Place, Plan, Slot, Step, Value
 from ...values.state import State
 from ..steps import shape_of
+from .launching.counting import Counts
 from .launching.streams import Range, Touched
 
 __all__ = ["PlanMemory", "VariableCopy", "copy_of", "upload"]
@@ -29,6 +31,8 @@ class VariableCopy:
         The bytes, as a CuPy array.
     version
         That of the variable's value which it holds.
+    known
+        The value of a counter that the host follows, behind the version which has it; or None.
     """
 
     def __init__(self, device: Any, state: State) -> None:
@@ -36,6 +40,7 @@ class VariableCopy:
         with device:
             self.buffer = device.empty(max(1, state.held.nbytes), f"variable '{state.name}'")
         self.version = -1
+        self.known: tuple[int, int] | None = None
 
     @property
     def address(self) -> int:
@@ -90,10 +95,13 @@ class PlanMemory:
         The block that steps of libraries work in by turns; (0, 0) where none needs it.
     workspace_limit
         The most bytes that it may have.
+    counts
+        The variables that say which calls send.
     """
 
     def __init__(self, device: Any, plan: Plan) -> None:
         self.device, self.plan = device, plan
+        self.counts = Counts(plan, partial(copy_of, device))
         self.workspace: Range = (0, 0)
         self.sizes = plan.sizes or {}
         self.keep: list[Any] = []

@@ -20,8 +20,8 @@ import numpy as np
 from .streams import WHOLE, Range
 
 __all__ = [
-    "CollectiveCall", "KernelCall", "LibraryCall", "Together", "calls_of", "cost_of", "driver",
-    "driver_function", "prefetching",
+    "CollectiveCall", "KernelCall", "LibraryCall", "TimedCall", "Together", "calls_of", "cost_of",
+    "driver", "driver_function", "prefetching",
 ]
 
 Shift = Callable[[int], int]
@@ -216,6 +216,33 @@ class CollectiveCall(LibraryCall):
     def moved(self, shift: Shift) -> CollectiveCall:
         """Return the same call with its operands at other addresses."""
         return CollectiveCall(self.run, [shift(address) for address in self.addresses], self.lane)
+
+
+class TimedCall(CollectiveCall):
+    """A call of NCCL that some calls of the function make, with what is launched at the others.
+
+    Attributes
+    ----------
+    flag
+        Which of the flags of a call says that it is made.
+    kept
+        What stands for it where it is not.
+    """
+
+    def __init__(
+        self, run: Callable[..., None], addresses: Sequence[int], flag: int, kept: LibraryCall
+    ) -> None:
+        super().__init__(run, addresses)
+        self.flag, self.kept = flag, kept
+
+    def at(self, flags: Sequence[bool]) -> LibraryCall:
+        """Return what a call with these flags launches."""
+        return CollectiveCall(self.run, self.addresses) if flags[self.flag] else self.kept
+
+    def moved(self, shift: Shift) -> TimedCall:
+        """Return the same call with its operands at other addresses."""
+        places = [shift(address) for address in self.addresses]
+        return TimedCall(self.run, places, self.flag, self.kept.moved(shift))
 
 
 class Together:

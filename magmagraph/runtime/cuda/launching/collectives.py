@@ -6,24 +6,29 @@ with the addresses of their operands, if it takes them, else operands go through
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....communicator import Communicator, current, using
 from ....interpret import bind_attributes
+from ....ops.collective.arrays import Axis, summed
+from ....ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
 from ....ops.collective.whole import ALLREDUCE_MANY
 from ....plan import Step, Value
 from ...comm.nccl import NcclRank
 from ...steps import shape_of
 from ..memory import PlanMemory
-from .calls import CollectiveCall
+from .calls import CollectiveCall, LibraryCall, TimedCall
 from .carriers import carriers_of
-from .packing import packs
+from .counting import is_timed
+from .packing import copied, packs
 
 if TYPE_CHECKING:
     from ...comm.aware import AwareRank
 
-__all__ = ["CollectiveCall", "by_addresses", "collective"]
+__all__ = ["CollectiveCall", "by_addresses", "collective", "unsent"]
 
 
 def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
@@ -36,21 +41,36 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
         return None
     ranks = _ranks_of(memory.device, current())
     reduction = node.attrs.get("op")
+    timed = is_timed(step)
+    operands = step.inputs[:-1] if timed else step.inputs
     if ranks is None or not all(
-        reduction is None or ranks.reduces(value.type.dtype, reduction) for value in step.inputs
+        reduction is None or ranks.reduces(value.type.dtype, reduction) for value in operands
     ):
         return None
-    ranks.group(node.attrs["group"])  # its ranks meet now, not while a stream is captured
-    into, several = node.op.into, isinstance(node.type, tuple)
+    flag = memory.counts.flag(step) if timed else None
+    if timed and flag is None:
+        return None
+    # Its ranks meet now, not while a stream is captured.
+    for group in (node.attrs["group"], *(axes for axes, _ in node.attrs.get("axes", ()))):
+        ranks.group(group)
+    into: Callable[..., object] = node.op.into
+    several = isinstance(node.type, tuple)
     attrs = bind_attributes(node.attrs, dict(memory.sizes))
-    taken = len(step.inputs)
+    taken = len(operands)
     cupy = memory.device.cupy
-    packed = packs(memory, step) if node.op is ALLREDUCE_MANY else []
+    own = node.attrs.get("algorithm", "allreduce") != "allreduce"
+    joined = node.op in (ALLREDUCE_MANY, ALLREDUCE_MANY_WHEN) and not own
+    packed = packs(memory, operands) if joined else []
+    sends = (True,) if timed else ()
+    if own:
+        into, sends, attrs = _by_rooms(memory, several), (), {
+            name: attrs[name] for name in ("algorithm", "axes")
+        }
     inside = {member for pack in packed for member in pack.members}
     apart = [number for number in range(taken) if number not in inside]
 
     def run(stream: Any, *addresses: int) -> None:
-        values = (*step.inputs, *step.outputs)
+        values = (*operands, *step.outputs)
         read, written = addresses[:taken], addresses[taken:]
 
         def view(number: int) -> Any:
@@ -63,19 +83,70 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
         with using(ranks), stream:
             if several:
                 targets = [*(view(taken + number) for number in apart), *together]
-                into(cupy, tuple(targets), *sources, **attrs)
+                into(cupy, tuple(targets), *sources, *sends, **attrs)
             else:
-                into(cupy, view(taken), *sources, **attrs)
+                into(cupy, view(taken), *sources, *sends, **attrs)
         for pack in packed:
             pack.unpack(stream, written)
 
-    return CollectiveCall(run, [memory.at(value) for value in (*step.inputs, *step.outputs)])
+    addresses = [memory.at(value) for value in (*operands, *step.outputs)]
+    if flag is None:
+        return CollectiveCall(run, addresses)
+    return TimedCall(run, addresses, flag, unsent(memory, step))
+
+
+def unsent(memory: PlanMemory, step: Step) -> LibraryCall:
+    """Return what is launched in place of a collective at a call that does not send.
+
+    What ranks add up stays what each of them has; all else has no meaning then, and is zero.
+    """
+    device, operands = memory.device, step.inputs[:-1]
+    counts = [int(value.type.bytes) for value in step.outputs]
+    alike = step.node.op in (ALLREDUCE_WHEN, ALLREDUCE_MANY_WHEN)
+
+    def run(stream: Any, *addresses: int) -> None:
+        targets = addresses[len(operands) :]
+        if alike:
+            sources = addresses[: len(operands)]
+            copied(device, list(zip(sources, targets, counts, strict=True)), stream)
+            return
+        for target, count in zip(targets, counts, strict=True):
+            if count:
+                device.cupy.cuda.runtime.memsetAsync(target, 0, count, stream.ptr)
+
+    return LibraryCall(run, [memory.at(value) for value in (*operands, *step.outputs)])
+
+
+def _by_rooms(memory: PlanMemory, several: bool) -> Callable[..., None]:
+    """Return what takes a sum by a way of our own, in rooms that stay where they are.
+
+    The first run makes them; later ones, of which some are captured, ask for them in one order.
+    """
+    made: list[int] = []
+
+    def into(cupy: Any, target: Any, *arrays: Any, algorithm: str, axes: Sequence[Axis]) -> None:
+        asked = itertools.count()
+
+        def room(shape: tuple[int, ...], dtype: Any) -> Any:
+            count = math.prod(shape) * dtype.itemsize
+            number = next(asked)
+            if number == len(made):
+                made.append(memory.more(max(1, count)))
+            return _array(cupy, shape, dtype, made[number])
+
+        summed(arrays, target if several else [target], algorithm, axes, room)
+
+    return into
 
 
 def _view(cupy: Any, value: Value, address: int) -> Any:
+    """Return the array of a value at an address."""
+    return _array(cupy, shape_of(value.type), value.type.dtype, address)
+
+
+def _array(cupy: Any, shape: tuple[int, ...], dtype: Any, address: int) -> Any:
     """Return the array at an address."""
-    shape, dtype = shape_of(value.type), value.type.dtype
-    count = int(value.type.bytes)
+    count = math.prod(shape) * dtype.itemsize
     if not count:
         return cupy.empty(shape, dtype)
     memory = cupy.cuda.UnownedMemory(address, count, None)

@@ -3,7 +3,8 @@
 Each step of such a graph has feeds and results of its own. The first kernel of the graph gathers
 the rows of all its batches, by an order that lies on the device, from where a counter stands; the
 last one moves the counter on. What is launched is what a call launches, on other addresses: results
-are those of calls, bit for bit.
+are those of calls, bit for bit. Where some steps send and others do not, there is a graph for each
+order of these that comes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..compiler import compile_source
 from ..kernels.prelude import complete
 from ..memory import DEVICE_TO_DEVICE
 from .calls import KernelCall
+from .counting import Flags
 from .launches import Unit
 from .segments import captured
 from .streams import Range, Touched
@@ -29,7 +31,7 @@ from .turns import moved
 if TYPE_CHECKING:
     from ..bound import CudaBound
 
-__all__ = ["MOST_FEEDS", "Loop", "Rows", "resident", "source"]
+__all__ = ["MOST_FEEDS", "Loop", "Rows", "at_once", "resident", "source"]
 
 CHUNK = 0.05  # seconds of work that are queued at a time, so that signals act
 STEPS = 16  # of a graph, at most
@@ -143,6 +145,32 @@ def resident(device: Any, owner: Any, arrays: Sequence[np.ndarray]) -> Rows | No
     return held[kind]
 
 
+def at_once(sorts: Sequence[Flags], ran: Set[Flags]) -> int:
+    """Return how many of the steps that come next are one graph; 0 where one runs by itself first.
+
+    It ends behind the last step that sends: where sorts of steps come in a cycle, the next graph
+    begins where a cycle does, and is the same one again and again.
+
+    Parameters
+    ----------
+    sorts
+        Of each step.
+    ran
+        The sorts of steps that were launched one by one before.
+
+    Examples
+    --------
+    >>> no, yes = (False,), (True,)
+    >>> at_once([no, no, yes, no, no, yes, no], {no, yes}), at_once([no, no, yes], {no})
+    (6, 2)
+    >>> at_once([yes, no], {no}), at_once([()] * 4, {()})
+    (0, 4)
+    """
+    known = next((number for number, sort in enumerate(sorts) if sort not in ran), len(sorts))
+    sending = [number for number, sort in enumerate(sorts[:known]) if any(sort)]
+    return sending[-1] + 1 if sending else known
+
+
 class Loop:
     """Runs a bound plan's steps again and again.
 
@@ -172,7 +200,7 @@ class Loop:
         self.device = bound.device
         segment = bound.looped()
         assert segment is not None
-        self.segment = segment
+        self.segment, self.counts = segment, bound.memory.counts
         fetches = bound.plan.fetches
         self.results = [(bound.memory.at(value), int(value.type.bytes)) for value in fetches]
         self.feeds = [] if rows is None else bound.feed_ranges()
@@ -185,29 +213,31 @@ class Loop:
         self._pools = [
             self.device.empty(self.most * max(1, apart)) for apart in self.apart if self.most > 1
         ]
-        self._graphs: dict[int, Any] = {}
-        self._seconds = 0.0  # that a whole graph takes, once known
+        self._graphs: dict[tuple[Flags, ...], Any] = {}
+        self._seconds = 0.0  # that a step of a whole graph takes, once known
 
     # ---- Graphs
 
-    def _units(self, count: int, rows: Rows | None) -> list[Unit]:
-        """Return the launches of a number of steps."""
+    def _units(self, steps: Sequence[Flags], rows: Rows | None) -> list[Unit]:
+        """Return the launches of steps, each with its flags."""
+        count = len(steps)
         units = [] if rows is None else [self._gathering(count, rows)]
-        for step in range(count):
-            units += self._step(step)
+        for number, flags in enumerate(steps):
+            units += self._step(number, flags)
         return units if rows is None else [*units, self._advancing(count, rows)]
 
-    def _graph(self, count: int, rows: Rows | None) -> Any:
-        if count not in self._graphs:
-            units = self._units(count, rows)
-            self._graphs[count] = captured(
+    def _graph(self, steps: Sequence[Flags], rows: Rows | None) -> Any:
+        key = tuple(map(self.segment.sort, steps))
+        if key not in self._graphs:
+            units = self._units(steps, rows)
+            self._graphs[key] = captured(
                 self.device, [unit.launch for unit in units], [unit.touched for unit in units]
             )
-        return self._graphs[count]
+        return self._graphs[key]
 
-    def _step(self, number: int) -> list[Unit]:
+    def _step(self, number: int, flags: Flags) -> list[Unit]:
         """Return the launches of one of a graph's steps, on its own feeds and results."""
-        launches, touched = self.segment.launches, self.segment.touched
+        launches, touched, _ = self.segment.chosen(flags)
         if not self._pools:
             return [Unit(a, b) for a, b in zip(launches, touched, strict=True)]
         spaces = [*self.feeds, *((start, start + count) for start, count in self.results)]
@@ -273,9 +303,10 @@ class Loop:
                 while done < count:
                     steps = self._launch(count - done, rows)
                     done += steps
+                    self.counts.advance(steps)
                     if stacked or done == count:
                         self._collect(targets, done - steps, steps, stacked)
-                    queued += self._seconds
+                    queued += self._seconds * steps
                     if queued > CHUNK:  # what is queued is never more than twice as much
                         mark = cupy.cuda.Event(disable_timing=True)
                         mark.record(stream)
@@ -289,21 +320,23 @@ class Loop:
     def _launch(self, left: int, rows: Rows | None) -> int:
         """Queue as many of the steps that are left as one graph has; return how many."""
         stream = self.device.stream
-        if not self.segment.runs:  # what runs for the first time may allocate
-            for unit in self._units(1, rows):
+        flags = self.counts.coming(min(left, self.most))
+        steps = at_once([self.segment.sort(each) for each in flags], self.segment.ran)
+        if not steps:  # what runs for the first time may allocate
+            for unit in self._units(flags[:1], rows):
                 unit.launch(stream)
-            self.segment.runs += 1
+            self.segment.ran.add(self.segment.sort(flags[0]))
             return 1
-        steps = min(left, self.most)
-        graph = self._graph(steps, rows)
-        if self._seconds or steps < self.most:
+        graph = self._graph(flags[:steps], rows)
+        whole = steps == self.most or (bool(self.counts) and 2 * steps > self.most)
+        if self._seconds or not whole:
             graph.launch(stream)
             return steps
         stream.synchronize()
         began = time.perf_counter()
         graph.launch(stream)
         stream.synchronize()
-        self._seconds = time.perf_counter() - began
+        self._seconds = (time.perf_counter() - began) / steps
         return steps
 
     def _collect(self, targets: Sequence[Any], first: int, steps: int, stacked: bool) -> None:

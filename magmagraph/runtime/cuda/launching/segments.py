@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from ....errors import MagmagraphError
 from ....plan import Step
-from .calls import CollectiveCall, KernelCall, calls_of, cost_of
+from .calls import CollectiveCall, KernelCall, TimedCall, calls_of, cost_of
+from .counting import Counts, Flags
 from .streams import Touched, assign, dependencies, joins
 
 __all__ = ["Interpreted", "Launcher", "Segment", "captured", "lane_of", "placed", "queued"]
@@ -24,7 +25,8 @@ class Segment:
     """Steps that follow one another and are launched as one captured graph.
 
     The first run launches them one by one, in order, on one stream; the second captures them on
-    several streams, where only those wait for each other that touch the same memory.
+    several streams, where only those wait for each other that touch the same memory. Where some
+    calls send and others do not, that holds for each sort of call, which has a graph of its own.
 
     Attributes
     ----------
@@ -32,52 +34,93 @@ class Segment:
         What puts kernels on a stream.
     touched, numbers
         The memory that each touches, and the step of the plan that it belongs to.
+    counts
+        What says which sort of call is due; None where all are of one sort.
+    graphs
+        The graph of each sort of call, by its flags.
+    ran
+        The sorts of calls that were launched one by one.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, counts: Counts | None = None) -> None:
         self.device = device
         self.launches: list[Launcher] = []
         self.touched: list[Touched] = []
         self.numbers: list[int] = []
-        self.graph: Any = None
-        self.runs = 0
+        self.counts = counts
+        self.graphs: dict[Flags, Any] = {}
+        self.ran: set[Flags] = set()
+        self._asked: tuple[int, ...] | None = None  # the flags that launches go by, once known
+
+    @property
+    def graph(self) -> Any:
+        """The graph of the sort of call that is due, or None where it was not captured yet."""
+        return self.graphs.get(self.sort())
+
+    def sort(self, flags: Flags | None = None) -> Flags:
+        """Return what of a call's flags these launches go by; without flags, of the call due."""
+        if not self.counts:
+            return ()
+        given = self.counts.now if flags is None else flags
+        if self._asked is None:
+            asked = {launch.flag for launch in self.launches if isinstance(launch, TimedCall)}
+            self._asked = tuple(sorted(asked))
+        return tuple([given[i] for i in self._asked])
+
+    def chosen(self, flags: Flags | None = None) -> Chosen:
+        """Return what a call launches; without flags, the call that is due."""
+        if not self.counts:
+            return Chosen(self.launches, self.touched, self.numbers)
+        given = self.counts.now if flags is None else flags
+        launches = [
+            launch.at(given) if isinstance(launch, TimedCall) else launch
+            for launch in self.launches
+        ]
+        return Chosen(launches, self.touched, self.numbers)
 
     def add(self, launch: Launcher, touched: Touched, number: int) -> None:
         """Put kernels of a step of the plan behind what is there."""
+        self._asked = None
         self.launches.append(launch)
         self.touched.append(touched)
         self.numbers.append(number)
 
     def extend(self, other: Segment) -> None:
         """Put all of another segment behind what is there."""
+        self._asked = None
         self.launches += other.launches
         self.touched += other.touched
         self.numbers += other.numbers
 
     def run(self) -> None:
         """Launch the steps: one by one at first, then as a graph."""
-        if self.graph is None and self.runs and len(self.launches) > 1:
-            self.graph = captured(self.device, self.launches, self.touched)
-        if self.graph is not None:
-            self.graph.launch(self.device.stream)
+        sort = self.sort()
+        graph = self.graphs.get(sort)
+        if graph is None and sort in self.ran and len(self.launches) > 1:
+            launches, touched, _ = self.chosen()
+            graph = self.graphs[sort] = captured(self.device, launches, touched)
+        if graph is not None:
+            graph.launch(self.device.stream)
             return
-        self.runs += 1
-        if any(map(lane_of, self.launches)):  # on one stream two ranks could wait for each other
-            arranged = _arranged(self.device, self.launches, self.touched)
-            _launch(self.device, self.launches, self.touched, arranged)
+        self.ran.add(sort)
+        launches, touched, _ = self.chosen()
+        if any(map(lane_of, launches)):  # on one stream two ranks could wait for each other
+            arranged = _arranged(self.device, launches, touched)
+            _launch(self.device, launches, touched, arranged)
             return
-        for launch in self.launches:
+        for launch in launches:
             launch(self.device.stream)
 
     def time(self, taken: list[int]) -> None:
         """Launch the steps one by one, and add the nanoseconds of each to its place."""
         device, stream = self.device, self.device.stream
+        launches, places, numbers = self.chosen()
         event = device.cupy.cuda.Event
         # The device waits until all is queued, so that no launch is waited for in between.
-        device.pause(stream, PAUSE * (1 + len(self.launches)))
-        marks = [event() for _ in range(len(self.launches) + 1)]
+        device.pause(stream, PAUSE * (1 + len(launches)))
+        marks = [event() for _ in range(len(launches) + 1)]
         marks[0].record(stream)
-        for launch, touched, mark in zip(self.launches, self.touched, marks[1:], strict=True):
+        for launch, touched, mark in zip(launches, places, marks[1:], strict=True):
             aside = device.urgent(lane_of(launch)) if lane_of(launch) else stream
             if aside is not stream:
                 _meet(device, stream, aside)
@@ -85,13 +128,21 @@ class Segment:
             if aside is not stream and touched.written:  # what a rank sends it does not wait for
                 _meet(device, aside, stream)
             mark.record(stream)
-        for launch in self.launches:
+        for launch in launches:
             if lane_of(launch):
                 device.urgent(lane_of(launch)).synchronize()
         marks[-1].synchronize()
-        for number, begin, end in zip(self.numbers, marks[:-1], marks[1:], strict=True):
+        for number, begin, end in zip(numbers, marks[:-1], marks[1:], strict=True):
             milliseconds = device.cupy.cuda.get_elapsed_time(begin, end)
             taken[number] += round(milliseconds * 1e6)
+
+
+class Chosen(NamedTuple):
+    """What one sort of call launches, with the memory and the steps of that."""
+
+    launches: Sequence[Launcher]
+    touched: Sequence[Touched]
+    numbers: Sequence[int]
 
 
 def lane_of(launch: Any) -> int:

@@ -30,7 +30,8 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
     if record is None or not segment.launches:
         return []
     event = device.cupy.cuda.Event
-    marks: list[list[Any]] = [[] for _ in segment.launches]
+    launches, touched, numbers = segment.chosen()
+    marks: list[list[Any]] = [[] for _ in launches]
 
     def mark(number: int, stream: Any) -> None:
         made = event()
@@ -38,8 +39,8 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
         driver().check_status(failed)
         marks[number].append(made)
 
-    graph = captured(device, segment.launches, segment.touched, mark)
-    _, chosen = placed(device, segment.launches, segment.touched)
+    graph = captured(device, launches, touched, mark)
+    _, chosen = placed(device, launches, touched)
     begun = event()
     for _ in range(2):  # the first run pays for what is loaded late
         begun.record(device.stream)
@@ -51,5 +52,5 @@ def timeline(segment: Segment) -> list[tuple[int, int, int, int]]:
 
     return [
         (number, stream, since(first), since(last))
-        for number, stream, (first, last) in zip(segment.numbers, chosen, marks, strict=True)
+        for number, stream, (first, last) in zip(numbers, chosen, marks, strict=True)
     ]

@@ -21,7 +21,7 @@ from ....interpret import body_function
 from ....ops.control.loop import LOOP
 from ....plan import Step
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
-from .calls import LibraryCall
+from .calls import LibraryCall, TimedCall
 from .streams import Range, Touched
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def turns(memory: PlanMemory, step: Step) -> list[Unit] | None:
     segment = bound.looped()
     if segment is None or len(segment.launches) * count > MOST:
         return None
+    if any(isinstance(launch, TimedCall) for launch in segment.launches):
+        return None  # what a turn sends would not be known
     if not all(hasattr(launch, "moved") for launch in segment.launches):
         return None
     memory.keep.append(bound)

@@ -3,8 +3,9 @@
 A benchmark says what a library does, for a case of its workload, in a function that returns a
 `Work`; `main` does the rest. Each library has a process of its own, since thread pools of several
 in one process slow each other. All processes are up at once and work one at a time, round after
-round, so that whatever else the machine does falls on all alike. Inherited settings of BLAS and
-OpenMP are cleared for all; every library takes as many threads as the process has cores.
+round, so that whatever else the machine does falls on all alike; a turn begins when the threads of
+the others rest (`resting.py`). Inherited settings of BLAS and OpenMP are cleared for all; every
+library takes as many threads as the process has cores.
 
 The first library named is the one the others are compared with. A library that is not installed
 is left out and said to be; one that fails is shown with its error.
@@ -35,6 +36,7 @@ import common
 import near
 import numpy as np
 import repeats
+import resting
 import shown
 
 TURNS = 41  # of ways in one process
@@ -310,7 +312,7 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
     for turn in range(benchmark.rounds):
         # Every other round runs backwards: nobody always follows the same neighbour.
         for library in able if turn % 2 == 0 else able[::-1]:
-            time.sleep(0.01)  # threads of the one before stop spinning
+            resting.rest([other.process.pid for other in libraries])
             answer = library.ask(do="time", seconds=benchmark.seconds)
             if "error" in answer:
                 rows[library.name].update(answer)
@@ -323,6 +325,7 @@ def measure(benchmark: Benchmark, case: Case, libraries: list[_Library]) -> dict
             )
     for library in able:
         if benchmark.ways == library.name and not benchmark.processes[0]:
+            resting.rest([other.process.pid for other in libraries])
             rows[library.name].update(library.ask(do="ways"))
     return {"case": case, "times": rows, "ratio": ratio(benchmark, rows)}
 

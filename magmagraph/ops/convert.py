@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -79,12 +78,16 @@ def cast(x: Any, dtype: Any) -> Node:
     return node if node.dtype == wanted else CAST(node, dtype=wanted)
 
 
+def _converted(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
+    return (x if hasattr(x, "astype") else xp.asarray(x)).astype(dtype)
+
+
 CAST = Op(
     name="cast",
     kind=Kind.ELEMENTWISE,
     doc="Convert to another dtype.",
     rule=_cast_type,
-    evaluate=lambda xp, x, *, dtype: xp.asarray(x).astype(dtype),
+    evaluate=_converted,
     scalar="a",  # generated kernels convert where the dtypes of operand and result differ
     gradient=_cast_gradient,
     sharding="linear",
@@ -144,13 +147,6 @@ def promoted(*values: Any) -> tuple[Node, ...]:
         if any(type(v) is Dim for v in values):
             common = promote(common, np.dtype(np.int64))
     return tuple(node if node.dtype == common else cast(node, common) for node in nodes)
-
-
-def nodes_of(values: Any) -> list[Node]:
-    """Return the members of a list, a tuple or one value as nodes."""
-    if isinstance(values, Sequence) and not isinstance(values, str):
-        return [as_node(v) for v in values]
-    return [as_node(values)]
 
 
 RECORDS = (CAST,)

@@ -16,6 +16,7 @@ from ..steps import bodies_of
 from . import fused
 from .bound import NumpyBound
 from .codegen.step import step_code
+from .threads import apply as apply_threads
 
 if TYPE_CHECKING:
     from .products.choice import Sizes, Way
@@ -50,6 +51,7 @@ class NumpyPrepared:
         self.ways: dict[int, dict[Sizes, Way]] = {}
         steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         if config.compiler == "off":
+            apply_threads()
             return
         try:
             chosen = _affordable(plan, steps, budget)
@@ -61,6 +63,7 @@ class NumpyPrepared:
             if config.compiler == "force":
                 raise
             _fall_back(str(error).splitlines()[0])
+            apply_threads()  # nobody else tells BLAS
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""

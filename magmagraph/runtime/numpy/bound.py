@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import dims
 from ...communicator import Communicator, Pending, current
 from ...errors import MagmagraphError, NonFiniteError, message
-from ...interpret import CompiledBody, apply, bind_attributes
-from ...op import Kind
-from ...plan import Place, Plan, Step, Value
-from ..steps import bodies_of, shape_of
+from ...interpret import bind_attributes
+from ...plan import Place, Plan, Step
 from ..together import run_before, says
+from .array_steps import ArraySteps
 from .cells import StepCells
 from .interrupts import deferred
-from .products.second_blas import SMALL, on_one_thread
 from .results import ResultPool
 from .support import Program, address_of, aligned_empty
 
@@ -63,13 +60,15 @@ class NumpyBound:
         self._states = [slot.owner for slot in plan.slots if slot.place is Place.STATE]
         self._written = self._written_states()
         self._dynamic: dict[int, np.ndarray] = {}
+        self._steps = ArraySteps(plan, self._base, self._dynamic)
         self._under_way: dict[Node, Pending] = {}
         self._awaited = {step.node for step in plan.steps if step.kernel == "wait"}
         self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
         self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
         self._before, self._after = before, after = self._segments()
         self._python = any(not isinstance(s, _Compiled) for s in (*before, *after))
-        self._risky = any(not isinstance(s, _Compiled) for s in after)
+        self._apart = any(not isinstance(s, _Compiled) for s in after)
+        self._risky = any(not s.steady for s in after)
         self.ranks: Communicator | None = None
         self.meet: Callable[[], object] | None = None
         self._speaks_from = next((i for i, s in enumerate(before) if says(s)), 0)
@@ -124,7 +123,7 @@ class NumpyBound:
                 cells = made.of(step, number)
                 if cells is None:
                     block = None
-                    part.append(_Interpreted(self._python_step(step), step.node, number))
+                    part.append(_Interpreted(*self._python_step(step), step.node, number))
                     continue
                 if block is None:
                     block = _Block()
@@ -223,78 +222,24 @@ class NumpyBound:
 
     # ------------------------------------------------------------------ steps in Python
 
-    def _view(self, value: Value) -> np.ndarray:
-        """Return the array of a value now (feeds and results change from call to call)."""
-        held = self._base[value.slot]
-        shape = shape_of(value.type)
-        if held is None:
-            return self._dynamic[value.slot].reshape(shape)
-        return held.view(value.type.dtype).reshape(shape)
-
-    def _python_step(self, step: Step) -> Callable[[], None]:
+    def _python_step(self, step: Step) -> tuple[Callable[[], None], bool]:
+        """Return what runs a step, and whether it has no reason to fail."""
+        under_way = self._under_way  # not all that holds the step: memory is free without a cycle
         if step.kernel == "wait":
-            return lambda: self._under_way.pop(step.node).wait()
-        work = self._array_step(step)
+            return lambda: under_way.pop(step.node).wait(), False
+        work, steady = self._steps.of(step)
         if step.kernel != "collective" or "tag" in step.node.attrs:
-            return work
+            return work, steady
         awaited = step.node in self._awaited
 
         def start() -> None:
             pending = current().start(work)  # in the order of all: behind what is under way
             if awaited:
-                self._under_way[step.node] = pending
+                under_way[step.node] = pending
             else:
                 pending.wait()
 
-        return start
-
-    def _array_step(self, step: Step) -> Callable[[], None]:
-        sizes = self.sizes
-        if step.kernel == "copy":
-
-            def copy() -> None:
-                np.copyto(self._view(step.outputs[0]), self._view(step.inputs[0]))
-
-            return copy
-        if step.kernel == "fused":
-            from . import tiled
-
-            bodies = bodies_of(step)
-
-            def run_bodies() -> None:
-                operands = [self._view(v) for v in step.inputs]
-                results = [self._view(v) for v in step.outputs]
-                at = to = 0
-                for body in bodies:
-                    taken, made = len(body.inputs), len(body.outputs)
-                    tiled.run(body, operands[at : at + taken], results[to : to + made], sizes)
-                    at, to = at + taken, to + made
-
-            return run_bodies
-
-        into = step.node.op.into
-        if into is not None:
-            attrs = bind_attributes(step.node.attrs, dict(sizes))
-            if step.workspace is not None:
-                attrs["workspace"] = self._base[step.workspace]
-
-            def write() -> None:
-                targets = tuple(map(self._view, step.outputs))
-                target = targets if isinstance(step.node.type, tuple) else targets[0]
-                into(np, target, *map(self._view, step.inputs), **attrs)
-
-            return write
-
-        def evaluate() -> None:
-            operands = [self._view(v) for v in step.inputs]
-            made = apply(step.node, operands, dict(sizes), body=CompiledBody)
-            several = made if isinstance(made, tuple) else (made,)
-            for target, array in zip(step.outputs, several, strict=True):
-                np.copyto(self._view(target), array)
-
-        work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
-        small = step.node.op.kind is Kind.LINALG and work < SMALL
-        return on_one_thread(evaluate) if small else evaluate
+        return start, False
 
     # ------------------------------------------------------------------ running
 
@@ -356,12 +301,12 @@ class NumpyBound:
         try:
             check = self._check_finite if self.plan.guard else None
             run_before(self._before, check, self.ranks, self.meet, self._speaks_from)
-            if not self._risky:
+            if not self._apart:
                 for segment in self._after:
                     segment.run()
                 return
             with deferred():
-                kept = [(state, state.data.copy()) for state in self._written]
+                kept = [(s, s.data.copy()) for s in self._written] if self._risky else []
                 try:
                     for segment in self._after:
                         segment.run()
@@ -390,11 +335,11 @@ class NumpyBound:
                 if target.place is Place.STATE
                 else f"output {target.owner}"
             )
-            _raise_unless_finite(self._view(step.inputs[0]), what)
+            _raise_unless_finite(self._steps.view(step.inputs[0]), what)
         written = {step.outputs[0].slot for step in late}
         for i, fetch in enumerate(self.plan.fetches):
             if fetch.slot not in written:
-                _raise_unless_finite(self._view(fetch), f"output {i}")
+                _raise_unless_finite(self._steps.view(fetch), f"output {i}")
 
     def run_timed(self, feeds: Sequence[np.ndarray]) -> list[int]:
         """Run once, put every variable back, and return the nanoseconds of each step."""
@@ -426,6 +371,8 @@ class NumpyBound:
 class _Compiled:
     """A segment that is one call into C."""
 
+    steady = True
+
     def __init__(self, program: Program, numbers: list[int]) -> None:
         self.program = program
         self.run = program.run
@@ -439,8 +386,11 @@ class _Compiled:
 class _Interpreted:
     """A step that runs in Python."""
 
-    def __init__(self, run: Callable[[], None], node: Node, number: int) -> None:
+    def __init__(
+        self, run: Callable[[], None], steady: bool, node: Node, number: int
+    ) -> None:
         self._run = run
+        self.steady = steady
         self.node = node
         self.number = number
 

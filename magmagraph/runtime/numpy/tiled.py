@@ -2,94 +2,43 @@
 
 A tile is a range of rows (of the outer loops) with everything that the region computes of them.
 Arrays are seen along the region's loops, whatever their own axes are: an operand is a strided view
-with one axis per loop, of extent 1 where it does not vary. Results of ufuncs go to buffers that
-are used again as soon as nothing refers to them.
+with one axis per loop, of extent 1 where it does not vary. What a tile takes is a list of NumPy's
+calls with their memory (`Script`), made when the region is bound; a run goes through it.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ... import dims
 from ...dtypes import is_float
 from ...graph import Graph, Node
 from ...interpret import bind_attributes
 from ...region.access import contiguous_strides
-from ...region.analysis import Fold, Region
+from ...region.analysis import Fold, Region, analyze
 from ...region.axes import concrete
 from ...region.parts import indexed
-from .binding import Binding
 from .codegen.step import region_of
+from .tile_programs import Part, Source, Writing, evaluated, widened
 
-__all__ = ["run"]
+__all__ = ["Tiles", "run"]
 
 TILE_BYTES = 1 << 18
 
 Array = np.ndarray[Any, Any]
+Arrays = Sequence[Array | None]
 Slices = tuple[slice, ...]
-
-
-class _Reusing:
-    """NumPy, with buffers of its own for the results of ufuncs.
-
-    A buffer is free when no view of it is left, which its reference count tells.
-    """
-
-    def __init__(self) -> None:
-        self._buffers: dict[tuple[np.dtype, int], list[Array]] = {}
-        self._functions: dict[str, Callable[..., Any]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(np, name)
-        if not isinstance(function, np.ufunc) or function.nout != 1 or function.signature:
-            return function
-        return self._functions.setdefault(name, self._with_buffer(function))
-
-    def _with_buffer(self, function: np.ufunc) -> Callable[..., Any]:
-        def call(*operands: Any, **options: Any) -> Any:
-            if options or not all(isinstance(x, np.ndarray) for x in operands):
-                return function(*operands, **options)
-            made = _result(
-                function, tuple([x.dtype for x in operands]), tuple([x.shape for x in operands])
-            )
-            if made is None:
-                return function(*operands)
-            return function(*operands, out=self._take(*made))
-
-        return call
-
-    def _take(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        size = math.prod(shape)
-        held = self._buffers.setdefault((dtype, size), [])
-        for buffer in held:
-            if sys.getrefcount(buffer) == 3:  # the list, the loop's name, the call
-                return buffer.reshape(shape)
-        held.append(np.empty(size, dtype))
-        return held[-1].reshape(shape)
-
-
-@functools.lru_cache(maxsize=4096)
-def _result(
-    function: np.ufunc, dtypes: tuple[np.dtype, ...], shapes: tuple[tuple[int, ...], ...]
-) -> tuple[tuple[int, ...], np.dtype] | None:
-    """Return shape and dtype of what a function makes; None for dtypes that are not NumPy's own."""
-    try:
-        dtype = function.resolve_dtypes((*dtypes, None))[-1]
-    except (TypeError, NotImplementedError):
-        return None
-    return np.broadcast_shapes(*shapes), dtype
 
 
 def run(
     body: Graph, arrays: Sequence[Array], outs: Sequence[Array], sizes: Mapping[str, int]
 ) -> None:
-    """Compute a fused body.
+    """Compute a fused body once.
 
     Parameters
     ----------
@@ -115,102 +64,158 @@ def run(
     array([[-1.,  1.],
            [-2.,  2.]], dtype=float32)
     """
-    with np.errstate(all="ignore"):
-        _Run(region_of(body), _binding(body, sizes), arrays, outs, sizes).run()
+    Tiles(body, sizes, arrays, outs).run(arrays, outs)
 
 
-def _binding(body: Graph, sizes: Mapping[str, int]) -> Binding:
-    """Return a body bound to sizes: those of the last run are kept, and are mostly the next."""
-    known: list[tuple[dict[str, int], Binding]] = body.facts.setdefault("tiled", [])
-    for had, binding in known:
-        if had == sizes:
-            return binding
-    made = Binding(region_of(body), sizes, 1)
-    known[:] = [(dict(sizes), made)]
-    return made
+class Tiles:
+    """A region bound to sizes and memory.
 
-
-class _Run:
-    """One run of a region."""
+    Parameters
+    ----------
+    body
+        A body that is one region.
+    sizes
+        The size of every dimension.
+    arrays, outs
+        C-contiguous operands and results; None for those that come with each run, which have no
+        memory in common with others.
+    """
 
     def __init__(
-        self,
-        region: Region,
-        binding: Binding,
-        arrays: Sequence[Array],
-        outs: Sequence[Array],
-        sizes: Mapping[str, int],
+        self, body: Graph, sizes: Mapping[str, int], arrays: Arrays, outs: Arrays
     ) -> None:
-        self.region = region
-        self.binding = binding
-        self.extents = self.binding.extents
+        along = analyze(body, strips=False)  # rows as they lie
+        self.region: Region = along if isinstance(along, Region) else region_of(body)
         self.sizes = sizes
-        self.numpy = _Reusing()
-        self.fixed: dict[Node, Array] = {}
-        for position, (node, access) in enumerate(region.accesses.items()):
-            offset, steps = self.binding.read(position)
-            flat = arrays[access.parameter].reshape(-1)
-            self.fixed[node] = self._along_loops(flat, access.axes, steps, offset)
-        for node in region.values:
-            if not node.inputs and node not in self.fixed and node not in region.counters:
-                self.fixed[node] = self._single(node)
-        self.outs = [
-            self._along_loops(
-                outs[o.position].reshape(-1), o.axes, o.bind(sizes), 0
-            )
-            for o in region.outputs
-        ]
-        self.folds = {fold.node: fold for fold in region.folds}
-        self.cross = {f.node: self._empty(f) for f in region.folds if not f.row}
-        self.order = [
+        self.extents = tuple(dims.evaluate(loop.extent, sizes) for loop in self.region.loops)
+        self._folds = {fold.node: fold for fold in self.region.folds}
+        self._single: dict[Node, Array] = {}  # one element, the same in all runs
+        self._sources: dict[Node, Source] = {}
+        self._counted: dict[Node, Source] = {}  # what is to be found out in each run
+        self._read_operands(body, arrays)
+        self._targets = [self._target(i) for i in range(len(outs))]
+        for target, out in zip(self._targets, outs, strict=True):
+            if out is not None:
+                target.see(out)
+        self._shared = {
+            (o, a)
+            for (o, out), (a, array) in itertools.product(enumerate(outs), enumerate(arrays))
+            if out is not None and array is not None and np.may_share_memory(out, array)
+        }
+        self._find_constants()
+        self._order = [
             node
-            for node, value in region.values.items()
-            if value.source is node and node not in self.fixed
+            for node, value in self.region.values.items()
+            if value.source is node and node not in self._sources and node not in self._single
         ]
+        self._moving = [
+            source
+            for source in (*self._sources.values(), *self._targets)
+            if source.whole is None and source not in self._counted.values()
+        ]
+        tiles = self._cut()
+        self._left: dict[Node, Source] = {}
+        if len(tiles) > 1:
+            self._left = {f.node: self._nothing(f) for f in self.region.folds if not f.row}
+        self._nothing_left = [(s, np.array(s.whole)) for s in self._left.values()]
+        parts: dict[tuple[int, ...], Part] = {}
+        for tile in tiles:
+            lengths = _lengths(tile)
+            if lengths not in parts:
+                parts[lengths] = self._part(lengths)
+        self._tiles = [(parts[_lengths(tile)], tile) for tile in tiles]
+        self._end = self._finish() if self._left else None
+        self._parts = [*parts.values(), *([] if self._end is None else [self._end])]
+        if len(tiles) == 1:
+            self._tiles[0][0].settle()
 
-    def run(self) -> None:
-        """Compute every tile, then what is left of all."""
-        region = self.region
-        for node in region.counters:
-            self.fixed[node] = self._counted(node)
-        early = [n for n in self.order if not region.values[n].epilogue]
-        for tile in self._tiles():
-            values = {node: array[_within(array, tile)] for node, array in self.fixed.items()}
-            for node in early:
-                if node not in values:
-                    values[node] = self._compute(node, values, tile)
-            for fold in region.folds:
-                if not fold.row:
-                    self._add(fold, values, tile)
-            self._write([o.position for o in region.outputs if not o.epilogue], values, tile)
-        late = [o.position for o in region.outputs if o.epilogue]
-        if late:
-            self._finish(late)
+    @property
+    def steady(self) -> bool:
+        """Whether a run only fills memory that is there, so that it has no reason to fail."""
+        return not self._counted and all(part.program.steady for part in self._parts)
+
+    def run(self, arrays: Arrays, outs: Arrays) -> None:
+        """Compute everything; of the arrays, those are looked at that were not there before."""
+        with np.errstate(all="ignore"):
+            for source in self._moving:
+                memory = arrays[source.operand] if source.result < 0 else outs[source.result]
+                assert memory is not None
+                source.see(memory)
+            for node, source in self._counted.items():
+                source.whole = self._count(node)
+            for source, nothing in self._nothing_left:
+                assert source.whole is not None
+                source.whole[...] = nothing
+            for part, tile in self._tiles:
+                part.fill(tile)
+                part.program.run()
+            if self._end is not None:
+                self._end.fill(self._all())
+                self._end.program.run()
+        for source in (*self._moving, *self._counted.values()):
+            source.whole = None
+        for part in self._parts:
+            part.let_go()
 
     # ---- Arrays along loops
 
-    def _along_loops(
-        self, flat: Array, axes: Sequence[int | None], steps: Sequence[int], offset: int
-    ) -> Array:
-        shape = tuple(
-            1 if axis is None else n for n, axis in zip(self.extents, axes, strict=True)
-        )
-        if math.prod(shape) == 0:
-            return np.empty(shape, flat.dtype)
-        item = flat.dtype.itemsize
-        strides = tuple(
-            0 if axis is None else step * item for step, axis in zip(steps, axes, strict=True)
-        )
-        return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides)
+    def _read_operands(self, body: Graph, arrays: Arrays) -> None:
+        for node, access in self.region.accesses.items():
+            offset, steps = access.bind(self.sizes)
+            dtype = body.inputs[access.parameter].dtype
+            source = self._seen(access.axes, steps, dtype, offset)
+            source.operand = access.parameter
+            memory = arrays[access.parameter]
+            if memory is not None:
+                source.see(memory)
+            self._sources[node] = source
 
-    def _single(self, node: Node) -> Array:
-        value = node.op.evaluate(np, **bind_attributes(node.attrs, self.sizes))
-        return np.asarray(value, node.dtype).reshape((1,) * len(self.extents))
+    def _target(self, position: int) -> Source:
+        output = self.region.outputs[position]
+        source = self._seen(output.axes, output.bind(self.sizes), output.node.dtype, 0)
+        source.result = output.position
+        return source
 
-    def _counted(self, node: Node) -> Array:
+    def _seen(
+        self, axes: Sequence[int | None], steps: Sequence[int], dtype: np.dtype[Any], offset: int
+    ) -> Source:
+        pairs = list(zip(axes, self.extents, steps, strict=True))
+        shape = tuple(1 if axis is None else n for axis, n, _ in pairs)
+        size = dtype.itemsize
+        strides = tuple(0 if axis is None else step * size for axis, _, step in pairs)
+        return Source(shape, dtype, strides, offset * size)
+
+    def _find_constants(self) -> None:
+        """Compute what is the same in all runs: single elements, and positions."""
+        region, single = self.region, self._single
+        for node, value in region.values.items():
+            if node in self._sources or value.source is not node:
+                continue
+            if node in region.counters:
+                source = self._sources[node] = Source(self._count_shape(node), node.dtype)
+                if node.inputs:
+                    self._counted[node] = source
+                else:
+                    source.whole = self._count(node)
+                continue
+            operands = self._operands(node)
+            if node.op.reduction is not None or not all(n in single for n in operands):
+                continue
+            with np.errstate(all="ignore"):
+                made = evaluated(node, self.sizes)(*(widened(single[n]) for n in operands))
+            if made.size == 1:
+                single[node] = made.astype(node.dtype).reshape((1,) * len(self.extents))
+
+    def _count_shape(self, node: Node) -> tuple[int, ...]:
+        loops = self.region.values[node].loops
+        return tuple(n if i in loops else 1 for i, n in enumerate(self.extents))
+
+    def _count(self, node: Node) -> Array:
+        """Return what differs by position alone."""
         axes = self.region.counters[node]
         shape = concrete(node.shape, self.sizes)
-        operands = [self._one(source) for source in self._sources(node)]
+        found: dict[Node, Array] = {}
+        operands = [self._one(source, found) for source in self._operands(node)]
         whole = node.op.evaluate(np, *operands, **bind_attributes(node.attrs, self.sizes))
         loops = self.region.values[node].loops
         if len(loops) < sum(axis is not None for axis in axes):  # positions along one axis
@@ -218,26 +223,36 @@ class _Run:
             whole = np.moveaxis(whole, axis, 0).reshape(shape[axis], -1)[:, 0]
             axes = tuple(0 if i in loops else None for i in range(len(axes)))
             shape = whole.shape
-        flat = np.ascontiguousarray(whole, node.dtype).reshape(-1)
         strides = contiguous_strides(shape)
         steps = [0 if axis is None else strides[axis] for axis in axes]
-        return self._along_loops(flat, axes, steps, 0)
+        seen = self._seen(axes, steps, node.dtype, 0)
+        seen.see(np.ascontiguousarray(whole, node.dtype))
+        assert seen.whole is not None
+        return seen.whole
 
-    def _one(self, node: Node) -> Array:
-        """Return a value of one element that counters read, which may be computed here."""
-        if node not in self.fixed:
-            operands = [self._one(source) for source in self._sources(node)]
+    def _one(self, node: Node, found: dict[Node, Array]) -> Array:
+        """Return a value of one element that positions depend on."""
+        if node in self._single:
+            return self._single[node].reshape(())
+        if node in self._sources:
+            whole = self._sources[node].whole
+            assert whole is not None
+            return whole.reshape(())
+        if node not in found:
+            operands = [self._one(source, found) for source in self._operands(node)]
             value = node.op.evaluate(np, *operands, **bind_attributes(node.attrs, self.sizes))
-            self.fixed[node] = np.asarray(value, node.dtype).reshape((1,) * len(self.extents))
-        return self.fixed[node].reshape(())
+            found[node] = np.asarray(value, node.dtype).reshape(())
+        return found[node]
 
-    def _tiles(self) -> Iterator[Slices]:
+    def _all(self) -> Slices:
+        return tuple(slice(0, n) for n in self.extents)
+
+    def _cut(self) -> list[Slices]:
         """Cut the outer loops so that an array of the whole tile has at most `TILE_BYTES`."""
         region = self.region
-        whole = [slice(0, n) for n in self.extents]
+        whole = self._all()
         if any(indexed(f.node.op) and not f.row for f in region.folds):
-            yield tuple(whole)  # positions are found in one piece
-            return
+            return [whole]  # positions are found in one piece
         item = max((n.dtype.itemsize for n in region.values), default=1)
         wanted = TILE_BYTES // item
         size = math.prod(self.extents[: region.depth])
@@ -250,128 +265,68 @@ class _Run:
             step = max(1, wanted // max(1, size))
             size *= min(step, n)
             cuts.append([slice(i, min(i + step, n)) for i in range(0, n, step)])
+        tiles = []
         for chosen in itertools.product(*cuts):
             tile = list(whole)
             for loop, part in zip(region.outer, chosen, strict=False):
                 tile[loop] = part
-            yield tuple(tile)
+            tiles.append(tuple(tile))
+        return tiles
 
-    # ---- Values
+    # ---- Programs
 
-    def _sources(self, node: Node) -> list[Node]:
+    def _operands(self, node: Node) -> list[Node]:
         return [self.region.values[operand].source for operand in node.inputs]
 
-    def _compute(self, node: Node, values: Mapping[Node, Array], tile: Slices) -> Array:
-        fold = self.folds.get(node)
-        operands = [values[source] for source in self._sources(node)]
-        if fold is not None:
-            return self._fold(fold, operands[0], tile)
-        operands = [x.astype(np.float32) if _narrow(x.dtype) else x for x in operands]
-        if node.op.reduction is not None:  # of one element
-            value = operands[0]
-            shape = value.shape
-            value = node.op.evaluate(np, value.reshape(*shape, 1), axes=(len(shape),))
-            return np.asarray(value).astype(node.dtype, copy=False)
-        attrs = bind_attributes(node.attrs, self.sizes)
-        result = np.asarray(node.op.evaluate(self.numpy, *operands, **attrs))
-        return result.astype(node.dtype, copy=False)
+    def _part(self, lengths: tuple[int, ...]) -> Part:
+        """Return what computes a tile; all of it, where there is but one."""
+        writing = Writing(self, lengths)
+        region = self.region
+        for node in self._order:
+            if not region.values[node].epilogue:
+                writing.compute(node)
+        for fold in region.folds:
+            if not fold.row:
+                writing.join(fold, self._left.get(fold.node))
+        late = not self._left
+        if late:  # nothing follows
+            for node in self._order:
+                if node not in writing.numbers:
+                    writing.compute(node)
+        return writing.part([o.position for o in region.outputs if late or not o.epilogue])
 
-    def _fold(self, fold: Fold, operand: Array, tile: Slices) -> Array:
-        """Reduce a tile; reduced loops stay, with extent 1."""
-        lengths = [part.stop - part.start for part in tile]
-        along = (*fold.kept, *fold.reduced)
-        shape = [lengths[i] if i in along else 1 for i in range(len(lengths))]
-        others = [i for i in range(len(lengths)) if i not in fold.reduced]
-        rows = np.broadcast_to(operand, shape).transpose(*others, *fold.reduced)
-        if _narrow(rows.dtype):
-            rows = rows.astype(np.float32)
-        count = math.prod(lengths[i] for i in fold.reduced)
-        rows = rows.reshape(*[shape[i] for i in others], count)
-        result = np.asarray(fold.node.op.evaluate(np, rows, axes=(rows.ndim - 1,)))
-        kept = [1 if i in fold.reduced else shape[i] for i in range(len(lengths))]
-        dtype = fold.node.dtype if fold.row else result.dtype
-        return result.reshape(kept).astype(dtype, copy=False)
+    def _finish(self) -> Part:
+        """Return what computes the results that are left of all rows."""
+        writing = Writing(self, self.extents)
+        for node, source in self._left.items():
+            number = writing.given(source)
+            writing.numbers[node] = writing.script.cast(number, node.dtype)
+        late = [o for o in self.region.outputs if o.epilogue]
+        wanted = [self.region.values[o.node].source for o in late]
+        below = set(wanted)
+        while wanted:
+            for operand in self._operands(wanted.pop()):
+                if operand not in below and operand not in self._left:
+                    below.add(operand)
+                    wanted.append(operand)
+        for node in self._order:
+            if node in below and node not in writing.numbers:
+                writing.compute(node)
+        return writing.part([o.position for o in late])
 
-    # ---- Folds across rows
-
-    def _empty(self, fold: Fold) -> Array:
+    def _nothing(self, fold: Fold) -> Source:
         """Return what folding nothing gives."""
-        shape = [self.extents[i] if i in fold.kept else 1 for i in range(len(self.extents))]
+        shape = tuple(n if i in fold.kept else 1 for i, n in enumerate(self.extents))
         dtype = fold.operand.dtype
         if is_float(dtype):
             reduction = fold.node.op.reduction
             wide = reduction is not None and reduction.blocked
             dtype = np.dtype(np.float64 if wide or dtype.itemsize == 8 else np.float32)
         nothing = np.empty((*shape, 0), dtype)
-        return np.array(fold.node.op.evaluate(np, nothing, axes=(len(shape),)))
-
-    def _add(self, fold: Fold, values: Mapping[Node, Array], tile: Slices) -> None:
-        whole = self.cross[fold.node]
-        part = self._fold(fold, values[self.region.values[fold.operand].source], tile)
-        if indexed(fold.node.op):
-            self.cross[fold.node] = part
-            return
-        kept = whole[_within(whole, tile)]
-        both = np.stack([kept, part.astype(kept.dtype)])
-        kept[...] = fold.node.op.evaluate(np, both, axes=(0,))
-
-    def _finish(self, positions: Sequence[int]) -> None:
-        values = dict(self.fixed)
-        for node, array in self.cross.items():
-            values[node] = array.astype(node.dtype, copy=False)
-        whole = tuple(slice(0, n) for n in self.extents)
-        wanted = set(self._below(positions))
-        for node in self.order:
-            if node in wanted and node not in values:
-                values[node] = self._compute(node, values, whole)
-        for position, part in zip(positions, self._apart(positions, values), strict=True):
-            np.copyto(self.outs[position], part, casting="unsafe")
-
-    def _below(self, positions: Sequence[int]) -> list[Node]:
-        found: list[Node] = []
-        stack = [self.region.values[self.region.outputs[p].node].source for p in positions]
-        seen = set(stack)
-        while stack:
-            node = stack.pop()
-            found.append(node)
-            if node in self.cross or node in self.fixed:
-                continue
-            for source in self._sources(node):
-                if source not in seen:
-                    seen.add(source)
-                    stack.append(source)
-        return found
-
-    def _write(
-        self, positions: Sequence[int], values: Mapping[Node, Array], tile: Slices
-    ) -> None:
-        for position, part in zip(positions, self._apart(positions, values), strict=True):
-            out = self.outs[position]
-            np.copyto(out[_within(out, tile)], part, casting="unsafe")
-
-    def _apart(self, positions: Sequence[int], values: Mapping[Node, Array]) -> list[Array]:
-        """Return the results, apart from operands: in the memory of these a result may lie.
-
-        What an operation gives can be its operand, or a part of it.
-        """
-        sources = [self.region.values[self.region.outputs[p].node].source for p in positions]
-        parts = [values[source] for source in sources]
-        if len(parts) < 2:
-            return parts
-        held = [self.fixed[node] for node in self.region.accesses]
-        return [
-            np.array(part) if any(np.may_share_memory(part, other) for other in held) else part
-            for part in parts
-        ]
+        with np.errstate(all="ignore"):
+            whole = np.array(fold.node.op.evaluate(np, nothing, axes=(len(shape),)))
+        return Source(shape, whole.dtype, whole=whole)
 
 
-def _within(array: Array, tile: Slices) -> tuple[Any, ...]:
-    """Return the index of the part of a tile that an array has: all of an axis of extent 1."""
-    parts = (slice(None) if n == 1 else s for n, s in zip(array.shape, tile, strict=True))
-    return (..., *parts)  # the dots keep an array without axes an array
-
-
-def _narrow(dtype: np.dtype) -> bool:
-    return is_float(dtype) and dtype.itemsize < 4
-
-
+def _lengths(tile: Slices) -> tuple[int, ...]:
+    return tuple(part.stop - part.start for part in tile)

@@ -1,0 +1,141 @@
+"""Steps that run in Python: regions as lists of NumPy's calls, products by BLAS, array expressions.
+
+What such a step needs is found out when a plan is bound. Arrays that stay where they are (in the
+arena, variables, constants) are seen once; those that come with a call, in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...interpret import CompiledBody, apply, bind_attributes
+from ...op import Kind
+from ...plan import Plan, Step, Value
+from ..steps import bodies_of, shape_of
+from .products.second_blas import SMALL, on_one_thread
+
+__all__ = ["ArraySteps"]
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[], None]
+
+
+class ArraySteps:
+    """Makes functions of a plan's steps.
+
+    They hold this and not what holds them: without a cycle the memory of a function is free as soon
+    as the function is.
+
+    Parameters
+    ----------
+    plan
+        A plan bound to sizes.
+    base
+        The memory of each slot, None for those that come with the call.
+    dynamic
+        These, while a call runs.
+    """
+
+    def __init__(
+        self, plan: Plan, base: Sequence[Array | None], dynamic: Mapping[int, Array]
+    ) -> None:
+        self._plan = plan
+        self._sizes: Mapping[str, int] = plan.sizes or {}
+        self._base = base
+        self._dynamic = dynamic
+        self._seen: dict[Value, Array] = {}
+
+    def view(self, value: Value) -> Array:
+        """Return the array of a value now (feeds and results change from call to call)."""
+        fixed = self.fixed(value)
+        if fixed is None:
+            return self._dynamic[value.slot].reshape(shape_of(value.type))
+        return fixed
+
+    def fixed(self, value: Value) -> Array | None:
+        """Return the array of a value that is the same in all calls, or None."""
+        seen = self._seen.get(value)
+        if seen is None:
+            held = self._base[value.slot]
+            if held is None:
+                return None
+            seen = held.view(value.type.dtype).reshape(shape_of(value.type))
+            self._seen[value] = seen
+        return seen
+
+    def of(self, step: Step) -> tuple[Run, bool]:
+        """Return what runs a step, and whether it only fills memory that is there.
+
+        Such a step has no reason to fail, so that what it writes need not be put back.
+        """
+        if step.kernel == "copy":
+            source, target = step.inputs[0], step.outputs[0]
+            return lambda: np.copyto(self.view(target), self.view(source)), True
+        if step.kernel == "fused":
+            return self._tiled(step)
+        if step.kernel == "gemm":
+            from .products.straight import straight_product
+
+            product = straight_product(step, self.fixed, self.view)
+            if product is not None:
+                return product, True
+        return self._expression(step), False
+
+    def _tiled(self, step: Step) -> tuple[Run, bool]:
+        from .tiled import Tiles
+
+        parts = []
+        at = to = 0
+        for body in bodies_of(step):
+            operands = step.inputs[at : at + len(body.inputs)]
+            results = step.outputs[to : to + len(body.outputs)]
+            at, to = at + len(operands), to + len(results)
+            arrays, outs = [*map(self.fixed, operands)], [*map(self.fixed, results)]
+            moving = [
+                (held, i, value)
+                for held, values in ((arrays, operands), (outs, results))
+                for i, value in enumerate(values)
+                if held[i] is None
+            ]
+            parts.append((Tiles(body, self._sizes, arrays, outs), arrays, outs, moving))
+
+        def run() -> None:
+            for tiles, arrays, outs, moving in parts:
+                for held, i, value in moving:
+                    held[i] = self.view(value)
+                tiles.run(arrays, outs)
+                for held, i, _ in moving:
+                    held[i] = None
+
+        return run, all(tiles.steady for tiles, *_ in parts)
+
+    def _expression(self, step: Step) -> Run:
+        sizes = self._sizes
+        into = step.node.op.into
+        if into is not None:
+            attrs = bind_attributes(step.node.attrs, dict(sizes))
+            if step.workspace is not None:
+                attrs["workspace"] = self._base[step.workspace]
+
+            def write() -> None:
+                targets = tuple(map(self.view, step.outputs))
+                target = targets if isinstance(step.node.type, tuple) else targets[0]
+                with np.errstate(all="ignore"):
+                    into(np, target, *map(self.view, step.inputs), **attrs)
+
+            return write
+
+        def evaluate() -> None:
+            operands = [self.view(v) for v in step.inputs]
+            made = apply(step.node, operands, dict(sizes), body=CompiledBody)
+            several = made if isinstance(made, tuple) else (made,)
+            for target, array in zip(step.outputs, several, strict=True):
+                np.copyto(self.view(target), array)
+
+        work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
+        small = step.node.op.kind is Kind.LINALG and work < SMALL
+        return on_one_thread(evaluate) if small else evaluate

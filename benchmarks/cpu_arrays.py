@@ -83,10 +83,13 @@ BENCHMARK = peers.Benchmark(
     contenders=programs.contenders(PROGRAMS, make),
     tolerance=2e-5,
     notes=(
-        "bodies: y / (x sqrt(x)) is computed by vrsqrt14ps and a correction, products are added up "
-        "in one rounding: on one core 0.90 of the kernel before at 4000, 0.91 at 1000. On two "
-        "cores 1000 takes 0.53 of one core's time, 4000 0.62 (2.2 and 1.35 ms): what the second "
-        "core loses there is not known. docs/design/004 tells what was tried."
+        "bodies: y / (x sqrt(x)) is computed by vrsqrt14ps and a correction whose factor of 3/2 is "
+        "left to the sums, squares are added up by fma, and what the root is taken of is computed "
+        "four groups ahead: 6.4 cycles for sixteen pairs on one core at 4000, where 8.25 were "
+        "(6.65 and 8.4 at 1000). 5.5 is what eleven products and fma take; torch.compile's root "
+        "and quotient take 7.0. The two processors of this machine have units of their own: loops "
+        "of fma, sums and roots take 1.00 to 1.01 of one's time on both at once. docs/design/004 "
+        "tells what was tried."
     ),
     near=near.no_slower,
 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from ....graph import Node
 from ....op import Reduction
+from ....region.analysis import Fold
 from ..functions.scalar import computing_type, suffix
 from .ahead import ahead_of
 from .scalar import identity_expression, is_floating, storage_type
@@ -106,6 +107,10 @@ class Lanes:
         self.before += self._loop([start])
         return joined + ")"
 
+    def total(self, fold: Fold, part: str) -> str:
+        """Return the C of the blocks' sum."""
+        return f"mg_lanes_total_{suffix(fold.operand.dtype)}({part}_whole)"
+
     def lines(self, count: str, index: str, inside: Iterable[str]) -> list[str]:
         """Return the rest of `count` elements, and then their groups.
 
@@ -155,7 +160,7 @@ class Lanes:
             *indent([
                 f"const int64_t end = full - block > {size} ? block + {size} : full;",
                 *self._groups(group, "block", "end"),
-                "if (end == full) break;",
+                "if (__builtin_expect(end == full, 1)) break;",  # most rows are one block
                 *self.flushes,
             ]),
             "}",

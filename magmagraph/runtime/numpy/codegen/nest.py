@@ -17,7 +17,7 @@ from ....region.analysis import Fold, Output
 from ....region.parts import MAX_STRIP, indexed
 from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox
-from ..functions.scalar import computing_type, suffix
+from ..functions.scalar import computing_type
 from .ahead import asks_ahead
 from .exponents import exponential
 from .folds import SUMMED_LANES
@@ -77,7 +77,7 @@ class Nest:
         self.lanes = groups_of(self, nodes, folds, outputs)
         self.vectors = self.lanes if isinstance(self.lanes, Vectors) else None
         self.asking = asks_ahead(self, nodes)
-        absorbed = self.vectors.roots.absorbed if self.vectors else ()
+        absorbed = self.vectors.unkept.absorbed if self.vectors else ()
         for node in nodes:
             if node not in absorbed:
                 self._define(node)
@@ -180,7 +180,7 @@ class Nest:
         elif region.counts(node):
             expression = self._counted(node)
         else:
-            replaced = self.vectors is not None and node in self.vectors.roots.quotients
+            replaced = self.vectors is not None and self.vectors.unkept.replaces(node)
             operands = [] if replaced else [self.value(o) for o in node.inputs]
             expression = "" if replaced else apply_scalar(node, operands)
             expression = exponential(region, node, expression)
@@ -407,7 +407,7 @@ class Nest:
             whole = combine_expression(fold.node, wide, target, joined)
             self.parts.after.append(f"{target} = {whole};")
             if blocked:
-                total = f"mg_lanes_total_{suffix(dtype)}({part}_whole)"
+                total = self.lanes.total(fold, part)
                 self.parts.after.append(f"if (full > {SUMMED_LANES}) {target} += {total};")
             return
         self.parts.before.append(f"{kind} {part} = {begin};")

@@ -134,7 +134,7 @@ class StepCode:
 
     Attributes
     ----------
-    bodies
+    regions
         Its bodies.
     codes
         The C of each.
@@ -152,7 +152,7 @@ class StepCode:
     """
 
     def __init__(self, bodies: tuple[Graph, ...]) -> None:
-        self.bodies = bodies
+        self.regions = [region_of(body) for body in bodies]
         self.codes = [body_code(body) for body in bodies]
         # Where arguments lie depends on how many there are, also of those that no text reads.
         pairs = zip(self.codes, bodies, strict=True)
@@ -179,16 +179,15 @@ class StepCode:
 
     def driver(self) -> str:
         """Return the kernel and the function that does one thread's chunks."""
-        inputs = [len(body.inputs) for body in self.bodies]
-        outputs = [len(body.outputs) for body in self.bodies]
+        inputs = [len(region.body.inputs) for region in self.regions]
+        outputs = [len(region.body.outputs) for region in self.regions]
         pointers = sum(inputs) + sum(outputs)
-        if len(self.bodies) == 1:
+        if len(self.codes) == 1:
             return self._single(inputs[0], pointers)
         rows: list[str] = []
         first_in, first_out, tail = 0, sum(inputs), pointers + 2
         finishes: list[str] = []
-        for body, code, taken, made in zip(self.bodies, self.codes, inputs, outputs, strict=True):
-            del body
+        for code, taken, made in zip(self.codes, inputs, outputs, strict=True):
             function = f"rows_{code.key}"
             rows.append(f"{{{function}_rows, {first_in}, {first_out}, {tail}}},")
             if code.finishes:
@@ -281,7 +280,7 @@ void {self.name}(void **arguments)
 
     def numbers(self, sizes: Mapping[str, int], threads: int) -> list[int]:
         """Return the arguments behind the workspace for given sizes."""
-        bindings = [Binding(region_of(body), sizes, threads) for body in self.bodies]
+        bindings = [Binding(region, sizes, threads) for region in self.regions]
         work = sum(binding.items * binding.work for binding in bindings)
         items = sum(binding.items for binding in bindings)
         result = [max(1, min(threads, items, work // SHARE))]
@@ -297,9 +296,10 @@ void {self.name}(void **arguments)
 def step_code(bodies: tuple[Graph, ...]) -> StepCode:
     """Return the C of a step; the same object for the same bodies, as long as they live."""
     known: dict[tuple[Graph, ...], StepCode] = bodies[0].facts.setdefault("step", {})
-    if bodies not in known:
-        known[bodies] = StepCode(bodies)
-    return known[bodies]
+    others = bodies[1:]  # the first would hold itself
+    if others not in known:
+        known[others] = StepCode(bodies)
+    return known[others]
 
 
 def assemble(steps: Sequence[StepCode]) -> str:

@@ -6,9 +6,7 @@ added up, folded to the largest or smallest element, kept for a later pass, or w
 product is added up, sum and product are one instruction with one rounding. In the rest of a row,
 which comes first, this is the same as a rounded product: it is added to nothing.
 
-A root that divides what is only added up is approximated and corrected (`functions.groups`), which
-is faster than the unit for roots and quotients. Nothing compares such a value, or keeps it: another
-kernel may compute it by that unit, and their last bits differ.
+What nothing keeps may be computed in another way than its operations say (`unkept`).
 """
 
 from __future__ import annotations
@@ -22,23 +20,21 @@ import numpy as np
 
 from ....graph import Node
 from ....op import Kind
-from ....ops.elementwise.arithmetic import ADD, DIVIDE, MULTIPLY
-from ....ops.elementwise.math import SQRT
+from ....ops.elementwise.arithmetic import ADD, MULTIPLY
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output, Region
-from ..functions.scalar import resolve
 from .folds import Lanes, joins, lane_count
 from .scalar import identity_expression, is_floating
+from .staged import staged
 from .text import indent
+from .unkept import Unkept, calls, joined, plain
 
 if TYPE_CHECKING:
     from .nest import Nest
 
-__all__ = ["Roots", "Vectors", "groups_of"]
+__all__ = ["Vectors", "groups_of"]
 
 _FLOAT32 = np.dtype(np.float32)
-# Expressions that say the same of groups: of operands, numbers of their type, and operators.
-_PLAIN = re.compile(r"(?:[abcd]|\(float\)|sqrtf|[-+*/() ]|\d+\.\d+)+")
 # Functions of numbers, and of groups.
 _FUNCTIONS = {
     "sqrtf": "mg_group_sqrt_f32",
@@ -47,7 +43,6 @@ _FUNCTIONS = {
     "mg_expf_within": "mg_group_exp_within_f32",
 }
 _CALL = re.compile(r"\b(\w+)\(")
-_DOLLAR = re.compile(r"\$(\w+)")
 
 
 def groups_of(
@@ -75,8 +70,9 @@ def groups_of(
     known = {node for node in nodes if saved.get(node, nest.number) < nest.number}
     if not _vectorizes(region, nest.inner, nodes, known, folds, outputs):
         return Lanes(count)
-    roots = Roots(region, nodes, folds)
-    return Vectors(count, roots=roots, along=nest.along, value=nest.value)
+    computed = [node for node in nodes if node not in known]
+    unkept = Unkept(region, computed, folds, nest.along)
+    return Vectors(count, unkept=unkept, along=nest.along, value=nest.value)
 
 
 def _vectorizes(
@@ -110,107 +106,7 @@ def _vectorizes(
 
 def _in_groups(node: Node, along: Callable[[Node], bool]) -> bool:
     """Return whether there is a group for what a node computes: exp is one of groups alone."""
-    return _plain(node, "exp") and ("exp" not in _calls(node) or all(map(along, node.inputs)))
-
-
-def _rule(node: Node) -> str:
-    rule = node.op.scalar
-    if node.op.kind is not Kind.ELEMENTWISE or rule is None:
-        return ""
-    return rule if isinstance(rule, str) else rule(_FLOAT32)
-
-
-def _calls(node: Node) -> set[str]:
-    return set(_DOLLAR.findall(_rule(node)))
-
-
-def _plain(node: Node, *functions: str) -> bool:
-    """Return whether a value is arithmetic of float32, or a root or one of these functions."""
-    if any(operand.dtype != _FLOAT32 for operand in node.inputs):
-        return False
-    text = _rule(node)
-    if not {"sqrt", *functions}.issuperset(_DOLLAR.findall(text)):
-        return False
-    for name in functions:
-        text = text.replace(f"${name}(", "(")
-    return _PLAIN.fullmatch(resolve(text, _FLOAT32)) is not None
-
-
-class Roots:
-    """The quotients of a loop that need neither root nor division, and what need not be computed.
-
-    Attributes
-    ----------
-    quotients
-        Node -> the function of groups, the numerator and what the root is taken of.
-    absorbed
-        Nodes of which nothing is used but by these, or by sums of products.
-    """
-
-    def __init__(self, region: Region, nodes: Sequence[Node], folds: Sequence[Fold]) -> None:
-        self.region = region
-        self.users = _users(region)
-        self.quotients: dict[Node, tuple[str, Node, Node]] = {}
-        self.absorbed: set[Node] = set()
-        self._here = {n for n in nodes if n not in region.accesses}
-        self._added: dict[Node, bool] = {}
-        sums = [fold for fold in folds if _joined(fold) == "sum"]
-        self._sums = {fold.node for fold in sums}
-        for node in nodes:
-            if node in self._here and node.op is DIVIDE and self._only_added_up(node):
-                self._take(node)
-        for fold in sums:
-            if self.factors(fold) and self._sums.issuperset(self.users[fold.operand]):
-                self.absorbed.add(fold.operand)
-
-    def factors(self, fold: Fold) -> tuple[Node, ...]:
-        """Return the factors of what is added up; empty where it is no product that is one here."""
-        product = fold.operand
-        return product.inputs if product.op is MULTIPLY and product in self._here else ()
-
-    def _take(self, node: Node) -> None:
-        above, below = node.inputs
-        if self._alone(below) and below.op is SQRT:
-            self.quotients[node] = "mg_group_over_root_f32", above, below.inputs[0]
-            self.absorbed.add(below)
-        elif self._alone(below) and below.op is MULTIPLY:
-            for root, other in (below.inputs, below.inputs[::-1]):
-                if root.op is SQRT and self._alone(root) and root.inputs[0] is other:
-                    self.quotients[node] = "mg_group_over_root3_f32", above, other
-                    self.absorbed.update((below, root))
-
-    def _alone(self, node: Node) -> bool:
-        return node in self._here and len(self.users[node]) == 1
-
-    def _only_added_up(self, node: Node) -> bool:
-        """Return whether all that comes of a value are sums of the loop, by plain arithmetic."""
-        if node not in self._added:
-            self._added[node] = False  # of a result, which takes itself
-            self._added[node] = all(
-                user in self._sums
-                or (user in self._here and _plain(user) and self._only_added_up(user))
-                for user in self.users[node]
-            )
-        return self._added[node]
-
-
-def _joined(fold: Fold) -> str:
-    reduction = fold.node.op.reduction
-    assert reduction is not None
-    return joins(reduction, fold.operand.dtype)
-
-
-def _users(region: Region) -> dict[Node, list[Node]]:
-    """Return what takes each value, views among them, and itself where it is a result."""
-    users: dict[Node, list[Node]] = {node: [] for node in region.values}
-    for node in region.values:
-        if node in region.accesses:
-            continue
-        for operand in dict.fromkeys(node.inputs):
-            users[operand].append(node)
-    for output in region.outputs:
-        users[output.node].append(output.node)
-    return users
+    return plain(node, "exp") and ("exp" not in calls(node) or all(map(along, node.inputs)))
 
 
 def unsigned_zero(node: Node) -> bool:
@@ -231,7 +127,7 @@ class Vectors(Lanes):
 
     Attributes
     ----------
-    roots
+    unkept
         What is computed in another way than its operations say.
     along
         Whether a node has an element of its own in each lane.
@@ -239,7 +135,7 @@ class Vectors(Lanes):
         The C of a node's value.
     """
 
-    roots: Roots = field(kw_only=True)
+    unkept: Unkept = field(kw_only=True)
     along: Callable[[Node], bool] = field(kw_only=True)
     value: Callable[[Node], str] = field(kw_only=True)
 
@@ -256,14 +152,23 @@ class Vectors(Lanes):
             last = f"{kind}mg_group_load_rest_f32(&{expression}, rest);"
             self.reads[line] = (name, "", last)
             return line
-        if node in self.roots.quotients:
-            function, above, below = self.roots.quotients[node]
+        if node in self.unkept.quotients:
+            function, above, below = self.unkept.quotients[node]
             operand = self.value(below)
             if function.endswith("3_f32") and not unsigned_zero(below):
                 operand += " + 0.0f"  # of -0 the root has a sign, and its cube
             return f"{kind}{function}({self.group(above)}, {operand});"
+        if node in self.unkept.squares:
+            return f"{kind}{self._added_up(*self.unkept.squares[node])};"
         called = _CALL.sub(lambda call: f"{_FUNCTIONS[call[1]]}(", expression)
         return f"{kind}{called};"
+
+    def _added_up(self, constants: Sequence[Node], roots: Sequence[Node]) -> str:
+        """Return constants and squares that are added up, each square in one rounding."""
+        total = " + ".join(map(self.group, constants))
+        for x in map(self.group, roots):
+            total = f"mg_group_fma_f32({x}, {x}, {total})" if total else f"{x} * {x}"
+        return total
 
     def store(self, place: str, value: str) -> str:
         """Return the line that writes a group."""
@@ -277,7 +182,7 @@ class Vectors(Lanes):
 
     def fold_up(self, fold: Fold, part: str, *, blocked: bool) -> str:
         """Add a fold, in blocks or not; return the C of its result."""
-        how = _joined(fold)
+        how = joined(fold)
         return self._add_up(fold, part, blocked=blocked) if how == "sum" else (
             self._extreme(fold, part, how)
         )
@@ -308,11 +213,9 @@ class Vectors(Lanes):
         """Add a sum, in blocks or not; return the C of its result."""
         self.before.append(f"mg_group_f32 {part} = {{0}};")
         if blocked:
-            self.before.append(f"double {part}_whole[{self.count}];")
-            self.flushes.append(  # a call: in the loop, its doubles would take the sums' registers
-                f"mg_lanes_flush_f32({part}_whole, (float *)&{part}, block == 0);"
-            )
-        factors = self.roots.factors(fold)
+            self.before.append(f"mg_group_f64 {part}_whole[2] = {{{{0}}}};")
+            self.flushes.append(f"mg_group_flush_f32({part}_whole, &{part});")
+        factors = self.unkept.factors(fold)
         if factors:
             a, b = map(self.group, factors)
             whole, element = f"mg_group_fma_f32({a}, {b}, {part})", f"{a} * {b}"
@@ -321,7 +224,15 @@ class Vectors(Lanes):
             whole = f"{part} + {element}"
         first = f"{part} = mg_group_rest_f32({element}, rest);"
         self._folds.append(([f"{part} = {whole};"], [first]))
-        return f"mg_group_sum_f32({part})"
+        return self._scaled(fold, f"mg_group_sum_f32({part})")
+
+    def total(self, fold: Fold, part: str) -> str:
+        """Return the C of the blocks' sum."""
+        return self._scaled(fold, f"mg_group_total_f32({part}_whole)")
+
+    def _scaled(self, fold: Fold, sum_: str) -> str:
+        factor = self.unkept.scales.get(fold.node)
+        return f"{factor} * {sum_}" if factor else sum_
 
     def _loops(self, index: str, body: list[str]) -> tuple[list[str], list[str]]:
         last = [self.reads[line][2] if line in self.reads else line for line in body]
@@ -343,3 +254,12 @@ class Vectors(Lanes):
             "}",
             *(self._blocks(groups) if self.flushes else self._groups(groups, "0", "full")),
         ]
+
+    def _groups(self, group: list[str], begin: str, end: str) -> list[str]:
+        folds = [line for lines, _ in self._folds for line in lines]
+        position, *body = group[: len(group) - len(folds)]
+        index = position.split()[2]
+        loop = [] if self.ahead else staged(body, folds, index, begin, end, self.count)
+        if not loop:
+            return super()._groups(group, begin, end)
+        return [loop[0], *super()._groups(group, begin, "alone"), *loop[1:]]

@@ -29,7 +29,7 @@ class Made(NamedTuple):
 Way = Callable[[Case, np.random.Generator], Made | None]
 
 
-def _floats(case: Case) -> list[Node]:
+def floats_of(case: Case) -> list[Node]:
     found = set(gradients(case))
     return [n for n in case.inputs if n in found]
 
@@ -47,7 +47,7 @@ def _stacked(case: Case, rng: np.random.Generator, count: int) -> list[list[np.n
     ]
 
 
-def _at(case: Case, target: Any, nodes: Sequence[Node]) -> Any:
+def program_at(case: Case, target: Any, nodes: Sequence[Node]) -> Any:
     """Return a target of the case, computed from other nodes than its inputs."""
     return mg.substitute(target, dict(zip(case.inputs, nodes, strict=True)))
 
@@ -58,7 +58,7 @@ def _reached(case: Case, target: Sequence[Node]) -> list[Node]:
     return [node for node in case.inputs if node in inside]
 
 
-def _cut(case: Case) -> Case | None:
+def cut(case: Case) -> Case | None:
     """Return the case with the inputs that its outputs and loss read, if any."""
     target = [*case.outputs, *([case.loss] if case.loss is not None else [])]
     kept = _reached(case, target)
@@ -77,11 +77,11 @@ def _fresh(case: Case, *ahead: int) -> list[Node]:
 
 def mapped(case: Case, rng: np.random.Generator) -> Made | None:
     """Map outputs, and the gradients of each example, over an axis of all inputs."""
-    short = _cut(case)
+    short = cut(case)
     if short is None:
         return None
     target = [*short.outputs, short.loss]
-    wrt = _floats(short)
+    wrt = floats_of(short)
     if wrt and rng.uniform() < 0.6:
         target += mg.grad(short.loss, wrt, unused="zeros")
     stacks = _stacked(short, rng, 3)
@@ -105,7 +105,7 @@ def mapped(case: Case, rng: np.random.Generator) -> Made | None:
 
 def looped(case: Case, rng: np.random.Generator) -> Made | None:
     """Sum the loss over a scan of the inputs, with its gradients."""
-    short = _cut(case)
+    short = cut(case)
     if short is None:
         return None
     stacks = _stacked(short, rng, 3)
@@ -113,16 +113,16 @@ def looped(case: Case, rng: np.random.Generator) -> Made | None:
     checkpoint = [False, True, 2, "sqrt"][rng.integers(3)]
 
     def step(carry: Node, xs: Any) -> tuple[Node, Any]:
-        found = _at(short, [short.loss, *short.outputs[-2:]], xs)
+        found = program_at(short, [short.loss, *short.outputs[-2:]], xs)
         return carry + found[0], (found[1:])
 
     total, rows = mg.scan(
         step, mg.constant(0.0, short.loss.dtype), more, reverse=bool(rng.integers(2)),
         checkpoint=checkpoint,
     )  # fmt: skip
-    wrt = [m for m, n in zip(more, short.inputs, strict=True) if n in _floats(short)]
+    wrt = [m for m, n in zip(more, short.inputs, strict=True) if n in floats_of(short)]
     outputs = [total, *rows, *mg.grad(total, wrt, unused="zeros")]
-    own = [n for n in short.inputs if n in _floats(short)]
+    own = [n for n in short.inputs if n in floats_of(short)]
     inner = mg.grad(short.loss, own, unused="zeros")
     each = [interpreted(short.inputs, [short.loss, *short.outputs[-2:], *inner], f) for f in stacks]
     wanted = [np.stack([e[i] for e in each]) for i in range(len(each[0]))]
@@ -133,19 +133,19 @@ def looped(case: Case, rng: np.random.Generator) -> Made | None:
 
 def branched(case: Case, rng: np.random.Generator) -> Made | None:
     """Compute outputs, loss and gradients inside one of several branches."""
-    short = _cut(case)
+    short = cut(case)
     if short is None:
         return None
     which = mg.input("which", (), "int32")
     more = _fresh(short)
-    own = [n for n in short.inputs if n in _floats(short)]
+    own = [n for n in short.inputs if n in floats_of(short)]
     target = [short.loss, *short.outputs]
 
     def chosen(*xs: Node) -> Any:
-        return _at(short, target, xs)
+        return program_at(short, target, xs)
 
     def other(*xs: Node) -> Any:
-        return [t * 0 if t.dtype != np.bool_ else t for t in _at(short, target, xs)]
+        return [t * 0 if t.dtype != np.bool_ else t for t in program_at(short, target, xs)]
 
     chosen_place = int(rng.integers(2))
     branches = [other, other]
@@ -161,16 +161,16 @@ def branched(case: Case, rng: np.random.Generator) -> Made | None:
 
 def recomputed(case: Case, rng: np.random.Generator) -> Made | None:
     """Recompute in the backward pass, or give the program as one operation."""
-    short = _cut(case)
+    short = cut(case)
     if short is None:
         return None
-    own = _floats(short)
+    own = floats_of(short)
     outputs = [o for o in short.outputs if _reached(short, [o])]  # else nothing is recomputed
     target = [short.loss, *outputs]
     if rng.uniform() < 0.5:
         inputs = short.inputs
         policy = ("nothing", "contractions")[rng.integers(2)]
-        found = mg.checkpoint(lambda *xs: _at(short, target, xs), policy=policy)(*inputs)
+        found = mg.checkpoint(lambda *xs: program_at(short, target, xs), policy=policy)(*inputs)
     else:
         inputs = _fresh(short)
         found = mg.op_from_graph(short.inputs, target, name="whole")(*inputs)
@@ -184,10 +184,10 @@ def recomputed(case: Case, rng: np.random.Generator) -> Made | None:
 
 def forwards(case: Case, rng: np.random.Generator) -> Made | None:
     """Differentiate forwards: a loss's differential is that of its gradient."""
-    short = _cut(case)
+    short = cut(case)
     if short is None:
         return None
-    own = _floats(short)
+    own = floats_of(short)
     if not own:
         return None
     ways = [_direction(rng, n) for n in own]
@@ -213,10 +213,10 @@ def _direction(rng: np.random.Generator, node: Node) -> np.ndarray:
 
 def twice(case: Case, rng: np.random.Generator) -> Made | None:
     """Multiply the Hessian with a vector: the gradient of the gradient along it."""
-    short = _cut(case)
+    short = cut(case)
     if short is None or short.loss.dtype != np.float64:
         return None
-    own = [n for n in _floats(short) if np.dtype(n.dtype).kind == "f"]
+    own = [n for n in floats_of(short) if np.dtype(n.dtype).kind == "f"]
     if not own:
         return None
     ways = [_direction(rng, n) for n in own]

@@ -47,10 +47,12 @@ from . import loops
 from .lowering.buffers import hinted
 from .pipeline import Options
 from .rewriting.rewrite import Match, Rule, rewrite, rules_by_operation
+from .rewriting.scales import is_not_small
 from .simplify.factorizations import share_factorizations
 from .simplify.structure import swaps_last_two
 
 LONGEST_CHAIN = 12  # factors bracketed together; the search is cubic in them
+SMALLEST_ALPHA = -16.0  # a power of two: smaller scales stay where they keep a product in range
 SYRK_ORDER = 64  # rows from which a product with the own transpose is computed by half
 SYRK_WORK = 1 << 21  # and its multiplications
 _SYRK_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -254,7 +256,10 @@ def _transposed_product(match: Match) -> Node | None:
 
 
 def _scaled_factor(match: Match) -> Node | None:
-    """A scalar factor of a matrix that is in memory anyway is the product's alpha."""
+    """A scalar factor of a matrix that is in memory anyway is the product's alpha.
+
+    One of unknown size stays, see `rewriting.scales`.
+    """
     node = match.root
     if node.attrs["scaled"] or node.attrs["accumulate"]:
         return None
@@ -265,7 +270,8 @@ def _scaled_factor(match: Match) -> Node | None:
         for matrix, scale in (factor.inputs, factor.inputs[::-1]):
             # What a region computes, it scales at no cost.
             free = matrix.op.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)
-            if scale.shape == () and matrix.type == factor.type and not free:
+            fits = scale.shape == () and matrix.type == factor.type and not free
+            if fits and is_not_small(scale, SMALLEST_ALPHA, trained=True):
                 factors = list(node.inputs)
                 factors[position] = matrix
                 return GEMM(*factors, scale, **{**node.attrs, "scaled": True})

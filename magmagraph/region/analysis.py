@@ -92,7 +92,10 @@ def _known(body: Graph, strips: bool) -> Region | Refusal:
     fact = "region" if strips else "region along rows"
     verdict = body.facts.get(fact)
     if verdict is None:
-        verdict = body.facts[fact] = _judged(body, strips)
+        # The answer is kept by the graph, and holds the same graph without what is kept: else
+        # the two would hold each other, and outlive all that uses them.
+        same = Graph(body.inputs, body.outputs, body.updates, body.interner)
+        verdict = body.facts[fact] = _judged(same, strips)
     return verdict
 
 

@@ -220,6 +220,34 @@ def test_a_loop_whose_turns_need_all_rows_is_refused_with_its_line():
         threads(2, job)
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_outputs_of_one_shape_are_told_apart(rng, ranks):
+    """The ranks that receive them know no more of them than their shape."""
+    values = layers(rng, [4, 5, 6, 3])
+    x, y = rng.standard_normal((6, 4)), rng.standard_normal((6, 3))
+
+    def results(strategy: Any) -> list[float]:
+        a, b = mg.input("x", ("batch", 4), "float64"), mg.input("y", ("batch", 3), "float64")
+        held = [mg.var("w", init=part) for pair in values for part in pair]
+        out = a
+        for weight, bias in zip(held[::2], held[1::2], strict=True):
+            out = mg.tanh(out @ weight + bias)
+        loss = mg.mean((out - b) ** 2)
+        # Some are one value on the rank that computes them, once it has simplified them.
+        made = [loss, mg.max(out), mg.min(out), mg.negative(-loss), mg.mean(out), loss * 1.0]
+        made.append(made[1])
+        step = mg.optimizer.SGD(0.1).step(
+            loss, held, inputs=[a, b], outputs=made, distribute=strategy
+        )
+        return [float(one) for _ in range(2) for one in step(x, y)]
+
+    wanted = results(None)
+    for found in mg.distributed.threads(
+        ranks, lambda: results(PipelineParallel(2)), mesh=Mesh(stage=ranks), timeout=20.0
+    ):
+        close(found, wanted)
+
+
 def test_a_pipeline_needs_the_loss_among_its_outputs():
     def job() -> None:
         x, w = mg.input("x", shape=("batch", 3)), mg.var("w", init=np.ones((3, 8), np.float32))

@@ -29,10 +29,10 @@ def test_sums_of_nothing_are_0(name: str) -> None:
 
 
 def test_factors_that_know_no_rows_leave_sums_of_rows() -> None:
-    x, scale = mg.var("x", shape=("rows", 3)), mg.var("scale", shape=())
-    f = mg.function([x, scale], mg.sum(x * scale, axis=0))
+    x = mg.var("x", shape=("rows", 3))
+    f = mg.function([x], mg.sum(x * 3.0, axis=0))
     assert "factor out of a sum" in str(f.report)
-    np.testing.assert_array_equal(f(np.empty((0, 3), np.float32), 2.0), np.zeros(3, np.float32))
+    np.testing.assert_array_equal(f(np.empty((0, 3), np.float32)), np.zeros(3, np.float32))
 
 
 @pytest.mark.parametrize("part", ["svd", "eigh"])

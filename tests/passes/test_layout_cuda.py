@@ -287,10 +287,11 @@ def test_sums_of_centered_values_are_left_out(rng: np.random.Generator) -> None:
 def test_factors_of_a_channel_leave_sums(rng: np.random.Generator) -> None:
     """The gradient of a normalization is left with two sums over all elements."""
     x, g = mg.var("x", shape=(7, 3, 5)), mg.var("g", shape=(7, 3, 5))
-    scale, offset = mg.var("scale", shape=(5,)), mg.var("offset", shape=(5,))
-    leaves = [x, scale, offset, g]
+    scale = mg.variable("scale", init=rng.uniform(0.5, 2.0, 5).astype(np.float32))
+    offset = mg.variable("offset", init=np.zeros(5, np.float32))
+    leaves = [x, g]
     loss = mg.sum(mg.batch_norm(x, scale, offset, eps=1e-3, axis=-1) * g)
-    outputs = mg.grad(loss, leaves[:3])
+    outputs = mg.grad(loss, [x, scale, offset])
     graph, report = passed(leaves, outputs, last="simplify")
     assert report["simplify"].hits["factors out of a sum"] >= 2
     summed = {n.inputs[0] for n in graph.nodes if n.op.kind is Kind.REDUCTION}
@@ -304,21 +305,22 @@ def test_factors_of_a_channel_leave_sums(rng: np.random.Generator) -> None:
 
 
 def test_only_factors_of_float32_that_stay_the_same_leave_sums(rng: np.random.Generator) -> None:
-    x, c = mg.var("x", shape=(7, 5)), mg.var("c", shape=(1, 5))
-    rows = mg.var("rows", shape=(7, 1))
+    x = mg.var("x", shape=(7, 5))
+    c = mg.variable("c", init=rng.uniform(0.5, 2.0, (1, 5)).astype(np.float32))
+    rows = mg.variable("rows", init=rng.uniform(0.5, 2.0, (7, 1)).astype(np.float32))
     rule = "factors out of a sum"
     outputs = [mg.sum(x * c * rows, axis=0), mg.sum(rows * x * x, axis=1)]
-    graph, report = passed([x, c, rows], outputs, last="simplify")
+    graph, report = passed([x], outputs, last="simplify")
     assert report["simplify"].hits[rule] == 2
-    given = values([x, c, rows], rng)
+    given = values([x], rng)
     for old, new in zip(
-        interpreted(freeze([x, c, rows], outputs), given), interpreted(graph, given), strict=True
+        interpreted(freeze([x], outputs), given), interpreted(graph, given), strict=True
     ):
         assert_agrees(new, old, "reassoc", 10 * magnitude(old))
-    _, report = passed([x, rows], [mg.sum(x * rows, axis=0)], last="simplify")
+    _, report = passed([x], [mg.sum(x * rows, axis=0)], last="simplify")
     assert rule not in report["simplify"].hits
     # What scales a square may keep it in range.
-    _, report = passed([x, c], [mg.sum((x * c) * (x * c), axis=0)], last="simplify")
+    _, report = passed([x], [mg.sum((x * c) * (x * c), axis=0)], last="simplify")
     assert rule not in report["simplify"].hits
     narrow = mg.var("narrow", shape=(7, 5), dtype="float16")
     small = mg.var("small", shape=(5,), dtype="float16")

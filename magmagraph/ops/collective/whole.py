@@ -216,7 +216,7 @@ ALLREDUCE_MANY = Op(
 
 
 def _broadcast_type(
-    call: Call, x: Type, *, root: int, group: tuple[str, ...], size: int
+    call: Call, x: Type, *, root: int, group: tuple[str, ...], size: int, uid: int = 0
 ) -> Type:
     if not 0 <= root < size:
         raise call.shape_error(f"root={root} of {size} ranks", need=f"a rank from 0 to {size - 1}")
@@ -224,7 +224,7 @@ def _broadcast_type(
 
 
 def _broadcast_into(
-    xp: Any, target: Any, x: Any, *, root: int, group: tuple[str, ...], size: int
+    xp: Any, target: Any, x: Any, *, root: int, group: tuple[str, ...], size: int, uid: int = 0
 ) -> None:
     current().group(group).broadcast(x, root, target)
 
@@ -291,7 +291,7 @@ BROADCAST = Op(
     kind=Kind.COLLECTIVE,
     doc="The value of one rank, on all of them.",
     rule=_broadcast_type,
-    evaluate=lambda xp, x, *, root, group, size: current().group(group).broadcast(x, root),
+    evaluate=lambda xp, x, *, root, group, size, uid=0: current().group(group).broadcast(x, root),
     into=_broadcast_into,
     gradient=_broadcast_gradient,
     batching=_again,

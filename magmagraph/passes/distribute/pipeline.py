@@ -222,7 +222,7 @@ class _Cut:
         ]
         effects += [self._get(c) for e in self.graph.effects if self._is_here(e)
                     for c in self._copies(e)]  # fmt: skip
-        outputs = [self._output(node) for node in self.graph.outputs]
+        outputs = [self._output(i, node) for i, node in enumerate(self.graph.outputs)]
         effects += [node for node in outputs if node.op is BROADCAST]
         held, values = [], []
         for variable, value in self.graph.updates:
@@ -260,14 +260,17 @@ class _Cut:
         place = told.tag * self.pipeline.stages + told.to  # no two are one node
         return SEND(value, to=told.to, tag=told.tag, passes=False, uid=-1 - place, **self._shared)
 
-    def _output(self, node: Node) -> Node:
+    def _output(self, number: int, node: Node) -> Node:
         stage = self.stages.place(node)
         if stage is None or stage == self.mine:
             value = self._whole(node)
         else:
             value = _zeros(node.shape, node.dtype)
-        told = stage is not None and self.pipeline.stages > 1
-        return BROADCAST(value, root=stage, **self._shared) if told else value
+        if stage is None or self.pipeline.stages == 1:
+            return value
+        # Whoever receives two of one shape has the same node for both: by `uid` they stay two, on
+        # all ranks.
+        return BROADCAST(value, root=stage, uid=number, **self._shared)
 
     def _whole(self, node: Node) -> Node:
         copies = [self._get(copy) for copy in self._copies(node)]

@@ -32,6 +32,7 @@ from ...ops.shape.arrange import reshape
 from ..rewriting.build import like, spread
 from ..rewriting.pattern import P, constants, uniform, wildcards
 from ..rewriting.rewrite import Match, Rule
+from ..rewriting.scales import is_not_large, is_not_small
 from ..rewriting.signs import is_positive
 from .constants import constant_of
 from .sum_factors import keeps_empty_sums
@@ -222,29 +223,19 @@ def _exponential_of_logarithm(match: Match) -> str | None:
 
 
 def _scalar_out_of_sum(match: Match) -> Node | None:
-    """A factor that does not vary over the summed axes multiplies the sum, not every element."""
+    """A factor that does not vary over the summed axes multiplies the sum, not every element.
+
+    Only where it is not small: see `rewriting.scales`.
+    """
     product = match.root.inputs[0]
     if product.op is not MULTIPLY or match.reads(product) > 1:
         return None
     for one, other in (product.inputs, product.inputs[::-1]):
         if one.shape == () and other.type == product.type and one is not other:
             axes = match.root.attrs["axes"]
-            if _keeps_in_range(one, above=True) and keeps_empty_sums(one, product, axes):
+            if is_not_small(one) and keeps_empty_sums(one, product, axes):
                 return MULTIPLY(SUM(other, axes=axes), one)
     return None
-
-
-def _keeps_in_range(scalar: Node, above: bool) -> bool:
-    """Return whether a float16 sum stays within 65504 where a scalar is taken out of it.
-
-    What is multiplied with numbers from 1 on (`above`), or divided by numbers up to 1, does.
-    """
-    if scalar.dtype != np.float16:
-        return True
-    if scalar.op is not CONSTANT:
-        return False
-    least = np.abs(scalar.attrs["value"]).astype(np.float64)
-    return bool(np.all(least >= 1.0 if above else least <= 1.0))
 
 
 def _negative_out_of_sum(match: Match) -> Node | None:
@@ -253,7 +244,7 @@ def _negative_out_of_sum(match: Match) -> Node | None:
 
 
 def _quotient_out_of_sum(match: Match) -> Node | None:
-    """A divisor that does not vary over the summed axes divides the sum."""
+    """A divisor that does not vary over the summed axes, and is not large, divides the sum."""
     quotient = match.root.inputs[0]
     axes: tuple[int, ...] = match.root.attrs["axes"]
     above, below = quotient.inputs
@@ -261,7 +252,7 @@ def _quotient_out_of_sum(match: Match) -> Node | None:
         return None
     if not keeps_empty_sums(below, quotient, axes):
         return None
-    if not _keeps_in_range(below, above=False):
+    if not is_not_large(below):
         return None
     if below.shape == ():
         return DIVIDE(SUM(above, axes=axes), below)

@@ -7,7 +7,9 @@ of. Without these factors few different sums are left, and their kernel moves wi
         ->  sum(g * (x - mean)), sum(g), and products of numbers of a channel each
 
 Scalars are left to `simplify.algebra`, and so are divisors: users divide by what keeps sums in
-range, such as the largest element. For the same reason a factor that occurs twice stays.
+range, such as the largest element. For the same reason a factor that occurs twice stays, and so
+does one that may be of any size: what leaves is made of variables, which training keeps around 1,
+and of roots, which have half of the range of exponents (`rewriting.scales`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ...ops.shape.joining import BROADCAST_TO
 from ...types import Extent
 from ..rewriting.build import spread
 from ..rewriting.rewrite import Match, Rule
+from ..rewriting.scales import half_of_range, is_not_small
 from .products import has_telling_divisor
 
 MOST_FACTORS = 16
@@ -65,10 +68,11 @@ def _factors_out_of_sum(match: Match) -> Node | None:
     if not axes or not is_float(source.dtype) or source.dtype.itemsize < 4:
         return None  # 16-bit sums may leave their range without a small factor
     factors = _opened(source)
+    least = half_of_range(source.dtype)
     outside = [
         f for f in factors
         if factors.count(f) == 1 and _is_same_along(f, source, axes)
-        and keeps_empty_sums(f, source, axes)
+        and keeps_empty_sums(f, source, axes) and is_not_small(f, least, trained=True)
     ]
     inside = [f for f in factors if f not in outside]
     if not outside or not inside or has_telling_divisor(source):

@@ -90,7 +90,7 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
                     mend="updates={w: new}",
                 )
             )
-    seen: set[Node] = set()
+    seen: set[Any] = set()  # by what they hold: a graph has nodes of its own for variables
     checked: list[tuple[Node, Node]] = []
     for target, new in pairs:
         if not isinstance(target, Variable):
@@ -101,9 +101,9 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
                     need="a variable, made by mg.variable(...) or mg.var(..., init=...)",
                 )
             )
-        if target in seen:
+        if target.state in seen:
             raise UpdateError(message(f"variable '{target.name}' is updated twice"))
-        seen.add(target)
+        seen.add(target.state)
         value = as_node(new, target.dtype)
         if value.dtype != target.dtype:
             raise UpdateError(

@@ -86,16 +86,16 @@ def default_updates(
     {<variable 'calls' int32[]>: <add int32[]>}
     """
     roots = [nodes] if isinstance(nodes, Node) else list(nodes)
-    others = set(known)
-    found: dict[Variable, Node] = {}
+    others = {node.attrs.get("state", node) for node in known}
+    found: dict[Any, tuple[Variable, Node]] = {}  # by what the variables hold
     for node in topological(roots):
         if node.op is not STATEFUL:
             continue
         for target, new in zip(node.inputs[1::2], node.inputs[2::2], strict=True):
             # A variable that something was substituted for is no longer there to be renewed.
-            if not isinstance(target, Variable) or target in others:
+            if not isinstance(target, Variable) or target.state in others:
                 continue
-            if found.setdefault(target, new) is not new:
+            if found.setdefault(target.state, (target, new))[1] is not new:
                 raise UpdateError(
                     message(
                         f"two nodes carry default updates of variable '{target.name}'",
@@ -103,4 +103,4 @@ def default_updates(
                         mend="updates={variable: value}, or default_updates=False",
                     )
                 )
-    return found
+    return dict(found.values())

@@ -11,7 +11,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -27,24 +27,10 @@ else:  # ops/operators.py hangs them on Node, once the operations are there
     Operators = object
 
 
-class Node(Operators):
-    """A value of a symbolic graph: an operation applied to other nodes.
-
-    Attributes
-    ----------
-    op, inputs, attrs
-        The operation record, its operands, its keyword arguments (not to be changed).
-    type
-        A `Type`, or a tuple of them for operations with several results.
-    name, line
-        The user's name for it, and the user's source line that made it.
-    constraints
-        Equalities between extents that can be checked at the call only.
-    """
+class _Fields(Operators):
+    """What a node is made of, before it is one."""
 
     __slots__ = ("__weakref__", "attrs", "constraints", "inputs", "line", "name", "op", "type")
-
-    __array_priority__ = 1000
 
     op: Op
     inputs: tuple[Node, ...]
@@ -54,8 +40,38 @@ class Node(Operators):
     line: Line | None
     constraints: tuple[Constraint, ...]
 
-    def __init__(
-        self,
+
+_FIXED = {
+    "op": "mg.substitute(node, {old: new}) makes another",
+    "inputs": "mg.substitute(node, {old: new}) makes another",
+    "attrs": "mg.substitute(node, {old: new}) makes another",
+    "type": "mg.cast(node, dtype) or mg.reshape(node, shape) makes another",
+    "dtype": "mg.cast(node, dtype) makes another",
+    "shape": "mg.reshape(node, shape) makes another",
+}
+
+
+class Node(_Fields):
+    """A value of a symbolic graph: an operation applied to other nodes.
+
+    Attributes
+    ----------
+    op, inputs, attrs
+        The operation record, its operands, its keyword arguments (not to be changed).
+    type
+        A `Type`, or a tuple of them for operations with several results.
+    name, line
+        The user's name for it, which may be set, and the user's source line that made it.
+    constraints
+        Equalities between extents that can be checked at the call only.
+    """
+
+    __slots__ = ()
+
+    __array_priority__ = 1000
+
+    def __new__(
+        cls,
         op: Op,
         inputs: tuple[Node, ...],
         attrs: Mapping[str, Any],
@@ -63,16 +79,27 @@ class Node(Operators):
         name: str | None = None,
         line: Line | None = None,
         constraints: tuple[Constraint, ...] = (),
-    ) -> None:
-        self.op = op
-        self.inputs = inputs
-        self.attrs = attrs
-        self.type = type
-        self.name = name
-        self.line = line
-        self.constraints = constraints
-        for made in _watching:
-            made[id(self)] = self
+    ) -> Self:
+        """Make a node of its parts; users call operations, which know the type."""
+        made: Any = object.__new__(_Fields)  # which lets them be set: graphs are made of many nodes
+        made.op = op
+        made.inputs = inputs
+        made.attrs = attrs
+        made.type = type
+        made.name = name
+        made.line = line
+        made.constraints = constraints
+        made.__class__ = cls
+        for watch in _watching:
+            watch[id(made)] = made
+        return made  # type: ignore[no-any-return]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED:
+            raise AttributeError(
+                message(f"{name!r} of a node is set, and nodes do not change", mend=_FIXED[name])
+            )
+        object.__setattr__(self, name, value)
 
     @property
     def dtype(self) -> np.dtype:

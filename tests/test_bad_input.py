@@ -5,6 +5,7 @@ The texts are exact. Where a line of the user's source is named, ``{here}`` stan
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -327,6 +328,22 @@ def test_gradients_asked_for_wrongly() -> None:
     assert mg.grad(mg.sum(x), w, unused="zeros").shape == (3,)
 
 
+def test_nodes_do_not_change() -> None:
+    x = mg.var("x", shape=("batch", 3))
+    y, w = mg.exp(x), mg.var("w", init=1.0)
+    for node in (x, y, w):
+        before = (node.op, node.inputs, node.attrs, node.type)
+        for name in ("op", "inputs", "attrs", "type", "shape", "dtype"):
+            with pytest.raises(AttributeError, match=f"'{name}' of a node is set, and nodes do "):
+                setattr(node, name, None)
+        assert before == (node.op, node.inputs, node.attrs, node.type)
+    with pytest.raises(AttributeError):
+        y.color = "red"
+    y.name, w.value = "y", 2.0  # a name says nothing of what is computed
+    assert "'y'" in repr(y) and w.value == 2.0
+    assert type(w) is mg.Variable and type(pickle.loads(pickle.dumps(w))) is mg.Variable
+
+
 def test_nodes_do_not_pass_for_values() -> None:
     x = mg.var("x", shape=("batch",))
     y = mg.var("y", shape=(3,))
@@ -343,3 +360,11 @@ def test_nodes_do_not_pass_for_values() -> None:
     with pytest.raises(mg.ShapeError, match="iteration over the axis 'batch'"):
         list(x)
     assert len(list(y)) == 3
+
+
+def test_a_function_s_name_is_a_string() -> None:
+    x = mg.var("x", shape=(3,))
+    with pytest.raises(mg.ConfigError) as raised:
+        mg.function([x], x, name=3)  # type: ignore[arg-type]
+    assert str(raised.value) == "name=3\n  needed: a string, or None"
+    assert mg.function([x], x, name="f").name == "f" and mg.function([x], x).name is None

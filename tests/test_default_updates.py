@@ -39,6 +39,18 @@ def test_they_are_overridden_or_left_out():
     assert calls.value == 10  # eval only looks
 
 
+def test_a_graph_s_own_node_of_a_variable_stands_for_the_variable():
+    """``f.source_graph.variables`` are other nodes than the user's, of the same values."""
+    x, calls, carrier = counted()
+    (held,) = mg.function([x], carrier).source_graph.variables
+    assert held is not calls
+    mg.function([x], carrier, updates={held: held + 10})([0.0])
+    assert calls.value == 10
+    assert mg.default_updates(carrier, known=[held]) == {}
+    with pytest.raises(mg.UpdateError, match="variable 'calls' is updated twice"):
+        mg.function([], None, updates={calls: calls + 1, held: held + 10})
+
+
 def test_gradients_pass_through_and_steps_keep_them():
     x, calls, carrier = counted()
     w = mg.var("w", init=3.0)

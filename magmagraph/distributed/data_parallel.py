@@ -174,6 +174,20 @@ class DataParallel(Strategy):
         self.bucket_bytes = BUCKET_BYTES if bucket_bytes is None else bucket_bytes
         self.sync_batch_norm = sync_batch_norm
 
+    def options(self) -> dict[str, Any]:
+        """Return what it was made with, as plain values by the names of its arguments."""
+        made = {
+            "dim": self.dim,
+            "algorithm": self.algorithm,
+            "group": self.group,
+            "sync_batch_norm": self.sync_batch_norm,
+            "shard_optimizer": self.shard_optimizer,
+            "accumulate": self.accumulate,
+        }
+        if self.asynchronous:
+            return {**made, "staleness": self.bound}
+        return {**made, "compression": self.compression, "bucket_bytes": self.bucket_bytes}
+
     def facts(self) -> Facts:
         """Return what the pass is told, for the ranks that there are."""
         mesh = current().mesh

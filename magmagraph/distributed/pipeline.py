@@ -140,6 +140,11 @@ class PipelineParallel(Strategy):
         self.first, self.dim, self.group = tuple(first), dim, group
         self._elsewhere: dict[Any, int] = {}
 
+    def options(self) -> dict[str, Any]:
+        """Return what it was made with, as plain values by the names of its arguments."""
+        names = ("micro_batches", "schedule", "stages", "first", "dim", "group")
+        return {name: getattr(self, name) for name in names}
+
     def _names(self) -> tuple[str, ...]:
         mesh = current().mesh
         group = self.group
@@ -154,7 +159,7 @@ class PipelineParallel(Strategy):
                     mend="mg.distributed.use(mg.distributed.Mesh(data=..., stage=...))",
                 )
             )
-        if self.first and len(self.first) != extent - 1:
+        if self.first and extent > 1 and len(self.first) != extent - 1:
             raise ConfigError(
                 message(
                     f"first={self.first!r} names {len(self.first)} variables",

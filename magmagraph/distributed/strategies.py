@@ -103,6 +103,10 @@ class Strategy:
             group = self._own_axis if self._own_axis in mesh.axes else ()
         return mesh.group(group) or tuple(mesh.axes)
 
+    def options(self) -> dict[str, Any]:
+        """Return what it was made with, as plain values by the names of its arguments."""
+        raise NotImplementedError
+
     def facts(self) -> Facts | None:
         """Return what the pass is told, for the ranks that there are; None if no rows are cut."""
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..communicator import Communicator, Group, current
-from ..errors import ConfigError, message
+from ..errors import ConfigError, PlanError, message
 from ..graph import Node, topological
 from ..ops.leaf import Variable
 from .strategies import Strategy
@@ -85,6 +85,20 @@ class TensorParallel(Strategy):
                 )
         self.group = group
         self.least = least
+
+    def options(self) -> dict[str, Any]:
+        """Return what it was made with, as plain values by the names of its arguments."""
+        for key in self.axes:
+            if not isinstance(key, str):
+                raise PlanError(
+                    message(
+                        f"axes= of TensorParallel has the variable {key.name!r} itself as a key, "
+                        "which no file can hold",
+                        need="names of variables",
+                        mend=f"axes={{{key.name!r}: {self.axes[key]!r}}}",
+                    )
+                )
+        return {"axes": self.axes, "group": self.group, "least": self.least}
 
     def prepared(
         self, outputs: list[Node], updates: list[Pair]

@@ -69,6 +69,8 @@ class Function(Called, Shown):
         ):
             if given not in (True, False):
                 raise ConfigError(message(f"{option}={given!r}", need="True or False"))
+        if not isinstance(name, str | None):
+            raise ConfigError(message(f"name={name!r}", need="a string, or None"))
         if compile_budget is not None:
             compile_budget = check_budget(compile_budget)
         strategy = strategies.checked(distribute)
@@ -86,6 +88,7 @@ class Function(Called, Shown):
             pairs.append((step, MARKER(following, role=ALWAYS) if always else following))
         if precision == "float16":
             pairs += counters(nodes, pairs)
+        self._program = (nodes, pairs)  # as one process would run it
         if strategy is not None:
             nodes, pairs = strategy.prepared(nodes, pairs)
         check_leaves(self._inputs, nodes, pairs)
@@ -112,16 +115,25 @@ class Function(Called, Shown):
     def _freeze(self) -> None:
         self.trace = Trace()
         with collection_paused():
-            self.source_graph = freeze(
-                self._inputs,
-                self._user_outputs,
-                self._user_updates,
-                trace=self.trace,
-                leaves={} if self._random is None else {RANDOM_STEP: self._random},
-                effects=self._effects,
-                observed=True,
-            )
+            self.source_graph = self._frozen(self._user_outputs, self._user_updates, self.trace)
         self._start()
+
+    def _frozen(self, outputs: Any, updates: Any, trace: Trace) -> Graph:
+        return freeze(
+            self._inputs,
+            outputs,
+            updates,
+            trace=trace,
+            leaves={} if self._random is None else {RANDOM_STEP: self._random},
+            effects=self._effects,
+            observed=True,
+        )
+
+    def _whole_graph(self) -> Graph:
+        """Return the source graph that one process would run: before a strategy spread it."""
+        if self._settings["distribute"] is None:
+            return self.source_graph
+        return self._frozen(*self._program, Trace())
 
     def __repr__(self) -> str:
         label = f" '{self.name}'" if self.name else ""
@@ -140,6 +152,7 @@ class Function(Called, Shown):
             "strict_feeds": self.strict_feeds,
             "random": self._random,
             "effects": self._effects,
+            "program": self._program,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -153,6 +166,7 @@ class Function(Called, Shown):
         self._settings = state["settings"]
         self._random = state["random"]
         self._effects = tuple(state.get("effects", ()))
+        self._program = state.get("program", (self._user_outputs, self._user_updates))
         self._freeze()
 
 

@@ -85,6 +85,9 @@ def _roots(what: Any) -> list[Node]:
         return [node for member in what.values() for node in _roots(member)]
     if isinstance(what, (list, tuple)):
         return [node for member in what for node in _roots(member)]
+    outputs = getattr(what, "outputs", None)  # of a model
+    if isinstance(outputs, tuple) and all(isinstance(node, Node) for node in outputs):
+        return list(outputs)
     raise GraphError(
         message(
             f"{type(what).__name__} holds no nodes",

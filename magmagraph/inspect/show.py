@@ -208,8 +208,9 @@ def show(
 
     Parameters
     ----------
-    what : Node, list or dict of nodes, Function, Graph, Plan, or `f.report` or a record of it
-        What to show. Of a function, the viewer has every pass, the plan and the kernels.
+    what : Node, list or dict of nodes, Function, Graph, Plan, model, or `f.report` or its record
+        What to show. Of a function, the viewer has every pass, the plan and the kernels; of a model
+        what it predicts is shown.
     source
         Whether pictures name the user's source lines, and the viewer shows some around them.
     evidence

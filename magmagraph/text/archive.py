@@ -1,9 +1,9 @@
 """`f.save(path)` and `mg.load(path)`: a function as one file, without pickle or machine code.
 
-The file is a zip archive of text and plain arrays. Its manifest has a checksum of every member;
-nothing is made of a file before all of them are right. What runs is lowered anew from the source
-graph: the optimized graph, the plan and its kernels' sources are kept for reading and for
-comparison.
+The file is a zip archive of text and plain arrays. Its manifest has a checksum of every member, and
+its end one of all bytes before it; nothing is made of a file before all of them are right. What
+runs is lowered anew from the source graph: the optimized graph, the plan and its kernels' sources
+are kept for reading and for comparison.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import numpy as np
 from .._version import __version__
 from ..collection import collection_paused
 from ..data.files import replace_file
+from ..distributed.strategies import held_apart
+from ..distributed.written import strategy_of, written
 from ..dtypes import canonical
 from ..errors import (
     DeviceError,
@@ -48,6 +50,7 @@ _PLAIN_SETTINGS = (
     "precision", "skip", "nan", "deterministic", "compile_budget", "options",
 )
 _STAMP = (1980, 1, 1, 0, 0, 0)  # equal functions make equal files
+_DIGITS = 2 * hashlib.sha256().digest_size  # of the checksum that ends a file, as zip's comment
 
 
 def save(function: Any, path: str | os.PathLike[str]) -> None:
@@ -66,7 +69,8 @@ def save(function: Any, path: str | os.PathLike[str]) -> None:
     ------
     PlanError
         The function was made with passes of its own, which are code, or its outputs are in a form
-        that is not made of lists, tuples and dicts with plain keys.
+        that is not made of lists, tuples and dicts with plain keys, or its ranks share what an
+        optimizer remembers.
     OSError
         The file cannot be written.
 
@@ -85,12 +89,16 @@ def save(function: Any, path: str | os.PathLike[str]) -> None:
         "version": __version__,
         "machine": _machine(),
         "chip": function._chip(),
+        "sealed": True,
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
-    with replace_file(path) as file, zipfile.ZipFile(file, "w") as archive:
-        _write(archive, _MANIFEST, _json(manifest))
-        for name, content in members.items():
-            _write(archive, name, content)
+    with replace_file(path) as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            _write(archive, _MANIFEST, _json(manifest))
+            for name, content in members.items():
+                _write(archive, name, content)
+            archive.comment = b"0" * _DIGITS
+        seal(file)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -152,6 +160,18 @@ def _machine() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 
+def seal(path: Path) -> None:
+    """Write the checksum of a file's other bytes over its last ones, which are zip's comment."""
+    with path.open("r+b") as file:
+        content = file.read()
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.write(_checksum(content))
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(memoryview(content)[:-_DIGITS]).hexdigest().encode()
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
@@ -173,7 +193,15 @@ def _members(function: Any) -> dict[str, bytes]:
                 mend="save one that is made with skip= or without, or save dump(f.graph)",
             )
         )
-    source: Graph = function.source_graph
+    source: Graph = function._whole_graph()
+    if held_apart(source):
+        raise PlanError(
+            message(
+                "a function that adds up gradients over calls cannot be saved on many ranks: each "
+                "has its own sum",
+                mend="mg.callbacks.Checkpoint, or optimizer.state_dict(), which add them up",
+            )
+        )
     variables = [node for node in source.nodes if "state" in node.attrs]
     random = None
     if state["random"] is not None:
@@ -187,6 +215,7 @@ def _members(function: Any) -> dict[str, bytes]:
         "strict_feeds": state["strict_feeds"],
         "outputs": _form(form),
         "random": random,
+        "distribute": written(settings["distribute"]),
         "settings": {key: settings[key] for key in _PLAIN_SETTINGS},
         "variables": [],
         "constants": [],
@@ -273,6 +302,8 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
         manifest = json.loads(members.pop(_MANIFEST))
         wanted: Mapping[str, str] = manifest["members"]
         version = manifest["format"]
+        if manifest.get("sealed") and content[-_DIGITS:] != _checksum(content):
+            raise ValueError("the checksum of the file is wrong")
     except Exception as error:  # of zipfile, of each of its decompressors, of json
         raise PlanError(
             message(
@@ -329,12 +360,17 @@ def _function(members: Mapping[str, bytes]) -> Any:
     settings = {key: saved["settings"][key] for key in _PLAIN_SETTINGS}
     settings["skip"] = tuple(settings["skip"])
     settings["passes"] = None
+    settings["distribute"] = strategy_of(saved.get("distribute"))
+    strategy = settings["distribute"]
+    program = (list(graph.outputs), list(graph.updates))
+    outputs, updates = program if strategy is None else strategy.prepared(*program)
     function = Function.__new__(Function)
     function.__setstate__(
         {
             "inputs": graph.inputs,
-            "outputs": _restored(saved["outputs"], graph.outputs),
-            "updates": list(graph.updates),
+            "outputs": _restored(saved["outputs"], outputs),
+            "updates": list(updates),
+            "program": program,
             "effects": graph.effects,
             "settings": settings,
             "device": saved["device"],

@@ -124,10 +124,8 @@ def _fitted(old: Node, value: Any) -> Node:
 
 def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Function:
     state = function.__getstate__()
-    pairs = list(state["updates"])
     given = state["outputs"]
-    members = [] if given is None else [member for _, member in leaves(given, "outputs")]
-    nodes = [as_node(member) for member in members]
+    nodes, pairs = state["program"]  # what a strategy has made of it is made anew below
     roots = [*nodes, *(value for _, value in pairs), *state["effects"]]
     checked = _checked(replacements, [*topological(roots), *state["inputs"]])
     made = rebuild(roots, checked)
@@ -145,10 +143,14 @@ def _in_function(function: Function, replacements: Mapping[Node, Any]) -> Functi
         for node in topological(made)
         if node.op.kind is Kind.LEAF and "key" in node.attrs and node not in inputs
     ]
-    check_leaves(tuple(inputs), made[:count], new_pairs)
+    state["program"] = outputs, updates = made[:count], new_pairs
+    strategy = state["settings"]["distribute"]
+    if strategy is not None:
+        outputs, updates = strategy.prepared(outputs, updates)
+    check_leaves(tuple(inputs), outputs, updates)
     state["inputs"] = tuple(inputs)
-    state["outputs"] = None if given is None else like(given, made[:count])
-    state["updates"] = new_pairs
+    state["outputs"] = None if given is None else like(given, outputs)
+    state["updates"] = updates
     state["effects"] = tuple(made[updated:])
     result = Function.__new__(Function)
     result.__setstate__(state)

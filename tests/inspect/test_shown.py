@@ -150,3 +150,12 @@ def test_lines_are_grouped_by_file() -> None:
 def test_a_setting_that_does_not_exist_cannot_be_set() -> None:
     with pytest.raises(AttributeError):
         mg.config.thread = 1  # type: ignore[attr-defined]
+
+
+def test_a_model_shows_what_it_predicts() -> None:
+    layers = [mg.nn.Input((4,)), mg.nn.Dense(3, activation="tanh"), mg.nn.Output(2)]
+    net = mg.NeuralNetwork(layers, loss="cross_entropy")
+    shown = mg.show(net)
+    assert shown.text() == mg.show(net.outputs).text()
+    assert shown.text().count("tanh(") == 1 and "<svg" in shown.svg()
+    assert mg.to_networkx(net).number_of_nodes() == mg.to_networkx(net.outputs).number_of_nodes()

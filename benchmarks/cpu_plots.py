@@ -1,16 +1,19 @@
 """Draw what the comparisons on the CPU found: ``python benchmarks/cpu_plots.py``.
 
-``cpu_layers.svg``: time of a training step against layers, beside peers. ``cpu_ratios.svg``: our
-time over the best peer's, a bar for every case that was measured, losses like wins. It needs
-matplotlib and reads the JSON files that the benchmarks wrote.
+The picture of each comparison (`shown.picture`) again, from what it wrote. ``cpu_layers.svg``: time
+of a training step against layers, beside peers. ``cpu_ratios.svg``: our time over the best peer's,
+a bar for every case that was measured, losses like wins. It needs matplotlib and reads the JSON
+files that the benchmarks wrote.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
 import common
+import shown
 
 MARKS = ("o", "s", "^", "D", "v", "P")
 
@@ -107,7 +110,7 @@ def scaling(kept: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def main() -> None:
-    """Draw both, and print how far a second core helps."""
+    """Draw all, and print how far a second core helps."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -121,6 +124,10 @@ def main() -> None:
         count = sum(len(record["results"]) for record in kept.values())
         drawn.append(("cpu_ratios", Figure(figsize=(8, 1.2 + 0.16 * count), layout="constrained")))
         ratios(drawn[-1][1], kept)
+    for path in sorted(common.RESULTS.glob("*.json")):
+        rows = json.loads(path.read_text())["results"]
+        if path.with_suffix(".svg").exists() and isinstance(rows, list) and "times" in rows[0]:
+            print(shown.picture(importlib.import_module(path.stem).BENCHMARK, rows))
     for name, figure in drawn:
         figure.supxlabel(_machine(next(iter(kept.values()))), fontsize=6, x=0.99, ha="right")
         path = common.RESULTS / f"{name}.svg"

@@ -13,6 +13,8 @@ import repeats
 if TYPE_CHECKING:
     from peers import Benchmark
 
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
 
 def report(benchmark: Benchmark, measured: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of all cases, what failed, and what several processes found."""
@@ -49,7 +51,7 @@ def report(benchmark: Benchmark, measured: Sequence[Mapping[str, Any]]) -> None:
 
 
 def picture(benchmark: Benchmark, measured: Sequence[Mapping[str, Any]]) -> Path | None:
-    """Draw times over ours, a group of bars a case; None without matplotlib, or results."""
+    """Draw times over ours, a row a case; None without matplotlib, or results."""
     try:
         matplotlib = importlib.import_module("matplotlib")
         matplotlib.use("svg")
@@ -65,33 +67,61 @@ def picture(benchmark: Benchmark, measured: Sequence[Mapping[str, Any]]) -> Path
         name for name in benchmark.contenders
         if any("median" in entry["times"].get(name, {}) for entry in drawn)
     ]
-    figure, axes = plt.subplots(figsize=(8, 0.6 + 0.17 * len(names) * len(drawn)))
     judged = all("looks" in entry for entry in drawn)
-    (_intervals if judged else _bars)(axes, names, drawn)
-    axes.axvline(1.0, color="0.3", linewidth=0.8)
-    axes.set_yticks(range(len(drawn)), [entry["case"]["name"] for entry in drawn])
-    axes.invert_yaxis()
+    # As high as the rows, and as their legend beside them.
+    figure, axes = plt.subplots(
+        figsize=(8, 1.0 + 0.24 * max(len(drawn), 0 if judged else len(names) - 1)),
+        layout="constrained",
+    )
+    (_intervals if judged else _points)(axes, names, drawn)
+    axes.axvline(1.0, color="0.3", linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(drawn)), [_label(benchmark, entry) for entry in drawn], fontsize=8)
+    axes.set_ylim(len(drawn) - 0.5, -0.5)  # the first case at the top, and no empty rows
+    axes.tick_params(axis="x", labelsize=8)
     axes.set_title(benchmark.claim, fontsize=10)
-    figure.tight_layout()
     path = common.RESULTS / f"{benchmark.name}.svg"
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     return path
 
 
-def _bars(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the median of each way over that of the first."""
-    ours, height = names[0], 0.8 / max(len(names), 1)
-    for i, name in enumerate(names):
-        places, lengths = [], []
-        for j, entry in enumerate(drawn):
-            if "median" in entry["times"].get(name, {}):
-                places.append(j + (i - (len(names) - 1) / 2) * height)
-                lengths.append(entry["times"][name]["median"] / entry["times"][ours]["median"])
-        axes.barh(places, lengths, height * 0.9, label=name, color=f"C{i}")
+def _label(benchmark: Benchmark, entry: Mapping[str, Any]) -> str:
+    """Return a case's name and what ours takes for it."""
+    seconds = entry["times"][next(iter(benchmark.contenders))]["median"]
+    scale = {"ms": 1e3, "us": 1e6, "s": 1.0}[benchmark.unit]
+    taken = seconds * scale
+    shown = f"{taken:.3g}" if taken < 100 else f"{taken:.0f}"
+    return f"{entry['case']['name']}: {shown} {benchmark.unit}"
+
+
+def _points(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the median of each other way over that of the first, which is the line."""
+    ours = names[0]
+    for i, name in enumerate(names[1:]):
+        points = [
+            (entry["times"][name]["median"] / entry["times"][ours]["median"], j)
+            for j, entry in enumerate(drawn)
+            if "median" in entry["times"].get(name, {})
+        ]
+        axes.plot(
+            *zip(*points, strict=True), MARKS[i % len(MARKS)], label=name, color=f"C{i + 1}",
+            markersize=5, alpha=0.85, zorder=3,
+        )  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xlabel(f"time / {ours}'s (right of the line: slower than {ours})")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    low, high = axes.get_xlim()
+    low, high = min(low, 0.9), max(high, 1.1)
+    axes.set_xlim(low, high)
+    span = high / low
+    digits = (1,) if span > 60 else (1, 2, 5) if span > 8 else (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8)
+    places = (digit * 10.0**power for power in range(-4, 7) for digit in digits)
+    ticks = [place for place in places if low <= place <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.grid(color="0.9", zorder=0)
+    axes.set_xlabel(
+        f"time / {ours}'s, which stands beside the case (right of the line: slower)", fontsize=8
+    )
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _intervals(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any]]) -> None:
@@ -100,5 +130,7 @@ def _intervals(axes: Any, names: Sequence[str], drawn: Sequence[Mapping[str, Any
         low, middle, high = entry["looks"][-1]["interval"]
         axes.plot([low, high], [j, j], color="C0", linewidth=3)
         axes.plot([middle], [j], "o", color="C0", markersize=4)
-    axes.set_xlabel(f"time of {names[0]} / {names[1]}, in turn in one process; interval of 95 %")
+    axes.set_xlabel(
+        f"time of {names[0]} / {names[1]}, in turn in one process; interval of 95 %", fontsize=8
+    )
     axes.grid(axis="x", color="0.9")

@@ -287,9 +287,9 @@ def test_tune_measures_once_and_says_what(program: Path, capsys: Any, monkeypatc
     monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(program.parent / "cache"))
     assert cli.main(["tune", f"{program}:step"]) == 0
     text = capsys.readouterr().out
-    assert " GB/s, " in text.splitlines()[0]
+    assert " GB/s memory, " in text.splitlines()[0]
     assert "step: 3 steps, feeds: random" in text
-    assert "peaks, version 1: copy on " in text
+    assert "peaks, version 1: copy of " in text
     assert cli.main(["tune"]) == 0
     assert "\n0 measured now, " in capsys.readouterr().out
 

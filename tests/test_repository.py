@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import magmagraph
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "magmagraph"
 
@@ -278,6 +280,21 @@ def test_extras_and_markers_are_declared():
     assert {"cuda13", "cuda12", "mpi", "tune", "bench", "dev"} <= set(extras)
     core = {re.split(r"[<>=]", line)[0] for line in project["project"]["dependencies"]}
     assert core == {"numpy", "scipy", "ml_dtypes", "networkx", "rich"}
+
+
+def test_a_citation_names_this_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    told = dict(re.findall(r'^([a-z-]+): "?(.*?)"?$', cited, re.MULTILINE))
+    assert told["cff-version"] == "1.2.0"
+    assert told["title"] == project["name"]
+    assert told["version"] == magmagraph.__version__
+    assert told["license"] == project["license"]
+    assert told["abstract"].startswith(project["description"])
+    assert re.findall(r'^  - name: "(.+)"$', cited, re.MULTILINE), "nobody is cited"
+    assert {"message", "authors"} <= set(re.findall(r"^([a-z-]+):", cited, re.MULTILINE))
+    listed = re.findall(r'^  - "(.+)"$', cited, re.MULTILINE)
+    assert listed == project["keywords"]
 
 
 def test_the_gate_runs_the_tests():

@@ -48,15 +48,10 @@ def run(chosen: argparse.Namespace) -> None:
     print(text)
     profile = function.profile(*feeds, runs=chosen.runs)
     if profile.peaks is not None:
-        flops = ", ".join(f"{v:.0f} GFLOP/s {k}" for k, v in profile.peaks.gigaflops.items())
-        print(
-            f"roofs: {profile.peaks.gigabytes_per_second:.1f} GB/s"
-            + (f", {flops}" if flops else "")
-            + f", {profile.peaks.latency:.0f} ns a kernel ({profile.peaks.machine})"
-        )
+        print(f"roofs: {profile.peaks} ({profile.peaks.machine})")
     head, *rows = profile.rows()
     named = (head.index("kernel"), head.index("operations"), head.index("lines"))
-    left = (*named, head.index("bound")) if "bound" in head else named
+    left = (*named, *(head.index(name) for name in ("bound", "level") if name in head))
     tables.show([head, *rows], left, "\nsteps", total=True)
     lines = profile.by_line()
     shown = [("us", "share", "line")]

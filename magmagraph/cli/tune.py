@@ -40,11 +40,7 @@ def run(chosen: argparse.Namespace) -> None:
     x = input("x", (8, 8), "float32")
     probe = Function([x], cast(x, "float64"), device=chosen.device)
     peaks = probe._peaks({"float32": 0.0, "float64": 0.0})
-    print(
-        f"{peaks.machine}: {peaks.gigabytes_per_second:.1f} GB/s, "
-        + ", ".join(f"{v:.0f} GFLOP/s {k}" for k, v in peaks.gigaflops.items())
-        + f", {peaks.latency:.0f} ns a kernel"
-    )
+    print(f"{peaks.machine}: {peaks}")
     for found, space, name in loaded:
         function = target.function_of(found, name)
         feeds, text = target.feeds_of(function, space, chosen)

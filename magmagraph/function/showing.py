@@ -202,9 +202,10 @@ class Shown(Compiled):
             return None
         from ..inspect.peaks import peaks
         from ..runtime.cache import default_choices
-        from ..runtime.machine import machine
+        from ..runtime.machine import caches, machine
 
-        return peaks(self.device, machine(self.device), seen, default_choices())
+        device = self.device
+        return peaks(device, machine(device), seen, default_choices(), caches(device))
 
     def ablate(self, *feeds: Any, **named: Any) -> Any:
         """Return the time and memory that each optional pass gains; commits nothing."""

@@ -5,9 +5,10 @@ after it, steps as that in the plan; times are nanoseconds, errors relative to t
 of a value ("inf" where infinite). Version 1 has these keys:
 
 - ``profile``: ``runs``, ``nanoseconds``, ``bytes``, ``flops``; ``peaks`` (``machine``,
-  ``gigabytes_per_second``, ``gigaflops`` by dtype, ``latency``) or None; ``steps``, each with what
-  `StepProfile.as_dict` gives, ``source_nodes``, ``begin`` and ``stream``; ``nodes`` (``node``,
-  ``nanoseconds``, ``bytes``, ``flops``); ``lines`` (``line``, ``nanoseconds``, ``share``).
+  ``gigabytes_per_second``, ``gigaflops`` by dtype, ``latency``, ``levels`` with ``name``,
+  ``bytes``, ``read`` and ``copied``) or None; ``steps``, each with what `StepProfile.as_dict`
+  gives, ``source_nodes``, ``begin`` and ``stream``; ``nodes`` (``node``, ``nanoseconds``,
+  ``bytes``, ``flops``); ``lines`` (``line``, ``nanoseconds``, ``share``).
 - ``check``: ``ok``; ``measures`` (``name``, ``error``, ``allowed``, ``where``); ``blame``
   (``name``, ``rule``, ``pass``, ``node``, ``source_nodes``, ``sources``, ``increase``, ``text``) or
   None; ``repairs``, ``not_finite``, ``notes``; ``nodes`` (``node``, ``error``): what rounding does

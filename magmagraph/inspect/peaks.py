@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -10,14 +10,23 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import MagmagraphError
+from ..node import Node
 from ..ops.convert import cast
 from ..ops.leaf import input
+from ..ops.reduction.primitives import sum as total
 from .checking.running import bind
+from .traffic import Level
 
-REPEATS = 5
-COPIED = {"cpu": 1 << 25, "cuda": 1 << 27}  # float32 elements: many times what caches hold
+REPEATS, MORE_REPEATS = 5, 25
+SHORT = 1 << 24  # bytes up to which there are more repeats
+COPIED = {"cpu": 1 << 25, "cuda": 1 << 27}  # float32 elements: many times what most caches hold
+MOST_COPIED = 1 << 28
 PRODUCT = {"cpu": 1536, "cuda": 8192}  # rows and columns of the matrices of a product
+# Where nobody says which caches there are: what fits into so many bytes has a rate of its own.
+UNKNOWN = (("1 MiB", 1 << 20, 1), ("16 MiB", 1 << 24, 1))
 _KEY = "peaks, version 1"
+
+Cache = tuple[str, int, int]  # its name, the bytes that one holds, and how many take part
 
 
 class Store(Protocol):
@@ -44,6 +53,8 @@ class Peaks:
         Of a product of large matrices, by dtype; "tf32" for float32 with tf32 products.
     latency
         Nanoseconds of a kernel that does next to nothing.
+    levels
+        Caches, the nearest first, and memory; memory alone where nothing else is known.
 
     Notes
     -----
@@ -55,6 +66,12 @@ class Peaks:
     gigabytes_per_second: float
     gigaflops: Mapping[str, float] = field(default_factory=dict)
     latency: float = 0.0
+    levels: tuple[Level, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            rate = self.gigabytes_per_second
+            object.__setattr__(self, "levels", (Level("memory", None, rate, rate),))
 
     def as_dict(self) -> dict[str, Any]:
         """Return them as plain values."""
@@ -63,14 +80,27 @@ class Peaks:
             "gigabytes_per_second": self.gigabytes_per_second,
             "gigaflops": dict(self.gigaflops),
             "latency": self.latency,
+            "levels": [level.as_dict() for level in self.levels],
         }
 
+    def __str__(self) -> str:
+        rates = [f"{level.copied:.1f} GB/s {level.name}" for level in self.levels]
+        flops = [f"{v:.0f} GFLOP/s {kind}" for kind, v in self.gigaflops.items()]
+        return ", ".join([*rates, *flops, f"{self.latency:.0f} ns a kernel"])
 
-def peaks(device: str, machine: str, seen: Mapping[str, float], store: Store) -> Peaks:
+
+def peaks(
+    device: str,
+    machine: str,
+    seen: Mapping[str, float],
+    store: Store,
+    caches: Sequence[Cache] = (),
+) -> Peaks:
     """Return the peaks of a device, measured now unless they are kept.
 
     A step that is faster than a peak of arithmetic raises it: whatever else the machine did when
-    the peak was measured slowed it. (Of bandwidth this shows nothing: caches are faster.)
+    the peak was measured slowed it. (Of bandwidth this is shown in one profile, and not kept: how
+    much of a step's bytes lay in which cache is reckoned, not measured.)
 
     Parameters
     ----------
@@ -83,6 +113,8 @@ def peaks(device: str, machine: str, seen: Mapping[str, float], store: Store) ->
         a step was seen to do.
     store
         Where they are kept.
+    caches
+        The nearest first.
     """
     family = device.partition(":")[0]
 
@@ -99,18 +131,41 @@ def peaks(device: str, machine: str, seen: Mapping[str, float], store: Store) ->
         dtype: known(f"product of {dtype}", partial(_product, device, family, dtype), least)
         for dtype, least in seen.items()
     }
+    latency = known("kernel", lambda: _latency(device))
+    streams = _Streams(device, latency)
+    caches = caches or UNKNOWN
+    large = 8 * COPIED[family]
+    behind = max(large, min(8 * MOST_COPIED, 4 * caches[-1][1] * caches[-1][2]))
+
+    def rate(what: str, size: int) -> float:
+        name = what if size == large else f"{what} of {size} bytes"
+        return known(name, lambda: streams.rate(what, size))
+
+    def level(name: str, held: int | None, *sizes: int) -> Level:
+        rates = {what: max(rate(what, size) for size in sizes) for what in STREAMS}
+        return Level(name, held, rates["sum"], rates["copy"])
+
+    levels = []
+    for name, held, count in caches:
+        # Half of what it holds: of one, and of all, as few kernels take all cores for a few bytes;
+        # of the last, which others share, less as well.
+        whole = held * count
+        shared = {whole // 8} if name == caches[-1][0] else set()
+        levels.append(level(name, whole, *sorted({held // 2, whole // 2} | shared)))
+    memory = level("memory", None, behind)
     return Peaks(
         machine=machine,
-        gigabytes_per_second=known("copy", lambda: _copy(device, family)),
+        gigabytes_per_second=memory.copied,
         gigaflops={dtype: value for dtype, value in flops.items() if value},
-        latency=known("kernel", lambda: _latency(device)),
+        latency=latency,
+        levels=(*levels, memory),
     )
 
 
-def _fastest(function: Any, *feeds: np.ndarray) -> tuple[int, Any]:
+def _fastest(function: Any, *feeds: np.ndarray, repeats: int = REPEATS) -> tuple[int, Any]:
     """Return the nanoseconds of the steps of a function, and its plan."""
     bound = bind(function, feeds, {})
-    best = min(sum(bound.bound.run_timed(bound.arrays)) for _ in range(REPEATS))
+    best = min(sum(bound.bound.run_timed(bound.arrays)) for _ in range(repeats))
     return max(1, best), bound.bound.plan
 
 
@@ -120,11 +175,31 @@ def _made(inputs: Any, output: Any, device: str, **options: Any) -> Any:
     return Function(inputs, output, device=device, **options)
 
 
-def _copy(device: str, family: str) -> float:
-    x = input("x", ("n",), "float32")
-    feed = np.ones(COPIED[family], np.float32)
-    taken, plan = _fastest(_made([x], x + 1.0, device), feed)
-    return float(sum(step.bytes for step in plan.steps) / taken)
+# Kernels over an array, and how many arrays as large as that each reads and writes.
+STREAMS: Mapping[str, tuple[Callable[[Node], Node], int]] = {
+    "copy": (lambda x: x + 1.0, 2),
+    "sum": (total, 1),
+}
+
+
+class _Streams:
+    """Kernels that read and write arrays of some bytes in all, each compiled where it is needed."""
+
+    def __init__(self, device: str, latency: float) -> None:
+        self.device, self.latency = device, latency
+        self.made: dict[str, Any] = {}
+
+    def rate(self, what: str, size: int) -> float:
+        """Return 1e9 bytes a second of a kernel whose arrays take so many bytes together."""
+        formula, arrays = STREAMS[what]
+        if what not in self.made:
+            x = input("x", ("n",), "float32")
+            self.made[what] = _made([x], formula(x), self.device)
+        feed = np.ones(max(1, size // (4 * arrays)), np.float32)
+        repeats = MORE_REPEATS if size <= SHORT else REPEATS
+        taken, plan = _fastest(self.made[what], feed, repeats=repeats)
+        moved = sum(int(step.bytes) for step in plan.steps)
+        return moved / max(taken - self.latency, taken / 2)
 
 
 def _latency(device: str) -> float:

@@ -1,7 +1,8 @@
 """`f.profile(*feeds)`: time, bytes and arithmetic of every step, mapped to the user's lines.
 
-The roofline puts each step under three roofs, measured once a machine: the bandwidth of memory,
-the arithmetic of a large product, and the time of a kernel that does nothing.
+The roofline puts each step under three roofs, measured once a machine: the bandwidth of what its
+bytes lie in (a cache or memory), the arithmetic of a large product, and the time of a kernel that
+does nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from ..plan import Step
 from .checking.running import bind, kept_variables
 from .fate import maker, users_of
 from .peaks import Peaks
+from .traffic import Part, floor, raised, traffic
 
 VERSION = 1  # of the JSON text
 
 _FAR = 3.0  # times a roof's time, from which on the roof explains nothing
+_STREAMS = ("fused", "copy")  # kernels that move just the bytes that their steps tell
 _SHOWN = 6  # operations and lines of a step that the table names
 
 
@@ -55,8 +58,11 @@ class StepProfile:
         The dtype that it computes in; "tf32" for products of rounded float32.
     bandwidth_share, flops_share
         Of the machine's peaks, or None where these are not known, or the step takes no time of its
-        own: a GPU computes some products together with what reads them. Bytes that lie in a cache
-        move faster than memory: the first can exceed 1.
+        own: a GPU computes some products together with what reads them. The first is the least time
+        that its bytes take from where they lie, over the time taken.
+    level
+        Where its bytes lie: "L1", "L2", ... or "memory"; where they lie in several, the one that
+        takes the most time. Empty where nothing is known.
     bound
         The lowest roof for its bytes and arithmetic: "bandwidth", "arithmetic" or "latency"; but
         "kernel" where it takes more than three times as long as that, so that it is something of
@@ -79,6 +85,7 @@ class StepProfile:
     arithmetic: str = ""
     bandwidth_share: float | None = None
     flops_share: float | None = None
+    level: str = ""
     bound: str = ""
     roof: float | None = None
 
@@ -106,6 +113,7 @@ class StepProfile:
             "arithmetic": self.arithmetic,
             "bandwidth_share": _rounded(self.bandwidth_share),
             "flops_share": _rounded(self.flops_share),
+            "level": self.level,
             "bound": self.bound,
             "roof": _rounded(self.roof),
             "nodes": [node.name or node.op.name for node in self.nodes],
@@ -258,7 +266,7 @@ class Profile:
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table that it prints as, the head first and the sums last."""
         unit, size = ("MB", 1e6) if self.bytes >= 1e6 else ("kB", 1e3)
-        roofs = ("roof", "bound") if self.peaks is not None else ()
+        roofs = ("roof", "bound", "level") if self.peaks is not None else ()
         head = (
             "step", "kernel", "us", "share", unit, "GB/s", "GFLOP/s", *roofs, "operations", "lines"
         )
@@ -266,7 +274,7 @@ class Profile:
         rows: list[tuple[str, ...]] = [head]
         for step in self.steps:
             roof = "" if step.roof is None else f"{step.roof:.0%}"
-            under = (roof, step.bound) if roofs else ()
+            under = (roof, step.bound, step.level) if roofs else ()
             rows.append(
                 (
                     str(step.step),
@@ -288,7 +296,7 @@ class Profile:
         return rows
 
     def __str__(self) -> str:
-        left = (1, 8, 9, 10) if self.peaks is not None else (1, 7, 8)
+        left = (1, 8, 9, 10, 11) if self.peaks is not None else (1, 7, 8)
         return table(self.rows(), left=left)
 
     def __repr__(self) -> str:
@@ -372,6 +380,12 @@ def profile(
     plan = bound.plan
     kinds = [_arithmetic(step) for step in plan.steps]
     known: Peaks | None = None if peaks is None else peaks(_seen(plan.steps, kinds, best))
+    moved: list[tuple[Part, ...]] = [()] * len(plan.steps)
+    if known is not None:
+        moved = traffic(plan)
+        pairs = zip(moved, best, plan.steps, strict=True)
+        seen = ((parts, taken) for parts, taken, step in pairs if step.kernel in _STREAMS)
+        known = replace(known, levels=raised(known.levels, seen))
     steps = []
     for i, (step, nanoseconds, kind) in enumerate(zip(plan.steps, best, kinds, strict=True)):
         # What a rule made of pieces stands for no user's node: then those it was made for.
@@ -386,7 +400,7 @@ def profile(
                 nodes=nodes,
                 lines=_lines(nodes or (step.node,)),
                 arithmetic=kind,
-                **_roofs(*measured, kind, step.kernel, known),
+                **_roofs(measured[0], moved[i], measured[2], kind, step.kernel, known),
             )
         )
     weights = {
@@ -427,7 +441,12 @@ def _arithmetic(step: Step) -> str:
 
 
 def _roofs(
-    nanoseconds: int, moved: int, flops: int, kind: str, kernel: str, peaks: Peaks | None
+    nanoseconds: int,
+    moved: Iterable[Part],
+    flops: int,
+    kind: str,
+    kernel: str,
+    peaks: Peaks | None,
 ) -> dict[str, Any]:
     """Return how near a step is to each roof."""
     if kernel in ("collective", "wait"):
@@ -438,8 +457,9 @@ def _roofs(
         return {}
     taken = nanoseconds
     most = peaks.gigaflops.get(kind, 0.0)
+    least, level = floor(moved, peaks.levels)
     floors = {
-        "bandwidth": moved / max(peaks.gigabytes_per_second, 1e-9),
+        "bandwidth": least,
         "arithmetic": flops / most if most else 0.0,
         "latency": peaks.latency,
     }
@@ -450,6 +470,7 @@ def _roofs(
     return {
         "bandwidth_share": floors["bandwidth"] / taken,
         "flops_share": floors["arithmetic"] / taken if most else None,
+        "level": level,
         "bound": bound,
         "roof": floors[lowest] / taken,
     }

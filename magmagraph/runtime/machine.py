@@ -8,6 +8,8 @@ from pathlib import Path
 
 from .execute import threads
 
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
 
 def processor() -> str:
     """Return the name that the processor gives itself, or its architecture."""
@@ -26,6 +28,35 @@ def chip(device: str) -> str:
     from .cuda.device import device_of
 
     return str(device_of(device).name)
+
+
+def caches(device: str) -> tuple[tuple[str, int, int], ...]:
+    """Return a device's caches, the nearest first: name, bytes of one, and how many take part.
+
+    Empty where the system says nothing of them. Of a GPU, what all kernels share.
+    """
+    if device != "cpu":
+        from .cuda.device import device_of
+
+        held = device_of(device).cache
+        return (("L2", held, 1),) if held else ()
+    count = threads(device)
+    found = {}
+    for folder in sorted(CACHES.glob("index*")):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if (folder / "type").read_text().strip() != "Instruction":
+                name = f"L{int((folder / 'level').read_text())}"
+                size = (folder / "size").read_text().strip()
+                sharing = _numbers((folder / "shared_cpu_list").read_text())
+                held = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]]
+                found[name] = (name, held, -(-count // sharing))
+    return tuple(found[name] for name in sorted(found))
+
+
+def _numbers(text: str) -> int:
+    """Return how many numbers a list such as ``0-3,8`` has."""
+    pairs = (part.split("-") for part in text.strip().split(","))
+    return sum(int(pair[-1]) - int(pair[0]) + 1 for pair in pairs)
 
 
 def machine(device: str) -> str:

@@ -28,18 +28,18 @@ def page(found: SearchResult, title: str) -> str:
         )
         parts += [
             "<h2>Progress</h2>",
-            charts.history(found),
+            _wide(charts.history(found)),
             '<p class="key">Line: the best so far. Filled: done. Ring: stopped early. Cross: '
             "failed.</p>",
             "<h2>All parameters</h2>",
-            charts.parallel(found),
+            _wide(charts.parallel(found)),
             '<p class="key">A line for each trial that was done; the darker, the better, and the '
             "best one in orange.</p>",
             "<h2>Each parameter</h2>",
             f'<div class="row">{"".join(charts.scatter(found, name) for name in found.space)}'
             "</div>",
         ]
-    parts += ["<h2>Time</h2>", charts.times(found), "<h2>Trials</h2>", _table(found)]
+    parts += ["<h2>Time</h2>", _wide(charts.times(found)), "<h2>Trials</h2>", _table(found)]
     failed = [trial for trial in found.trials if trial.error]
     if failed:
         parts.append("<h2>Failures</h2>")
@@ -55,6 +55,11 @@ def page(found: SearchResult, title: str) -> str:
         f"<title>{escape(title)}</title><style>{_style()}</style></head>"
         f"<body><main>{''.join(parts)}</main></body></html>\n"
     )
+
+
+def _wide(picture: str) -> str:
+    """Return a picture that keeps a size at which it can be read; a narrow screen scrolls it."""
+    return f'<div class="wide">{picture}</div>' if picture else ""
 
 
 def _table(found: SearchResult) -> str:
@@ -81,7 +86,8 @@ def _style() -> str:
         "h1{font-size:24px;margin:0 0 8px}h2{font-size:17px;margin:28px 0 6px}"
         "p{margin:4px 0;white-space:pre-line}svg{max-width:100%;height:auto;display:block}"
         ".key{font-size:13px}.row{display:flex;flex-wrap:wrap;gap:8px}.row svg{max-width:430px}"
-        ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+        ".wide{overflow-x:auto}.wide svg{min-width:720px}"
+        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
         "th,td{text-align:right;padding:3px 12px 3px 0;white-space:nowrap;font-size:13px}"
         f"pre,summary{{font-family:{FONT};font-size:12px}}pre{{overflow-x:auto}}"
         f"svg text{{font-family:{FONT};font-size:11px}}.name{{font-size:12px}}"

@@ -14,6 +14,7 @@ __all__ = ["Frame", "Scale", "Tick", "cut", "number_text"]
 
 _RATIO = 50.0  # of largest and least from which a scale is logarithmic
 _TICKS = 5
+_LETTER = 6.8  # the width of one in a tick's text
 
 Tick = tuple[float, str]
 
@@ -110,9 +111,11 @@ class Frame:
             )
         for place, text in across:
             x, _ = self.place(place, 0.0)
+            half = _LETTER * len(text) / 2
+            at = max(half, min(x, self.width - half))  # beside the mark where it would be cut off
             parts.append(
                 f'<path class="axis" d="M{x:.1f} {self.bottom:.1f}v4"/>'
-                f'<text class="tick" text-anchor="middle" x="{x:.1f}" '
+                f'<text class="tick" text-anchor="middle" x="{at:.1f}" '
                 f'y="{self.bottom + 17:.1f}">{escape(text)}</text>'
             )
         middle, high = (self.left + self.right) / 2, (self.top + self.bottom) / 2

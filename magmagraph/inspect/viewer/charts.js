@@ -163,7 +163,8 @@ function drawMemory(chart, app) {
   const { wide, high } = chart.begin();
   const count = Math.max(1, plan.steps.length);
   const width = wide - LABEL_WIDTH - 16;
-  const height = high - CHART_TOP - 34;
+  const sums = inLines(sumsOfPlaces(plan), width);
+  const height = high - CHART_TOP - 20 - 14 * sums.length;
   const x = (step) => LABEL_WIDTH + (step / count) * width;
   const arena = Math.max(1, plan.arena);
   const y = (byte) => CHART_TOP + (byte / arena) * height;
@@ -189,17 +190,32 @@ function drawMemory(chart, app) {
   });
   chart.write("0 B", LABEL_WIDTH - 8, CHART_TOP + 10, "right");
   chart.write(few(plan.arena, "B"), LABEL_WIDTH - 8, CHART_TOP + height, "right");
-  chart.write(`step 0`, LABEL_WIDTH, high - 20);
-  chart.write(`step ${count - 1}`, LABEL_WIDTH + width, high - 20, "right");
+  chart.write(`step 0`, LABEL_WIDTH, CHART_TOP + height + 14);
+  chart.write(`step ${count - 1}`, LABEL_WIDTH + width, CHART_TOP + height + 14, "right");
   if (plan.arena) {
     const at = Math.min(Math.max(x(peak), LABEL_WIDTH + 120), LABEL_WIDTH + width - 120);
     chart.write(`peak: ${few(live[peak], "B")} in step ${peak}`, at, CHART_TOP - 5, "center", theme.dropped);
   }
+  sums.forEach((line, i) => chart.write(line, LABEL_WIDTH, high - 5 - 14 * (sums.length - 1 - i)));
+}
+
+/** Return what the bytes of each place come to, as texts. */
+function sumsOfPlaces(plan) {
   const sums = new Map();
   for (const slot of plan.slots) {
     if (typeof slot.size === "number") sums.set(slot.place, (sums.get(slot.place) ?? 0) + slot.size);
   }
   const names = { feed: "feeds", state: "variables", constant: "constants", result: "results", arena: "buffers without reuse" };
-  const told = [...sums].map(([place_, bytes]) => `${names[place_]} ${few(bytes, "B")}`).join("   ");
-  chart.write(told, LABEL_WIDTH, high - 5);
+  return [...sums].map(([place, bytes]) => `${names[place]} ${few(bytes, "B")}`);
+}
+
+/** Return texts side by side, in as many lines as the width asks for. */
+function inLines(texts, width) {
+  const lines = [];
+  for (const text of texts) {
+    const longer = lines.length ? `${lines.at(-1)}   ${text}` : text;
+    if (lines.length && longer.length * 6.7 <= width) lines[lines.length - 1] = longer;
+    else lines.push(text);
+  }
+  return lines;
 }

@@ -161,7 +161,9 @@ function stepSection(app, number) {
 
 function shares(measured) {
   const told = [];
-  if (measured.bandwidth_share) told.push(`${Math.round(measured.bandwidth_share * 100)} % of bandwidth`);
+  if (measured.bandwidth_share) {
+    told.push(`${Math.round(measured.bandwidth_share * 100)} % of ${measured.level || "memory"}'s bandwidth`);
+  }
   if (measured.flops_share) told.push(`${Math.round(measured.flops_share * 100)} % of FLOP/s`);
   return told.join(", ");
 }

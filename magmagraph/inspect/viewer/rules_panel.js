@@ -102,12 +102,12 @@ function profileSection(app, profile) {
   const link = (step) => nodeLink(app, app.model.plan.steps[step.step].node, `${step.step} ${step.kernel}`);
   const part = (share) => (typeof share === "number" ? `${Math.round(share * 100)} %` : "");
   const made = section(`Time: ${duration(whole)}`, table(
-    ["step", "time", "share", "bandwidth", "FLOP/s"],
+    ["step", "time", "share", "level", "bandwidth", "FLOP/s"],
     slowest.map((s) => [link(s), duration(s.nanoseconds), part(s.nanoseconds / whole),
-      part(s.bandwidth_share), part(s.flops_share)]), [0]));
-  if (slowest.some((s) => s.bandwidth_share > 1)) {
+      s.level, part(s.bandwidth_share), part(s.flops_share)]), [0, 3]));
+  if (slowest.some((s) => s.level)) {
     made.append(element("p", { class: "muted" },
-      "More than 100 % of the memory's bandwidth: the operands were still in a cache."));
+      "Level: where most of a step's bytes lie; bandwidth is that level's."));
   }
   return made;
 }

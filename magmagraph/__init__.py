@@ -45,6 +45,7 @@ from .dims import (
     Dim,
 )
 from .errors import (
+    ArgumentError,
     CacheWarning,
     CheckError,
     CommunicationError,
@@ -204,11 +205,6 @@ from .ops.elementwise.closeness import (
     array_equal,
     array_equiv,
     isclose,
-    ix_,
-    polyval,
-    ravel_multi_index,
-    unravel_index,
-    vander,
 )
 from .ops.elementwise.comparison import (
     clip,
@@ -281,6 +277,10 @@ from .ops.elementwise.numbers import (
     rad2deg,
     sinc,
 )
+from .ops.elementwise.polynomials import (
+    polyval,
+    vander,
+)
 from .ops.elementwise.rounding import (
     ceil,
     floor,
@@ -311,9 +311,17 @@ from .ops.indexing.gathering import (
     take,
     take_along_axis,
 )
+from .ops.indexing.interpolation import (
+    interp,
+)
 from .ops.indexing.iota import (
     arange,
     one_hot,
+)
+from .ops.indexing.raveling import (
+    ix_,
+    ravel_multi_index,
+    unravel_index,
 )
 from .ops.indexing.selecting import (
     boolean_index,
@@ -422,6 +430,7 @@ from .ops.products.contraction import (
 from .ops.products.einsum import (
     einsum,
 )
+from .ops.random.order import shape_first as _shape_first
 from .ops.reduction.calculus import (
     cross,
     diff,
@@ -448,7 +457,6 @@ from .ops.reduction.histogram import (
     histogram,
     histogram2d,
     histogram_bin_edges,
-    interp,
 )
 from .ops.reduction.nan_statistics import (
     nanargmax,
@@ -666,6 +674,8 @@ from .standard import (
     result_type,
 )
 from .standard import namespace_info as __array_namespace_info__  # noqa: F401
+from .telling import tell as _tell
+from .telling import tell_classes as _tell_classes
 from .transforms.branching import (
     cond,
     switch,
@@ -719,7 +729,9 @@ def __getattr__(name: str) -> Any:
     module = import_module(f"{__name__}.{_LATER[name]}")
     value = module if name == _LATER[name] else getattr(module, name)
     globals()[name] = value
-    return value
+    _tell(globals(), (name,))
+    _tell_classes(globals(), (name,))
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
@@ -775,6 +787,7 @@ def var(name: Any, *args: Any, **options: Any) -> Node:
 
 
 __all__ = [
+    "ArgumentError",
     "CacheWarning",
     "CheckError",
     "CommunicationError",
@@ -1294,3 +1307,13 @@ __all__ = [
     "zeros_like",
     "zeta",
 ]
+
+# What users call explains why arguments do not fit; modules here call each other without that.
+_tell(globals(), __all__)
+for _module in (
+    linalg, fft, special, init, optimizer, schedule, regularize, distributed, debug, passes
+):  # fmt: skip
+    _tell(vars(_module), _module.__all__)
+_tell(vars(random), random.__all__, _shape_first)
+_tell_classes(vars(distributed), distributed.__all__)
+del _module

@@ -22,6 +22,7 @@ from .model.callbacks import (
 )
 from .model.logs import CSVLog, EventLog
 from .model.progress import Progress
+from .telling import tell_classes
 
 __all__ = [
     "CSVLog",
@@ -34,3 +35,5 @@ __all__ = [
     "Progress",
     "ReduceOnPlateau",
 ]
+
+tell_classes(globals(), __all__)

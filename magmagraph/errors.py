@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "ArgumentError",
     "CacheWarning",
     "CheckError",
     "CommunicationError",
@@ -77,6 +78,10 @@ class ShardingError(MagmagraphError, ValueError):
 
 class DTypeError(MagmagraphError, TypeError):
     """An element type is unknown, or is not one that the operation takes."""
+
+
+class ArgumentError(MagmagraphError, TypeError):
+    """A function is given an argument that it does not take, or not one that it needs."""
 
 
 class FeedError(MagmagraphError, ValueError):

@@ -18,6 +18,7 @@ from .model.metrics import (
     TopK,
     metric,
 )
+from .telling import tell_classes
 
 __all__ = [
     "F1",
@@ -34,3 +35,5 @@ __all__ = [
     "TopK",
     "metric",
 ]
+
+tell_classes(globals(), __all__)

@@ -323,14 +323,25 @@ class Op:
     ) -> tuple[TypeLike, tuple[Constraint, ...]]:
         """Run the shape rule: the type of the result, and what must hold at the call."""
         call = Call(self, inputs)
-        if self.dtypes is not REAL or self.kind not in _MOVING:
-            call.check_dtypes()
-        result = self.rule(call, *[node.type for node in inputs], **attrs)
-        for node in inputs:
-            if node.type == result:
-                result = node.type  # one object for all: large graphs hold few types
+        types = [node.type for node in inputs]
+        refused = self.refused
+        if refused:
+            for given in types:
+                if type(given) is Type and given.dtype in refused:
+                    raise call.dtype_refusal(given.dtype)
+        result = self.rule(call, *types, **attrs)
+        for given in types:
+            if given is result or given == result:
+                result = given  # one object for all: large graphs hold few types
                 break
         return result, tuple(call.constraints)
+
+    @functools.cached_property
+    def refused(self) -> frozenset[np.dtype]:
+        """The float and complex dtypes that operands may not have."""
+        if self.dtypes is REAL and self.kind in _MOVING:
+            return frozenset()
+        return _refused(self.dtypes)
 
     @property
     def policy(self) -> str:
@@ -459,9 +470,10 @@ class Call:
         for node in self.inputs:
             type_ = node.type
             if type(type_) is Type and type_.dtype in refused:
-                raise self._dtype_refusal(type_.dtype)
+                raise self.dtype_refusal(type_.dtype)
 
-    def _dtype_refusal(self, dtype: np.dtype) -> DTypeError:
+    def dtype_refusal(self, dtype: np.dtype) -> DTypeError:
+        """Make (not raise) the error for an operand of a dtype that the operation does not take."""
         taken = self.op.dtypes
         if is_complex(dtype) and not any(name in taken for name in COMPLEX):
             return self.dtype_error(
@@ -515,15 +527,19 @@ class Line:
 _PACKAGE = __name__.rpartition(".")[0]
 _PREFIX = _PACKAGE + "."
 _lines: dict[tuple[str, int, str], Line] = {}  # each line once, however many nodes it makes
+_own: dict[str, bool] = {}  # whether a module is one of this package
 SCOPE: ContextVar[str] = ContextVar("scope", default="")
 
 
 def caller_line() -> Line | None:
-    """Return the innermost line outside of this package that is now running."""
-    frame = sys._getframe(1)
+    """Return the innermost line outside of this package that is now running; callers are in it."""
+    frame = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module != _PACKAGE and not module.startswith(_PREFIX):
+        own = _own.get(module)
+        if own is None:
+            own = _own[module] = module == _PACKAGE or module.startswith(_PREFIX)
+        if not own:
             place = (frame.f_code.co_filename, frame.f_lineno, SCOPE.get())
             known = _lines.get(place)
             return known if known is not None else _lines.setdefault(place, Line(*place))

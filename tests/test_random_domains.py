@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_arrays
+import random_nested
 import random_networks
 from random_checks import Judge, gradients, interpreted_at, slope
 from random_domains import DOMAINS, Case, case
@@ -25,7 +26,7 @@ from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
 
 OPTIONAL = [record.name for record in DEFAULT if record.optional]
-assert random_arrays and random_networks  # they register domains
+assert random_arrays and random_networks and random_nested  # they register domains and ways
 
 
 @pytest.fixture(autouse=True)

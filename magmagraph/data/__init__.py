@@ -20,6 +20,7 @@ A file that is missing, truncated or of another form raises `magmagraph.errors.D
 names the file and what is wrong in it.
 """
 
+from ..telling import tell, tell_classes
 from .arrays import read_npy, read_npz
 from .augmentation import normalize, random_crop, random_flip
 from .batching import Batches, batches
@@ -53,3 +54,6 @@ __all__ = [
     "read_npz",
     "write_csv",
 ]
+
+tell(globals(), __all__)
+tell_classes(globals(), __all__)

@@ -102,7 +102,11 @@ int32, int64, uint8, uint16, uint32, uint64, bool
                 return BY_NAME[converted.name]
     shown = repr(dtype.name if isinstance(dtype, np.dtype) else dtype)
     raise DTypeError(
-        message(f"{shown} is not a dtype that exists here", need=f"one of {', '.join(BY_NAME)}")
+        message(
+            f"{shown} is not a dtype that exists here",
+            need=f"one of {', '.join(BY_NAME)}",
+            mend="the extents of a shape as one tuple" if isinstance(dtype, int) else None,
+        )
     )
 
 

@@ -18,19 +18,37 @@ from ..op import BadSample, Call, Composite, Kind, Sample
 from ..ops.control.identities import stop_gradient
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, negative, subtract
+from ..ops.elementwise.comparison import equal
+from ..ops.elementwise.comparison import where as chosen
 from ..ops.elementwise.math import exp, log
+from ..ops.elementwise.rounding import isfinite
 from ..ops.indexing.iota import is_class
 from ..ops.leaf import extent
 from ..ops.random.basic import uniform
-from ..ops.reduction.primitives import argmax, sum
-from ..ops.reduction.statistics import logsumexp
+from ..ops.reduction.masked import mask_of
+from ..ops.reduction.primitives import argmax, max, sum
+from ..ops.reduction.statistics import count_nonzero, logsumexp
 from ..ops.shape.axes import CUBE, MATRIX, axes_of
 from .operands import Axes, like, wide
 
 __all__ = ["gumbel_softmax", "log_softmax", "logmeanexp", "softmax", "softmin"]
 
 
-def softmax(x: Any, axis: Axes = -1) -> Node:
+def _top(score: Node, axes: Any, mask: Node) -> Node:
+    """Return the largest score that counts along axes, a constant; 0 where there is none."""
+    top = stop_gradient(max(score, axes, True, initial=-math.inf, where=mask))
+    return chosen(isfinite(top), top, 0)
+
+
+def _counted(score: Node, axes: Any, mask: Node) -> tuple[Node, Node]:
+    """Return the exponentials of the scores that count, and their sums, 1 where none does."""
+    top = _top(score, axes, mask)
+    power = chosen(mask, exp(subtract(chosen(mask, score, top), top)), 0)
+    total = sum(power, axes, keepdims=True)
+    return power, chosen(equal(total, 0), 1, total)
+
+
+def softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     """Turn scores into probabilities: ``exp(x) / sum(exp(x))`` along axes, without overflow.
 
     Parameters
@@ -39,6 +57,9 @@ def softmax(x: Any, axis: Axes = -1) -> Node:
         Node or array; ints become floats.
     axis
         The axis, or axes, that the probabilities add up to 1 along.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have probability 0 and gradient 0, whatever their value.
 
     Returns
     -------
@@ -58,11 +79,15 @@ def softmax(x: Any, axis: Axes = -1) -> Node:
     """
     score = wide(x)
     axes = axes_of(Call(SOFTMAX, (score,)), axis, score.ndim)
+    mask = mask_of("softmax", score, where)
+    if mask is not None:
+        power, total = _counted(score, axes, mask)
+        return like(divide(power, total), x)
     power = exp(shifted(score, axes))
     return like(divide(power, sum(power, axes, keepdims=True)), x)
 
 
-def log_softmax(x: Any, axis: Axes = -1) -> Node:
+def log_softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     """Return the logarithm of `softmax`, exact also where a probability underflows.
 
     Parameters
@@ -71,6 +96,9 @@ def log_softmax(x: Any, axis: Axes = -1) -> Node:
         Node or array; ints become floats.
     axis
         The axis, or axes, that the probabilities add up to 1 along.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have the logarithm -inf and gradient 0, whatever their value.
 
     Returns
     -------
@@ -90,6 +118,11 @@ def log_softmax(x: Any, axis: Axes = -1) -> Node:
     """
     score = wide(x)
     axes = axes_of(Call(LOG_SOFTMAX, (score,)), axis, score.ndim)
+    mask = mask_of("log_softmax", score, where)
+    if mask is not None:
+        _, total = _counted(score, axes, mask)
+        shift = subtract(chosen(mask, score, 0), _top(score, axes, mask))
+        return like(chosen(mask, subtract(shift, log(total)), -math.inf), x)
     shift = shifted(score, axes)
     return like(subtract(shift, log(sum(exp(shift), axes, keepdims=True))), x)
 
@@ -125,7 +158,9 @@ def softmin(x: Any, axis: Axes = -1) -> Node:
     return like(softmax(negative(score), axes), x)
 
 
-def logmeanexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+def logmeanexp(
+    x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Node:
     """Compute log(mean(exp(x))) along axes without overflow.
 
     Parameters
@@ -136,6 +171,9 @@ def logmeanexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
         An axis, several, or None for all.
     keepdims
         Keep the reduced axes, with extent 1.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have gradient 0, whatever their value.
 
     Returns
     -------
@@ -154,6 +192,11 @@ def logmeanexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
     array([1000.], dtype=float32)
     """
     score = wide(x)
+    mask = mask_of("logmeanexp", score, where)
+    if mask is not None:
+        total = logsumexp(score, axis, keepdims, where=mask)
+        many = count_nonzero(mask, axis, keepdims)
+        return like(subtract(total, log(cast(many, total.dtype))), x)
     total = logsumexp(score, axis, keepdims)
     axes = range(score.ndim) if axis is None else axes_of(
         Call(LOGMEANEXP, (score,)), axis, score.ndim
@@ -224,16 +267,27 @@ def gumbel_softmax(
 # Records.
 
 
-def _softmax_reference(x: np.ndarray, axis: Any = -1) -> np.ndarray:
+_COUNTS = np.arange(CUBE.size).reshape(CUBE.shape) % 3 != 1
+
+
+def _softmax_reference(x: np.ndarray, axis: Any = -1, where: Any = True) -> np.ndarray:
     axis = tuple(axis) if isinstance(axis, (tuple, list)) else axis
+    x = np.where(where, x, -np.inf)
     power = np.exp(x - np.max(x, axis=axis, keepdims=True))
     result: np.ndarray = power / power.sum(axis=axis, keepdims=True)
     return result
 
 
-def _logmeanexp_reference(x: np.ndarray, axis: Any = None, keepdims: bool = False) -> Any:
+def _log_softmax_reference(x: np.ndarray, axis: Any = -1, where: Any = True) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.where(where, np.log(_softmax_reference(x, axis, where)), -np.inf)
+
+
+def _logmeanexp_reference(
+    x: np.ndarray, axis: Any = None, keepdims: bool = False, where: Any = True
+) -> Any:
     top = x.max()
-    return np.log(np.mean(np.exp(x - top), axis=axis, keepdims=keepdims)) + top
+    return np.log(np.mean(np.exp(x - top), axis=axis, keepdims=keepdims, where=where)) + top
 
 
 SOFTMAX = Composite(
@@ -241,7 +295,11 @@ SOFTMAX = Composite(
     kind=Kind.REDUCTION,
     function=softmax,
     doc="exp(x) / sum(exp(x)) along axes.",
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
+    samples=lambda: [
+        Sample((MATRIX,)),
+        Sample((CUBE,), {"axis": (0, 2)}),
+        Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}),
+    ],
     bad_samples=lambda: [
         BadSample((MATRIX,), ShapeError, "softmax: axis=2 is out of range for 2 axes", {"axis": 2})
     ],
@@ -253,13 +311,17 @@ LOG_SOFTMAX = Composite(
     kind=Kind.REDUCTION,
     function=log_softmax,
     doc="The logarithm of softmax.",
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": 1})],
+    samples=lambda: [
+        Sample((MATRIX,)),
+        Sample((CUBE,), {"axis": 1}),
+        Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}, gradient=(), reason="-inf, masked"),
+    ],
     bad_samples=lambda: [
         BadSample(
             (MATRIX,), ShapeError, "log_softmax: axis=2 is out of range for 2 axes", {"axis": 2}
         )
     ],
-    reference=lambda x, axis=-1: np.log(_softmax_reference(x, axis)),
+    reference=_log_softmax_reference,
     numerics="reassoc",
 )
 SOFTMIN = Composite(
@@ -283,6 +345,7 @@ LOGMEANEXP = Composite(
         Sample((MATRIX,)),
         Sample((CUBE,), {"axis": 1}),
         Sample((CUBE + 500.0,), {"axis": (0, -1), "keepdims": True}),
+        Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}),
     ],
     reference=_logmeanexp_reference,
     numerics="reassoc",

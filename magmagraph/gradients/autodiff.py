@@ -87,7 +87,7 @@ def grad(loss: Node, wrt: Any, *, unused: str = "raise") -> Any:
     >>> mg.grad(first["a"], b).eval()
     array(12., dtype=float32)
     """
-    _check_loss("grad", loss)
+    check_loss("grad", loss)
     targets = check_targets("grad", wrt, takes_complex=True)
     check_unused("grad", unused)
     depth = _depth(loss)
@@ -367,13 +367,15 @@ def _depth(loss: Node) -> dict[str, Any]:
     return {"depth": 1 + max(inner)} if inner else {}
 
 
-def _check_loss(who: str, loss: Any) -> None:
+def check_loss(who: str, loss: Any) -> None:
+    """Raise unless a loss is a node, and a real float scalar."""
     if not isinstance(loss, Node):
         raise GradientError(
             message(
                 f"{who}: the loss is of type {type(loss).__name__}, not a node",
                 need="a scalar node",
-                mend=f"{who} takes what the function returns: loss = f(x), mg.{who}(loss, x)"
+                mend=f"{who} takes what the function returns: loss = f(x), "
+                f"{'' if who == 'minimize' else 'mg.'}{who}(loss, x)"
                 if callable(loss)
                 else None,
             )

@@ -3,8 +3,13 @@
 `NeuralNetwork` is layers one after the other; `Model` is any graph between inputs and outputs.
 """
 
+from ..telling import tell_classes
 from .history import History
 from .model import Model
 from .network import NeuralNetwork
 
 __all__ = ["History", "Model", "NeuralNetwork"]
+
+_METHODS = ("evaluate", "fit", "load", "predict", "predict_class", "save", "save_weights",
+            "load_weights", "set_tensors", "summary")  # fmt: skip
+tell_classes(globals(), __all__, *_METHODS)

@@ -24,6 +24,7 @@ from the shapes it finds. ``layer(x, training=True)`` is the form that trains.
 
 from typing import NoReturn
 
+from ..telling import tell, tell_classes
 from .activations import linear, rbf
 from .attention import MultiHeadAttention, PositionEmbedding
 from .basic import (
@@ -77,6 +78,9 @@ __all__ = [
     "prebuilt",
     "rbf",
 ]
+
+tell(globals(), __all__)
+tell_classes(globals(), __all__, "weight")
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -63,10 +63,15 @@ def activation(given: Any) -> Function:
         return own
     function = _public(given) if isinstance(given, str) else None
     if function is None:
+        number = isinstance(given, (int, tuple)) and not isinstance(given, bool)
         raise ConfigError(
             message(
                 f"there is no activation {given!r}",
                 need="the name of a function of magmagraph, as 'relu' or 'softmax', or a function",
+                mend="leave the first number out: features and channels of the input are found "
+                "when the layer is called"
+                if number
+                else None,
             )
         )
     return function
@@ -77,7 +82,13 @@ def activation_name(given: Any) -> str | None:
     if given is None or isinstance(given, str):
         return given or "linear"
     name = getattr(given, "__name__", "")
-    return name if given is _OWN.get(name) or given is _public(name) else None
+    known = (_OWN.get(name), _public(name))
+    return name if _bare(given) in map(_bare, known) else None
+
+
+def _bare(function: Any) -> Any:
+    """Return a function as modules of this package call it, see `telling`."""
+    return getattr(function, "__wrapped__", function)
 
 
 def _public(name: str) -> Function | None:

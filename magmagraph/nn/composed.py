@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import ConfigError, ShapeError, message
@@ -16,6 +16,10 @@ __all__ = ["Add", "Concatenate", "Residual", "Sequential"]
 
 
 def _listed(layers: Any, who: str) -> list[Layer]:
+    if not isinstance(layers, (Layer, Iterable)):
+        raise ConfigError(
+            message(f"{who} is given {type(layers).__name__}", need="layers of mg.nn")
+        )
     given = [layers] if isinstance(layers, Layer) else list(layers)
     for member in given:
         if not isinstance(member, Layer):
@@ -30,8 +34,10 @@ class Sequential(Layer):
 
     Parameters
     ----------
-    layers : sequence of Layer
+    layers : sequence of Layer, or Layer
         In this order.
+    *more : Layer
+        What follows, where layers stand one by one: ``Sequential(first, second)``.
     **options
         Of every `Layer`.
 
@@ -43,9 +49,13 @@ class Sequential(Layer):
     (batch, 2)
     """
 
-    def __init__(self, layers: Sequence[Layer], **options: Any) -> None:
+    def __init__(
+        self, layers: Sequence[Layer] | Layer, *more: Layer, **options: Any
+    ) -> None:
         super().__init__(**options)
-        self.members = _listed(layers, "Sequential")
+        self.members = [*_listed(layers, "Sequential"), *_listed(more, "Sequential")]
+        if self.arguments.pop("more", None):
+            self.arguments["layers"] = list(self.members)
 
     def call(self, x: Node, training: bool) -> Node:  # type: ignore[override]
         """Return what the last layer gives."""

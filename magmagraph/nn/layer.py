@@ -22,6 +22,7 @@ from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable
 from ..regularize import Penalty
 from ..scope import scope
+from ..telling import tell_methods
 from ..types import Extent
 from .initializers import initializer
 
@@ -127,6 +128,11 @@ class Layer:
 
     arguments: dict[str, Any]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Have it explain why arguments do not fit."""
+        super().__init_subclass__(**options)
+        tell_methods(cls, ("__init__",))
+
     def __new__(cls, *args: Any, **options: Any) -> Layer:
         """Remember the arguments."""
         self = super().__new__(cls)
@@ -134,7 +140,7 @@ class Layer:
         try:
             bound = signature.bind(self, *args, **options)
         except TypeError:
-            return self  # __init__ says so with the text that users know
+            return self  # a copy that is filled later, or __init__ says what is wrong
         given = dict(list(bound.arguments.items())[1:])
         for parameter in signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..graph import Node
+from ..telling import tell_methods
 from .convert import cast
 from .elementwise import arithmetic, bits, comparison, complex_numbers, rounding
 from .reduction import deviations, statistics
@@ -460,6 +461,7 @@ def _hang() -> None:
     for name, member in vars(Operators).items():
         if name not in own:
             setattr(Node, name, member)
+    tell_methods(Node, [name for name in vars(Operators) if not name.startswith("_")])
 
 
 _hang()

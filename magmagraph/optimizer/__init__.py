@@ -14,6 +14,7 @@ variable, too.
 ==================  ===========================================================================
 """
 
+from ..telling import tell_classes
 from .adaptive import AdaGrad, Adam, AdamW, RMSProp
 from .base import Optimizer
 from .clip import clip_by_norm, clip_by_value, global_norm
@@ -38,3 +39,5 @@ __all__ = [
     "clip_by_value",
     "global_norm",
 ]
+
+tell_classes(globals(), __all__, "apply_gradients", "minimize", "step", "updates")

@@ -17,6 +17,7 @@ from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.elementwise.comparison import equal, where
 from ..ops.leaf import Variable
+from ..telling import tell_methods
 from .clip import clip_by_norm, clip_by_value
 from .groups import Group, entries, targets
 from .memory import Memory
@@ -46,8 +47,8 @@ class Optimizer:
         by value comes first.
     accumulate : int, optional
         Calls per step: the mean of so many calls' gradients makes one step. With
-        ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call (on
-        cards at each).
+        ``distribute=DataParallel()`` ranks add up their own, and exchange the sum at that call
+        (with ``precision="float16"`` at each, which asks whether all gradients are finite).
     **settings
         Settings of the rule, which a parameter group may override. `update` finds them in
         ``state.options``.
@@ -74,6 +75,11 @@ class Optimizer:
 
     #: From (included) and to (not included) of settings by name, in groups, too.
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Have it explain why arguments do not fit."""
+        super().__init_subclass__(**options)
+        tell_methods(cls, ("__init__",))
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from ..defaults import default_updates
 from ..errors import ConfigError, DivergedError, UpdateError, message
 from ..function import function
 from ..function.feeds import named_feeds
+from ..gradients.autodiff import check_loss
 from ..graph import Node
 from ..ops.leaf import Variable
 
@@ -62,6 +63,7 @@ def minimize(
         raise ConfigError(message(f"minimize: steps={steps!r}", need="an int, steps >= 0"))
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and tol >= 0):
         raise ConfigError(message(f"minimize: tol={tol!r}", need="a number, tol >= 0"))
+    check_loss("minimize", loss)
     given = named_feeds("minimize", loss, feeds)
     values = tuple(given.values())
     updates = optimizer.updates(loss, wrt)

@@ -43,6 +43,10 @@ class Rate:
                 message(
                     f"the learning rate is a {type(given).__name__}",
                     need="a number, a schedule, a function of the step, or a scalar node",
+                    mend="variables are named where the optimizer is used: "
+                    "optimizer.step(loss, [w, b]), optimizer.minimize(loss, [w, b])"
+                    if isinstance(given, (list, tuple, dict))
+                    else None,
                 )
             )
         elif not callable(given) and not 0 <= given < math.inf:

@@ -11,6 +11,7 @@
 The objective is given a `Trial`; a `SearchResult` holds a `TrialResult` for each.
 """
 
+from ..telling import tell, tell_classes
 from .callback import Report
 from .domains import choice, grid, integers, log_uniform, uniform
 from .engine import TrialError
@@ -37,3 +38,6 @@ __all__ = [
     "search",
     "uniform",
 ]
+
+tell(globals(), __all__)
+tell_classes(globals(), __all__)

@@ -8,6 +8,7 @@
 Functions that are modules are called with a `Context`; `run` returns a `Result` of `ModuleRun`.
 """
 
+from ..telling import tell, tell_classes
 from .client import WorkflowStopped, WorkflowTimeout
 from .context import Context, Store
 from .engine import run
@@ -30,3 +31,6 @@ __all__ = [
     "read",
     "run",
 ]
+
+tell(globals(), __all__)
+tell_classes(globals(), __all__)

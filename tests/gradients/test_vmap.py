@@ -130,6 +130,7 @@ LOOPED = {
     "ctc_gradient": "alignments of each position have their own lengths",
     "ctc_curvature": "alignments of each position have their own lengths",
     "convolve": "a signal of one axis; convolution has batches",
+    "row_order": "rows of each position have an order of their own, by all their elements",
     "loop_pullback": "each position stops after its own number of steps",
 }
 # What is never asked: the first is taken from what its operand became, the others read nothing.

@@ -246,7 +246,190 @@ def test_arange_of_floats() -> None:
 
 @pytest.mark.parametrize("name", ["uniform", "normal", "randint"])
 def test_the_shape_comes_first(name: str) -> None:
-    with pytest.raises(ShapeError, match=rf"mend: mg.random.{name}\(\(2, 3\), 0, 1\)"):
+    with pytest.raises(ShapeError, match=rf"mend: mg.random.{name}\(\(2, 3\), \w+=0, \w+=1\)"):
         getattr(mg.random, name)(0, 1, (2, 3))
     assert getattr(mg.random, name)((2, 3), 0, 4).shape == (2, 3)
     assert getattr(mg.random, name)((2,), 0, np.array([3, 4])).shape == (2,)
+
+
+# Elementwise functions compute in the dtype that is asked for.
+
+
+@pytest.mark.parametrize("name", ["exp", "sqrt", "negative", "add", "multiply", "power", "arctan2"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_dtype_of_elementwise_functions(name: str, dtype: str) -> None:
+    given = np.array([1, 2, 3], np.int32)
+    operands: tuple[Any, ...] = (given,) if name in ("exp", "sqrt", "negative") else (given, 0.1)
+    nodes = [mg.constant(v) if isinstance(v, np.ndarray) else v for v in operands]
+    found = value(getattr(mg, name)(*nodes, dtype=dtype))
+    wanted = getattr(np, name)(*operands, dtype=dtype)
+    assert found.dtype == wanted.dtype  # 0.1 has all digits of float64 there
+    np.testing.assert_allclose(found, wanted, rtol=3e-7 if dtype == "float32" else 1e-15)
+
+
+def test_casts_that_elementwise_functions_refuse() -> None:
+    whole = mg.constant(np.array([1, 2], np.int32))
+    with pytest.raises(DTypeError, match="is not cast to int32 by casting='same_kind'"):
+        mg.add(whole, 0.5, dtype="int32")
+    np.testing.assert_array_equal(
+        value(mg.add(whole, 1.5, dtype="int32", casting="unsafe")), [2, 3]
+    )
+    with pytest.raises(DTypeError, match="exp: dtype=int32, in which it is not computed"):
+        mg.exp(whole, dtype="int32")
+    with pytest.raises(ConfigError, match="add: casting='some'"):
+        mg.add(whole, 1, dtype="int64", casting="some")
+    assert mg.add(whole, 1, dtype="int64").dtype == np.int64
+    x = mg.input("x", (3,), "float32")
+    slope = mg.grad(mg.sum(mg.sin(x, dtype="float64")), x)
+    np.testing.assert_allclose(value(slope, {x: np.zeros(3, np.float32)}), 1.0)
+
+
+# logsumexp with factors, softmax of what counts.
+
+
+def _slopes(loss: Any, reference: Any, points: list[np.ndarray]) -> None:
+    """Compare gradients with central differences of a reference, in float64."""
+    nodes = [mg.input(f"p{i}", p.shape, "float64") for i, p in enumerate(points)]
+    feeds = dict(zip(nodes, points, strict=True))
+    for i, found in enumerate(values(mg.grad(loss(*nodes), nodes), feeds)):
+        for place in np.ndindex(points[i].shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [p.copy() for p in points]
+                moved[i][place] += step
+                ends.append(float(reference(*moved)))
+            assert abs((ends[0] - ends[1]) / 2e-6 - found[place]) < 1e-7
+
+
+def test_gradients_of_logsumexp_with_factors() -> None:
+    special = pytest.importorskip("scipy.special")
+    factors = np.array([0.5, 0.0, -1.5, 2.0])  # 0 counts nowhere, and has a gradient
+
+    def loss(x: Any, b: Any) -> Any:
+        size, sign = mg.logsumexp(x, 1, b=b, return_sign=True)
+        return mg.sum(size * size * sign)
+
+    def reference(x: Any, b: Any) -> Any:
+        size, sign = special.logsumexp(x, 1, b, return_sign=True)
+        return (size * size * sign).sum()
+
+    _slopes(loss, reference, [MATRIX[:3] @ RANDOM.normal(size=(3, 4)), factors])
+
+
+def test_ends_of_logsumexp_with_factors() -> None:
+    def found(x: Any, **options: Any) -> Any:
+        return float(value(mg.logsumexp(np.array(x), **options)))
+
+    assert found([1000.0, 0.0], b=[0.0, 1.0]) == 0.0  # what counts not does not set the scale
+    assert found([np.inf, 0.0], b=[0.0, 1.0]) == 0.0
+    assert found([np.inf, 0.0], b=[1.0, 1.0]) == np.inf
+    assert found([1.0, 2.0], b=[1.0, 1.0], where=np.array([False, False])) == -np.inf
+    assert np.isnan(found([1.0, 2.0], b=[-1.0, -1.0]))
+    size, sign = mg.logsumexp(np.array([800.0, 800.0]), b=[1.0, -1.0], return_sign=True)
+    assert float(value(size)) == -np.inf and float(value(sign)) == 0.0
+    with pytest.raises(DTypeError, match="keepdims is"):  # SciPy's third argument, by its place
+        mg.logsumexp(MATRIX, 0, np.ones(3))
+
+
+def test_softmax_of_what_counts() -> None:
+    mask = np.array([[True, False, True], [False, False, False], [True, True, True]])
+    given = np.where(mask, MATRIX[:3], np.nan)
+    shares, logs = values([f(mg.constant(given), where=mask) for f in (mg.softmax, mg.log_softmax)])
+    assert (shares[~mask] == 0).all() and np.isneginf(logs[~mask]).all()
+    np.testing.assert_allclose(shares.sum(1), [1, 0, 1], rtol=1e-15)
+    np.testing.assert_allclose(np.log(shares[mask]), logs[mask], rtol=1e-13)
+    x = mg.input("x", given.shape, "float64")
+    for function in (mg.softmax, mg.log_softmax):
+        loss = mg.sum(mg.where(mask, function(x, where=mask), 0.0) ** 2)
+        slope = value(mg.grad(loss, x), {x: given})
+        assert (slope[~mask] == 0).all() and np.isfinite(slope).all()
+        assert np.abs(slope[[0, 2]][mask[[0, 2]]]).max() > 1e-3
+    with pytest.raises(DTypeError, match="softmax: where is"):
+        mg.softmax(x, where=mask.astype(int))
+
+
+# Weighted quantiles, complex covariances, parts along an axis.
+
+
+def test_weights_of_quantiles() -> None:
+    generator = np.random.default_rng(5)
+    for _ in range(20):
+        x = generator.integers(0, 5, (3, 7)).astype(float)
+        weights = generator.integers(0, 3, x.shape)
+        weights[:, 0] += 1
+        q = generator.uniform(size=3)
+        for axis in (0, 1, None):
+            wanted = np.quantile(x, q, axis=axis, weights=weights + 1e-3, method="inverted_cdf")
+            found = mg.quantile(mg.constant(x), q, axis, "inverted_cdf", weights=weights + 1e-3)
+            np.testing.assert_array_equal(value(found), wanted)
+    x = np.array([[3.0, np.nan, 1.0], [5.0, 2.0, 4.0]])
+    kind: Any = {"method": "inverted_cdf", "axis": 1, "weights": np.ones(3)}
+    np.testing.assert_array_equal(value(mg.quantile(x, 0.5, **kind)), [np.nan, 4.0])
+    np.testing.assert_array_equal(value(mg.nanquantile(x, 0.5, **kind)), [1.0, 4.0])
+    kind["weights"] = np.zeros(3)
+    assert np.isnan(value(mg.nanpercentile(x, 50, **kind))).all()
+    weights = mg.input("weights", (3,))
+    node = mg.percentile(x[1], 50, method="inverted_cdf", weights=weights)
+    assert value(node, {weights: np.array([1, 0, 0], np.float32)}) == 5.0
+    with pytest.raises(ShapeError, match="weights= with method='linear'"):
+        mg.quantile(x, 0.5, weights=np.ones((2, 3)))
+    with pytest.raises(DTypeError, match="complex weights"):
+        mg.quantile(x, 0.5, method="inverted_cdf", weights=np.ones((2, 3), complex))
+
+
+def test_weighted_quantiles_have_a_gradient() -> None:
+    x = mg.input("x", (4,), "float64")
+    node = mg.quantile(x, [0.1, 0.9], method="inverted_cdf", weights=[1, 5, 1, 1])
+    slope = mg.grad(mg.sum(node * mg.constant([1.0, 10.0])), x)
+    np.testing.assert_array_equal(
+        value(slope, {x: np.array([2.0, 1.0, 4.0, 3.0])}), [0.0, 1.0, 10.0, 0.0]
+    )
+
+
+def test_covariances_of_complex_variables() -> None:
+    z = MATRIX.T + 1j * RANDOM.normal(size=(3, 5))
+    weights = np.array([1.0, 2.0, 0.5, 1.5, 3.0])
+    for options in ({}, {"bias": True}, {"rowvar": False}, {"aweights": weights},
+                    {"aweights": weights, "fweights": [1, 2, 1, 1, 3], "ddof": 0}):  # fmt: skip
+        found = value(mg.cov(mg.constant(z), **options))
+        np.testing.assert_allclose(found, np.cov(z, **options), rtol=1e-12, atol=1e-14)
+    real = MATRIX[:, 0]
+    np.testing.assert_allclose(value(mg.cov(z, real)), np.cov(z, real), rtol=1e-12, atol=1e-14)
+    for more in ((), (real,)):
+        wanted = np.corrcoef(z, *more)
+        np.testing.assert_allclose(value(mg.corrcoef(z, *more)), wanted, rtol=1e-12, atol=1e-14)
+    wanted = np.average(z, axis=1, weights=weights)
+    np.testing.assert_allclose(value(mg.average(z, 1, weights)), wanted, rtol=1e-12)
+
+
+def test_the_gradient_of_a_complex_covariance() -> None:
+    point = MATRIX.T + 1j * RANDOM.normal(size=(3, 5))
+
+    def loss(re: Any, im: Any) -> Any:
+        return mg.sum(mg.absolute(mg.cov(mg.complex(re, im))) ** 2)
+
+    def reference(re: Any, im: Any) -> Any:
+        return (np.abs(np.cov(re + 1j * im)) ** 2).sum()
+
+    _slopes(loss, reference, [point.real.copy(), point.imag.copy()])
+
+
+def test_parts_along_an_axis() -> None:
+    generator = np.random.default_rng(3)
+    for dtype in ("int32", "float64", "float32", "bool"):
+        x = generator.integers(0, 2, (6, 2, 2)).astype(dtype)
+        for axis in (0, 1, 2, -1):
+            options: Any = dict.fromkeys(("return_index", "return_inverse", "return_counts"), True)
+            wanted = np.unique(x, axis=axis, **options)
+            size = wanted[0].shape[axis]
+            found = values(list(mg.unique(mg.constant(x), axis=axis, size=size, **options)))
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one, other.reshape(one.shape))
+    rows = mg.input("rows", ("n", 2), "int32")
+    assert mg.unique(rows, axis=0, size="n").shape == rows.shape
+    np.testing.assert_array_equal(
+        value(mg.unique(rows, axis=0, size=2), {rows: np.array([[2, 1], [0, 5], [2, 1]], "int32")}),
+        [[0, 5], [2, 1]],
+    )
+    with pytest.raises(ShapeError, match="unique: axis=2 is out of range for 2 axes"):
+        mg.unique(rows, axis=2, size=2)

@@ -397,7 +397,7 @@ def test_mapped_parameters() -> None:
         ),
         (lambda: r.gamma((2,), 1.0, dtype="int32"), DTypeError, "random.gamma: dtype=int32"),
         (lambda: r.poisson((2,), dtype="float32"), DTypeError, "random.poisson: dtype=float32"),
-        (lambda: r.gamma((2,)), TypeError, "missing a required argument: 'a'"),
+        (lambda: r.gamma((2,)), TypeError, "missing 1 required argument: 'a'"),
         (lambda: r.key(-1), ShapeError, "random.key: -1 is out of range"),
         (lambda: r.key("a"), DTypeError, "random.key: 'a' is not an int"),
         (lambda: r.split(3), DTypeError, "random.split: the key is of type int"),

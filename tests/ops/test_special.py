@@ -282,7 +282,7 @@ def test_second_derivative_in_the_shape_is_refused() -> None:
 def test_wrong_operands() -> None:
     with pytest.raises(DTypeError, match="i0: an operand of dtype complex64"):
         s.i0(np.ones(2, np.complex64))
-    with pytest.raises(TypeError, match="too many positional arguments"):
+    with pytest.raises(TypeError, match="takes at most 1 positional argument, and 2 were"):
         s.i0(1.0, 2.0)
     with pytest.raises(ShapeError, match="gammainc: extents 3 and 4 do not broadcast"):
         s.gammainc(np.ones(3), np.ones(4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,9 @@ right_shift, RIGHT_SHIFT = binary(
 # Logic, on the truth of any values: zero is false.
 
 
-def _logical(name: str, word: str, result: str) -> tuple[Binary, Composite]:
+def _logical(
+    name: str, word: str, result: str
+) -> tuple[Callable[[Any, Any], Node], Composite]:
     def function(x: Any, y: Any) -> Node:
         return record(truth(x), truth(y))
 

@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
+from typing import cast as typed_as
 
 import numpy as np
 
@@ -26,8 +27,20 @@ from ..convert import as_node, cast, promoted
 
 BOOL = np.dtype(bool)
 Gradient = Callable[[Node, Node], Sequence[Node | None]]
-Unary = Callable[[Any], Node]
-Binary = Callable[[Any, Any], Node]
+
+
+class Unary(Protocol):
+    """A function of one operand, as users call it; tests of values have no options."""
+
+    def __call__(self, x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
+        """Compute it."""
+
+
+class Binary(Protocol):
+    """A function of two operands, as users call it; comparisons have no options."""
+
+    def __call__(self, x: Any, y: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
+        """Compute it."""
 
 
 # Shape and dtype rules.
@@ -151,6 +164,35 @@ def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
     return tuple(cast(node, np.int8) for node in nodes)
 
 
+def in_dtype(name: str, operands: Sequence[Any], dtype: Any, casting: str) -> tuple[Node, ...]:
+    """Return operands in the dtype that the user wants them to be computed in.
+
+    Raises
+    ------
+    DTypeError
+        If NumPy's rule `casting` does not allow it.
+    ConfigError
+        If there is no such rule.
+    """
+    from ..shape.joining import converted
+
+    nodes = tuple(x if isinstance(x, Node) else as_node(np.asarray(x)) for x in operands)
+    return converted(name, nodes, dtype, casting)
+
+
+def _computed_in(name: str, wanted: Node, *nodes: Node) -> tuple[Node, ...]:
+    """Return operands, or raise where the function takes none of the dtype that is wanted."""
+    if nodes[0].dtype != wanted.dtype:
+        raise DTypeError(
+            message(
+                f"{name}: dtype={wanted.dtype.name}, in which it is not computed",
+                need=f"a dtype such as {nodes[0].dtype.name}",
+                mend=f"mg.cast of the result to {wanted.dtype.name}",
+            )
+        )
+    return nodes
+
+
 _SPECIAL = {"cupy": "cupyx.scipy.special"}
 
 
@@ -212,13 +254,21 @@ def misfits(name: str) -> Callable[[], list[BadSample]]:
 # Functions.
 
 
-def publish(function: Callable[..., Node], name: str, module: str, doc: str) -> Callable[..., Any]:
+def publish(
+    function: Callable[..., Node], name: str, module: str, doc: str, clean: bool = False
+) -> Callable[..., Any]:
     """Give a generated function the name, the module and the docstring of a written one."""
     assert isinstance(function, FunctionType)
     function.__name__ = function.__qualname__ = name
     function.__module__ = module
-    function.__doc__ = inspect.cleandoc(doc)
+    function.__doc__ = doc if clean else inspect.cleandoc(doc)
     return function
+
+
+_IN_DTYPE = """
+dtype, casting
+    What the operands are cast to before anything is computed; which casts are allowed, by
+    NumPy's words: "no", "equiv", "safe", "same_kind" or "unsafe"."""
 
 
 def _sections(summary: str, notes: str, parameters: str, returns: str, example: str) -> str:
@@ -272,9 +322,16 @@ def unary(
     if operand is floating and dtypes is INEXACT:
         operand = inexact
 
-    def function(x: Any) -> Node:
+    def function(x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
+        if dtype is None:
+            return op(operand(x))
+        (given,) = in_dtype(name, (x,), dtype, casting)
+        return op(*_computed_in(name, given, operand(given)))
+
+    def test(x: Any) -> Node:
         return op(operand(x))
 
+    public = test if rule is to_bool else function
     kind = "Node or array."
     if operand in (floating, inexact):
         kind = "Node or array; ints become floats."
@@ -285,7 +342,8 @@ def unary(
     }.get(rule, "Of the shape and dtype of `x`.")
     if no_gradient:
         notes = f"{notes}\n\nNo gradient: {no_gradient}.".strip()
-    publish(function, name, module, _sections(summary, notes, f"x\n    {kind}", returns, example))
+    about = f"x\n    {kind}" + ("" if rule is to_bool else _IN_DTYPE)
+    publish(public, name, module, _sections(summary, notes, about, returns, example), True)
     op = Op(
         name=name,
         kind=Kind.ELEMENTWISE,
@@ -295,7 +353,7 @@ def unary(
         scalar=scalar,
         gradient=gradient,
         no_gradient=no_gradient,
-        function=function,
+        function=public,
         samples=samples or (lambda: [Sample((REAL,))]),
         reference=reference or (lambda x: evaluate(np, x)),
         numerics=numerics,
@@ -305,7 +363,7 @@ def unary(
         sharding=sharding,
         onnx=onnx,
     )
-    return function, op
+    return typed_as(Unary, public), op
 
 
 def binary(
@@ -336,9 +394,16 @@ def binary(
     if operands is floating_pair and dtypes is INEXACT:
         operands = inexact_pair
 
-    def function(x: Any, y: Any) -> Node:
+    def function(x: Any, y: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
+        if dtype is None:
+            return op(*operands(x, y))
+        given = in_dtype(name, (x, y), dtype, casting)
+        return op(*_computed_in(name, given[0], *operands(*given)))
+
+    def test(x: Any, y: Any) -> Node:
         return op(*operands(x, y))
 
+    public = test if rule is to_bool else function
     kind = "Nodes, arrays or numbers, broadcast against each other."
     returns = "Of the broadcast shape, "
     if rule is to_bool:
@@ -350,9 +415,8 @@ def binary(
         returns += "and the promoted dtype."
     if no_gradient:
         notes = f"{notes}\n\nNo gradient: {no_gradient}.".strip()
-    publish(
-        function, name, module, _sections(summary, notes, f"x, y\n    {kind}", returns, example)
-    )
+    about = f"x, y\n    {kind}" + ("" if rule is to_bool else _IN_DTYPE)
+    publish(public, name, module, _sections(summary, notes, about, returns, example), True)
     op = Op(
         name=name,
         kind=Kind.ELEMENTWISE,
@@ -362,7 +426,7 @@ def binary(
         scalar=scalar,
         gradient=gradient,
         no_gradient=no_gradient,
-        function=function,
+        function=public,
         samples=samples or (lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW))]),
         bad_samples=bad_samples or misfits(name),
         reference=reference or (lambda x, y: evaluate(np, x, y)),
@@ -374,4 +438,4 @@ def binary(
         onnx=onnx,
         commutative=commutative,
     )
-    return function, op
+    return typed_as(Binary, public), op

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import finfo, is_complex, is_float
+from ...errors import DTypeError, message
 from ...graph import Node
 from ...op import INEXACT, Composite, Kind, Op, Sample
 from ..convert import as_node, cast
@@ -148,6 +149,11 @@ def nan_to_num(
     Node
         Of the shape and dtype of `x`. No gradient flows where a number was put.
 
+    Raises
+    ------
+    DTypeError
+        If `nan` is a bool, which is NumPy's `copy` given by its place.
+
     Examples
     --------
     >>> import magmagraph as mg
@@ -155,6 +161,14 @@ def nan_to_num(
     array([1., 0., 9.], dtype=float32)
     """
     node = as_node(x)
+    if isinstance(nan, (bool, np.bool_)):
+        raise DTypeError(
+            message(
+                f"nan_to_num: nan={nan}",
+                need="a number",
+                mend="each by its name, as nan=0.0: NumPy's second argument, copy, has no effect",
+            )
+        )
     if is_complex(node.dtype):
         parts = (nan_to_num(part, nan, posinf, neginf) for part in (real(node), imag(node)))
         return complex_of(*parts)

@@ -14,7 +14,7 @@ import numpy as np
 from ...dtypes import is_float
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample
 from ..convert import as_node, cast, promoted
 from ..elementwise.arithmetic import subtract
 from ..elementwise.bits import logical_and, logical_not
@@ -23,12 +23,15 @@ from ..elementwise.family import publish
 from ..elementwise.rounding import isnan
 from ..leaf import constant
 from ..reduction.cumulative import cumsum
-from ..shape.arrange import ravel, reshape
+from ..reduction.folding import extent_product
+from ..reduction.primitives import any
+from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.joining import broadcast_to, concatenate
 from ..shape.slicing import cut
 from .finding import FOUND, sized
 from .gathering import size_of, take
 from .iota import INT64
+from .row_order import ROW_ORDER
 from .selecting import isin
 from .sorting import argsort
 from .updates import UPDATE
@@ -74,21 +77,45 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Node
 
 
-def _differing(record: Composite, x: Any, size: Any, fill_value: Any, equal_nan: bool) -> UniqueAll:
+def _differing(
+    record: Composite,
+    x: Any,
+    size: Any,
+    fill_value: Any,
+    equal_nan: bool,
+    axis: int | None = None,
+) -> UniqueAll:
+    """Find the different elements; with an axis, the different parts along it."""
     node = as_node(x)
     extent = sized(record, (node,), size, _INSTEAD)
-    line = ravel(node)
-    count = line.shape[0]
+    if axis is None:
+        line, shape = ravel(node), node.shape
+    else:
+        axis = Call(record, (node,)).axis(axis, node.ndim)
+        line = moveaxis(node, axis, 0)
+        shape = line.shape[:1]
+    count, rest = line.shape[0], line.shape[1:]
+
+    def back(parts: Node) -> Node:
+        return parts if axis is None else moveaxis(parts, 0, axis)
+
     if isinstance(count, int) and not count:
         filled = cast(as_node(0 if fill_value is None else fill_value, line.dtype), line.dtype)
         nothing = broadcast_to(constant(0, dtype=INT64), (extent,))
-        whole = broadcast_to(filled, (extent,))
-        return UniqueAll(whole, nothing, reshape(cast(line, INT64), node.shape), nothing)
-    order = argsort(line)
-    ordered = take(line, order, axis=0)
+        whole = broadcast_to(filled, (extent, *rest))
+        none = broadcast_to(constant(0, dtype=INT64), shape)
+        return UniqueAll(back(whole), nothing, none, nothing)
+    if axis is None:
+        order, rows = argsort(line), line
+    else:
+        rows = reshape(line, (count, extent_product(line.shape, tuple(range(1, line.ndim)))))
+        order = ROW_ORDER(rows)
+    ordered = take(rows, order, axis=0)
     before, behind = cut(ordered, 0, 0, count - 1), cut(ordered, 0, 1, count - 1)
     new = not_equal(behind, before)
-    if equal_nan and is_float(line.dtype):
+    if axis is not None:
+        new = any(new, axis=1)
+    elif equal_nan and is_float(line.dtype):
         new = logical_and(new, logical_not(logical_and(isnan(behind), isnan(before))))
     new = concatenate([constant(np.ones(1, bool)), new])
     marks = FOUND(new, size=extent + 1)
@@ -101,9 +128,10 @@ def _differing(record: Composite, x: Any, size: Any, fill_value: Any, equal_nan:
     positions = take(order, where(there, starts, 0), axis=0)
     values = take(line, positions, axis=0)
     if fill_value is not None:
-        values = where(there, values, cast(as_node(fill_value, line.dtype), line.dtype))
+        held = reshape(there, (extent, *[1] * len(rest)))
+        values = where(held, values, cast(as_node(fill_value, line.dtype), line.dtype))
     counts = where(there, subtract(ends, starts), 0)
-    return UniqueAll(values, positions, reshape(inverse, node.shape), counts)
+    return UniqueAll(back(values), positions, reshape(inverse, shape), counts)
 
 
 def unique(
@@ -111,6 +139,7 @@ def unique(
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
+    axis: int | None = None,
     *,
     equal_nan: bool = True,
     size: Any = None,
@@ -121,12 +150,15 @@ def unique(
     Parameters
     ----------
     ar
-        Node or array; it is raveled.
+        Node or array; it is raveled, unless there is an axis.
     return_index, return_inverse, return_counts
-        Return, beside the values: where each stands first in the raveled array, the position of
-        each element of `ar` among the values, and how often each occurs.
+        Return, beside the values: where each stands first in the raveled array (along the axis),
+        the position of each element of `ar` (part along the axis) among the values, and how often
+        each occurs.
+    axis
+        Find the different parts along this axis, whole rows or columns, by their elements' order.
     equal_nan
-        Whether all NaN are one value.
+        Whether all NaN are one value. Parts with NaN never equal another, as in NumPy.
     size
         How many values to return: an int, a name or a Dim. Larger values than fit are left out
         (positions among the values count them all the same).
@@ -136,13 +168,14 @@ def unique(
     Returns
     -------
     Node, or a tuple of Node
-        The values, of extent `size` and the dtype of `ar`, and what else was asked for (int64).
+        The values, of extent `size` (along the axis) and the dtype of `ar`, and what else was
+        asked for (int64).
         The gradient of a value goes to the element that stands first.
 
     Raises
     ------
     ShapeError
-        Without `size`.
+        Without `size`, or if the axis is out of range.
 
     Examples
     --------
@@ -150,8 +183,11 @@ def unique(
     >>> values, counts = mg.unique(mg.constant([3, 1, 3, 2]), return_counts=True, size=4)
     >>> values.eval(), counts.eval()
     (array([1, 2, 3, 1], dtype=int32), array([1, 1, 2, 0]))
+    >>> mg.unique(mg.constant([[2, 1], [0, 5], [2, 1]]), axis=0, size=2).eval()
+    array([[0, 5],
+           [2, 1]], dtype=int32)
     """
-    found = _differing(UNIQUE, ar, size, fill_value, equal_nan)
+    found = _differing(UNIQUE, ar, size, fill_value, equal_nan, axis)
     chosen = (True, return_index, return_inverse, return_counts)
     parts = tuple(part for part, wanted in zip(found, chosen, strict=True) if wanted)
     return parts[0] if len(parts) == 1 else parts
@@ -409,12 +445,14 @@ setxor1d = _of_two(
 _VALUES = np.array([[2.5, -1.0, 2.5], [0.5, -1.0, 7.0]])
 _HOLES = np.array([np.nan, 1.0, np.nan, 1.0, -np.inf])
 _WHOLE = np.array([3, 1, 3, 2, 9])
+_PARTS = np.array([[[2.0, 0.5], [1.0, 4.0]], [[1.5, 0.5], [1.0, 3.0]], [[2.0, 0.5], [1.0, 4.0]]])
 _TIES = "ties"
 
 
 def _filled(values: np.ndarray, size: int, fill: Any) -> np.ndarray:
     start = values[0] if fill is None and len(values) else 0 if fill is None else fill
-    result = np.full(size, start, values.dtype)
+    result = np.empty((size, *values.shape[1:]), values.dtype)
+    result[:] = start
     result[: len(values)] = values[:size]
     return result
 
@@ -426,11 +464,16 @@ def _unique_reference(
     wanted = dict(zip(kinds, flags, strict=False)) | {k: options.pop(k, False) for k in kinds}
     found = np.unique(x, **options, **wanted)
     parts = list(found) if isinstance(found, tuple) else [found]
-    results = [_filled(parts.pop(0), size, fill_value)]
+    axis = options.get("axis")
+    if axis is None:
+        results = [_filled(parts.pop(0), size, fill_value)]
+    else:
+        whole = _filled(np.moveaxis(parts.pop(0), axis, 0), size, fill_value)
+        results = [np.moveaxis(whole, 0, axis)]
     if wanted["return_index"]:
         results.append(_filled(parts.pop(0), size, None))
     if wanted["return_inverse"]:
-        results.append(parts.pop(0).reshape(x.shape))
+        results.append(parts.pop(0).reshape(x.shape if axis is None else -1))
     if wanted["return_counts"]:
         results.append(_filled(parts.pop(0), size, 0))
     return results
@@ -492,6 +535,12 @@ UNIQUE = _record(
         Sample((_WHOLE,), {"size": 6, "fill_value": -1, "return_inverse": True}),
         Sample((np.zeros((0, 2)),), {"size": 2, **_ALL}, gradient=(), reason="no elements"),
         Sample((_WHOLE,), {"size": 0, "return_counts": True}),
+        Sample((_PARTS,), {"size": 4, "axis": 0, **_ALL}, gradient=(), reason=_TIES),
+        Sample((_PARTS,), {"size": 2, "axis": 1, "fill_value": 9}, gradient=(), reason=_TIES),
+        Sample((_PARTS,), {"size": 3, "axis": -1}, gradient=(), reason=_TIES),
+        Sample((_PARTS + np.arange(3.0)[:, None, None],), {"size": 3, "axis": 0}),
+        Sample((_PARTS > 1.0,), {"size": 3, "axis": 0, **_ALL}),
+        Sample((np.zeros((0, 2)),), {"size": 2, "axis": 0, **_ALL}, gradient=(), reason="none"),
     ],
     _unique_reference,
 )

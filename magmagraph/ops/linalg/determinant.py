@@ -35,6 +35,7 @@ from .parts import (
     identity,
     is_empty,
     numbers,
+    square_type,
     squares,
     transposed,
     zeros_like,
@@ -221,11 +222,6 @@ SLOGDET = Op(
 # Cofactors.
 
 
-def _adjugate_type(call: Call, a: Type) -> Type:
-    batch, order = squares(call, a)
-    return Type(a.dtype, (*batch, order, order))
-
-
 def _adjugate(xp: Any, a: Any) -> Any:
     """Return ``det(A) A^-1`` where that keeps most digits, else products of singular values."""
     if not a.size:
@@ -273,7 +269,7 @@ ADJUGATE = Op(
     kind=Kind.LINALG,
     dtypes=LAPACK,
     doc="The transposed cofactors of square matrices: det(A) A^-1, singular matrices included.",
-    rule=_adjugate_type,
+    rule=square_type,
     evaluate=_adjugate,
     gradient=_adjugate_gradient,
     numerics="reassoc",

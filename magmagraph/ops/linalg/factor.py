@@ -50,7 +50,7 @@ from .parts import (
     numbers,
     of_triangle,
     rows_at,
-    squares,
+    square_type,
     upper_part,
     zeros_like,
 )
@@ -60,11 +60,6 @@ __all__ = ["cholesky", "lu", "lu_factor"]
 
 
 # Cholesky.
-
-
-def _square_type(call: Call, a: Type, **attrs: Any) -> Type:
-    batch, order = squares(call, a)
-    return Type(a.dtype, (*batch, order, order))
 
 
 def _cholesky(xp: Any, a: Any) -> Any:
@@ -132,7 +127,7 @@ CHOLESKY = Op(
     namespace="linalg",
     dtypes=LAPACK,
     doc="The triangle L with A = L L^H, of Hermitian positive definite matrices.",
-    rule=_square_type,
+    rule=square_type,
     facts=always(Facts.LOWER | Facts.REGULAR),
     evaluate=_cholesky,
     gradient=_cholesky_gradient,

@@ -33,6 +33,7 @@ from .parts import (
     is_empty,
     numbers,
     shared_batch,
+    square_type,
     squares,
     transposed,
     zeros_like,
@@ -40,11 +41,6 @@ from .parts import (
 from .solve import INV
 
 __all__ = ["expm", "matrix_power", "solve_sylvester", "sqrtm"]
-
-
-def _square_type(call: Call, a: Type) -> Type:
-    batch, order = squares(call, a)
-    return Type(a.dtype, (*batch, order, order))
 
 
 # Exponential.
@@ -122,7 +118,7 @@ EXPM = Op(
     namespace="linalg",
     dtypes=LAPACK,
     doc="The exponentials of square matrices.",
-    rule=_square_type,
+    rule=square_type,
     evaluate=_expm,
     gradient=_expm_gradient,
     function=expm,
@@ -380,7 +376,7 @@ SQRTM = Op(
     namespace="linalg",
     dtypes=LAPACK,
     doc="The principal square roots of square matrices.",
-    rule=_square_type,
+    rule=square_type,
     evaluate=_sqrtm,
     gradient=_sqrtm_gradient,
     function=sqrtm,

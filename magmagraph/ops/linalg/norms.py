@@ -12,13 +12,10 @@ from ...dtypes import finfo
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample
-from ...types import Extent
 from ..control.identities import ITEM
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, divide, multiply
 from ..elementwise.comparison import equal, greater, where
-from ..leaf import constant
-from ..leaf import extent as extent_scalar
 from ..reduction.folding import CUBE
 from ..reduction.primitives import any as any_of
 from ..reduction.primitives import max, min, sum
@@ -33,6 +30,7 @@ from .parts import (
     VECTOR,
     WIDE_,
     bad_matrices,
+    extent_like,
     identity,
     is_empty,
     matrices,
@@ -312,7 +310,7 @@ def matrix_rank(
         border = expand_dims(as_node(tol, values.dtype), -1)
     else:
         if rtol is None:
-            ratio = multiply(_scalar(dims.maximum(rows, columns), values), _eps(values.dtype))
+            ratio = multiply(extent_like(dims.maximum(rows, columns), values), _eps(values.dtype))
         else:
             ratio = expand_dims(as_node(rtol, values.dtype), -1)
         border = multiply(max(values, axis=-1, keepdims=True), ratio)
@@ -321,13 +319,6 @@ def matrix_rank(
 
 def _eps(dtype: np.dtype) -> float:
     return float(finfo(dtype).eps)
-
-
-def _scalar(extent: Extent, like: Node) -> Node:
-    """Return an extent as a scalar of a node's dtype."""
-    if type(extent) is int:
-        return constant(extent, dtype=like.dtype)
-    return cast(extent_scalar(extent), like.dtype)
 
 
 _BATCH = np.stack([TALL, TALL[::-1] + 0.1])

@@ -60,6 +60,12 @@ def squares(call: Call, x: Type) -> tuple[Shape, Extent]:
     return batch, order
 
 
+def square_type(call: Call, a: Type, **attrs: Any) -> Type:
+    """Return the type of an operand that has square matrices: that of the result as well."""
+    batch, order = squares(call, a)
+    return Type(a.dtype, (*batch, order, order))
+
+
 def shared_batch(call: Call, left: Shape, right: Shape) -> Shape:
     """Return the common batch of two operands by NumPy's rule."""
     try:
@@ -200,13 +206,13 @@ def rows_at(x: Node, positions: Node) -> Node:
     count = dims.size(batch)
     rows, columns = x.shape[-2:]
     number = IOTA(shape=(count, 1), axis=0, dtype=positions.dtype)
-    first = multiply(number, _extent(rows, positions))
+    first = multiply(number, extent_like(rows, positions))
     flat = add(reshape(positions, (count, positions.shape[-1])), first)
     found = TAKE(reshape(x, (count * rows, columns)), flat, axis=0, mode="clip")
     return reshape(found, (*batch, positions.shape[-1], columns))
 
 
-def _extent(extent: Extent, like: Node) -> Node:
+def extent_like(extent: Extent, like: Node) -> Node:
     """Return an extent as a scalar of a node's dtype."""
     if type(extent) is int:
         return constant(extent, dtype=like.dtype)

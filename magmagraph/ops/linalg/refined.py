@@ -35,6 +35,7 @@ from .parts import (
     SQUARES,
     TALL,
     VECTOR,
+    adjoint,
     failed,
     is_diagonal,
     lower_part,
@@ -126,11 +127,6 @@ def batch_of(*operands: Any) -> tuple[int, ...]:
 def items(made: Node, *positions: int) -> tuple[Node, ...]:
     """Return some results of a node."""
     return tuple(ITEM(made, index=i) for i in positions)
-
-
-def adjoint(x: Node) -> Node:
-    """Return the conjugate transposes of matrices."""
-    return conj(swapaxes(x, -1, -2))
 
 
 def of_lower(cotangent: Node) -> Node:

@@ -26,6 +26,7 @@ from .parts import (
     POSITIVE_DEFINITE,
     SQUARE,
     TALL,
+    adjoint,
     close_to,
     diagonal_matrix,
     failed,
@@ -37,7 +38,6 @@ from .parts import (
 from .refined import (
     DOUBLE,
     ELEVEN_DIGITS,
-    adjoint,
     allowed,
     check_control,
     double,

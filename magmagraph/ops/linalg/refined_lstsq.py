@@ -18,12 +18,11 @@ from ..leaf import constant
 from ..products.contraction import matmul
 from ..shape.arrange import expand_dims, reshape
 from ..shape.joining import broadcast_to
-from .parts import COLUMNS, TALL, failed, matrices, shared_batch
+from .parts import COLUMNS, TALL, adjoint, failed, matrices, shared_batch
 from .refined import (
     DOUBLE,
     ELEVEN_DIGITS,
     RefinedSolution,
-    adjoint,
     allowed,
     batch_of,
     check_control,

@@ -38,7 +38,7 @@ from .parts import (
     checked,
     numbers,
     rows_at,
-    squares,
+    square_type,
     transposed,
 )
 from .triangular import (
@@ -145,11 +145,6 @@ SOLVE = Op(
 # Inverse.
 
 
-def _inv_type(call: Call, a: Type) -> Type:
-    batch, order = squares(call, a)
-    return Type(a.dtype, (*batch, order, order))
-
-
 def _inv_facts(node: Node, known: Callable[[Node], Facts]) -> Facts:
     kept = Facts.DIAGONAL | Facts.HERMITIAN | Facts.POSITIVE | Facts.ORTHOGONAL
     return known(node.inputs[0]) & kept | Facts.REGULAR
@@ -201,7 +196,7 @@ INV = Op(
     namespace="linalg",
     dtypes=LAPACK,
     doc="The inverses of square matrices.",
-    rule=_inv_type,
+    rule=square_type,
     factored=factored_inv,
     facts=_inv_facts,
     evaluate=lambda xp, a: checked("inv", *SINGULAR, xp.linalg.inv, a),

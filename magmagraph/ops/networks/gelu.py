@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ConfigError, message
 from ...graph import Node
 from ...op import Composite, Kind, Op
 from ..elementwise.family import floating, like_float
@@ -16,7 +17,7 @@ from ..special.primitives import erfc
 from .activation import activation, sigmoid, softplus
 
 
-def gelu(x: Any, approximate: bool = False) -> Node:
+def gelu(x: Any, approximate: bool | str = False) -> Node:
     """Multiply by the probability that a standard normal variable is smaller.
 
     Parameters
@@ -24,12 +25,17 @@ def gelu(x: Any, approximate: bool = False) -> Node:
     x
         Node or array; ints become floats.
     approximate
-        False: ``x/2 * erfc(-x/sqrt(2))``. True: the form with tanh.
+        False (PyTorch's "none"): ``x/2 * erfc(-x/sqrt(2))``. True ("tanh"): the form with tanh.
 
     Returns
     -------
     Node
         Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    ConfigError
+        If `approximate` is another word.
 
     Notes
     -----
@@ -44,7 +50,11 @@ def gelu(x: Any, approximate: bool = False) -> Node:
     array([-0.1588,  1.9546], dtype=float32)
     """
     node = floating(x)
-    if approximate:
+    if isinstance(approximate, str) and approximate not in ("none", "tanh"):
+        raise ConfigError(
+            message(f"gelu: approximate={approximate!r}", need="False or True, 'none' or 'tanh'")
+        )
+    if approximate and approximate != "none":
         return GELU_TANH(node)
     return node * 0.5 * erfc(node * -math.sqrt(0.5))
 

@@ -52,18 +52,6 @@ __all__ = [
 ]
 
 
-def _shape_first(name: str, shape: Any, first: Any, last: Any) -> None:
-    """Raise where the arguments stand as in NumPy, the shape behind the parameters."""
-    if isinstance(shape, (int, float)) and isinstance(last, (tuple, list)):
-        raise ShapeError(
-            message(
-                f"random.{name}({shape!r}, {first!r}, {last!r}): the shape stands last",
-                need="the shape first",
-                mend=f"mg.random.{name}({tuple(last)!r}, {shape!r}, {first!r})",
-            )
-        )
-
-
 def uniform(
     shape: Any = (),
     low: Any = 0.0,
@@ -108,7 +96,6 @@ def uniform(
     >>> bool((x >= -1).all() and (x < 1).all())
     True
     """
-    _shape_first("uniform", shape, low, high)
     wanted = result_dtype("uniform", dtype, low, high)
     extents = dims.parse_shape(shape)
     computing = wide(wanted)
@@ -168,7 +155,6 @@ def normal(
     >>> round(float(x.mean()), 1), round(float(x.std()), 1)
     (3.0, 2.0)
     """
-    _shape_first("normal", shape, mean, std)
     if type(std) in (int, float) and std < 0:
         raise ShapeError(message(f"random.normal: std={std}", need="a std of at least 0"))
     wanted = result_dtype("normal", dtype, mean, std)
@@ -281,7 +267,6 @@ def randint(
     >>> sorted(set(mg.random.randint((100,), 5, 8).eval().tolist()))
     [5, 6, 7]
     """
-    _shape_first("randint", shape, low, high)
     first, last = (0, low) if high is None else (low, high)
     wanted = canonical(dtype)
     if not is_integer(wanted):

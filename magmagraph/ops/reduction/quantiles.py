@@ -8,25 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_float
+from ...dtypes import is_complex, is_float
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
 from ...types import Extent
 from ..convert import as_node, cast
-from ..elementwise.arithmetic import multiply, remainder, subtract
+from ..elementwise.arithmetic import divide, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
-from ..elementwise.comparison import clip, equal, less, maximum, where
+from ..elementwise.comparison import equal, less, maximum, minimum, where
 from ..elementwise.family import floating, publish
-from ..elementwise.rounding import ceil, floor, isinf, isnan, rint
+from ..elementwise.rounding import isfinite, isnan
 from ..indexing.gathering import size_of, take, take_along_axis
 from ..indexing.iota import INT64
-from ..indexing.sorting import sort
+from ..indexing.sorting import argsort, sort
 from ..shape.arrange import expand_dims, moveaxis, reshape
 from ..shape.axes import axes_of
 from ..shape.slicing import cut
+from .cumulative import cumsum
 from .folding import CUBE, Axis, extent_product, keeps
 from .primitives import sum
+from .quantile_positions import METHODS, between, neighbours, position
+from .weighting import weights_like
 
 __all__ = [
     "median",
@@ -39,23 +42,10 @@ __all__ = [
 
 _FLOAT64 = np.dtype(np.float64)
 
-# Positions of the quantile q among n sorted elements, counted from 0, are n q + a + q (1 - a - b)
-# - 1 for the parameters (a, b) (Hyndman and Fan, Sample Quantiles in Statistical Packages, 1996).
-_INTERPOLATED = {
-    "linear": (1.0, 1.0),
-    "hazen": (0.5, 0.5),
-    "weibull": (0.0, 0.0),
-    "median_unbiased": (1.0 / 3.0, 1.0 / 3.0),
-    "normal_unbiased": (3.0 / 8.0, 3.0 / 8.0),
-    "interpolated_inverted_cdf": (0.0, 1.0),
-}
-_OBSERVED = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
-_METHODS = (*_INTERPOLATED, *_OBSERVED, "lower", "higher", "midpoint", "nearest")
 
 
-def _lines(record: Composite, x: Any, axis: Axis) -> tuple[Node, tuple[int, ...]]:
-    """Return a float operand with the axes that are folded as its last one, and these axes."""
-    node = floating(x)
+def _lines(record: Composite, node: Node, axis: Axis) -> tuple[Node, tuple[int, ...]]:
+    """Return an operand with the axes that are folded as its last one, and these axes."""
     call = Call(record, (node,))
     axes = tuple(range(node.ndim)) if axis is None else tuple(axes_of(call, axis, node.ndim))
     kept = [a for a in range(node.ndim) if a not in axes]
@@ -66,59 +56,68 @@ def _lines(record: Composite, x: Any, axis: Axis) -> tuple[Node, tuple[int, ...]
     return reshape(moved, (*[node.shape[a] for a in kept], count)), tuple(sorted(axes))
 
 
-def _position(q: Node, count: Any, method: str) -> Node:
-    """Return the positions of quantiles among sorted elements, as floats."""
-    last = subtract(count, 1.0)
-    if method in _INTERPOLATED:
-        a, b = _INTERPOLATED[method]
-        if (a, b) == (1.0, 1.0):
-            return multiply(q, last)
-        place = count * q + (a + q * (1.0 - a - b)) - 1.0
-        return clip(place, 0.0, last)
-    if method in _OBSERVED:
-        return clip(_observed(q, count, method), 0.0, last)
-    place = multiply(q, last)
-    if method == "lower":
-        return floor(place)
-    if method == "higher":
-        return ceil(place)
-    if method == "nearest":
-        return rint(place)
-    return (floor(place) + ceil(place)) * 0.5
+def _weighted(
+    record: Composite, node: Node, q: Node, axis: Axis, weights: Any, skip: bool
+) -> tuple[Node, tuple[int, ...]]:
+    """Find quantiles by the weights: the first element up to which their part is at least `q`."""
+    _check_weights(record, node, weights)
+    worth = as_node(weights)
+    if is_complex(worth.dtype):
+        raise Call(record, (node, worth)).dtype_error("complex weights", need="real ones")
+    lines, axes = _lines(record, node, axis)
+    worth, _ = _lines(record, weights_like(record, node, cast(worth, _FLOAT64), axis), axis)
+    order = argsort(lines)
+    ordered = take_along_axis(lines, order, axis=-1)
+    worth = take_along_axis(worth, order, axis=-1)
+    hole = isnan(ordered)
+    if skip:
+        worth = where(hole, 0.0, worth)
+    share = cumsum(worth, axis=-1)
+    total = share[..., -1:]
+    # Elements of no weight in front are not the first ones.
+    behind = logical_or(less(divide(share, total), expand_dims(_spread(q, lines), -1)),
+                        equal(share, 0))  # fmt: skip
+    place = minimum(sum(cast(behind, INT64), axis=-1), as_node(size_of(lines.shape[-1])) - 1)
+    result = _picked(ordered, place, q.ndim)
+    bad = logical_not(logical_and(less(0, total), isfinite(total)))
+    if not skip:
+        bad = logical_or(bad, hole[..., -1:])
+    return where(bad[..., 0], np.nan, result), axes
 
 
-def _observed(q: Node, count: Any, method: str) -> Node:
-    """Return the positions of the methods that take observations (1 to 3 of Hyndman and Fan)."""
-    place = multiply(q, count) - (1.5 if method == "closest_observation" else 1.0)
-    whole = floor(place)
-    exact = equal(place, whole)
-    if method == "inverted_cdf":
-        return ceil(place)
-    if method == "averaged_inverted_cdf":
-        return where(exact, place + 0.5, ceil(place))
-    even = equal(remainder(whole, 2.0), 1.0)  # counted from 1
-    return where(logical_and(exact, even), whole, whole + 1.0)
+def _spread(q: Node, lines: Node) -> Node:
+    """Return quantiles with axes of extent 1 behind theirs, for those of the lines."""
+    return reshape(q, (*q.shape, *[1] * (lines.ndim - 1)))
 
 
-def _between(low: Node, high: Node, share: Node) -> Node:
-    """Interpolate, between equals too; no infinite width is multiplied by 0."""
-    width = subtract(high, low)
-    alike = logical_and(equal(low, high), isinf(low))
-    still = logical_or(alike, logical_and(equal(share, 0), isinf(width)))
-    width = where(still, 0, width)
-    near, far = low + width * share, high - width * (1.0 - share)
-    return where(still, low, where(less(share, 0.5), near, far))
-
-
-def _order(record: Composite, x: Any, q: Any, axis: Axis, method: str, skip: bool) -> Any:
-    if method not in _METHODS:
-        raise Call(record, (as_node(x),)).shape_error(
-            f"method={method!r}", need=f"one of {', '.join(_METHODS)}"
+def _check_weights(record: Composite, node: Node, weights: Any) -> None:
+    values = weights.attrs.get("value") if isinstance(weights, Node) else weights
+    if values is not None and not (np.asarray(values) >= 0).all():
+        raise Call(record, (node,)).shape_error(
+            "a weight is negative, or NaN", need="weights of at least 0"
         )
-    lines, axes = _lines(record, x, axis)
+
+
+def _order(
+    record: Composite, x: Any, q: Any, axis: Axis, method: str, skip: bool, weights: Any = None
+) -> Any:
+    node = floating(x)
+    if method not in METHODS:
+        raise Call(record, (node,)).shape_error(
+            f"method={method!r}", need=f"one of {', '.join(METHODS)}"
+        )
     which = q if isinstance(q, Node) else as_node(np.asarray(q, np.float64))
     if not is_float(which.dtype):
         which = cast(which, _FLOAT64)
+    if weights is not None:
+        if method != "inverted_cdf":
+            raise Call(record, (node,)).shape_error(
+                f"weights= with method={method!r}",
+                need="a method that takes elements as they are",
+                mend="method='inverted_cdf'",
+            )
+        return _weighted(record, node, cast(which, _FLOAT64), axis, weights, skip)
+    lines, axes = _lines(record, node, axis)
     ordered = sort(lines)
     extent = ordered.shape[-1]
     ndim = lines.ndim - 1
@@ -126,15 +125,14 @@ def _order(record: Composite, x: Any, q: Any, axis: Axis, method: str, skip: boo
     if skip:
         count = cast(sum(logical_not(isnan(lines)), axis=-1), _FLOAT64)
         count = maximum(count, 1.0)  # of a line of NaN the first, NaN, is taken
-        spread = reshape(exact, (*which.shape, *[1] * ndim))
-        place = _position(spread, count, method)
-        low, high = _neighbours(place, subtract(count, 1.0))
+        place = position(_spread(exact, lines), count, method)
+        low, high = neighbours(place, subtract(count, 1.0))
         first, second = (_picked(ordered, each, which.ndim) for each in (low, high))
         share = cast(subtract(place, low), lines.dtype)
-        return _between(first, second, share), axes
+        return between(first, second, share), axes
     total = float(extent) if isinstance(extent, int) else cast(size_of(extent), _FLOAT64)
-    place = _position(exact, total, method)
-    low, high = _neighbours(place, subtract(total, 1.0))
+    place = position(exact, total, method)
+    low, high = neighbours(place, subtract(total, 1.0))
     first, second = (
         moveaxis(
             take(ordered, cast(each, INT64), axis=-1),
@@ -144,15 +142,10 @@ def _order(record: Composite, x: Any, q: Any, axis: Axis, method: str, skip: boo
         for each in (low, high)
     )
     share = cast(subtract(place, low), lines.dtype)
-    result = _between(first, second, reshape(share, (*which.shape, *[1] * ndim)))
+    result = between(first, second, reshape(share, (*which.shape, *[1] * ndim)))
     # NaN stands last: one is enough to make the last element NaN, and the result with it.
     worst = reshape(cut(ordered, ndim, extent - 1, 1), ordered.shape[:-1])
     return where(isnan(worst), worst, result), axes
-
-
-def _neighbours(place: Node, last: Any) -> tuple[Node, Node]:
-    low = clip(floor(place), 0.0, last)
-    return low, clip(low + 1.0, 0.0, last)
 
 
 def _picked(ordered: Node, places: Node, rank: int) -> Node:
@@ -195,6 +188,10 @@ _METHOD_TEXT = """How to choose between two neighbours in the sorted order, as i
     "normal_unbiased", "interpolated_inverted_cdf", "inverted_cdf", "averaged_inverted_cdf" or
     "closest_observation"."""
 
+_WEIGHTS_TEXT = """With the method "inverted_cdf" how much each element counts, at least 0: of
+    the shape of `x`, or of the extents of `axis`. Lines whose weights add up to 0 give NaN. No
+    gradient flows to them."""
+
 _NAN_RULE = {
     False: "NaN where any element is NaN.",
     True: "NaN elements are left out; NaN where all are.",
@@ -204,7 +201,13 @@ _NAN_RULE = {
 def _document(function: Any, name: str, what: str, skip: bool, q: str, example: str) -> None:
     first = f"q\n    {q}\n" if q else ""
     method = f"\nmethod\n    {_METHOD_TEXT}" if q else ""
-    also = ", a constant `q` lies outside, or the method is unknown" if q else ""
+    weights = f"\nweights\n    {_WEIGHTS_TEXT}" if q else ""
+    also = (
+        ", a constant `q` lies outside, the method is unknown or takes no weights, or the weights\n"
+        "    do not fit or are negative"
+        if q
+        else ""
+    )
     shape = "The axes of `q`, then those" if q else "Those axes"
     publish(
         function,
@@ -219,7 +222,7 @@ x
 {first}axis
     An axis, several, or None for all.{method}
 keepdims
-    Keep the reduced axes, with extent 1.
+    Keep the reduced axes, with extent 1.{weights}
 
 Returns
 -------
@@ -243,14 +246,20 @@ Examples
 
 def _quantile(name: str, skip: bool, scale: float) -> Any:
     def function(
-        x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False
+        x: Any,
+        q: Any,
+        axis: Axis = None,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        weights: Any = None,
     ) -> Node:
         record = RECORD[name]
         _checked(record, x, q, scale)
         part = q
         if scale != 1.0:
             part = q / scale if isinstance(q, Node) else np.asarray(q, np.float64) / scale
-        result, axes = _order(record, x, part, axis, method, skip)
+        result, axes = _order(record, x, part, axis, method, skip, weights)
         return _restored(name, result, axes, _rank(q), keepdims)
 
     what = "quantile" if scale == 1.0 else "percentile"
@@ -297,6 +306,8 @@ nanmedian = _median("nanmedian", True)
 _HOLES = np.where(np.abs(CUBE) < 0.5, np.nan, CUBE)
 _ALL_NAN = np.array([[np.nan, np.nan, np.nan], [np.inf, 1.0, -np.inf]])
 _NAN = "NaN elements"
+_INVERTED = {"method": "inverted_cdf"}
+_WEIGHTS = np.array([[0, 2, 1, 3], [1, 0, 4, 1], [2, 2, 0, 1]])
 
 
 def _median_samples() -> list[Sample]:
@@ -313,17 +324,38 @@ def _median_samples() -> list[Sample]:
 def _quantile_samples(scale: float) -> Callable[[], list[Sample]]:
     part = np.array([0.1, 0.0, 1.0, 0.63]) * scale
     return lambda: [
-        *[Sample((CUBE,), {"q": 0.3 * scale, "axis": 1, "method": method}) for method in _METHODS],
+        *[Sample((CUBE,), {"q": 0.3 * scale, "axis": 1, "method": method}) for method in METHODS],
         Sample((CUBE,), {"q": part, "axis": (0, 2), "keepdims": True}),
         Sample((CUBE,), {"q": part.reshape(2, 2), "axis": 1}),
         Sample((CUBE, np.array([0.33, 0.72]) * scale), {"axis": 2}),
         Sample((_HOLES,), {"q": 0.4 * scale, "axis": 2}, gradient=(), reason=_NAN),
         Sample((_HOLES,), {"q": part, "axis": 0}, gradient=(), reason=_NAN),
+        Sample((CUBE,), {"q": part, "axis": 2, **_INVERTED, "weights": [1, 0, 2, 5]}),
+        Sample((CUBE,), {"q": 0.4 * scale, "axis": (2, 1), **_INVERTED, "weights": _WEIGHTS.T}),
+        Sample((CUBE,), {"q": part, **_INVERTED, "weights": [_WEIGHTS, _WEIGHTS[::-1]]}),
+        Sample(
+            (_HOLES,),
+            {"q": part, "axis": 2, **_INVERTED, "weights": [1, 2, 2, 5]},
+            gradient=(),
+            reason=_NAN,
+        ),
     ]
+
+
+def _whole_weights(x: np.ndarray, weights: Any, axis: Any) -> np.ndarray:
+    """Return weights in the shape of `x`: NumPy takes no others where it leaves NaN out."""
+    worth = np.asarray(weights)
+    if worth.ndim != x.ndim:
+        axes = (axis,) if isinstance(axis, int) else axis
+        worth = worth.transpose(np.argsort(axes))
+        worth = np.expand_dims(worth, [a for a in range(x.ndim) if a not in axes])
+    return np.broadcast_to(worth, x.shape)
 
 
 def _record(name: str, function: Any, doc: str, samples: Any, bad: Any) -> Composite:
     def reference(x: Any, *positional: Any, **options: Any) -> Any:
+        if "weights" in options:
+            options["weights"] = _whole_weights(x, options["weights"], options.get("axis"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of lines of NaN
             result = getattr(np, name)(x, *positional, **options)
@@ -352,6 +384,12 @@ def _bad_quantile() -> list[Any]:
         {"q": 0.5, "axis": 1},
         ("q=-0.5 lies outside", {"q": -0.5}),
         ("method='middle'", {"q": 0.5, "method": "middle"}),
+        ("weights= with method='linear'", {"q": 0.5, "weights": [1, 2, 1, 1], "axis": 2}),
+        (
+            "a weight is negative, or NaN",
+            {"q": 0.5, "weights": [1, -2, 1, 1], "axis": 2, **_INVERTED},
+        ),
+        ("weights of 1 axes for 3 axes", {"q": 0.5, "weights": [1, 2, 1, 1], **_INVERTED}),
     ]
 
 

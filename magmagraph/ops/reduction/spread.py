@@ -7,23 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_complex, real_dtype
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import Call, Composite, Kind, Sample
+from ...op import INEXACT, Call, Composite, Kind, Sample
 from ..convert import as_node, cast, promoted
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.comparison import clip, maximum
-from ..elementwise.family import floating
+from ..elementwise.complex_numbers import complex, conj, imag, real
+from ..elementwise.family import inexact
 from ..elementwise.math import sqrt
 from ..indexing.gathering import size_of
 from ..products.contraction import matmul
 from ..rules.namesakes import namesake
-from ..shape.arrange import expand_dims, reshape, swapaxes, transpose
+from ..shape.arrange import expand_dims, reshape, swapaxes
 from ..shape.diagonal import diagonal
 from ..shape.joining import broadcast_to, concatenate
 from .folding import CUBE, Axis, extent_product, keeps, normalized_axes, restored
 from .primitives import SUM, max, min, sum
 from .statistics import averaged, mean
+from .weighting import weights_like
 
 __all__ = ["average", "corrcoef", "cov", "ptp"]
 
@@ -81,7 +84,7 @@ def average(
     Returns
     -------
     Node, or a pair of Node
-        Of the promoted float dtype. Weights that sum up to 0 give NaN or infinities.
+        Of the promoted float or complex dtype. Weights that sum up to 0 give NaN or infinities.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def average(
     >>> mg.average([1.0, 2.0, 5.0], weights=[3.0, 2.0, 1.0]).eval()
     array(2., dtype=float32)
     """
-    node = floating(a)
+    node = inexact(a)
     axes = normalized_axes(SUM, node, axis)
     if weights is None:
         result = mean(node, axis, keepdims)
@@ -102,20 +105,8 @@ def average(
             return result
         count = cast(as_node(size_of(extent_product(node.shape, axes))), node.dtype)
         return result, broadcast_to(count, result.shape)
-    node, worth = promoted(node, floating(weights))
-    call = Call(AVERAGE, (node, worth))
-    if worth.ndim != node.ndim:
-        if worth.ndim != len(axes) or axis is None:
-            raise call.shape_error(
-                f"weights of {worth.ndim} axes for {node.ndim} axes",
-                need="the shape of the operand, or an axis for each axis of the weights",
-            )
-        given = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
-        places = [call.axis(each, node.ndim) for each in given]
-        worth = transpose(worth, sorted(range(len(places)), key=places.__getitem__))
-        worth = expand_dims(worth, [i for i in range(node.ndim) if i not in axes])
-    call.broadcast(node.shape, worth.shape)
-    worth = broadcast_to(worth, node.shape)
+    node, worth = promoted(node, inexact(weights))
+    worth = weights_like(AVERAGE, node, worth, axis)
     dtype = node.dtype
     if dtype.itemsize < 4:  # sums of 16-bit floats leave their range and their precision early
         node, worth = cast(node, np.float32), cast(worth, np.float32)
@@ -128,7 +119,7 @@ def average(
 
 
 def _observations(record: Composite, m: Any, y: Any, rowvar: bool, dtype: Any) -> Node:
-    nodes = [floating(averaged(record.name, part, dtype)) for part in (m, y) if part is not None]
+    nodes = [averaged(record.name, part, dtype) for part in (m, y) if part is not None]
     nodes = list(promoted(*nodes))
     call = Call(record, tuple(nodes))
     lines = []
@@ -145,25 +136,26 @@ def _observations(record: Composite, m: Any, y: Any, rowvar: bool, dtype: Any) -
 def _covariance(rows: Node, ddof: Any, fweights: Any, aweights: Any) -> Node:
     """Return the matrix of covariances of rows."""
     wide = cast(rows, np.float32) if rows.dtype.itemsize < 4 else rows
+    plain = real_dtype(wide.dtype)
     weights = None
     if fweights is not None:
-        weights = cast(as_node(fweights), wide.dtype)
+        weights = cast(as_node(fweights), plain)
     if aweights is not None:
-        share = cast(as_node(aweights), wide.dtype)
+        share = cast(as_node(aweights), plain)
         weights = share if weights is None else multiply(weights, share)
     if weights is None:
-        total = cast(as_node(size_of(wide.shape[1])), wide.dtype)
+        total = cast(as_node(size_of(wide.shape[1])), plain)
         degrees = subtract(total, ddof)
         centered = subtract(wide, mean(wide, 1, keepdims=True))
-        product = matmul(centered, swapaxes(centered, 0, 1))
+        product = matmul(centered, conj(swapaxes(centered, 0, 1)))
     else:
         total = sum(weights)
         middle = divide(sum(multiply(wide, weights), 1, keepdims=True), total)
         centered = subtract(wide, middle)
-        product = matmul(multiply(centered, weights), swapaxes(centered, 0, 1))
+        product = matmul(multiply(centered, weights), conj(swapaxes(centered, 0, 1)))
         degrees = subtract(total, ddof)
         if aweights is not None:
-            extra = divide(sum(multiply(weights, cast(as_node(aweights), wide.dtype))), total)
+            extra = divide(sum(multiply(weights, cast(as_node(aweights), plain))), total)
             degrees = subtract(total, multiply(extra, ddof))
     return cast(divide(product, maximum(degrees, 0)), rows.dtype)
 
@@ -201,7 +193,8 @@ def cov(
     Returns
     -------
     Node
-        Of the promoted float dtype: a matrix, or a scalar for one variable.
+        Of the promoted float or complex dtype: a matrix, or a scalar for one variable. Of complex
+        variables it is Hermitian: the second factor is conjugated.
 
     Raises
     ------
@@ -239,8 +232,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     Returns
     -------
     Node
-        Of the promoted float dtype: a matrix with entries from -1 to 1, or a scalar for one
-        variable. A variable that does not vary gives NaN.
+        Of the promoted float or complex dtype: a matrix with entries from -1 to 1 (real and
+        imaginary parts), or a scalar for one variable. A variable that does not vary gives NaN.
 
     Raises
     ------
@@ -256,9 +249,12 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     """
     rows = _observations(CORRCOEF, x, y, rowvar, dtype)
     matrix = _covariance(rows, 1, None, None)
-    deviation = sqrt(diagonal(matrix))
+    deviation = sqrt(real(diagonal(matrix)))
     result = divide(divide(matrix, expand_dims(deviation, 1)), deviation)
-    result = clip(result, -1.0, 1.0)
+    if is_complex(result.dtype):
+        result = complex(*(clip(part(result), -1.0, 1.0) for part in (real, imag)))
+    else:
+        result = clip(result, -1.0, 1.0)
     single = isinstance(rows.shape[0], int) and rows.shape[0] == 1
     return reshape(result, ()) if single else result
 
@@ -304,6 +300,7 @@ AVERAGE = _record(
             {"weights": [1.0, 2.0]},
         )
     ],
+    dtypes=INEXACT,
 )
 COV = _record(
     cov,
@@ -316,6 +313,7 @@ COV = _record(
         Sample((_ROWS,), {"aweights": [0.5, 2.0, 1.0, 1.5], "fweights": [1, 2, 1, 3]}),
     ],
     [((CUBE,), ShapeError, "cov: an operand of 3 axes")],
+    dtypes=INEXACT,
 )
 CORRCOEF = _record(
     corrcoef,
@@ -325,6 +323,7 @@ CORRCOEF = _record(
         Sample((_ROWS, _MORE), gradient=(), reason="the diagonal lies at the limit of 1"),
     ],
     [((CUBE,), ShapeError, "corrcoef: an operand of 3 axes")],
+    dtypes=INEXACT,
 )
 
 RECORDS = (PTP, AVERAGE, COV, CORRCOEF)

@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import canonical, is_complex, is_inexact, real_dtype
+from ...dtypes import canonical, finfo, is_complex, is_inexact, real_dtype
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..control.identities import stop_gradient
-from ..convert import as_node, cast
-from ..elementwise.arithmetic import absolute, divide, power
-from ..elementwise.comparison import equal, not_equal, where
+from ..convert import as_node, cast, promoted
+from ..elementwise.arithmetic import absolute, divide, power, sign
+from ..elementwise.comparison import equal, minimum, not_equal
+from ..elementwise.comparison import where as chosen
 from ..elementwise.family import REAL, inexact
 from ..elementwise.math import exp, log, sqrt
 from ..elementwise.rounding import isfinite
 from ..leaf import extent
+from ..shape.joining import broadcast_to
 from .folding import (
     CUBE,
     Axis,
@@ -116,8 +118,16 @@ def mean(
     return cast(kept("mean", average, axes, keepdims), result)
 
 
-def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-    """Compute log(sum(exp(x))) along axes without overflow.
+def logsumexp(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    b: Any = None,
+    return_sign: bool = False,
+    where: Any = True,
+) -> Any:
+    """Compute log(sum(b * exp(x))) along axes without overflow.
 
     Parameters
     ----------
@@ -127,27 +137,68 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
         An axis, several, or None for all.
     keepdims
         Keep the reduced axes, with extent 1.
+    b
+        Factors of the exponentials, which broadcast against `x`, of either sign; 1 unless said.
+    return_sign
+        Return the logarithm of the sum's absolute value, and its sign, too.
+    where
+        Bools that broadcast to the shape of `x`: only elements where they hold count. The others
+        have gradient 0, whatever their value.
 
     Returns
     -------
-    Node
+    Node, or a pair of Node
         Of the float dtype, without the reduced axes (unless `keepdims`); -inf where all elements
-        are, inf where one is.
+        are, inf where one is. Where the sum is negative NaN, with `return_sign` the sign -1.
 
     Examples
     --------
     >>> import magmagraph as mg
     >>> mg.logsumexp([[1000.0, 1000.0]], axis=1).eval().round(1)
     array([1000.7], dtype=float32)
+    >>> size, sign = mg.logsumexp([1000.0, 1000.0], b=[1.0, -3.0], return_sign=True)
+    >>> size.eval().round(1), sign.eval()
+    (array(1000.7, dtype=float32), array(-1., dtype=float32))
     """
+    if b is not None or return_sign or where is not True:
+        return _signed_logsumexp(x, axis, keepdims, b, return_sign, where)
     node, result = widened(x)
     axes = normalized_axes(MAX, node, axis)
     if not axes:
         return cast(node, result)
     top = stop_gradient(MAX(node, axes=axes))
-    top = where(isfinite(top), top, 0)
+    top = chosen(isfinite(top), top, 0)
     total = log(SUM(exp(node - restored(top, axes)), axes=axes)) + top
     return cast(kept("logsumexp", total, axes, keepdims), result)
+
+
+def _signed_logsumexp(
+    x: Any, axis: Axis, keepdims: bool, b: Any, return_sign: bool, where: Any
+) -> Any:
+    """Compute `logsumexp` with factors, of elements that count."""
+    given = inexact(x)
+    given, factor = promoted(given, as_node(1 if b is None else b))
+    shape = Call(LOGSUMEXP, (given, factor)).broadcast(given.shape, factor.shape)
+    given, factor = broadcast_to(given, shape), broadcast_to(factor, shape)
+    mask = mask_of("logsumexp", given, where)
+    node, result = widened(given)
+    factor = filled(cast(factor, node.dtype), mask, 0)
+    axes = normalized_axes(MAX, node, axis)
+    # What is multiplied by 0 does not count either, but its factor has a gradient, which a
+    # bounded exponential keeps finite.
+    counts = not_equal(factor, 0)
+    top = stop_gradient(max(chosen(counts, node, -np.inf), axes, initial=-np.inf))
+    top = chosen(isfinite(top), top, 0)
+    level = restored(top, axes)
+    shift = (node if mask is None else chosen(mask, node, level)) - level
+    bound = 0.9 * math.log(float(finfo(node.dtype).max))
+    power = exp(chosen(counts, shift, minimum(shift, bound)))
+    total = SUM(factor * power, axes=axes)
+    parts = [log(absolute(total) if return_sign else total) + top]
+    if return_sign:
+        parts.append(sign(total))
+    kept_parts = [cast(kept("logsumexp", part, axes, keepdims), result) for part in parts]
+    return tuple(kept_parts) if return_sign else kept_parts[0]
 
 
 def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Node:
@@ -208,10 +259,10 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
     else:
         # Zeros stay out of both powers, whose derivatives may be infinite there.
         zero = equal(node, 0)
-        powers = where(zero, 0, power(absolute(where(zero, 1, node)), float(ord)))
+        powers = chosen(zero, 0, power(absolute(chosen(zero, 1, node)), float(ord)))
         total = SUM(powers, axes=axes)
         none = equal(total, 0)
-        length = where(none, 0, power(where(none, 1, total), 1.0 / float(ord)))
+        length = chosen(none, 0, power(chosen(none, 1, total), 1.0 / float(ord)))
     return cast(kept("norm", length, axes, keepdims), result)
 
 
@@ -245,10 +296,13 @@ def _norm_reference(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = Fal
     return np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims)
 
 
-def _logsumexp_reference(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def _logsumexp_reference(x: Any, *args: Any, where: Any = True, **options: Any) -> Any:
     from scipy.special import logsumexp as reference
 
-    return reference(x, axis=axis, keepdims=keepdims)
+    factors = options.pop("b", None)
+    if where is not True:
+        factors = np.where(where, 1.0 if factors is None else factors, 0.0)
+    return reference(x, *args, b=factors, **options)
 
 
 def statistic_samples() -> list[Sample]:
@@ -259,8 +313,40 @@ def statistic_samples() -> list[Sample]:
     ]
 
 
+_FACTORS = [[5, 2, 0, -1], [1, -5, 3, 0], [2, 1, -4, 2]]
 _INFINITE = np.array([[-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 2.0]])
 _LARGE = np.array([[1000.0, 999.5], [-1000.0, -1001.0]])
+
+LOGSUMEXP = Composite(
+    name="logsumexp",
+    kind=Kind.REDUCTION,
+    function=logsumexp,
+    doc="Compute log(sum(exp(x))) along axes without overflow.",
+    samples=lambda: [
+        *statistic_samples(),
+        Sample((_INFINITE,), {"axis": 1}, gradient=(), reason="infinite values"),
+        Sample((_LARGE,), {"axis": 1}),
+        Sample((CUBE,), {"axis": 1, "b": _FACTORS, "return_sign": True}),
+        Sample((_LARGE,), {"b": [[0, 2], [-3, 0]], "keepdims": True}),
+        Sample((CUBE,), {"axis": (0, 2), "where": CUBE > -0.5, "keepdims": True}),
+    ],
+    bad_samples=lambda: [
+        BadSample(
+            (CUBE,),
+            ShapeError,
+            "logsumexp: extents 4 and 5 do not broadcast (axis -1)",
+            {"b": [1, 2, 1, 2, 1]},
+        ),
+        BadSample(
+            (CUBE,),
+            ShapeError,
+            "logsumexp: where of shape (5,) does not broadcast to the operand's shape (2, 3, 4)",
+            {"where": np.ones(5, bool)},
+        ),
+    ],
+    reference=_logsumexp_reference,
+    numerics="reassoc",
+)
 
 RECORDS: tuple[Op | Composite, ...] = (
     Composite(
@@ -273,19 +359,7 @@ RECORDS: tuple[Op | Composite, ...] = (
         reference=fold_reference("mean"),
         numerics="reassoc",
     ),
-    Composite(
-        name="logsumexp",
-        kind=Kind.REDUCTION,
-        function=logsumexp,
-        doc="Compute log(sum(exp(x))) along axes without overflow.",
-        samples=lambda: [
-            *statistic_samples(),
-            Sample((_INFINITE,), {"axis": 1}, gradient=(), reason="infinite values"),
-            Sample((_LARGE,), {"axis": 1}),
-        ],
-        reference=_logsumexp_reference,
-        numerics="reassoc",
-    ),
+    LOGSUMEXP,
     Composite(
         name="norm",
         dtypes=INEXACT,

@@ -81,6 +81,7 @@ def by_columns(name: str, order: Any) -> bool:
             message(
                 f"{name}: order={order!r}",
                 need="'C', along the last axis first, or 'F', along the first one first",
+                mend="the extents as one tuple" if isinstance(order, int) else None,
             )
         )
     return True

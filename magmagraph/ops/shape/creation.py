@@ -169,7 +169,7 @@ ones, ones_like = _constant("ones", 1, "ones")
 # Matrices of zeros and ones.
 
 
-def _positions(rows: Extent, columns: Extent) -> tuple[Node, Node]:
+def grid(rows: Extent, columns: Extent) -> tuple[Node, Node]:
     """Return the row and the column of each element of a matrix, to be broadcast."""
     return (
         IOTA(shape=(rows, 1), axis=0, dtype=INT64),
@@ -205,7 +205,7 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Node:
     array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    row, column = _positions(*_extents(N, M))
+    row, column = grid(*_extents(N, M))
     return cast(equal(row + size_of(k), column), config.float_dtype if dtype is None else dtype)
 
 
@@ -256,7 +256,7 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Node:
     array([[1., 0., 0.],
            [1., 1., 0.]], dtype=float32)
     """
-    row, column = _positions(*_extents(N, M))
+    row, column = grid(*_extents(N, M))
     below = greater_equal(row + size_of(k), column)
     return cast(below, config.float_dtype if dtype is None else dtype)
 

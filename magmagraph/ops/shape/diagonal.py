@@ -12,7 +12,6 @@ from ...dims import Dim
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import Call, Composite, Kind, Sample
-from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add
 from ..elementwise.comparison import equal, greater, greater_equal, where
@@ -23,6 +22,7 @@ from ..reduction.primitives import sum
 from ..rules.namesakes import namesake
 from .arrange import expand_dims, moveaxis, ravel, reshape
 from .axes import CUBE, MATRIX, axes_of
+from .creation import grid
 from .padding import pad
 from .slicing import cut
 
@@ -38,14 +38,6 @@ __all__ = [
     "triu",
     "triu_indices",
 ]
-
-
-def _grid(rows: Extent, columns: Extent) -> tuple[Node, Node]:
-    """Return the row and the column of each element of a matrix, to be broadcast."""
-    return (
-        IOTA(shape=(rows, 1), axis=0, dtype=INT64),
-        IOTA(shape=(1, columns), axis=1, dtype=INT64),
-    )
 
 
 def _matrix(record: Composite, m: Any) -> Node:
@@ -90,7 +82,7 @@ def tril(m: Any, k: int = 0) -> Node:
            [3, 4]], dtype=int32)
     """
     node = _matrix(TRIL, m)
-    row, column = _grid(*node.shape[-2:])
+    row, column = grid(*node.shape[-2:])
     return where(greater_equal(row + k, column), node, _zero(node))
 
 
@@ -122,7 +114,7 @@ def triu(m: Any, k: int = 0) -> Node:
            [0, 4]], dtype=int32)
     """
     node = _matrix(TRIU, m)
-    row, column = _grid(*node.shape[-2:])
+    row, column = grid(*node.shape[-2:])
     return where(greater(row + k, column), _zero(node), node)
 
 
@@ -210,7 +202,7 @@ def diag(v: Any, k: int = 0) -> Node:
             mend="mg.diagflat(x), or mg.diagonal(x)",
         )
     size = node.shape[0] + abs(k)
-    row, column = _grid(size, size)
+    row, column = grid(size, size)
     # Each row holds the element of its own place: one array step less than a gather.
     line = pad(node, (0, k) if k >= 0 else (-k, 0)) if k else node
     return where(equal(row + k, column), expand_dims(line, 1), _zero(node))
@@ -309,7 +301,7 @@ def fill_diagonal(a: Any, val: Any) -> Node:
     new = cast(as_node(val, node.dtype), node.dtype)
     if new.ndim > 1:
         raise call.shape_error(f"values of {new.ndim} axes", need="a number or one axis")
-    row, column = _grid(*node.shape)
+    row, column = grid(*node.shape)
     if new.ndim:
         rows, columns = node.shape
         count = dims.minimum(rows, columns)

@@ -1,0 +1,217 @@
+"""Positions in a raveled array, along each axis, and laid out for every combination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ... import dims
+from ...errors import DTypeError, ShapeError
+from ...graph import Node
+from ...op import Call, Kind, Sample
+from ...types import Extent
+from ..convert import as_node
+from ..elementwise.arithmetic import floor_divide, remainder
+from ..rules.namesakes import namesake
+from ..shape.arrange import by_columns, reshape
+from ..shape.axes import MATRIX
+from .gathering import check_range, counted, flat_positions, size_of
+
+__all__ = ["ix_", "ravel_multi_index", "unravel_index"]
+
+
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Node, ...]:
+    """Turn positions in the raveled array into positions along each axis.
+
+    Parameters
+    ----------
+    indices
+        Integers of any shape.
+    shape
+        The shape of the array: ints, names, Dims.
+    order
+        "F" where positions count along the first axis first.
+
+    Returns
+    -------
+    tuple of Node
+        For each axis the positions, int64. Those outside are moved to the nearest valid ones.
+
+    Raises
+    ------
+    DTypeError
+        If the positions are not integers.
+    ShapeError
+        If a constant position lies outside.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> rows, columns = mg.unravel_index(mg.constant([5, 2]), (2, 3))
+    >>> rows.eval(), columns.eval()
+    (array([1, 0]), array([2, 2]))
+    """
+    node = as_node(indices)
+    call = Call(UNRAVEL_INDEX, (node,))
+    if node.dtype.kind not in "iu":
+        raise call.dtype_error(f"positions of dtype {node.dtype.name}", need="integers")
+    extents = _parsed(shape)
+    total = dims.size(extents)
+    check_range(call, node, 0, total, "clip")
+    places = counted(node, total, "clip")
+    columns = by_columns("unravel_index", order)
+    found = []
+    for extent in extents if columns else reversed(extents):
+        count = size_of(extent)
+        found.append(remainder(places, count))
+        places = floor_divide(places, count)
+    return tuple(found if columns else reversed(found))
+
+
+def ravel_multi_index(
+    multi_index: Sequence[Any], dims: Any, mode: str = "clip", order: str = "C"
+) -> Node:
+    """Turn positions along each axis into positions in the raveled array.
+
+    Parameters
+    ----------
+    multi_index
+        For each axis integers, broadcast against each other.
+    dims
+        The shape of the array: ints, names, Dims.
+    mode
+        What a position outside means: see `take`.
+    order
+        "F" where the result counts along the first axis first.
+
+    Returns
+    -------
+    Node
+        int64, of the broadcast shape.
+
+    Raises
+    ------
+    ShapeError
+        If there are not as many positions as axes, or a constant one lies outside.
+    DTypeError
+        If the positions are not integers.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.ravel_multi_index([mg.constant([1, 0]), mg.constant([2, 2])], (2, 3)).eval()
+    array([5, 2])
+    """
+    nodes = [as_node(each) for each in multi_index]
+    call = Call(RAVEL_MULTI_INDEX, tuple(nodes))
+    extents = _parsed(dims)
+    if len(nodes) != len(extents) or not nodes:
+        raise call.shape_error(f"{len(nodes)} positions for {len(extents)} axes", need="as many")
+    for axis, (node, extent) in enumerate(zip(nodes, extents, strict=True)):
+        if node.dtype.kind not in "iu":
+            raise call.dtype_error(f"positions of dtype {node.dtype.name}", need="integers")
+        check_range(call, node, axis, extent, mode)
+    call.broadcast(*[node.shape for node in nodes])
+    if by_columns("ravel_multi_index", order):
+        extents, nodes = extents[::-1], nodes[::-1]
+    return flat_positions(extents, nodes, mode)
+
+
+def _parsed(shape: Any) -> tuple[Extent, ...]:
+    single = isinstance(shape, (int, np.integer, str, dims.Dim))
+    return dims.parse_shape((shape,) if single else tuple(shape))
+
+
+def ix_(*args: Any) -> tuple[Node, ...]:
+    """Lay positions along one axis each, so that subscripts with them take every combination.
+
+    Parameters
+    ----------
+    *args
+        Integers of one axis for each axis.
+
+    Returns
+    -------
+    tuple of Node
+        Each with extent 1 along the other axes.
+
+    Raises
+    ------
+    ShapeError
+        If an argument does not have one axis.
+    DTypeError
+        If an argument is not of integers (the number of elements of a mask is not known).
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.constant([[1, 2, 3], [4, 5, 6]])
+    >>> x[mg.ix_([1, 0], [0, 2])].eval()
+    array([[4, 6],
+           [1, 3]], dtype=int32)
+    """
+    nodes = [as_node(arg) for arg in args]
+    call = Call(IX_, tuple(nodes))
+    result = []
+    for number, node in enumerate(nodes):
+        if node.ndim != 1:
+            raise call.shape_error(f"positions of {node.ndim} axes", need="one axis")
+        if node.dtype.kind not in "iu":
+            raise call.dtype_error(
+                f"positions of dtype {node.dtype.name}",
+                need="integers",
+                mend="mg.flatnonzero(mask, size=n) for a mask",
+            )
+        line: list[Extent] = [1] * len(nodes)
+        line[number] = node.shape[0]
+        result.append(reshape(node, line))
+    return tuple(result)
+
+
+_record = partial(namesake, Kind.INDEX)
+
+UNRAVEL_INDEX = _record(
+    unravel_index,
+    "Positions along each axis of positions in the raveled array.",
+    [
+        Sample((np.array([[5, 2], [0, 23]]),), {"shape": (2, 3, 4)}),
+        Sample((np.array(3),), {"shape": 5}),
+    ],
+    [((MATRIX,), DTypeError, "unravel_index: positions of dtype float64", {"shape": (2, 3)})],
+    no_gradient="integer valued",
+)
+RAVEL_MULTI_INDEX = _record(
+    ravel_multi_index,
+    "Positions in the raveled array of positions along each axis.",
+    [
+        Sample(([np.array([[1], [0]]), np.array([2, 0])],), {"dims": (2, 3)}),
+        Sample(([np.array([4, -1])],), {"dims": 3, "mode": "wrap"}),
+    ],
+    [
+        (
+            ([np.array([1])],),
+            ShapeError,
+            "ravel_multi_index: 1 positions for 2 axes",
+            {"dims": (2, 3)},
+        )
+    ],
+    no_gradient="integer valued",
+    reference=lambda at, dims, mode="raise": np.ravel_multi_index(
+        tuple(np.broadcast_arrays(*at)), np.atleast_1d(dims), mode
+    ),
+)
+IX_ = _record(
+    ix_,
+    "Positions laid along one axis each.",
+    [Sample((np.array([1, 0]), np.array([0, 2, 1])))],
+    [
+        ((MATRIX,), ShapeError, "ix_: positions of 2 axes"),
+        ((MATRIX[0] > 0,), DTypeError, "ix_: positions of dtype bool"),
+    ],
+    no_gradient="integer valued",
+)
+
+RECORDS = (UNRAVEL_INDEX, RAVEL_MULTI_INDEX, IX_)

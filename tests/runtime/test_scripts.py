@@ -97,8 +97,11 @@ def test_an_expression_twice_is_computed_once() -> None:
         lambda xp, x: x[0] + x,
         lambda xp, x: sum((x * i for i in range(100)), x),
     ],
-    ids=str,
-)
+    ids=[
+        "compared", "asked", "no ufunc", "of several", "converted", "a number", "written into",
+        "a method", "a part", "too long",
+    ],
+)  # fmt: skip
 def test_what_cannot_be_told_leaves_nothing_behind(evaluate: Callable[..., Any]) -> None:
     script = Script()
     x = script.given((4,), F4)

@@ -84,6 +84,45 @@ class Stream(contextlib.nullcontext[None]):
     ptr = 0
 
 
+class Launches:
+    """Kernels of one text on the host, where the package's launches go.
+
+    Attributes
+    ----------
+    blocks
+        Of each launch.
+    """
+
+    def __init__(self, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiler = shutil.which("g++")
+        if compiler is None:
+            pytest.skip("g++ is not installed")
+        source = folder / "kernels.cpp"
+        source.write_text(HOST.replace("KERNELS", text).replace("WORDS", str(WORDS)))
+        made = source.with_suffix(".so")
+        command = [compiler, "-std=c++20", "-O1", "-w", "-fPIC", "-shared"]
+        subprocess.run([*command, str(source), "-o", str(made)], check=True, timeout=120)
+        self._library = ctypes.CDLL(str(made))
+        self._names: list[str] = []
+        self.blocks: list[int] = []
+        driver = SimpleNamespace(launchKernel=self._launch)
+        monkeypatch.setattr(packing, "function_of", self._function)
+        monkeypatch.setattr(calls, "driver", lambda: driver)
+        monkeypatch.setattr(calls, "_extended", lambda: None)
+
+    def _function(self, device: Any, name: str, text: str, words: int) -> int:
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _launch(
+        self, function: int, blocks: int, y: int, z: int, threads: int, *rest: Any
+    ) -> None:
+        self.blocks.append(blocks)
+        words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
+        kernel = ctypes.cast(getattr(self._library, self._names[function]), ctypes.c_void_p)
+        self._library.launch(kernel, blocks, threads, ctypes.c_void_p(words))
+
+
 def array_at(shape: tuple[int, ...], dtype: np.dtype, address: int) -> np.ndarray:
     count = int(np.prod(shape)) * dtype.itemsize
     held: Any = (ctypes.c_uint8 * count).from_address(address)
@@ -95,31 +134,8 @@ def array_at(shape: tuple[int, ...], dtype: np.dtype, address: int) -> np.ndarra
 def test_a_message_of_small_and_large_arrays(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not installed")
     kind = np.dtype(dtype)
-    text = packing_source(min(kind.itemsize, 8))
-    source = tmp_path / "kernels.cpp"
-    source.write_text(HOST.replace("KERNELS", text).replace("WORDS", str(WORDS)))
-    made = source.with_suffix(".so")
-    command = [compiler, "-std=c++20", "-O1", "-w", "-fPIC", "-shared"]
-    subprocess.run([*command, str(source), "-o", str(made)], check=True, timeout=120)
-    library = ctypes.CDLL(str(made))
-    names: list[str] = []
-
-    def function_of(device: Any, name: str, text: str, words: int) -> int:
-        names.append(name)
-        return len(names) - 1
-
-    def launch(function: int, blocks: int, y: int, z: int, threads: int, *rest: Any) -> None:
-        words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
-        kernel = ctypes.cast(getattr(library, names[function]), ctypes.c_void_p)
-        library.launch(kernel, blocks, threads, ctypes.c_void_p(words))
-
-    monkeypatch.setattr(packing, "function_of", function_of)
-    monkeypatch.setattr(calls, "driver", lambda: SimpleNamespace(launchKernel=launch))
-    monkeypatch.setattr(calls, "_extended", lambda: None)
+    Launches(packing_source(min(kind.itemsize, 8)), tmp_path, monkeypatch)
     ranks = Ranks()
     monkeypatch.setattr(collectives, "_ranks_of", lambda device, host: ranks)
 
@@ -171,27 +187,8 @@ def test_what_is_not_sent_is_copied(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     """Any number of bytes, from and to any place, and nothing beside them."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not installed")
     text = "struct uint4 { unsigned x, y, z, w; };\n" + copying_source()
-    source = tmp_path / "kernels.cpp"
-    source.write_text(HOST.replace("KERNELS", text).replace("WORDS", str(WORDS)))
-    made = source.with_suffix(".so")
-    command = [compiler, "-std=c++20", "-O1", "-w", "-fPIC", "-shared"]
-    subprocess.run([*command, str(source), "-o", str(made)], check=True, timeout=120)
-    library = ctypes.CDLL(str(made))
-    launched: list[int] = []
-
-    def launch(function: int, blocks: int, y: int, z: int, threads: int, *rest: Any) -> None:
-        words = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))[0]
-        launched.append(blocks)
-        kernel = ctypes.cast(library.copy_many, ctypes.c_void_p)
-        library.launch(kernel, blocks, threads, ctypes.c_void_p(words))
-
-    monkeypatch.setattr(packing, "function_of", lambda *given: 1)
-    monkeypatch.setattr(calls, "driver", lambda: SimpleNamespace(launchKernel=launch))
-    monkeypatch.setattr(calls, "_extended", lambda: None)
+    launches = Launches(text, tmp_path, monkeypatch)
     sizes = [1, 15, 16, 17, 4096, 0, 33, 100_001]
     moves, pairs = [], []
     for number in range(count):
@@ -204,7 +201,7 @@ def test_what_is_not_sent_is_copied(
         moves.append((places[0], places[1], size))
         pairs.append((arrays, wanted))
     packing.copied(SimpleNamespace(number=0), [*moves, (64, 64, 100)], Stream())
-    assert len(launched) == -(-sum(size > 0 for *_, size in moves) // MOST_COPIED)
+    assert len(launches.blocks) == -(-sum(size > 0 for *_, size in moves) // MOST_COPIED)
     for (_, target), wanted in pairs:
         np.testing.assert_array_equal(target, wanted)
 

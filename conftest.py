@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -39,6 +40,21 @@ if _no_compiler:
     ]
 if not _installed("mpi4py"):
     collect_ignore += [f"magmagraph/runtime/comm/{name}.py" for name in ("mpi", "nccl")]
+
+
+def _is_shown_elsewhere(item: pytest.Item) -> bool:
+    """Return whether examples are of a function that a package hands on, see `telling`."""
+    if not isinstance(item, pytest.DoctestItem):
+        return False
+    module = item.dtest.globs["__name__"]
+    name = item.dtest.name.removeprefix(f"{module}.")
+    written = getattr(getattr(sys.modules.get(module), name, None), "__wrapped__", None)
+    return getattr(written, "__module__", module) != module
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out examples that their own module runs, with what it imports."""
+    items[:] = [item for item in items if not _is_shown_elsewhere(item)]
 
 
 def pytest_configure(config: pytest.Config) -> None:

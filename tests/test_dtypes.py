@@ -73,6 +73,7 @@ def test_unknown_dtypes(wrong: Any) -> None:
         f"{shown!r} is not a dtype that exists here\n"
         "  needed: one of complex128, complex64, float64, float32, float16, bfloat16, "
         "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
+        + ("\n  mend: the extents of a shape as one tuple" if wrong == 3 else "")
     )
 
 

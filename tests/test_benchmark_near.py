@@ -67,6 +67,8 @@ def test_nothing_may_be_lost_where_the_limit_says_so(benchmarks) -> None:
     assert near.share(near.look(times)) < 1.0 < near.share(near.look(times, near.no_slower))
     looks = near.looked(["case"], lambda names, count: dict.fromkeys(names, times), near.no_slower)
     assert [found["limit"] for found in looks["case"]] == [1.0]
+    assert near.rivals(0.59, {"peer": 1.0}, near.seven_tenths) == []
+    assert near.rivals(0.6, {"peer": 1.0}, near.seven_tenths) == ["peer"]
 
 
 def test_the_second_look_alone_decides_and_the_fastest_peer_counts(benchmarks) -> None:

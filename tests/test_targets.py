@@ -72,6 +72,15 @@ def test_the_slower_of_two_limits_counts(
     assert run("cpu_elementwise", "--results", str(tmp_path)).returncode == code
 
 
+@pytest.mark.parametrize(("ratio", "copy", "code"), [(0.69, 0.1, 0), (0.71, 0.1, 1), (0.71, 0.7, 0)])
+def test_processes_tell_what_rows_take(
+    tmp_path: Path, ratio: float, copy: float, code: int
+) -> None:
+    row = entry("softmax", 0.8, magmagraph=0.8, jax=1.0, copy=copy)
+    write(tmp_path, "cpu_rows", {**row, "repeated": [{"ratio": 0.9}, {"ratio": ratio}]})
+    assert run("cpu_rows", "--results", str(tmp_path)).returncode == code
+
+
 @pytest.mark.parametrize(("middle", "code"), [(0.8, 0), (0.81, 1)])
 def test_half_of_the_cases_of_several_files(tmp_path: Path, middle: float, code: int) -> None:
     write(tmp_path, "cpu_training", entry("cnn", 0.9), entry("block", 0.5))

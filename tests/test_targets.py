@@ -72,7 +72,9 @@ def test_the_slower_of_two_limits_counts(
     assert run("cpu_elementwise", "--results", str(tmp_path)).returncode == code
 
 
-@pytest.mark.parametrize(("ratio", "copy", "code"), [(0.69, 0.1, 0), (0.71, 0.1, 1), (0.71, 0.7, 0)])
+@pytest.mark.parametrize(
+    ("ratio", "copy", "code"), [(0.69, 0.1, 0), (0.71, 0.1, 1), (0.71, 0.7, 0)]
+)
 def test_processes_tell_what_rows_take(
     tmp_path: Path, ratio: float, copy: float, code: int
 ) -> None:

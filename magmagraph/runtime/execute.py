@@ -79,11 +79,17 @@ def usable(device: str) -> str:
 
 def best() -> str:
     """Return the full name of the device that "auto" means: the first GPU, where one works."""
-    if importlib.util.find_spec("cupy") is None:
+    if not _has_cupy():
         return "cpu"  # what else could be wrong with a device need not be looked for
     from .cuda.device import why_unusable
 
     return "cpu" if why_unusable() else usable("cuda")
+
+
+@functools.cache
+def _has_cupy() -> bool:
+    """Tell whether the package is installed: once, for a search through all of Python's path."""
+    return importlib.util.find_spec("cupy") is not None
 
 
 def device_name(device: str) -> str:

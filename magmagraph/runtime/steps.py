@@ -9,10 +9,10 @@ import numpy as np
 from .. import dims
 from ..dims import Dim
 from ..graph import Graph
-from ..plan import Step
+from ..plan import Step, Value
 from ..types import Type
 
-__all__ = ["bodies_of", "bytes_of", "join_layout", "shape_of"]
+__all__ = ["bodies_of", "bytes_of", "join_layout", "scaling_of", "shape_of"]
 
 
 def bodies_of(step: Step) -> tuple[Graph, ...]:
@@ -30,6 +30,14 @@ def shape_of(type_: Type) -> tuple[int, ...]:
 def bytes_of(type_: Type) -> int:
     """Return the bytes of a bound type."""
     return int(type_.bytes)
+
+
+def scaling_of(step: Step, first: int) -> tuple[Value | None, Value | None, Value | None]:
+    """Return alpha, C and beta of a product whose matrices are the `first` operands."""
+    rest = list(step.inputs[first:])
+    alpha = rest.pop(0) if step.node.attrs["scaled"] else None
+    c, beta = rest if step.node.attrs["accumulate"] else (None, None)
+    return alpha, c, beta
 
 
 def join_layout(

@@ -13,6 +13,7 @@ from magmagraph.graph import Node, freeze
 from magmagraph.ops.leaf import parameter
 from magmagraph.region.analysis import Region, analyze
 from magmagraph.runtime.numpy.binding import Binding
+from magmagraph.runtime.numpy.codegen.step import step_code
 
 
 def _norm(x: Node) -> Node:
@@ -24,6 +25,10 @@ PROGRAMS: dict[str, Callable[[Node], Node | list[Node]]] = {
     "softmax": lambda x: mg.softmax(x, axis=-1),
     "layer norm": _norm,
     "logsumexp": lambda x: mg.logsumexp(x, axis=-1),
+    "logarithm of softmax": lambda x: mg.log_softmax(x, axis=-1),
+    "a call of a call": lambda x: x * mg.tanh(
+        mg.log1p(mg.exp(mg.sum(x, axis=-1, keepdims=True))) + mg.sin(mg.max(x, -1, keepdims=True))
+    ) + mg.mean(x, axis=-1, keepdims=True),
     "also what rows have one of": lambda x: [
         mg.softmax(x, axis=-1),
         mg.max(x, axis=-1),
@@ -50,6 +55,19 @@ def test_a_row_is_computed_as_it_would_be_alone(
         for all_rows, one in zip(together, f(value[i : i + 1]), strict=True):
             # Very short rows are taken across: functions of a vector's last lanes are scalar ones.
             assert tolerance(all_rows.dtype, "exact").close(all_rows[i], one[0])
+
+
+@pytest.mark.parametrize(("name", "loops"), [("logsumexp", 3), ("logarithm of softmax", 4)])
+def test_a_logarithm_of_each_row_is_no_part_of_a_pass(name: str, loops: int) -> None:
+    """Behind a call the constants of a pass would be read again for each row."""
+    x = parameter(0, mg.var("x", shape=("rows", 100)).type)
+    made = PROGRAMS[name](x)
+    assert isinstance(made, Node)
+    text = step_code((freeze([x], [made]),)).text()
+    parts = text.split("for (int64_t row = 0; row < rows; row++)")[1:]
+    assert len(parts) == loops
+    (called,) = (part for part in parts if "logf(" in part)
+    assert "mg_group" not in called
 
 
 @pytest.mark.parametrize("columns", [1, 3, 16, 21, 100, 130])

@@ -50,7 +50,11 @@ def _softmax(x: Node) -> Node:
 CASES: dict[str, tuple[Program, str]] = {
     "softmax": (_softmax, "mg_group_exp_below_f32"),
     "of a computed value": (lambda x: _softmax(mg.tanh(x) * 3.0), "mg_group_exp_below_f32"),
-    "its sum": (lambda x: mg.sum(mg.exp(x - _shift(x)), axis=-1), "mg_group_exp_within_f32"),
+    "its sum": (
+        lambda x: mg.sum(mg.exp(x - _shift(x)), axis=-1), "mg_group_exp_within_summed_f32",
+    ),
+    "its logarithm": (lambda x: mg.log_softmax(x, axis=-1), "mg_group_exp_below_summed_f32"),
+    "a sum": (lambda x: mg.sum(mg.exp(2.0 * x), axis=-1), "mg_group_exp_summed_f32"),
     "its sum, and itself": (
         lambda x: [mg.sum(e := mg.exp(x - _shift(x)), axis=-1), e], "mg_group_exp_f32",
     ),

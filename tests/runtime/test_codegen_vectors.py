@@ -96,6 +96,11 @@ void of_{_name}(int64_t n, const float *x, float *one, float *group)
         mg_group_store_f32(group + i, mg_group_{_name}_f32(mg_group_load_f32(x + i)));
     for (int64_t i = 0; i < n; i++) one[i] = {_one}(x[i]);
 }}
+void of_{_name}_summed(int64_t n, const float *x, float *group)
+{{
+    for (int64_t i = 0; i < n; i += mg_lanes_f32)
+        mg_group_store_f32(group + i, mg_group_{_name}_summed_f32(mg_group_load_f32(x + i)));
+}}
 """
 # Bytes of a group, and whether the instructions for it are known.
 _KINDS = [(32, ""), (64, ""), (32, "#define MG_GROUP 0\n"), (64, "#define MG_GROUP 0\n")]
@@ -184,6 +189,45 @@ def test_exponentials_of_groups_have_the_bits_of_those_of_numbers(
 
 
 @pytest.mark.parametrize(("lane_bytes", "known"), _KINDS)
+@pytest.mark.parametrize("name", ["exp", "exp_below", "exp_within"])
+def test_exponentials_that_are_added_up_are_within_their_units(
+    name: str, lane_bytes: int, known: str
+) -> None:
+    """Every 331st float32 up to 105 and infinity, both signs where the function takes them."""
+    bits = np.arange(0, np.float32(105).view(np.uint32), 331, dtype=np.uint32)
+    ends = np.float32([np.inf, np.nan, 0.0, 1e30, 3e38, 88.72, 88.73, 89.4, 1e-45, 103.9, 104.1])
+    x = np.concatenate([bits.view(np.float32), ends])
+    x = np.concatenate([-x, x]) if name == "exp" else -x
+    x = np.append(x, np.zeros(-x.size % 16, np.float32))
+    found = np.empty_like(x)
+    function = getattr(_library(lane_bytes, known), f"of_{name}_summed")
+    function(ctypes.c_int64(x.size), *(ctypes.c_void_p(address_of(a)) for a in (x, found)))
+    with np.errstate(all="ignore"):
+        wanted = np.exp(x.astype(np.float64))
+    number, large = ~np.isnan(x), wanted > _LARGEST
+    np.testing.assert_array_equal(np.isnan(found), ~number)
+    assert (found[x == 0] == 1).all()
+    assert (found[large] == np.inf).all()
+    sure = number & ~large
+    unit = np.spacing(np.maximum(wanted[sure], _SMALLEST).astype(np.float32))
+    assert (np.abs(found[sure] - wanted[sure]) / unit).max() < 1.1
+
+
+@pytest.mark.parametrize(("lane_bytes", "known"), _KINDS)
+def test_exponentials_that_are_added_up_within_rows_stay_positive(
+    lane_bytes: int, known: str
+) -> None:
+    """In a row with an infinity the others are above zero: of them no sum is lost."""
+    x = np.arange(0, 0x7F800001, 1 << 12, dtype=np.uint32).view(np.float32)
+    x = np.append(x, np.full(-x.size % 16, np.inf, np.float32))
+    found = np.empty_like(x)
+    function = _library(lane_bytes, known).of_exp_within_summed
+    function(ctypes.c_int64(x.size), *(ctypes.c_void_p(address_of(a)) for a in (x, found)))
+    assert (found > 0).all()
+    assert found[-1] == np.inf
+
+
+@pytest.mark.parametrize(("lane_bytes", "known"), _KINDS)
 def test_largest_and_smallest_elements_are_those_of_every_lane(
     lane_bytes: int, known: str, rng: np.random.Generator
 ) -> None:
@@ -235,13 +279,15 @@ _PROGRAMS: Sequence[tuple[str, Program]] = [
     ("fma", lambda x, y: mg.sum(3.0 * (x - y), axis=1)),
     ("sum", lambda x, y: mg.sum((x - y) / (x + y), axis=1)),
     ("sqrt", lambda x, y: mg.sum(mg.sqrt(x) + y, axis=1)),
-    ("exp", lambda x, y: mg.sum(mg.exp(x - y) * y, axis=1)),
-    ("exp", lambda x, y: mg.sum(mg.exp(-0.5 * (x - y) * (x - y)) * y, axis=1)),
-    ("exp", lambda x, y: mg.sum(1.0 / (1.0 + mg.exp(-x)) - y, axis=1)),
+    ("exp_summed", lambda x, y: mg.sum(mg.exp(x - y) * y, axis=1)),
+    ("exp_summed", lambda x, y: mg.sum(mg.exp(-0.5 * (x - y) * (x - y)) * y, axis=1)),
+    ("exp_summed", lambda x, y: mg.sum(1.0 / (1.0 + mg.exp(-x)) - y, axis=1)),
+    ("exp", lambda x, y: [mg.sum((e := mg.exp(x - y)), axis=1), mg.max(e, axis=1)]),
     ("maximum", lambda x, y: mg.max(x - 3.0 * y, axis=1)),
     ("minimum", lambda x, y: mg.min(mg.exp(-x) * y, axis=1)),
     ("exp_below", lambda x, y: mg.softmax(x - y, axis=1) * y),
-    ("exp_within", lambda x, y: mg.logsumexp(x * y, axis=1)),
+    ("exp_below_summed", lambda x, y: mg.log_softmax(x - y, axis=1) * y),
+    ("exp_within_summed", lambda x, y: mg.logsumexp(x * y, axis=1)),
     ("store_rest", lambda x, y: (x - mg.mean(x, 1, keepdims=True)) * y),
 ]
 

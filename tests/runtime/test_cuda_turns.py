@@ -15,7 +15,7 @@ from magmagraph.ops.control.loop import LOOP
 from magmagraph.passes.lowering.kernels import family
 from magmagraph.runtime.cuda.launching import launches
 from magmagraph.runtime.cuda.launching import turns as module
-from magmagraph.runtime.cuda.launching.calls import LibraryCall
+from magmagraph.runtime.cuda.launching.calls import LibraryCall, TimedCall
 from magmagraph.runtime.cuda.launching.streams import Touched, dependencies
 
 BASE = 4096
@@ -194,4 +194,15 @@ def test_very_many_launches_stay_array_expressions(monkeypatch: pytest.MonkeyPat
     body = BoundBody(memory, 4)
     monkeypatch.setattr(module, "body_function", lambda graph: body)
     monkeypatch.setattr(module, "MOST", 4)
+    assert module.turns(memory, step) is None  # type: ignore[arg-type]
+
+
+def test_a_loop_of_which_a_turn_may_not_send_runs_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    step = loop_step(memory, 2, 64, False)
+    body = BoundBody(memory, 64)
+    monkeypatch.setattr(module, "body_function", lambda graph: body)
+    (call,) = body.segment.launches
+    assert module.turns(memory, step) is not None  # type: ignore[arg-type]
+    body.segment.launches = [TimedCall(call.run, call.addresses, 0, call)]
     assert module.turns(memory, step) is None  # type: ignore[arg-type]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -185,3 +187,21 @@ def test_choices_that_cannot_be_written_are_known_in_this_process(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert choices.items() == {"a": 1, "b": 2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_private_folder_is_its_makers_to_remove():
+    """A forked child that ends as a program does leaves what its parent still uses."""
+    code = (
+        "import os, sys\n"
+        "from magmagraph.runtime.cache import private_directory\n"
+        "made = private_directory()\n"
+        "child = os.fork()\n"
+        "if not child: sys.exit()\n"
+        "os.waitpid(child, 0)\n"
+        "print(made, made.is_dir())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    folder, _, there = done.stdout.strip().rpartition(" ")
+    assert there == "True"
+    assert not Path(folder).exists()  # and its maker has ended

@@ -195,3 +195,24 @@ def test_a_folder_without_locks_lets_everyone_go_on(tmp_path, monkeypatch):
     first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
     assert first.take()
     assert second.take()
+
+
+@pytest.mark.skipif(locks.fcntl is None, reason="this system has no locks on files")
+def test_a_file_that_was_let_go_of_meanwhile_is_no_lock(monkeypatch, tmp_path):
+    """Else two would hold locks on one path: one on the file of the past, one on a new one."""
+    first, second, third = (Lock(tmp_path / "lock") for _ in range(3))
+    assert first.take()
+    real = locks.fcntl.flock
+
+    def late(file: int, flags: int) -> None:
+        monkeypatch.setattr(locks.fcntl, "flock", real)
+        first.release()
+        real(file, flags)
+
+    monkeypatch.setattr(locks.fcntl, "flock", late)
+    assert not second.take()
+    assert third.take()
+    assert not second.take()
+    third.release()
+    assert second.take()
+    second.release()

@@ -43,7 +43,6 @@ class ArraySteps:
     def __init__(
         self, plan: Plan, base: Sequence[Array | None], dynamic: Mapping[int, Array]
     ) -> None:
-        self._plan = plan
         self._sizes: Mapping[str, int] = plan.sizes or {}
         self._base = base
         self._dynamic = dynamic

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plan import Place, Plan, Step, Value
-from ..steps import bodies_of, bytes_of, join_layout, shape_of
+from ..steps import bodies_of, bytes_of, join_layout, scaling_of, shape_of
 from .convolution.convolution import convolution_step
 from .convolution.pooling import pooling_step
 from .nested import branch_step, loop_step
@@ -103,19 +103,12 @@ class StepCells:
             (cell, slot) for cell, slot in slots.items() if self.plan.slots[slot].place in moving
         ]
 
-    def _operands(self, step: Step, first: int) -> tuple[Value | None, Value | None, Value | None]:
-        """Return alpha, C and beta of a product whose matrices are the `first` operands."""
-        rest = list(step.inputs[first:])
-        alpha = rest.pop(0) if step.node.attrs["scaled"] else None
-        c, beta = rest if step.node.attrs["accumulate"] else (None, None)
-        return alpha, c, beta
-
     def _at(self, value: Value | None) -> int:
         return 0 if value is None else self._address[value.slot]
 
     def _gemm(self, step: Step, number: int) -> tuple[int, list[int], list[tuple[int, int]]]:
         a, b = step.inputs[:2]
-        alpha, c, beta = self._operands(step, 2)
+        alpha, c, beta = scaling_of(step, 2)
         out = step.outputs[0]
         attrs = step.node.attrs
         *batch, m, n = shape_of(out.type)
@@ -239,7 +232,7 @@ class StepCells:
 
     def _gemv(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         x = step.inputs[0]
-        alpha, y, beta = self._operands(step, 1)
+        alpha, y, beta = scaling_of(step, 1)
         out = step.outputs[0]
         m, n = shape_of(x.type)
         columns = step.node.attrs["axis"] == 0

@@ -79,7 +79,7 @@ def _probe(command: tuple[str, ...]) -> Compiler:
     key = probe_key(command)
     kept = _kept(command, key)
     if kept is not None:
-        for known in [known for known in _asked if known[0] == command]:
+        for known in [known for known in list(_asked) if known[0] == command]:
             asked = _asked.pop(known, None)  # another process was told first
             if asked is not None:  # and no thread beside this one has seen it
                 end_run(asked)

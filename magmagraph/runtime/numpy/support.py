@@ -54,9 +54,6 @@ class Support:
     ----------
     library
         The library itself.
-    shares_pool
-        True where BLAS runs its jobs on the pool of the kernels: an OpenBLAS that can, unless
-        ``MAGMAGRAPH_BLAS_POOL`` is ``own``.
     nesting
         The addresses of the functions that may run loops.
     """
@@ -88,10 +85,9 @@ class Support:
         threads.attach_pool(resize)
         blas = find_blas()
         library.mg_watch_forks()
-        self.shares_pool = False
         if word("MAGMAGRAPH_BLAS_POOL") == "shared" and blas is not None:
             # After the pool has its threads: every job of a product needs one.
-            self.shares_pool = blas.share_pool(self.address("mg_blas_jobs"))
+            blas.share_pool(self.address("mg_blas_jobs"))
 
     def address(self, name: str) -> int:
         """Return the address of a function, such as ``"mg_copy"``."""

@@ -303,12 +303,13 @@ class Tiles:
             writing.numbers[node] = writing.script.cast(number, node.dtype)
         late = [o for o in self.region.outputs if o.epilogue]
         wanted = [self.region.values[o.node].source for o in late]
-        below = set(wanted)
+        below: set[Node] = set()
         while wanted:
-            for operand in self._operands(wanted.pop()):
-                if operand not in below and operand not in self._left:
-                    below.add(operand)
-                    wanted.append(operand)
+            node = wanted.pop()
+            # What is left of the rows is there, and so are operands, however they are seen.
+            if node not in below and node not in self._left and node not in self._sources:
+                below.add(node)
+                wanted += self._operands(node)
         for node in self._order:
             if node in below and node not in writing.numbers:
                 writing.compute(node)

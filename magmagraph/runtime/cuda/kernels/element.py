@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,10 +9,10 @@ import numpy as np
 from ....graph import Node
 from ....op import Kind
 from ....ops.random.philox import stream_key
-from ....region.access import is_unit
 from ....region.analysis import Fold, Output, Region
 from ....region.parts import indexed
 from ....region.walk import Walk
+from ...numpy.codegen.region_code import RegionCode, of_one_element
 from ...numpy.codegen.scalar import (
     apply_scalar,
     combine_expression,
@@ -31,7 +30,6 @@ from .arithmetic import elementwise
 
 __all__ = ["ElementCode", "Unsupported"]
 
-FLOAT64 = np.dtype(np.float64)
 FEWEST_COUNTED = 32  # from which a whole number among constants is taken for a count
 
 
@@ -39,57 +37,21 @@ class Unsupported(Exception):
     """A region that no kernel shape here computes; its array expressions run instead."""
 
 
-class ElementCode:
+class ElementCode(RegionCode):
     """Lines of CUDA C for values of a region; the kernels are put together of them.
 
     Attributes
     ----------
-    numbers
-        What kernels are told at run time, in order: a method of `CudaBinding`, and where.
     parts
         Folds whose elements are added up some at a time, and the dtype of that.
-    scope
-        The C expression of each value that is known where lines are written now.
     """
 
     def __init__(self, region: Region) -> None:
-        self.region = region
+        super().__init__(region)
         self.walk = Walk(region, keep=False)
         self.inner = region.depth - 1
-        self.numbers: list[tuple[str, tuple[int, ...]]] = []
-        self.places: dict[str, int] = {}
         self.parts: dict[Fold, np.dtype] = {}
-        self.scope: dict[Node, str] = {}
-        self.names = _names(region)
         self._folded = {fold.node for fold in region.folds}
-
-    # ---- Names
-
-    def number(self, name: str, what: str, *where: int) -> str:
-        """Return the C name of a number that binding tells."""
-        if name not in self.places:
-            self.places[name] = len(self.numbers)
-            self.numbers.append((what, where))
-        return name
-
-    def extent(self, loop: int) -> str:
-        """Return the number of iterations of a loop."""
-        return self.number(f"n{loop}", "extent", loop)
-
-    def fold_name(self, fold: Fold) -> str:
-        """Return the name of a fold's accumulator."""
-        return f"{self.names[fold.node]}_all"
-
-    def position_of(self, fold: Fold) -> int:
-        """Return the place of a fold among the region's."""
-        return next(i for i, other in enumerate(self.region.folds) if other is fold)
-
-    def accumulator(self, fold: Fold) -> np.dtype:
-        """Return the dtype that a fold's elements are added up in."""
-        reduction = fold.node.op.reduction
-        assert reduction is not None
-        dtype = fold.operand.dtype
-        return FLOAT64 if reduction.blocked and is_floating(dtype) else dtype
 
     def header(self, text: str, offset: int) -> list[str]:
         """Return the lines that take operands and numbers out of the arguments ``v``."""
@@ -154,7 +116,7 @@ class ElementCode:
         if node in region.accesses:
             expression = load(self.read(node), node.dtype)
         elif node.op.reduction is not None:
-            expression = self._trivial(node)
+            expression = of_one_element(node, self.operand(node.inputs[0]))
         elif region.counts(node):
             expression = self._counted(node)
         else:
@@ -197,14 +159,6 @@ class ElementCode:
         position = list(self.region.values).index(node)
         return self.number(self.names[node], "scalar", position)
 
-    def _trivial(self, node: Node) -> str:
-        """Return the reduction of one element."""
-        if indexed(node.op):
-            return "0"
-        dtype = node.inputs[0].dtype
-        begin = identity_expression(node, dtype)
-        return combine_expression(node, dtype, begin, self.operand(node.inputs[0]))
-
     def _counted(self, node: Node) -> str:
         loops = sorted(self.region.values[node].loops)
         if node.op.kind is not Kind.RANDOM:
@@ -233,24 +187,6 @@ class ElementCode:
 
     vector_loop: int = -1  # the loop whose neighbours are ``k`` apart, where one has such
 
-    def steps_of(self, node: Node) -> tuple[str, dict[int, str]]:
-        """Return a read's offset, and the step of each loop along which it moves."""
-        access = self.region.accesses[node]
-        position = list(self.region.accesses).index(node)
-        key = f"x{position}"
-        steps: dict[int, str] = {}
-        for loop, axis in enumerate(access.axes):
-            if axis is None:
-                continue
-            if is_unit(node, access.views, axis):
-                steps[loop] = ""
-            else:
-                steps[loop] = self.number(f"{key}_step{loop}", "read_step", position, loop)
-        offset = ""
-        if access.views and not all(view.op.alias for view in access.views):
-            offset = self.number(f"{key}_offset", "read_place", position)
-        return offset, steps
-
     def unit_read(self, node: Node, loop: int) -> bool:
         """Return whether neighbours along a loop are neighbours in what is read."""
         if node not in self.region.accesses:
@@ -263,19 +199,6 @@ class ElementCode:
         terms = [offset] if offset else []
         terms += [times(self.index(loop), step) for loop, step in steps.items()]
         return f"in{self.region.accesses[node].parameter}[{' + '.join(terms) or '0'}]"
-
-    def write_steps(self, output: Output) -> dict[int, str]:
-        """Return the step of each loop along which a result moves."""
-        steps: dict[int, str] = {}
-        for loop, axis in enumerate(output.axes):
-            if axis is None:
-                continue
-            if is_unit(output.node, (), axis):
-                steps[loop] = ""
-            else:
-                name = f"out{output.position}_step{loop}"
-                steps[loop] = self.number(name, "write_step", output.position, loop)
-        return steps
 
     def write(self, output: Output) -> str:
         """Return the line that writes one element of a result."""
@@ -314,14 +237,8 @@ class ElementCode:
 
     def _number_of(self, fold: Fold) -> str:
         """Return the number of the element here among those that are folded."""
-        position = self.position_of(fold)
-        terms = []
-        for loop in fold.reduced:
-            last = loop == fold.reduced[-1]
-            name = f"{self.names[fold.node]}_count{loop}"
-            step = "" if last else self.number(name, "index_step", position, loop)
-            terms.append(times(f"(int64_t){self.index(loop)}", step))
-        return f"({' + '.join(terms) or '0'})"
+        number = self.number_among(fold, fold.reduced, "count", "index_step", "(int64_t)")
+        return f"({number})"
 
     def join(self, fold: Fold, target: str, at: str, other: str, other_at: str) -> list[str]:
         """Return the lines that fold one accumulator into another."""
@@ -340,24 +257,7 @@ class ElementCode:
 
     def line_position(self, fold: Fold) -> str:
         """Return the place of the element here in a line of the fold's partial results."""
-        position = self.position_of(fold)
-        terms = []
-        for loop in fold.kept:
-            last = loop == fold.kept[-1]
-            name = f"{self.names[fold.node]}_kept{loop}"
-            step = "" if last else self.number(name, "kept_step", position, loop)
-            terms.append(times(self.index(loop), step))
-        return " + ".join(terms) or "0"
-
-
-def _names(region: Region) -> dict[Node, str]:
-    """Return a C name for each node, made of its operation and its place."""
-    names: dict[Node, str] = {}
-    for node in region.values:
-        access = region.accesses.get(node)
-        label = f"x{access.parameter}" if access is not None else node.op.name
-        names[node] = re.sub(r"\W", "_", f"{label}_{len(names)}")
-    return names
+        return self.number_among(fold, fold.kept, "kept", "kept_step")
 
 
 def _is_count(value: np.generic, dtype: np.dtype) -> bool:

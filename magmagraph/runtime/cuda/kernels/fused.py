@@ -73,15 +73,16 @@ def kernels_of(body: Graph) -> RegionKernels | None:
     Bodies of one structure share them.
     """
     key = structure(body)
-    if key not in _known:
+    found = _known.get(key)  # a tuple: another thread may empty the table meanwhile
+    if found is None:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = _generated(body)
-    return _known[key]
+        found = _known[key] = (_generated(body),)
+    return found[0]
 
 
 _MOST_KNOWN = 4096
-_known: dict[object, RegionKernels | None] = {}
+_known: dict[object, tuple[RegionKernels | None]] = {}
 
 
 def _generated(body: Graph) -> RegionKernels | None:
@@ -98,18 +99,10 @@ def _generated(body: Graph) -> RegionKernels | None:
         return None
 
 
-def source_of(kernels: Sequence[RegionKernels], wide: bool = False) -> str:
-    """Return one source with the kernels of some regions.
-
-    Parameters
-    ----------
-    kernels
-        One for each structure.
-    wide
-        Whether positions are 64-bit numbers.
-    """
+def source_of(kernels: Sequence[RegionKernels]) -> str:
+    """Return one source with the kernels of some regions, one for each structure."""
     texts = [k.source.replace("mg_kernel_", f"fused_{k.key}_") for k in kernels]
-    return _source(texts, kernels, wide)
+    return _source(texts, kernels, wide=False)
 
 
 def _source(texts: Sequence[str], kernels: Sequence[RegionKernels], wide: bool) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from ....graph import Node
 from ....region.analysis import Fold, Output
 from ....region.parts import indexed
+from ...numpy.codegen.region_code import FLOAT64
 from ...numpy.codegen.scalar import (
     combine_expression,
     identity_expression,
@@ -18,7 +19,7 @@ from ...numpy.codegen.scalar import (
 )
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from .element import FLOAT64, ElementCode
+from .element import ElementCode
 
 __all__ = ["Kept", "VectorCode"]
 

@@ -14,7 +14,7 @@ from ....config import config
 from ....ops.control.loop import LOOP
 from ....plan import Place, Step, Value
 from ....records import record
-from ...steps import bodies_of, shape_of
+from ...steps import bodies_of, scaling_of, shape_of
 from ..kernels.bodies import Body
 from ..kernels.fused import Modules, kernels_of
 from ..kernels.many import call_of_many, groups_of
@@ -304,20 +304,13 @@ class StepLaunches:
 
     # ---- Products
 
-    def _scalars(self, step: Step, first: int) -> tuple[Value | None, Value | None, Value | None]:
-        """Return alpha, C and beta of a product whose matrices are the `first` operands."""
-        rest = list(step.inputs[first:])
-        alpha = rest.pop(0) if step.node.attrs["scaled"] else None
-        c, beta = rest if step.node.attrs["accumulate"] else (None, None)
-        return alpha, c, beta
-
     def _product(
         self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
     ) -> tuple[Any, int, int, int] | None:
         """Return a product and the addresses of alpha, C and beta; None where it cannot be."""
         from ..products import gemm
 
-        alpha, c, beta = self._scalars(step, first)
+        alpha, c, beta = scaling_of(step, first)
         fixed = [self._fixed(value) for value in (alpha, beta)]
         for value, number in zip((alpha, beta), fixed, strict=True):
             if value is not None and number is None and value.type.dtype.itemsize < 4:
@@ -410,7 +403,7 @@ class StepLaunches:
             return None
         product, shape = found
         (function,) = load(self.device, [product])
-        alpha, c, beta = self._scalars(step, 2)
+        alpha, c, beta = scaling_of(step, 2)
         operands = (*step.inputs[:2], step.outputs[0], c, alpha, beta)
         others = [value for value in (c, alpha, beta) if value is not None]
         return call_of(

@@ -4,6 +4,9 @@ What ends a pass over a row (joining lanes) and begins the next (the maximum in 
 chain of instructions that wait for one another, as long as the arithmetic of a hundred elements.
 Several short rows in a loop have nothing to do with one another, and the processor works at the
 next while it waits. A row that is long goes alone.
+
+What a row has one of and a function of the library computes, such as a logarithm, is computed of
+all of them between two passes: behind each call the constants of a pass are read again.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def in_batches(
     code
         The functions that the loop stands in.
     phases
-        For each pass, the lines that a row takes: the stage before it, and the pass.
+        What goes together, as the lines that a row takes: a stage, a pass, or both.
     counters
         The names of the counters that say which row it is.
     step

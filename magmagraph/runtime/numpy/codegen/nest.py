@@ -21,6 +21,7 @@ from ..functions.scalar import computing_type
 from .ahead import asks_ahead
 from .exponents import exponential
 from .folds import SUMMED_LANES
+from .region_code import of_one_element
 from .scalar import (
     apply_scalar,
     combine_expression,
@@ -176,7 +177,7 @@ class Nest:
         elif code.walk.of_row(node) and not self.stage and not code.finishing:
             raise AssertionError(f"{node!r} is not computed in a stage")
         elif node.op.reduction is not None:
-            expression = self._trivial(node)
+            expression = of_one_element(node, self.value(node.inputs[0]))
         elif region.counts(node):
             expression = self._counted(node)
         else:
@@ -230,19 +231,11 @@ class Nest:
         if fold.row or self.region.columns:
             expression = f"{name}[i{code.vector}]" if self.region.strip else name
         else:
-            expression = f"{name}[{self._position(fold, self.loops)}]"
+            expression = f"{name}[{self._position(fold)}]"
         wanted = computing_type(fold.node.dtype)
         if not indexed(fold.node.op) and computing_type(code.accumulator(fold)) != wanted:
             expression = f"({wanted}){expression}"
         return expression
-
-    def _trivial(self, node: Node) -> str:
-        """Return the reduction of one element."""
-        if indexed(node.op):
-            return "0"
-        dtype = node.inputs[0].dtype
-        begin = identity_expression(node, dtype)
-        return combine_expression(node, dtype, begin, self.value(node.inputs[0]))
 
     def _counted(self, node: Node) -> str:
         """Return a function of an element's position."""
@@ -315,42 +308,20 @@ class Nest:
     def _read(self, node: Node) -> str:
         code = self.code
         access = self.region.accesses[node]
-        position = list(self.region.accesses).index(node)
-        key = f"x{position}"
-        steps: dict[int, str] = {}
-        for loop, axis in enumerate(access.axes):
-            if axis is None:
-                continue
-            if is_unit(node, access.views, axis):
-                steps[loop] = ""
-            else:
-                steps[loop] = code.number(f"{key}_step{loop}", "read_step", position, loop)
-        offset = ""
-        if access.views and not all(view.op.alias for view in access.views):
-            offset = code.number(f"{key}_offset", "read_place", position)
+        offset, steps = code.steps_of(node)
         base = f"in{access.parameter}"
         place = self._place(base, storage_type(node.dtype), steps, offset, "const ")
         row, _, index = place.partition("[")
         if self.asking and self.lanes is not None and index == f"i{self.inner}]" and (
             code.strips or len(steps) > 1  # not the same for all rows
         ):
-            self.lanes.ahead[row] = code.number(f"{key}_ahead", "read_ahead", position)
+            position = list(self.region.accesses).index(node)
+            self.lanes.ahead[row] = code.number(f"x{position}_ahead", "read_ahead", position)
         return place
 
     def _write(self, output: Output) -> None:
-        code = self.code
-        steps: dict[int, str] = {}
-        for loop, axis in enumerate(output.axes):
-            if axis is None:
-                continue
-            if is_unit(output.node, (), axis):
-                steps[loop] = ""
-            else:
-                position = output.position
-                name = f"out{position}_step{loop}"
-                steps[loop] = code.number(name, "write_step", position, loop)
         kind = storage_type(output.node.dtype)
-        place = self._place(f"out{output.position}", kind, steps)
+        place = self._place(f"out{output.position}", kind, self.code.write_steps(output))
         written = store(self.value(output.node), output.node.dtype)
         if self.vectors is not None:
             self.blocks[-1].after.append(self.vectors.store(place, written))
@@ -376,7 +347,7 @@ class Nest:
             if self.region.strip:
                 target, at = f"{name}[i{code.vector}]", f"{name}_at[i{code.vector}]"
         else:
-            place = self._position(fold, self.loops)
+            place = self._position(fold)
             target, at = f"{name}[{place}]", f"{name}_at[{place}]"
         if indexed(fold.node.op):
             self._fold_position(fold, element, target, at)
@@ -430,16 +401,10 @@ class Nest:
 
     def _fold_position(self, fold: Fold, element: str, target: str, at: str) -> None:
         code = self.code
-        terms = []
-        for loop in fold.reduced:
-            position = next(i for i, f in enumerate(self.region.folds) if f is fold)
-            last = loop == fold.reduced[-1]
-            name = f"{code.of(fold.node)}_count{loop}"
-            step = "" if last else code.number(name, "index_step", position, loop)
-            terms.append(times(code.index(loop), step))
         number = f"{code.of(fold.node)}_here"
         after = self.blocks[-1].after
-        after.append(f"const int64_t {number} = {' + '.join(terms)};")
+        here = code.number_among(fold, fold.reduced, "count", "index_step")
+        after.append(f"const int64_t {number} = {here};")
         in_order = list(fold.reduced) == sorted(fold.reduced) and not crosses(self.region)
         if in_order:  # a later element must be better, not as good
             better = combine_expression(fold.node, fold.operand.dtype, target, element)
@@ -450,13 +415,6 @@ class Nest:
         if not self.loops or self.inner in fold.reduced:
             self.scalar_only = True
 
-    def _position(self, fold: Fold, loops: Sequence[int]) -> str:
+    def _position(self, fold: Fold) -> str:
         """Return the place of a fold's result in its line."""
-        position = next(i for i, f in enumerate(self.region.folds) if f is fold)
-        terms = []
-        for loop in fold.kept:
-            last = loop == fold.kept[-1]
-            name = f"{self.code.of(fold.node)}_step{loop}"
-            step = "" if last else self.code.number(name, "kept_step", position, loop)
-            terms.append(times(self.code.index(loop), step))
-        return " + ".join(terms) or "0"
+        return self.code.number_among(fold, fold.kept, "step", "kept_step")

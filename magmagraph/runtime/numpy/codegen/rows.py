@@ -12,62 +12,48 @@ elements, and the blocks in double: errors are like those of pairwise summation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-
-import numpy as np
 
 from ....graph import Node
 from ....region.analysis import Fold, Output, Region
 from ....region.parts import MAX_STRIP, indexed
-from ....region.walk import late_groups
+from ....region.walk import costly, late_groups
 from ..binding import crosses
 from ..functions.scalar import computing_type
 from .ahead import KNOWN
 from .batches import in_batches
 from .columns import columns_text
 from .nest import Nest
-from .scalar import combine_expression, identity_expression, is_floating, storage_type
-from .text import advance, for_loop, guarded, indent, replace_if_better
+from .region_code import RegionCode
+from .scalar import combine_expression, identity_expression, storage_type
+from .text import advance, for_loop, guarded, indent, mentions, replace_if_better
 
-__all__ = ["Number", "RowsCode"]
-
-
-Number = tuple[str, tuple[int, ...]]
-FLOAT64 = np.dtype(np.float64)
+__all__ = ["RowsCode"]
 
 
-class RowsCode:
+class RowsCode(RegionCode):
     """The C functions of one region.
 
     Attributes
     ----------
     text
         ``<name>_rows`` and, where there is an epilogue, ``<name>_finish``.
-    numbers
-        What the functions are told at run time, in order: a method of `Binding`, and where.
     finishes
         Whether there is a ``_finish``.
-    names
-        The C name of each node.
     declarations
         Reductions that vector loops use, to stand before the functions.
     """
 
     def __init__(self, region: Region, name: str) -> None:
-        self.region = region
+        super().__init__(region)
         self.walk = region.walk
         self.name = name
-        self.numbers: list[Number] = []
         self.declarations: dict[str, None] = {}
         self.vector = region.depth - 1
-        self._number_names: dict[str, int] = {}
         self._known: dict[str, int] = {}
         self._unique = 0
         self.finishing = False
         self.top: list[str] = []
-        self.names = _names(region)
-        self.scope: dict[Node, str] = {}
         self.lanes: dict[Node, str] = {}
         self.kept_lanes = self._kept_lanes()
         self.finishes = region.columns or any(not fold.row for fold in region.folds)
@@ -78,13 +64,6 @@ class RowsCode:
 
     # ---- Names and numbers
 
-    def number(self, name: str, what: str, *where: int) -> str:
-        """Return the C name of a number that binding tells: a method of `Binding` and where."""
-        if name not in self._number_names:
-            self._number_names[name] = len(self.numbers)
-            self.numbers.append((what, where))
-        return name
-
     def extent(self, loop: int) -> str:
         """Return the number of iterations of a loop."""
         name, length = f"n{loop}", self.region.loops[loop].extent
@@ -92,13 +71,13 @@ class RowsCode:
             if length <= KNOWN:
                 self._known[name] = length
                 return name
-        return self.number(name, "extent", loop)
+        return super().extent(loop)
 
     def index(self, loop: int) -> str:
         """Return the position along a loop."""
         if self.strips and loop == self.vector:
             return f"(first + i{loop})"
-        return f"i{loop}"
+        return super().index(loop)
 
     @property
     def strips(self) -> bool:
@@ -107,13 +86,6 @@ class RowsCode:
 
     def _type(self, node: Node) -> str:
         return computing_type(node.dtype)
-
-    def accumulator(self, fold: Fold) -> np.dtype:
-        """Return the dtype that whole rows are added up in."""
-        reduction = fold.node.op.reduction
-        assert reduction is not None
-        dtype = fold.operand.dtype
-        return FLOAT64 if reduction.blocked and is_floating(dtype) else dtype
 
     # ---- The rows
 
@@ -130,10 +102,15 @@ class RowsCode:
         stages = self.walk.stages
         phases: list[list[str]] = []
         for index in range(max(region.passes, len(stages))):
+            stage = self._stage(index) if index < len(stages) else []
+            calls = self._first_call(index, stage) if phases else len(stage)
+            if calls < len(stage):
+                phases[-1] += stage[:calls]
+                phases.append(stage[calls:])
+                stage = []
             if index < region.passes or not phases:
                 phases.append([])
-            if index < len(stages):
-                phases[-1] += self._stage(index)
+            phases[-1] += stage
             if index < region.passes and self.walk.sinks(index, element=True):
                 phases[-1] += self._pass(index)
         step = advance([(name, self._extent_of(name)) for name, _ in counters])
@@ -155,6 +132,12 @@ class RowsCode:
             items = for_loop("item", "end", [*work, *step], "begin")
         body = [*self.top, *lines, *guarded("begin < end", [*start, *items])]
         return self.function("rows", body, "int64_t chunk, int64_t begin, int64_t end")
+
+    def _first_call(self, index: int, lines: list[str]) -> int:
+        """Return which line of a stage is the first that a function is called in, if any."""
+        called = [f" {self.names[node]} = " for node in self.walk.stages[index] if costly(node)]
+        found = (i for i, line in enumerate(lines) if any(name in line for name in called))
+        return next(found, len(lines))
 
     def _counters(self) -> list[tuple[str, int]]:
         """Return the counters of an item, outermost first: outer loops, and strips."""
@@ -179,16 +162,16 @@ class RowsCode:
         head: list[str] = []
         text = "\n".join(body)
         for i, leaf in enumerate(self.region.body.inputs):
-            if re.search(rf"\bin{i}\b", text):
+            if mentions(text, f"in{i}"):
                 head.append(f"const {storage_type(leaf.dtype)} *in{i} = in[{i}];")
         for i, node in enumerate(self.region.body.outputs):
-            if re.search(rf"\bout{i}\b", text):
+            if mentions(text, f"out{i}"):
                 head.append(f"{storage_type(node.dtype)} *out{i} = out[{i}];")
-        for name, position in self._number_names.items():
-            if re.search(rf"\b{name}\b", text):
+        for name, position in self.places.items():
+            if mentions(text, name):
                 head.append(f"const int64_t {name} = (int64_t)tail[{position}];")
         for name, length in self._known.items():
-            if re.search(rf"\b{name}\b", text):
+            if mentions(text, name):
                 head.append(f"const int64_t {name} = {length};")
         signature = (
             f"static void {self.name}_{suffix}(void **in, void **out, char *workspace, "
@@ -233,10 +216,6 @@ class RowsCode:
         also = f" {name}_at[l] = 0;" if position else ""
         lines.append(f"for (int64_t l = 0; l < wide; l++) {{ {name}[l] = {begin};{also} }}")
         return lines
-
-    def fold_name(self, fold: Fold) -> str:
-        """Return the name of a fold's accumulator."""
-        return f"{self.names[fold.node]}_all"
 
     def of(self, node: Node) -> str:
         """Return the name of a node's value."""
@@ -345,13 +324,3 @@ class RowsCode:
         folds = [fold.node for fold in self.region.folds]
         nodes = self.walk.reach([self.walk.source(o.node) for o in outputs], folds)
         return Nest(self, loops, nodes, [], outputs).lines()
-
-
-def _names(region: Region) -> dict[Node, str]:
-    """Return a C name for each node, made of its operation and its place."""
-    names: dict[Node, str] = {}
-    for node in region.values:
-        access = region.accesses.get(node)
-        label = f"x{access.parameter}" if access is not None else node.op.name
-        names[node] = re.sub(r"\W", "_", f"{label}_{len(names)}")
-    return names

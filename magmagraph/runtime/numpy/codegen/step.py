@@ -27,7 +27,8 @@ from ..functions.declared import declared_math
 from ..functions.groups import GROUP_TYPES
 from ..functions.rationals import RATIONALS
 from ..functions.scalar import prelude, vector_math
-from .rows import Number, RowsCode
+from .region_code import Number
+from .rows import RowsCode
 from .scalar import HALF_HELPERS, UNSIGNED_HELPER
 
 __all__ = ["StepCode", "assemble", "region_of", "step_code"]
@@ -81,9 +82,9 @@ def _shared(body: Graph) -> BodyCode:
         return _write(body)
     known = _plain.get(signature)
     if known is None:
+        if len(_plain) >= _PLAIN_LIMIT:
+            _plain.clear()  # not a part of them: another thread may be adding one
         known = _plain[signature] = _write(body)
-        if len(_plain) > _PLAIN_LIMIT:
-            _plain.pop(next(iter(_plain)))
     return known
 
 

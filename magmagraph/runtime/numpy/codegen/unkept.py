@@ -9,6 +9,7 @@ kernel computes it again. It is computed in fewer instructions, and mostly fewer
 - Squares and positive constants are added up beginning with the constants: each square is one
   instruction and one rounding. No order of these loses digits. Other products are not taken
   together with the sum that they go into: where that is near zero, it would differ from NumPy's.
+- exp has a form of its own where vectors have 64 bytes (`functions.rationals`).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Unkept:
         self._added: dict[Node, bool] = {}
         sums = [fold for fold in folds if joined(fold) == "sum"]
         self._folds = {fold.node for fold in sums}
-        unkept = [n for n in nodes if n in self._here and along(n) and self._only_added_up(n)]
+        unkept = [n for n in nodes if n in self._here and along(n) and self.only_added_up(n)]
         for node in unkept:
             if node.op is DIVIDE:
                 self._take_quotient(node)
@@ -120,19 +121,19 @@ class Unkept:
         """Return whether a value is computed in another way than its operation says."""
         return node in self.quotients or node in self.squares
 
-    def _alone(self, node: Node) -> bool:
-        return node in self._here and len(self.users[node]) == 1
-
-    def _only_added_up(self, node: Node) -> bool:
+    def only_added_up(self, node: Node) -> bool:
         """Return whether all that comes of a value are sums of the loop, by arithmetic and exp."""
         if node not in self._added:
             self._added[node] = False  # of a result, which takes itself
             self._added[node] = all(
                 user in self._folds
-                or (user in self._here and plain(user, "exp") and self._only_added_up(user))
+                or (user in self._here and plain(user, "exp") and self.only_added_up(user))
                 for user in self.users[node]
             )
         return self._added[node]
+
+    def _alone(self, node: Node) -> bool:
+        return node in self._here and len(self.users[node]) == 1
 
     # ---- Roots
 

@@ -42,6 +42,11 @@ _FUNCTIONS = {
     "mg_expf_below": "mg_group_exp_below_f32",
     "mg_expf_within": "mg_group_exp_within_f32",
 }
+# Of what is added up and nothing else.
+_SUMMED = {
+    name: function.replace("_f32", "_summed_f32") if "exp" in function else function
+    for name, function in _FUNCTIONS.items()
+}
 _CALL = re.compile(r"\b(\w+)\(")
 
 
@@ -160,7 +165,8 @@ class Vectors(Lanes):
             return f"{kind}{function}({self.group(above)}, {operand});"
         if node in self.unkept.squares:
             return f"{kind}{self._added_up(*self.unkept.squares[node])};"
-        called = _CALL.sub(lambda call: f"{_FUNCTIONS[call[1]]}(", expression)
+        functions = _SUMMED if self.unkept.only_added_up(node) else _FUNCTIONS
+        called = _CALL.sub(lambda call: f"{functions[call[1]]}(", expression)
         return f"{kind}{called};"
 
     def _added_up(self, constants: Sequence[Node], roots: Sequence[Node]) -> str:

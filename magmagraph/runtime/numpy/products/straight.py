@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....plan import Step, Value
-from ...steps import shape_of
+from ...steps import scaling_of, shape_of
 from ..memory import address_of
 from .blas import CBLAS_32, CBLAS_64, find_blas
 
@@ -58,7 +58,7 @@ def straight_product(
     view
         Returns the array of a value in this call.
     """
-    a, b, *rest = step.inputs
+    a, b = step.inputs[:2]
     out = step.outputs[0]
     attrs = step.node.attrs
     found = _gemm(out.type.dtype)
@@ -73,8 +73,7 @@ def straight_product(
     # A vector is read, not packed: NumPy knows. Nothing times nothing is no product.
     if min(m, n) < 2 or k == 0 or max(m, n, k) > largest:
         return None
-    alpha = rest.pop(0) if attrs["scaled"] else None
-    c, beta = rest if attrs["accumulate"] else (None, None)
+    alpha, c, beta = scaling_of(step, 2)
     flags = [_TRANSPOSED if attrs[name] else _PLAIN for name in ("transpose_a", "transpose_b")]
     arguments = [_ROW_MAJOR, *flags, m, n, k, 1.0, 0, left[1], 0, right[1], 0.0, 0, n]
     moving = []

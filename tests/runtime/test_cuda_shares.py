@@ -1,0 +1,62 @@
+"""How the work of a CUDA kernel is shared out for given sizes: without a GPU."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from regions import make_body, region_of
+
+import magmagraph as mg
+from magmagraph.runtime.cuda.kernels import shares
+from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
+
+LINES = 264
+
+
+def kernels(make: Callable[..., Any], *shape: int) -> RegionKernels:
+    """Return the kernels of a function of one operand."""
+    return RegionKernels(region_of(make_body([(shape, "float32")], make)))
+
+
+def over_rows(x: Any) -> Any:
+    return mg.sum(x, axis=0)
+
+
+@pytest.mark.parametrize("columns", [32, 528, 4096])
+@pytest.mark.parametrize("rows", [4097, 65_537, 1_000_003])
+def test_blocks_have_each_row_once(rows: int, columns: int) -> None:
+    made = kernels(over_rows, rows, columns)
+    told = shares.Shares(made, {}, LINES)
+    _, (_, chunks, _), _ = told.main()
+    assert not told.straight  # else a block has all rows
+    loops = made.gone_loops
+    each, more = told.rows_of_chunk(*loops), told.rows_over(*loops)
+    # As the kernel reckons: the first blocks have a row more.
+    low = [chunk * each + min(chunk, more) for chunk in range(chunks + 1)]
+    ends = [low[chunk] + each + (chunk < more) for chunk in range(chunks)]
+    assert (low[0], ends[-1]) == (0, rows)
+    assert low[1:-1] == ends[:-1]
+    assert max(b - a for a, b in itertools.pairwise(low)) - each <= 1
+
+
+def test_some_blocks_have_a_row_more() -> None:
+    """Else the test above says less than it seems to."""
+    told = shares.Shares(made := kernels(over_rows, 65_537, 528), {}, LINES)
+    told.main()
+    assert told.rows_over(*made.gone_loops) > 0
+
+
+@pytest.mark.parametrize(("shape", "tail"), [((4096, 32), True), ((100_000, 4096), False)])
+def test_the_last_block_ends_sums_where_that_is_little(shape: tuple[int, int], tail: bool) -> None:
+    """One block has added up a few partial results before another launch begins."""
+    made = kernels(over_rows, *shape)
+    told = shares.Shares(made, {}, LINES)
+    _, grid, _ = told.main()
+    work = told.line_count(0) * shape[1] + shape[1]
+    assert grid[1] > 1  # there are partial results
+    assert told.tail is tail is (work <= shares.QUICK)
+    launches, _ = made.launches({}, LINES)
+    assert (len(launches) == 1) is tail

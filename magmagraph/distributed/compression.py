@@ -9,6 +9,7 @@ lost: what has been sent so far differs from the sum of the gradients by the las
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,9 @@ def compressed(
             continue
         label = f"{node.name or 'gradient'} left over"
         over = variable(label, init=np.zeros(node.shape, wide))
-        before = MARKER(over, role=HELD)
+        # Over calls, unscaled means are added up; a call's own gradients have the loss's scale.
+        scaled: dict[str, Any] = {"scaled": True} if flag is None else {}
+        before = MARKER(over, role=HELD, **scaled)
         part = MARKER(add(node.inputs[0], before), role=APART)
         narrow = cast(part, dtype)
         sent = cast(MARKER(narrow, role=APART), wide)
@@ -74,7 +77,7 @@ def compressed(
         else:
             replaced[node] = cast(SENT_WHEN(narrow, flag), wide)
             rest = where(flag, rest, before)  # at other calls nothing is rounded
-        kept.append((over, MARKER(rest, role=HELD)))
+        kept.append((over, MARKER(rest, role=HELD, **scaled)))
     made = rebuild(roots, replaced)
     count = len(outputs)
     renewed = [(held, new) for (held, _), new in zip(updates, made[count:], strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,9 @@ from ..errors import ConfigError, message
 from ..graph import Node
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable, constant
+from ..records import record
 from .held import announcing, owned
-from .strategies import Facts, Strategy
+from .strategies import Facts, Strategy, scaled_together
 from .tensor import begin_alike, variables_of
 from .tensor_walk import Pair
 
@@ -23,7 +23,7 @@ __all__ = ["Pipe", "PipelineParallel"]
 SCHEDULES = ("gpipe", "1f1b")
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Pipe:
     """What the pass is told of a pipeline.
 
@@ -202,6 +202,7 @@ class PipelineParallel(Strategy):
             return outputs, updates
         steps, state = announcing(pipe.ranks)
         state.elsewhere = self._elsewhere = {}
+        updates = scaled_together(updates, pipe.group, pipe.stages)
         return outputs, [*updates, (steps, add(steps, constant(1, dtype=np.int64)))]
 
     def __repr__(self) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..communicator import Communicator, Group, Mesh, current
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
-from ..ops.control.identities import HELD
+from ..ops.control.identities import HELD, MARKER, is_scaling_state
+from ..records import record
 from .alike import check_alike
 from .parts import Parts
 from .sums import Sums
@@ -20,15 +21,17 @@ __all__ = [
     "Strategy",
     "alike",
     "checked",
+    "drawn_as_first",
     "held_apart",
     "joined",
+    "scaled_together",
     "settle",
 ]
 
 BUCKET_BYTES = 25 * 2**20
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Facts:
     """What the pass `distribute` is told: plain values, equal on all ranks.
 
@@ -49,6 +52,8 @@ class Facts:
         two axes.
     pipeline
         The stages of a pipeline, see `pipeline.Pipe`, or `MicroBatches`; None without either.
+    streams
+        What random nodes draw from in place of the rank's own, where its first rank's differ.
     """
 
     dim: str
@@ -59,9 +64,10 @@ class Facts:
     algorithm: str = "allreduce"
     axes: tuple[tuple[tuple[str, ...], int], ...] = ()
     pipeline: Any = None
+    streams: Mapping[tuple[int, int], tuple[int, int]] | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class MicroBatches:
     """A pipeline of one stage: a rank's rows in so many parts, one after the other."""
 
@@ -169,14 +175,34 @@ def checked(given: Any) -> Strategy | None:
     )
 
 
+def scaled_together(
+    updates: Sequence[tuple[Node, Node]], group: tuple[str, ...], size: int
+) -> list[tuple[Node, Node]]:
+    """Return updates whose loss scaling looks at the gradients of all ranks of a group."""
+    return [
+        (held, _with_ranks(value, (group, size)) if is_scaling_state(value) else value)
+        for held, value in updates
+    ]
+
+
+def _with_ranks(state: Node, ranks: tuple[tuple[str, ...], int]) -> Node:
+    asked = (*state.attrs.get("ranks", ()), ranks)
+    return MARKER(state.inputs[0], **{**state.attrs, "ranks": asked})
+
+
 def held_apart(graph: Graph) -> set[Any]:
     """Return the states of variables that hold on each rank its part of a sum."""
     marked = [node.inputs[0] for node in graph.nodes if node.attrs.get("role") == HELD]
     return {node.attrs["state"] for node in marked if "state" in node.attrs}
 
 
-def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
-    """Set variables to what they hold on rank 0 of a strategy's group; all its ranks call it."""
+def settle(
+    graph: Graph, facts: Facts, own: set[Node], settings: Mapping[str, Any] | None = None
+) -> None:
+    """Set variables to what they hold on rank 0 of a strategy's group; all its ranks call it.
+
+    They compare the strategy, and those settings of the function that are given.
+    """
     if facts.size == 1:
         return
     group = current().group(facts.group)
@@ -187,9 +213,10 @@ def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
             "sync_batch_norm": facts.synchronized,
             "bucket_bytes": facts.bucket_bytes,
             "accumulate": 1 if facts.pipeline is None else facts.pipeline.micro_batches,
+            **(settings or {}),
         },
         "the comparison of strategies",
-        need="the same strategy on all ranks",
+        need="the same strategy on all ranks, and the same settings",
         ranks=group,
     )
     kept = held_apart(graph) | {node.attrs["state"] for node in own}
@@ -199,6 +226,22 @@ def settle(graph: Graph, facts: Facts, own: set[Node]) -> None:
             continue
         first = group.broadcast(state.data, 0)
         state.write(first)
+
+
+def drawn_as_first(
+    nodes: Iterable[Node], ranks: Communicator
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return what a rank draws from in place of its own streams: those of the group's first rank.
+
+    All its ranks call it. It is empty where they are the same, or programs differ.
+    """
+    if ranks.size == 1:
+        return {}
+    from ..ops.random.redrawing import streams_in  # one process has no use for it
+
+    own = list(streams_in(nodes))
+    first = ranks.exchange(own, "the comparison of seeds")[0]
+    return dict(zip(own, first, strict=True)) if own != first and len(own) == len(first) else {}
 
 
 def alike(facts: Facts | None, world: Communicator | None) -> Communicator | None:

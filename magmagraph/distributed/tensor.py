@@ -9,7 +9,8 @@ from ..communicator import Communicator, Group, current
 from ..errors import ConfigError, PlanError, message
 from ..graph import Node, topological
 from ..ops.leaf import Variable
-from .strategies import Strategy
+from ..transforms.rebuild import rebuild
+from .strategies import Strategy, drawn_as_first, scaled_together
 from .tensor_walk import Pair, spread
 
 __all__ = ["TensorParallel"]
@@ -115,8 +116,9 @@ class TensorParallel(Strategy):
         if ranks.size == 1:
             return outputs, updates
         begin_alike(variables, ranks)
-        made, renewed, _ = spread(outputs, updates, ranks, names, chosen, self.least)
-        return made, renewed
+        outputs, updates = _drawn_alike(outputs, updates, ranks)
+        made, renewed, cut = spread(outputs, updates, ranks, names, chosen, self.least)
+        return made, scaled_together(renewed, names, ranks.size) if cut else renewed
 
     def _chosen(
         self, variables: list[Variable], ranks: Communicator
@@ -156,6 +158,21 @@ def variables_of(outputs: list[Node], updates: list[Pair]) -> list[Variable]:
     found = [node for node in topological(roots) if isinstance(node, Variable)]
     found += [held for held, _ in updates if isinstance(held, Variable)]
     return list(dict.fromkeys(found))
+
+
+def _drawn_alike(
+    outputs: list[Node], updates: list[Pair], ranks: Communicator
+) -> tuple[list[Node], list[Pair]]:
+    """Return a program with random numbers of the group's first rank; all its ranks call it."""
+    roots = [*outputs, *(value for _, value in updates)]
+    streams = drawn_as_first(topological(roots), ranks)
+    if not streams:
+        return outputs, updates
+    from ..ops.random.redrawing import redrawing
+
+    made = rebuild(roots, {}, redrawing(streams))
+    count = len(outputs)
+    return made[:count], [(held, new) for (held, _), new in zip(updates, made[count:], strict=True)]
 
 
 def begin_alike(variables: list[Variable], ranks: Communicator) -> None:

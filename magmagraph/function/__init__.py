@@ -101,12 +101,12 @@ class Function(Called, Shown):
             "nan": nan,
             "deterministic": deterministic,
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
-            "options": dict(options or {}),
             "distribute": strategy,
         }
         from ..passes import pipeline
 
         pipeline.check(self._settings["passes"], self._settings["skip"])
+        self._settings["options"] = pipeline.check_options(options)
         self.strict_feeds = strict_feeds
         self._random = step
         self._effects: tuple[Node, ...] = ()  # observers without a node that passes a value on
@@ -227,7 +227,9 @@ def function(
         Seconds after which kernels that are not built yet run in NumPy;
         `mg.config.compile_budget` unless given.
     options
-        Settings of passes by name, which their own pages list.
+        Settings of passes by name: ``reduce_to_gemv`` ("always", "never" or "measured"),
+        ``loss_scale_growth`` (steps with finite gradients after which float16's scale doubles),
+        ``tuning`` (whether passes may measure).
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -71,9 +71,11 @@ class Called(Compiled):
                     conform(self._brought(value), node, self.strict_feeds)
                     for value, node in zip(feeds, self._inputs, strict=True)
                 ]
-                with collection_paused():  # a first run makes much that stays, too
-                    bound = self._specialize(tuple(array.shape for array in arrays))
+                shapes = tuple([array.shape for array in arrays])
+                if bound is not None and shapes == self._last_shapes:
                     return self._results(bound, arrays, out)
+                with collection_paused():  # a first run makes much that stays, too
+                    return self._results(self._specialize(shapes), arrays, out)
         except BaseException as error:
             self._fail(error)
             raise
@@ -134,7 +136,8 @@ class Called(Compiled):
         Parameters
         ----------
         batches
-            An iterable of feeds (tuples, dicts, or single arrays), or a number of calls.
+            An iterable of feeds (tuples or lists of arrays, dicts, or single arrays), or a number
+            of calls.
         feeds
             With a number of calls: the feeds of each.
         keep
@@ -167,18 +170,13 @@ class Called(Compiled):
                 return self._structure.build(found)
         several: Iterable[Any]
         if isinstance(batches, (int, np.integer)):
-            several = (() if feeds is None else feeds for _ in range(int(batches)))
+            several = (self._given(feeds) for _ in range(int(batches)))
         else:
             several = batches
         stacked: list[list[Any]] = []
         result: Any = None
         for batch in self._drawn(several):
-            if isinstance(batch, Mapping):
-                result = self(batch)
-            elif isinstance(batch, tuple):
-                result = self(*batch)
-            else:
-                result = self(batch)
+            result = self(*self._given(batch))
             if keep == "all":
                 stacked.append(Structure(result).leaves)
         if keep == "last":
@@ -200,12 +198,10 @@ class Called(Compiled):
             if isinstance(batches, (int, np.integer)):
                 if batches < 1:
                     return None
-                given = () if feeds is None else feeds if isinstance(feeds, tuple) else (feeds,)
+                values = self._signature.arrange(self._given(feeds), {})
                 arrays = [
                     conform(self._brought(value), node, self.strict_feeds)
-                    for value, node in zip(
-                        self._signature.arrange(given, {}), self._inputs, strict=True
-                    )
+                    for value, node in zip(values, self._inputs, strict=True)
                 ]
                 return repeated(self._begun, int(batches), arrays, stacked)
             if type(batches) is not Batches or not len(batches) or batches.shard[1] > 1:
@@ -217,6 +213,14 @@ class Called(Compiled):
                 partial(resident, device=self.device),
             )
 
+    def _given(self, feeds: Any) -> tuple[Any, ...]:
+        """Return the arguments of a call that feeds of `run` stand for."""
+        if isinstance(feeds, tuple):
+            return feeds
+        if isinstance(feeds, list) and len(self._inputs) > 1:  # of one input it is the array
+            return tuple(feeds)
+        return () if feeds is None else (feeds,)
+
     def _begun(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to shapes of feeds, of several steps that ranks begin together."""
         bound = self._specialize(shapes)
@@ -227,8 +231,7 @@ class Called(Compiled):
         """Return what `run` stacks for each output where it takes no step."""
         sizes: dict[str, int] = {}
         if feeds is not None:
-            given = feeds if isinstance(feeds, tuple) else (feeds,)
-            values = self._signature.arrange(given, {})
+            values = self._signature.arrange(self._given(feeds), {})
             arrays = map(partial(conform, strict=self.strict_feeds), values, self._inputs)
             shapes = [array.shape for array in arrays]
             sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)

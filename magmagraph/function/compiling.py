@@ -144,6 +144,21 @@ class Compiled(Together):
             **settings["options"],
         )
 
+    def _begin_alike(self) -> None:
+        """Set variables to rank 0's values once more, if ranks have them whole; all ranks call it.
+
+        The first call of a function does so.
+        """
+        if self._compiled is not None and self._told is not None and self._exchange is None:
+            with self._as_rank():
+                self._settle(self._told)
+
+    def _settle(self, facts: Any) -> None:
+        strategy = self._settings["distribute"]
+        named = ("precision", "nan", "deterministic")
+        settings = {name: self._settings[name] for name in named}
+        strategies.settle(self.source_graph, facts, strategy.own_variables(), settings)
+
     def _group(self) -> Any:
         """Return the axes of the mesh over which a strategy cuts the graph; None without one."""
         strategy = self._settings.get("distribute")
@@ -158,9 +173,13 @@ class Compiled(Together):
         facts = strategy.facts()
         if facts is None:
             return None
-        strategies.settle(self.source_graph, facts, strategy.own_variables())
+        self._settle(facts)
         if not strategy.asynchronous:
-            return facts
+            held = current()
+            ranks = held.group(strategy.axes_of(held.mesh))
+            return replace(
+                facts, streams=strategies.drawn_as_first(self.source_graph.nodes, ranks)
+            )
         self._exchange = strategy.begin(self._user_outputs, self._user_updates)
         return None if facts.pipeline is None else replace(facts, size=1)  # of a rank alone
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,9 @@ class Signature:
             An input is missing, unknown, or fed twice.
         """
         count = len(self.inputs)
+        if not args and len(named) == count and not self.ambiguous:
+            with contextlib.suppress(KeyError):  # which is told below
+                return [named[name] for name in self.by_name]
         feeds: dict[int, Any] = {}
 
         def put(position: int, value: Any) -> None:
@@ -217,12 +221,15 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                     ),
                 )
             )
-        array = narrowed(array, wanted, _label(node))
+        array = narrowed(array, wanted, lambda: _label(node))
     if array.ndim != len(node.shape):
+        one = isinstance(value, (tuple, list)) and len(value) == 1
+        one = one and hasattr(value[0], "shape") and len(value[0].shape) == len(node.shape)
         raise FeedError(
             message(
                 f"{_label(node)} is fed an array of shape {array.shape}",
                 need=f"{len(node.shape)} axes, shape {node.shape}",
+                mend="f(*batch): what is fed holds one such array" if one else None,
             )
         )
     result: np.ndarray = array

@@ -13,7 +13,6 @@ import numpy as np
 from ..errors import ConfigError, message
 from ..plateau import Plateau
 from ..schedule import Schedule, at
-from . import files
 
 if TYPE_CHECKING:
     from .training import Training
@@ -291,7 +290,6 @@ class Checkpoint(_Watching):
         """See that the file can be written before time is spent on what it shall hold."""
         super().begin(training)
         check_folder(self, self.path.parent)
-        files.library()
 
     def step_end(self, training: Training) -> None:
         """Write after a step."""

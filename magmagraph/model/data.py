@@ -175,13 +175,13 @@ def _check_finite(array: np.ndarray, given: np.ndarray | None = None) -> None:
             )
 
 
-def check_rows(xs: Sequence[np.ndarray], y: np.ndarray | None = None) -> int:
+def check_rows(xs: Sequence[np.ndarray], y: np.ndarray | None = None, *, least: int = 1) -> int:
     """Return the number of examples.
 
     Raises
     ------
     DataError
-        If there is none, or inputs and labels have different numbers.
+        If there are fewer than `least`, or inputs and labels have different numbers.
     """
     counts = {f"input {i}" if len(xs) > 1 else "examples": len(x) for i, x in enumerate(xs)}
     if y is not None:
@@ -190,6 +190,6 @@ def check_rows(xs: Sequence[np.ndarray], y: np.ndarray | None = None) -> int:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise DataError(message(f"there are {listed}", need="one label for each example"))
     rows = next(iter(counts.values()))
-    if not rows:
+    if rows < least:
         raise DataError(message("there are no examples", need="at least one row"))
     return rows

@@ -1,6 +1,7 @@
 """Files of weights: safetensors, written whole or not at all, with a header in JSON.
 
-The header's metadata has the key "magmagraph": what the file is, and a checksum of the tensors.
+The header's metadata has the key "magmagraph": what the file is, a checksum of the tensors, and one
+of what is said there.
 """
 
 from __future__ import annotations
@@ -18,33 +19,14 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
-from ..errors import (
-    ConfigError,
-    DataError,
-    MissingFileError,
-    MissingLibraryError,
-    StorageError,
-    message,
-)
+from ..errors import ConfigError, DataError, MissingFileError, StorageError, message
+from .tensors import packed, unpacked
 
-__all__ = ["content_of", "library", "read", "write"]
+__all__ = ["content_of", "read", "write"]
 
 _KEY = "magmagraph"
+_SEAL = "said"
 _VERSION = 1
-
-
-def library() -> Any:
-    """Return the library of these files, or raise `MissingLibraryError` with the mend."""
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise MissingLibraryError(
-            message(
-                "files of weights need safetensors, which is not installed",
-                mend="pip install 'magmagraph[networks]'",
-            )
-        ) from None
-    return safetensors.numpy
 
 
 def _checksum(tensors: Mapping[str, np.ndarray]) -> int:
@@ -54,6 +36,11 @@ def _checksum(tensors: Mapping[str, np.ndarray]) -> int:
         total = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), total)
         total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
     return total
+
+
+def _seal(about: Mapping[str, Any]) -> int:
+    """Return the checksum of what is said of the tensors."""
+    return zlib.crc32(json.dumps(about).encode())
 
 
 def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
@@ -67,13 +54,12 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
     StorageError
         If the disk is full or refuses; what was there is whole.
     """
-    tool = library()
     held = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    # The library knows these as arrays of other frameworks only.
+    # Other readers of NumPy's arrays know these of other frameworks only.
     narrow = [name for name, array in held.items() if array.dtype.name == "bfloat16"]
     held.update((name, held[name].view(np.uint16)) for name in narrow)
     header = {**about, "bfloat16": narrow, "version": _VERSION, "checksum": _checksum(held)}
-    content = tool.save(held, {_KEY: json.dumps(header)})
+    content = packed(held, {_KEY: json.dumps({**header, _SEAL: _seal(header)})})
     place = Path(path)
     if place.is_dir():
         raise ConfigError(message(f"{str(place)!r} is a folder", need="the path of a file"))
@@ -150,7 +136,6 @@ def read(
     DataError
         If the file is missing (`MissingFileError`), of another kind, truncated, or damaged.
     """
-    tool = library()
     place = Path(path)
     if content is None:
         content = content_of(place)
@@ -162,10 +147,8 @@ def read(
             )
         )
     try:
-        tensors = dict(tool.load(content))
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    except Exception as error:  # the library's own classes differ from version to version
+        tensors, header = unpacked(content)
+    except ValueError as error:
         raise DataError(
             message(
                 f"{str(place)!r} is truncated, damaged, or no file of weights: {error}",
@@ -179,13 +162,20 @@ def read(
                 need="a file that save or a checkpoint wrote",
             )
         )
-    about: dict[str, Any] = json.loads(header[_KEY])
+    damaged = f"{str(place)!r} is damaged: its checksum does not fit"
+    try:
+        about: dict[str, Any] = json.loads(header[_KEY])
+        seal = about.pop(_SEAL, None)  # older files have none
+    except (AttributeError, TypeError, ValueError):  # no table, or no JSON
+        raise DataError(message(damaged)) from None
+    if seal is not None and seal != _seal(about):
+        raise DataError(message(damaged))
     if about["version"] > _VERSION:
         raise DataError(
             message(f"{str(place)!r} is of version {about['version']}", mend="a newer magmagraph")
         )
     if _checksum(tensors) != about["checksum"]:
-        raise DataError(message(f"{str(place)!r} is damaged: its checksum does not fit"))
+        raise DataError(message(damaged))
     for name in about["bfloat16"]:
         tensors[name] = tensors[name].view(canonical("bfloat16"))
     if kind is not None and about["kind"] != kind:

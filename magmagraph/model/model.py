@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import dims
 from ..errors import ConfigError, DataError, GraphError, message
 from ..function import Function
+from ..function.feeds import bind_sizes
 from ..graph import Node
 from ..nn.activations import activation_name
 from ..nn.basic import Input
@@ -357,17 +359,24 @@ class Model(Compiling, Copying, Saving):
         Returns
         -------
         ndarray, or list of them
-            An array ``(rows, ...)`` for each output.
+            An array ``(rows, ...)`` for each output; without examples one without rows.
         """
         size = checked_size(batch_size)
         self._ready(x)
         xs = conform_inputs(x, self.inputs, self.limits, finite=False)
-        rows = check_rows(xs)
-        compiled = self._prediction()
-        parts = [
-            on_host(compiled(*(v[i : i + size] for v in xs))) for i in range(0, rows, size)
-        ]
-        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        rows = check_rows(xs, least=0)
+        if rows:
+            compiled = self._prediction()
+            parts = [
+                on_host(compiled(*(v[i : i + size] for v in xs))) for i in range(0, rows, size)
+            ]
+            joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        else:
+            sizes = bind_sizes(self.inputs, [v.shape for v in xs])
+            joined = [
+                np.empty((0, *(dims.evaluate(e, sizes) for e in node.shape[1:])), node.dtype)
+                for node in self.outputs
+            ]
         return joined[0] if self._single else joined
 
     def predict_class(self, x: Any, *, batch_size: int = 256) -> np.ndarray:

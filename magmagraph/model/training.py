@@ -7,11 +7,13 @@ import inspect
 import itertools
 import math
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..communicator import Communicator, current
 from ..data import batches
 from ..data.batching import part
 from ..distributed import strategies
@@ -45,6 +47,15 @@ def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
             raise TypeError(
                 message(f"fit has no argument {name!r}", mend=f"{near[0]}=" if near else None)
             )
+
+
+def _checksum(arrays: list[np.ndarray]) -> int:
+    """Return a number by which ranks see that they are given other examples."""
+    found = 0
+    for array in arrays:
+        rows = array[:: max(1, len(array) // 64)]
+        found = zlib.crc32(rows.tobytes(), found)
+    return found
 
 
 class Training(Resumable):
@@ -97,6 +108,7 @@ class Training(Resumable):
         self.batch_size = checked_size(self._wanted(0))
         self._source: Any = None
         self._take_data(x, y, validation_data, validation_split)
+        self._ranks: Communicator | None = None  # those that train together, several of them
         self._strategy = strategy = strategies.checked(options.get("distribute"))
         #: Which part of each batch this rank takes, and of how many.
         self.shard = (0, 1) if strategy is None else strategy.shard()
@@ -111,7 +123,22 @@ class Training(Resumable):
                     "epochs before": self._first,
                 }
             )
+            held = current()
+            together = held.group(strategy.axes_of(held.mesh))
+            self._ranks = together if together.size > 1 else None
+            check_alike(
+                {
+                    "the model's seed": model.seed,
+                    "a checksum of some examples": _checksum(self._sample),
+                    "a checksum of some examples for validation": _checksum(
+                        [] if self.validation is None else [*self.validation[0], self.validation[1]]
+                    ),
+                },
+                ranks=together,
+            )
         self.function = model.training_step(self.labels, **options)
+        if self._ranks is not None:
+            self.function._begin_alike()
         self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
         # Last, so that a file holds what the others made of the epoch.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpoint))
@@ -147,11 +174,13 @@ class Training(Resumable):
                 )
             self._source = x
             *given, y = first
-            _, _, self.labels = model._checked(given if len(given) > 1 else given[0], y)
+            _, y, self.labels = model._checked(given if len(given) > 1 else given[0], y)
+            self._sample = [y]  # ranks may augment examples, each its own way
             self.xs: list[np.ndarray] = []
             self.y = np.empty(0)
         else:
             self.xs, self.y, self.labels = model._checked(x, y)
+            self._sample = [*self.xs, self.y]
         self.validation: Any = None
         if validation is not None:
             if not isinstance(validation, (list, tuple)) or len(validation) != 2:
@@ -268,9 +297,19 @@ class Training(Resumable):
         return ranks is None or ranks.rank == 0
 
     def _each(self, event: str) -> None:
-        for callback in self.callbacks:
-            if self._is_first or not callback.first_rank_only:
-                getattr(callback, event)(self)
+        for callback in self._called:
+            getattr(callback, event)(self)
+
+    @property
+    def _called(self) -> list[Callback]:
+        """The callbacks of this rank."""
+        return [c for c in self.callbacks if self._is_first or not c.first_rank_only]
+
+    def _stop_together(self, where: str) -> None:
+        """End the run on all ranks where one ends it: by a clock, say, or a file."""
+        if self._ranks is not None:
+            told = self._ranks.agree(True if self.stopping else None, where)
+            self.stopping = told is not None
 
     _cut = False  # whether a callback stopped the run within an epoch
     _seconds = 0.0  # of this epoch, before the run was cut
@@ -306,6 +345,7 @@ class Training(Resumable):
         self.history.records.append(self.record)
         self._begin_epoch(self.epoch + 1)
         self._each("epoch_end")
+        self._stop_together("the end of an epoch")
 
     def _begin_epoch(self, epoch: int) -> None:
         self.epoch, self.step = epoch, 0
@@ -314,14 +354,17 @@ class Training(Resumable):
 
     def _step_by_step(self, began: float) -> None:
         before = self._seconds
+        asynchronous = self._strategy is not None and self._strategy.asynchronous
         for rows, batch in self._batches():
             loss, *found = on_host(self.function(*batch))
             self._add(loss, found, rows)
             self.step += 1
             self._seconds = before + time.perf_counter() - began
-            for callback in self.callbacks:
+            for callback in self._called:
                 if callback.every_step:
                     callback.step_end(self)
+            if not asynchronous:  # whose ranks may take different numbers of steps
+                self._stop_together("the end of a step")
             if self.stopping:
                 self._cut = True
                 return

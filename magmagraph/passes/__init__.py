@@ -6,3 +6,7 @@ from .pipeline import DEFAULT, Options, Pass, default, run
 from .report import Record, Report
 
 __all__ = ["DEFAULT", "Options", "Pass", "Record", "Report", "default", "run"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,7 +18,6 @@ from ..op import Effect, Kind
 from ..ops.control.identities import ITEM
 from ..ops.control.loop import LOOP, extent_of
 from ..ops.control.loop_parts import Parts, for_all_rows
-from ..ops.control.mapped import results_of
 from ..ops.elementwise.arithmetic import ADD
 from ..ops.reduction.primitives import SUM
 from ..ops.shape.layout import TRANSPOSE
@@ -40,32 +39,57 @@ _ROOM = 4
 
 def prune(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
     """Return the graph whose loops make nothing that nobody reads."""
+
+    def change(node: Node, graph: Graph) -> dict[Node, Node]:
+        return _pruned(node, graph, options) if node.op is LOOP else {}
+
     while True:
-        mapping: dict[Node, Node] = {}
-        for node in graph.nodes:
-            if node.op is LOOP:
-                mapping.update(_pruned(node, graph, options))
-        if not mapping:
+        slim = _one_by_one(graph, change, trace, name, PRUNE)
+        if slim is graph:
             return graph
-        graph = _put(graph, mapping, trace, name, PRUNE)
+        graph = slim
 
 
 def prune_within(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
     """Return the graph pruned, and the bodies of its loops and branches before it."""
-    mapping: dict[Node, Node] = {}
-    for node in graph.nodes:
+
+    def change(node: Node, graph: Graph) -> dict[Node, Node]:
         bodies = {key: value for key, value in node.attrs.items() if holds_bodies(value)}
-        if not bodies or node.op.kind is not Kind.CONTROL:
-            continue
+        if not bodies:
+            return {}
         new = {
             key: each_body(value, lambda body: prune_within(body, Trace(), options, name))
             for key, value in bodies.items()
         }
-        if any(new[key] is not bodies[key] for key in bodies):
-            mapping[node] = node.op(*node.inputs, name=node.name, **{**node.attrs, **new})
-    if mapping:
-        graph = _put(graph, mapping, trace, name, PRUNE)
+        if all(new[key] is bodies[key] for key in bodies):
+            return {}
+        return {node: node.op(*node.inputs, name=node.name, **{**node.attrs, **new})}
+
+    graph = _one_by_one(graph, change, trace, name, PRUNE)
     return prune(graph, trace, options, name)
+
+
+def _one_by_one(
+    graph: Graph,
+    change: Callable[[Node, Graph], Mapping[Node, Node]],
+    trace: Trace,
+    name: str,
+    rule: str,
+) -> Graph:
+    """Return the graph with what a function of a node and the graph gives, the last node first.
+
+    What takes the place of a node reads the others as they are. Were all replaced at once, a
+    backward loop would go on reading the forward one that it was built for, beside the one that
+    took its place: both would run.
+    """
+    for node in reversed(graph.nodes):
+        # What stands before a replaced node is the same as before, or nobody reads it any more.
+        if node.op.kind is not Kind.CONTROL or node not in graph.users:
+            continue
+        mapping = change(node, graph)
+        if mapping:
+            graph = _put(graph, mapping, trace, name, rule)
+    return graph
 
 
 def holds_bodies(value: Any) -> bool:
@@ -152,24 +176,29 @@ def _needed(loop: Parts, used: set[int]) -> tuple[set[int], set[Node]]:
 
 # Products of all iterations.
 
+_Moved = Callable[[Parts, Options], list[Node] | None]
+
 
 def hoist(graph: Graph, trace: Trace, options: Options, name: str) -> Graph:
     """Return the graph whose loops multiply before and after all iterations where that will do."""
     for rule, moved in ((BEFORE, _before), (AFTER, _after)):
-        mapping: dict[Node, Node] = {}
-        for node in graph.nodes:
-            if node.op is LOOP and node.attrs["flag"] == "" and node.attrs["stacks"]:
-                results = moved(Parts.of(node), options)
-                if results is None:
-                    continue
-                options.record.hit(rule)
-                old = results_of(node) if not isinstance(node.type, tuple) else graph.users[node]
-                for reader in old:
-                    index = reader.attrs["index"] if reader is not node else 0
-                    mapping[reader] = results[index]
-        if mapping:
-            graph = _put(graph, mapping, trace, name, rule)
-            graph = prune(graph, trace, options, name)
+
+        def change(
+            node: Node, graph: Graph, rule: str = rule, moved: _Moved = moved
+        ) -> dict[Node, Node]:
+            if node.op is not LOOP or node.attrs["flag"] != "" or not node.attrs["stacks"]:
+                return {}
+            results = moved(Parts.of(node), options)
+            if results is None:
+                return {}
+            options.record.hit(rule)
+            if not isinstance(node.type, tuple):
+                return {node: results[0]}
+            return {reader: results[reader.attrs["index"]] for reader in graph.users[node]}
+
+        after = _one_by_one(graph, change, trace, name, rule)
+        if after is not graph:
+            graph = prune(after, trace, options, name)
     return graph
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
+from .. import records
 from ..config import config
 from ..errors import ConfigError, MagmagraphError, PassError, ShardingError, message
 from ..graph import Graph, Trace
@@ -16,7 +17,7 @@ from .report import Record, Report
 Choose = Callable[[str, Mapping[str, Graph], Mapping[str, int]], str]
 
 
-@dataclass(frozen=True)
+@records.record(frozen=True)
 class Options:
     """What passes may know beside the graph.
 
@@ -102,7 +103,7 @@ class Options:
 PassFunction = Callable[[Graph, Trace, Options], Any]
 
 
-@dataclass(frozen=True)
+@records.record(frozen=True)
 class Pass:
     """One line of the pipeline.
 
@@ -232,6 +233,43 @@ def default(*, skip: Sequence[str] = ()) -> tuple[Pass, ...]:
     """
     check(None, skip)
     return tuple(record for record in DEFAULT if record.name not in skip)
+
+
+# Options that are for users to set, and the arguments of `mg.function` that set others.
+USERS_OPTIONS = ("reduce_to_gemv", "loss_scale_growth", "tuning")
+SETTINGS = ("nan", "precision", "deterministic", "device", "distribute", "compile_budget")
+
+
+def check_options(given: Any) -> dict[str, Any]:
+    """Return settings of passes by name; PassError for one that is none, or not for users to set.
+
+    Examples
+    --------
+    >>> check_options({"reduce_to_gemv": "never"}), check_options(None)
+    ({'reduce_to_gemv': 'never'}, {})
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise PassError(
+            message(
+                f"options={given!r}",
+                need="a dict of settings of passes, by name",
+                mend=f"options={{{USERS_OPTIONS[0]!r}: ...}}",
+            )
+        )
+    for name in given:
+        if name not in USERS_OPTIONS:
+            own = name in SETTINGS
+            raise PassError(
+                message(
+                    f"there is no option {name!r}",
+                    need=f"one of {', '.join(USERS_OPTIONS)}",
+                    mend=f"mg.function(..., {name}=...)" if own else None,
+                )
+            )
+    Options.make(**given)
+    return dict(given)
 
 
 def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:

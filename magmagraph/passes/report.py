@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import records
 from ..graph import Graph, Node
 
 WIDTH = 100  # characters of a line of a printed report
 _KEPT = "\u00a0"  # a space at which no line is broken
 
 
-@dataclass(frozen=True)
+@records.record(frozen=True)
 class Refusal:
     """A place where a rule nearly matched, and the reason why it did not apply."""
 

@@ -98,3 +98,26 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     # One that has ended will not come: nobody waits for the time to run out.
     with pytest.raises(CommunicationError, match="in a barrier for rank 1; rank 1 has ended"):
         ranks.threads(2, lambda: job(0.0), timeout=30.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (lambda world, x: world.allreduce(x, "max"), "max over ranks of float32[3]"),
+        (lambda world, x: world.broadcast(x, 0), "a broadcast from 0 of float32[3]"),
+        (lambda world, x: world.allreduce(x[:2], "sum"), "sum over ranks of float32[2]"),
+        (lambda world, x: world.allreduce(x.astype("f8"), "sum"), "sum over ranks of float64[3]"),
+    ],
+    ids=["operation", "collective", "shape", "dtype"],
+)
+def test_ranks_in_different_collectives_are_told_so(other: Any, told: str) -> None:
+    def job() -> Any:
+        x = np.arange(3, dtype=np.float32)
+        world = current()
+        return other(world, x) if world.rank else world.allreduce(x, "sum")
+
+    with pytest.raises(CommunicationError) as caught:
+        ranks.threads(2, job)
+    first, second = ("rank 0 is in sum over ranks of float32[3]", f"rank 1 in {told}")
+    turned = (f"rank 1 is in {told}", "rank 0 in sum over ranks of float32[3]")
+    assert str(caught.value).startswith((f"{first}, {second}", ", ".join(turned)))

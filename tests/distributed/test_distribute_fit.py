@@ -12,7 +12,7 @@ import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel
 from magmagraph.dtypes import tolerance
-from magmagraph.errors import DataError
+from magmagraph.errors import ConfigError, DataError
 
 CLOSE = tolerance(np.dtype(np.float32), "reassoc")
 
@@ -114,3 +114,98 @@ def test_batches_in_parts(rng: np.random.Generator) -> None:
     assert [part.tolist() for (part,) in in_order][-1] == [21, 22]
     with pytest.raises(DataError, match=r"shard=\(2, 2\)"):
         mg.batches(x, shard=(2, 2))
+
+
+def test_batches_in_other_orders_are_refused(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = data
+
+    def job() -> None:
+        given = mg.batches(x, y, size=10, shuffle=True, seed=mg.distributed.rank())
+        _net().fit(given, distribute=DataParallel())
+
+    with pytest.raises(ConfigError, match="a checksum of some examples: "):
+        mg.distributed.threads(2, job)
+
+
+class _Stopped(mg.callbacks.Callback):
+    """Ends the run by what one rank alone sees: a clock, say."""
+
+    def __init__(self, rank: int, epoch: int | None = None, step: int | None = None) -> None:
+        self.rank, self.epoch, self.step = rank, epoch, step
+        self.steps = 0
+
+    def epoch_end(self, training: Any) -> None:
+        if mg.distributed.rank() == self.rank and training.epoch == self.epoch:
+            training.stopping = True
+
+    def step_end(self, training: Any) -> None:
+        self.steps += 1
+        if mg.distributed.rank() == self.rank and training.step == self.step:
+            training.stopping = True
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("kind", [DataParallel, lambda: DataParallel(algorithm="async")])
+def test_a_rank_that_stops_stops_all(
+    data: tuple[np.ndarray, np.ndarray], rank: int, kind: Any
+) -> None:
+    x, y = data
+
+    def job() -> int:
+        stopped = _Stopped(rank, epoch=2)
+        history, _ = _trained(x, y, kind(), epochs=5, callbacks=[stopped])
+        return len(history.records)
+
+    assert mg.distributed.threads(3, job) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_stops_within_an_epoch_stops_all(
+    data: tuple[np.ndarray, np.ndarray], rank: int
+) -> None:
+    x, y = data
+
+    def job() -> tuple[int, list[np.ndarray]]:
+        stopped = _Stopped(rank, step=3)
+        _, held = _trained(x, y, DataParallel(), epochs=2, callbacks=[stopped])
+        return stopped.steps, list(held.values())
+
+    (count, first), (other, second) = mg.distributed.threads(2, job)
+    assert count == other == 3
+    for one, two in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_steps_are_told_to_the_first_rank_alone(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = data
+
+    def job() -> int:
+        shown = _Stopped(0)
+        shown.first_rank_only = True
+        _trained(x, y, DataParallel(), epochs=1, callbacks=[shown])
+        return shown.steps
+
+    assert mg.distributed.threads(3, job) == [5, 0, 0]
+
+
+def test_a_later_run_begins_with_the_first_ranks_weights(
+    data: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """A rank has loaded others in between, say."""
+    x, y = data
+
+    def twice(strategy: Any) -> list[np.ndarray]:
+        net = _net()
+        net.fit(x, y, batch_size=10, distribute=strategy)
+        if mg.distributed.rank() != 0:
+            for held in net.trainable:
+                held.assign(np.zeros(held.shape, np.float32))
+        net.fit(x, y, batch_size=10, distribute=strategy)
+        return list(net.tensors().values())
+
+    wanted = twice(None)
+    found = mg.distributed.threads(2, lambda: twice(DataParallel()))
+    rtol, atol = CLOSE
+    for one, two, value in zip(*found, wanted, strict=True):
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(one, value, rtol=10 * rtol, atol=10 * atol)

@@ -178,20 +178,24 @@ def test_strategies_of_different_axes_go_together() -> None:
         ({"batch_size": 5}, "batch_size: 4 on rank 0, 5 on rank 1"),
         ({"epochs": 2}, "epochs: 1 on rank 0, 2 on rank 1"),
         ({"shuffle": False}, "shuffle: True on rank 0, False on rank 1"),
+        ({"seed": 1}, "the model's seed: 0 on rank 0, 1 on rank 1"),
+        ({"begin": 1}, "a checksum of some examples: [0-9]+ on rank 0, [0-9]+ on rank 1"),
     ],
 )
 def test_ranks_that_fit_something_else_are_refused(options: dict[str, Any], text: str) -> None:
     def job() -> None:
-        given = {"rows": 10, "batch_size": 4, "epochs": 1, "shuffle": True}
+        given: dict[str, Any] = {"batch_size": 4, "epochs": 1, "shuffle": True}
+        given |= {"rows": 10, "seed": 0, "begin": 0}
         if rank() == 1:
             given |= options
-        rows = given.pop("rows")
+        rows, seed, begin = given.pop("rows"), given.pop("seed"), given.pop("begin")
         net = mg.NeuralNetwork(
             [mg.nn.Input((4,)), mg.nn.Dense(3)], loss="cross_entropy",
-            optimizer=mg.optimizer.SGD(0.1), seed=0, device="cpu",
+            optimizer=mg.optimizer.SGD(0.1), seed=seed, device="cpu",
         )  # fmt: skip
+        x = np.arange(begin, begin + 4 * rows, dtype=np.float32).reshape(rows, 4)
         net.fit(
-            np.ones((rows, 4), np.float32), np.zeros(rows, np.int64), progress=False,
+            x, np.zeros(rows, np.int64), progress=False,
             distribute=DataParallel(), **given,
         )  # fmt: skip
 
@@ -203,3 +207,18 @@ def test_ranks_that_fit_alike_go_on() -> None:
     assert threads(3, lambda: check_alike({"epochs": 2, "rows": None})) == [None] * 3
     with pytest.raises(CommunicationError, match="rank 0 waits in the start of training"):
         threads(2, lambda: check_alike({"epochs": 2}) if rank() == 0 else None)
+
+
+@pytest.mark.parametrize(
+    ("option", "values"), [("precision", ("float32", "bfloat16")), ("nan", ("allow", "raise"))]
+)
+def test_settings_that_differ_are_told(option: str, values: tuple[str, str]) -> None:
+    def job() -> None:
+        x = mg.input("x", ("batch", 4))
+        options: dict[str, Any] = {option: values[rank()]}
+        f = mg.function([x], mg.sum(x), device="cpu", distribute=DataParallel(), **options)
+        f(np.ones((2, 4), np.float32))
+
+    text = f"{option}: {values[0]} on rank 0, {values[1]} on rank 1"
+    with pytest.raises(ConfigError, match=text):
+        threads(2, job)

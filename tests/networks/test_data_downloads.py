@@ -178,6 +178,29 @@ def test_mnist_from_the_folder_that_the_environment_names(tiny, monkeypatch, inn
     assert repr(digits).endswith("2 examples and 1 for tests, 6 features, 10 classes)")
 
 
+@pytest.mark.parametrize("inner", ["", "mnist"])
+def test_mnist_from_a_folder_that_is_given(tiny, monkeypatch, inner):
+    contents, folder = tiny
+    put(contents, folder / inner)
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder / "elsewhere"))
+    digits = data.mnist(str(folder))
+    assert digits.source == f"MNIST from {folder / inner}"
+    (x_train, y_train), (x_test, y_test) = digits
+    assert x_train is digits.x_train and y_train is digits.y_train
+    assert x_test is digits.x_test and y_test is digits.y_test
+
+
+def test_a_given_folder_that_lacks_a_file_is_told_and_nothing_stands_in(tiny, monkeypatch):
+    contents, folder = tiny
+    put(contents, folder)
+    monkeypatch.setenv("MAGMAGRAPH_DATA", str(folder))
+    put(contents, folder / "other")
+    name = datasets.MNIST_FILES[2].name
+    (folder / "other" / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"MNIST is not whole in .*: there is no {name}\n"):
+        data.mnist(folder / "other")
+
+
 def test_mnist_unpacked_is_found_too(tiny, monkeypatch):
     contents, folder = tiny
     put({n.removesuffix(".gz"): gzip.decompress(c) for n, c in contents.items()}, folder)

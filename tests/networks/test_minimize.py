@@ -152,6 +152,29 @@ class TestScipy:
         fun.assign(result.x)
         assert v["b"].value == pytest.approx(-3.0)
 
+    def test_second_derivatives_for_newton(self, rng):
+        scipy_optimize = pytest.importorskip("scipy.optimize")
+        v = {"w": mg.var("w", init=np.array([-1.2, 1.0])), "s": mg.var("s", init=np.eye(2) * 2)}
+        scale = mg.var("scale", shape=(), dtype="float64")
+        valley = scale * (v["w"][1] - v["w"][0] ** 2) ** 2 + (1.0 - v["w"][0]) ** 2
+        loss = valley + mg.sum((v["s"] @ v["s"].T - np.eye(2)) ** 2) * (1.0 + v["w"][0] ** 2)
+        fun = mg.scipy_objective(loss, v, {"scale": 100.0})
+        point = rng.normal(size=6)
+        matrix = np.stack([fun.hessp(point, unit) for unit in np.eye(6)])
+        assert np.array_equal(fun.x0, point)  # it moves the variables, as a call does
+        near = 1e-5
+        differences = [(fun(point + near * u)[1] - fun(point - near * u)[1]) / (2 * near)
+                       for u in np.eye(6)]
+        assert np.abs(matrix - differences).max() < 1e-6 * np.abs(matrix).max()
+        for method in ("Newton-CG", "trust-ncg"):
+            found = scipy_optimize.minimize(
+                fun, np.array([-1.2, 1.0, 2.0, 0.1, 0.0, 1.5]), jac=True, hessp=fun.hessp,
+                method=method,
+            )
+            assert found.fun < 1e-6
+        with pytest.raises(mg.GradientError, match="the vector has shape"):
+            fun.hessp(point, np.zeros(5))
+
     def test_feeds_and_errors(self):
         w, x = mg.var("w", init=1.0), mg.var("x", shape=())
         fun = mg.scipy_objective(w * x, [w], {x: 5.0})

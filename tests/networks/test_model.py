@@ -207,6 +207,13 @@ def test_metrics_are_those_of_scikit_learn(rng):
         assert mg.metrics.metric(name)(values + outputs[:50, :2], values) == pytest.approx(wanted)
 
 
+def test_one_column_is_a_chance_or_what_a_sigmoid_makes_one_of():
+    outputs, labels = mg.constant([[0.2], [0.7], [-0.3]]), mg.constant([1, 1, 0])
+    accuracy = mg.metrics.metric("accuracy")
+    assert accuracy.batch(outputs, labels, False).eval() == 3
+    assert accuracy.batch(outputs, labels, True).eval() == 2
+
+
 def test_metrics_add_up_over_batches():
     x, y = two_classes(95)
     net = small(metrics=["confusion", "matthews", lambda out, y: mg.cross_entropy(out, y)])
@@ -272,6 +279,22 @@ def test_early_stopping_keeps_the_best_weights():
     assert weights(net) == kept[1] != kept[3]
     with pytest.raises(mg.ConfigError, match="watches 'val_f1', which is not reported"):
         small().fit(x, y, callbacks=[mg.callbacks.EarlyStopping("val_f1")])
+
+
+def test_early_stopping_leaves_the_last_weights_where_it_is_told_to():
+    held: list[dict] = []
+
+    class Hold(mg.callbacks.Callback):
+        def epoch_end(self, training):
+            held.append(weights(training.model))
+
+    x, y = two_classes()
+    net = small()
+    # The loss falls: "max" finds the first epoch best, and the second no better.
+    stop = mg.callbacks.EarlyStopping("loss", mode="max", restore_best=False)
+    net.fit(x, y, epochs=5, callbacks=[Hold(), stop])
+    assert len(held) == 2 and stop.best_epoch == 1
+    assert weights(net) == held[1] != held[0]
 
 
 def test_rates_and_batches_change_between_epochs():

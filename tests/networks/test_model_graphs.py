@@ -9,8 +9,6 @@ import pytest
 
 import magmagraph as mg
 
-pytest.importorskip("safetensors")
-
 nn = mg.nn
 
 

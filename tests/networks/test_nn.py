@@ -147,6 +147,90 @@ def test_weights_have_paths_and_belong_to_pictures():
     assert len(shared.variables) == 2
 
 
+class Scaled(nn.Layer):
+    """What users of other libraries write: variables, and layers in a dict, as attributes."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.scale = mg.var("scale", init=np.ones(3, np.float32))
+        self.shifts = [mg.var("shift", init=np.zeros(3, np.float32)) for _ in range(2)]
+        self.places = mg.var("places", init=np.arange(3, dtype=np.int32))
+        self.first = nn.Dense(3, name="first")
+        self.heads = {"class": nn.Dense(2, name="class")}
+
+    def call(self, x, training):
+        h = self.first(x) * self.scale[self.places] + self.shifts[0] - 2.0 * self.shifts[1]
+        return self.heads["class"](h)
+
+
+def test_variables_and_layers_in_attributes_are_trained(rng):
+    layer = Scaled(name="scaled")
+    x = mg.var("x", shape=("batch", 4))
+    y = layer(x)
+    layer.again = layer.first.kernel  # borrowed, and no weight of a second name
+    assert list(layer.weights()) == [
+        "scale", "shifts/0", "shifts/1", "places", "first/kernel", "first/bias", "class/kernel",
+        "class/bias",
+    ]  # fmt: skip
+    assert layer.variables[3] is layer.places
+    assert layer.trainable_variables == [v for v in layer.variables if v is not layer.places]
+    before = [v.value for v in layer.trainable_variables]
+    mg.optimizer.SGD(0.1).step(mg.sum(y * y), layer.trainable_variables, inputs=[x])(
+        rng.normal(size=(5, 4))
+    )
+    after = [v.value for v in layer.trainable_variables]
+    assert all((a != b).any() for a, b in zip(before, after, strict=True))
+
+
+def test_a_model_trains_what_a_layer_holds_as_attributes(rng, tmp_path):
+    layer = Scaled()
+    net = mg.NeuralNetwork(
+        [mg.nn.Input((4,)), layer], loss="cross_entropy", optimizer=mg.optimizer.SGD(0.1)
+    )
+    assert net.parameters == 3 + 6 + 3 + 15 + 8
+    net.fit(rng.normal(size=(40, 4)), rng.integers(0, 2, 40), epochs=1)
+    assert (layer.scale.value != 1.0).any() and layer.shifts[1].value.any()
+    net.save_weights(tmp_path / "net.safetensors")
+    scale = layer.scale.value
+    layer.scale.value = np.zeros(3)
+    net.load_weights(tmp_path / "net.safetensors")
+    assert np.array_equal(layer.scale.value, scale)
+
+
+def test_trainable_variables_leave_out_statistics_and_what_is_frozen():
+    layers = nn.Sequential(nn.Dense(4), nn.BatchNorm(), nn.Dense(2, trainable=False))
+    x = mg.var("x", shape=("batch", 3))
+    y = layers(x, training=True)
+    names = [v.name.split("/", 1)[1] for v in layers.trainable_variables]
+    assert names == ["dense/kernel", "dense/bias", "batch_norm/scale", "batch_norm/offset"]
+    assert len(layers.variables) == 8
+    assert mg.optimizer.SGD(0.1).updates(mg.mean(y**2), layers.trainable_variables)
+
+
+def test_a_layer_shared_by_two_is_one_target():
+    shared = nn.Dense(4)
+    pair = nn.Sequential(nn.Residual(shared), nn.Residual(shared))
+    x = mg.var("x", shape=("batch", 4))
+    y = pair(x)
+    assert pair.variables == shared.variables
+    assert mg.optimizer.SGD(0.1).updates(mg.mean(y**2), pair.variables)
+
+
+def test_a_property_of_a_layer_fails_as_it_does():
+    class Broken(nn.Layer):
+        @property
+        def eval(self):
+            return self.there_is_no_such_thing
+
+        @property
+        def depth(self):
+            return self.nothing_here
+
+    with pytest.raises(AttributeError, match="nothing_here"):
+        _ = Broken().depth
+    assert not hasattr(Broken(), "anything")
+
+
 def test_a_seed_makes_the_same_weights():
     def made():
         mg.random.seed(3)

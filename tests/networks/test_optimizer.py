@@ -376,3 +376,11 @@ def test_settings_of_rules_of_ones_own_are_their_own_business():
             return variable - state.learning_rate * gradient
 
     assert Own(0.1, momentum=-3.0).settings == {"momentum": -3.0}
+
+
+def test_clipped_gradients_keep_their_dtypes() -> None:
+    """The norm is one of all, in the widest of their dtypes."""
+    given = [mg.constant(np.array([3.0], name)) for name in ("float16", "float32", "float64")]
+    clipped = mg.optimizer.clip_by_norm([*given, mg.constant(np.array([13.0]))], 7.0)
+    assert [node.dtype for node in clipped] == [np.float16, np.float32, np.float64, np.float64]
+    assert [float(node.eval().item()) for node in clipped] == [1.5, 1.5, 1.5, 6.5]

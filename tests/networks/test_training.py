@@ -15,8 +15,6 @@ import pytest
 
 import magmagraph as mg
 
-pytest.importorskip("safetensors")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

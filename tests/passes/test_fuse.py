@@ -429,3 +429,35 @@ def test_a_kernel_of_many_tensors_is_looked_at_once(monkeypatch: pytest.MonkeyPa
     plan, _ = pipeline.run(freeze([], [], updates), Trace())
     assert len(plan.steps) == 1
     assert len(asked) == 1
+
+
+_UNEVEN = "a sum across rows keeps some of a row's axes"
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda e: [mg.sum(e, 0), mg.sum(e, (0, 1))], "sums across rows keep different axes"),
+        (lambda e: [mg.sum(e, (0, 2)), mg.sum(e, (0, 1))], _UNEVEN),
+        (lambda e: [e / mg.sum(e, (1, 2), True), mg.sum(e / mg.sum(e, (1, 2), True), (0, 1))],
+         _UNEVEN),
+        (lambda e: [mg.sum(e, 0), mg.sum(e, 1)], None),
+        (lambda e: [e / mg.sum(e, -1, True), mg.sum(e, (0, 1))], None),
+    ],
+    ids=["columns", "rows", "softmax", "one of each", "whole rows"],
+)  # fmt: skip
+def test_what_is_fused_for_a_gpu_has_kernels_there(build: Any, reason: str | None) -> None:
+    """A region without kernels would run as array expressions, an operation at a time."""
+    from magmagraph.runtime.cuda.kernels.fused import kernels_of
+    from magmagraph.runtime.steps import bodies_of
+
+    x, trace = mg.input("x", (64, 48, 40)), Trace()
+    graph = freeze([x], build(mg.exp(x)), trace=trace)
+    options = pipeline.Options.make(device="cuda:0", threads=264)
+    plan, report = pipeline.run(graph, trace, options=options)
+    bodies = [b for step in plan.steps if step.kernel == "fused" for b in bodies_of(step)]
+    assert bodies
+    assert all(kernels_of(body) is not None for body in bodies)
+    reasons = {refusal.reason for record in report for refusal in record.refusals}
+    known = {"sums across rows keep different axes", _UNEVEN}
+    assert reasons & known == ({reason} if reason else set())

@@ -194,3 +194,27 @@ def test_zeros_of_any_dtype_are_one_number(dtype: str) -> None:
     x = mg.input("x", (), dtype)
     before, after = both([x], [mg.equal(x, held)], [np.zeros((), canonical(dtype))])
     assert before[0].all() and after[0].all() and after[0].shape == (2, 3)
+
+
+def test_the_sum_of_what_is_padded_has_the_padding(rng: np.random.Generator) -> None:
+    x = mg.input("x", (3,), "float64")
+    data = rng.normal(size=3)
+    found = mg.function([x], mg.sum(mg.pad(x, 2, constant_values=1.5)), device="cpu")(data)
+    assert tolerance(canonical("float64"), "reassoc").close(found, data.sum() + 4 * 1.5)
+
+
+def test_what_is_divided_by_a_piece_among_zeros_is_not_zero_there(
+    rng: np.random.Generator,
+) -> None:
+    """A factor of such a piece goes into the piece; a dividend must not."""
+    x = mg.input("x", (3,), "float64")
+    share = mg.pad(mg.exp(x) / mg.sum(mg.exp(x)), ((1, 0),))
+    f = mg.function([x], [2.0 / share, 2.0 * share], device="cpu")
+    data = rng.normal(size=3)
+    inside = np.exp(data) / np.exp(data).sum()
+    quotient, product = f(data)
+    close = tolerance(canonical("float64"), "stable").close
+    assert np.isposinf(quotient[0])
+    assert close(quotient[1:], 2.0 / inside)
+    assert product[0] == 0.0
+    assert close(product[1:], 2.0 * inside)

@@ -198,7 +198,7 @@ def checkpoint(target: Any, inputs: Any = None, *, policy: Policy = "nothing") -
     ------
     GradientError
         Where the target is neither a function nor a node, or depends on none of the inputs: there
-        is nothing to recompute; or the policy is none.
+        is nothing to recompute; a function is given inputs; or the policy is none.
 
     Notes
     -----
@@ -233,6 +233,14 @@ def checkpoint(target: Any, inputs: Any = None, *, policy: Policy = "nothing") -
                 f"checkpoint: the target is of type {type(target).__name__}",
                 need="a function of nodes, or one node",
                 mend="checkpoint(function)(*inputs), where the function returns several nodes",
+            )
+        )
+    if inputs is not None:
+        raise GradientError(
+            message(
+                "checkpoint: a function is given, and inputs, which go with a node",
+                need="a function alone: the result is a function of the same arguments",
+                mend="mg.checkpoint(function)(*inputs)",
             )
         )
 

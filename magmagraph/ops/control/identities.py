@@ -71,7 +71,8 @@ STOP_GRADIENT = Op(
 # statistics are made of, whose cotangents are marked likewise. Of sums over ranks: one that is read
 # in parts, one that is taken here, and a variable that holds each rank's part (and what renews it).
 SEED, GRADIENT, OWN_STATISTICS = "seed", "gradient", "own statistics"
-# Or one that is summed and scattered.
+# Or one that is summed and scattered. With ``scaled=True`` what is held apart is held without the
+# loss's scale, and meets gradients that have it.
 APART, SENT, HELD, SCATTERED = "apart", "sent", "held apart", "scattered"
 
 
@@ -111,7 +112,9 @@ SENT_WHEN = Op(
 )
 
 # Roles of markers around updates: the state of loss scaling, which the precision pass renews, and
-# updates that land at every call.
+# updates that land at every call. ``ranks`` of the state: groups of ranks that have gradients of
+# their own, and land their updates together. ``depth``: that of the gradients that are scaled, 0 of
+# none, where that was settled before the graph was cut into stages.
 SCALE, STEPS, SKIPPED = STATE = ("loss scale", "finite steps", "skipped steps")
 ALWAYS = "always"
 

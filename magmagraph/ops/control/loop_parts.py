@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...graph import Graph, Node, freeze, topological
+from ...records import record
 from ...transforms.rebuild import rebuild
 from ...types import Extent
 from ..leaf import input, parameter
@@ -15,7 +16,7 @@ from .mapped import results_of
 __all__ = ["Parts", "for_all_rows"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parts:
     """A loop taken apart: parameters with their operands, and what the body makes."""
 

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...dtypes import is_bool
 from ...errors import CheckError, message
 from ...graph import Node
 from ...op import INEXACT, Call, Effect, Kind, Op
+from ...records import record
 from ...types import Type
 from ..rules import onnx_forms
 from ..rules.batching import all_batched
@@ -37,7 +37,7 @@ def fresh() -> int:
     return next(_uids)
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Callback:
     """A function that a tap hands its value to, whatever else that object may be."""
 

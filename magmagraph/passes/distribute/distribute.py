@@ -24,8 +24,10 @@ from ...graph import Graph, Node, Trace
 from ...ops.collective.messages import SEND
 from ...ops.control.identities import HELD, ITEM
 from ...ops.elementwise.arithmetic import divide
+from ...ops.random.redrawing import redrawn
 from ..loops import prune_within
 from ..pipeline import Options
+from ..precision.loss_scaling import settled
 from .bodies import as_sum
 from .buckets import exchanged
 from .layouts import MICRO, Sharded, Way
@@ -41,6 +43,13 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
     facts = options.distribute
     if facts is None:
         return graph
+    if facts.streams:
+        graph = redrawn(
+            graph,
+            facts.streams,
+            lambda old, new: trace.replace(old, new, "distribute", "streams of the first rank"),
+        )
+        options.record.note("random nodes draw from the streams of the first rank")
     sharded = Sharded(facts.dim)
     if not any(sharded.axes(leaf.type) for leaf in graph.inputs):
         known = ", ".join(sorted({str(e) for x in graph.inputs for e in x.shape})) or "none"
@@ -61,6 +70,8 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
             facts, group=MICRO, size=facts.pipeline.micro_batches, synchronized=True, axes=()
         )
         changed = _walked(changed, micro, sharded, trace, options)
+        if facts.pipeline.stages > 1:
+            changed = settled(changed, options.record)
         changed = cut(changed, facts.pipeline, facts.dim)
         sent = sum(node.op is SEND for node in changed.effects)
         options.record.hit("message to another stage", sent)

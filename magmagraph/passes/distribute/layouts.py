@@ -99,8 +99,8 @@ class Sharded:
         Examples
         --------
         >>> n = dims.Dim("n")
-        >>> Sharded("n").times(6 * n), Sharded("n").times(n + 1)
-        (6, None)
+        >>> Sharded("n").times(6 * n), Sharded("n").times(n + 1), Sharded("n").times(n * n)
+        (6, None, None)
         """
         quotient = dims.exact_divide(extent, self.dim, [])
         if quotient is None or self.in_extent(quotient):

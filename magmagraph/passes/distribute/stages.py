@@ -23,7 +23,7 @@ from .layouts import Sharded
 
 __all__ = ["Pipeline", "Stages", "assigned", "clock", "tasks"]
 
-GPIPE, ONE_BY_ONE = "gpipe", "1f1b"
+GPIPE = "gpipe"  # else each backward pass as soon as it can be ("1f1b")
 
 
 class Pipeline(Protocol):

@@ -5,7 +5,7 @@ that `mg.grad` leaves, is the scale in place of 1; each gradient is divided by i
 own, in float32. Where an element of a gradient is not finite, all updates keep their old values and
 the scale is halved; after as many finite steps as `Options.loss_scale_growth` it is doubled
 (P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2, and what frameworks
-made of it).
+made of it). Ranks that have layers or parts of weights of their own ask each other.
 
 Before, under ``precision="float16"``: markers, and the three counters of the function as they are.
 After: no marker; every update is a choice between the old and the new value.
@@ -27,6 +27,7 @@ from ...ops.collective.timed import ALLREDUCE_MANY_WHEN, REDUCE_SCATTER_WHEN
 from ...ops.collective.whole import ALLREDUCE, ALLREDUCE_MANY
 from ...ops.control.identities import (
     ALWAYS,
+    HELD,
     ITEM,
     MARKER,
     SCALE,
@@ -42,7 +43,7 @@ from ...ops.elementwise.rounding import isfinite
 from ...ops.leaf import constant
 from ...ops.reduction.primitives import all as all_of
 from ..pipeline import Options
-from ..report import label
+from ..report import Record, label
 from ..rewriting.pattern import uniform
 
 RULE = "loss scaling"
@@ -59,6 +60,72 @@ def scale_gradients(graph: Graph, trace: Trace, options: Options) -> Graph:
     return _Scaling(graph, markers, trace, options).run()
 
 
+def settled(graph: Graph, record: Record) -> Graph:
+    """Return a graph that says which gradients are scaled, before it is cut into stages.
+
+    A stage that sees its layers alone could not tell, and all of them have to do the same.
+    """
+    states = [value for _, value in graph.updates if is_scaling_state(value)]
+    if not states:
+        return graph
+    depth = _deepest(graph.nodes)
+    leak = _leak(graph, depth)
+    if leak is not None:
+        _refuse(leak, record)
+        depth = 0
+    updates = [
+        (held, MARKER(value.inputs[0], **{**value.attrs, "depth": depth}))
+        if is_scaling_state(value)
+        else (held, value)
+        for held, value in graph.updates
+    ]
+    values = graph.interner.intern_all([value for _, value in updates])
+    return graph.replace(
+        updates=[(held, value) for (held, _), value in zip(updates, values, strict=True)]
+    )
+
+
+def _refuse(leak: Node, record: Record) -> None:
+    record.refuse(
+        RULE, leak, "it is a derivative of a gradient, which would stay multiplied by the "
+        "scale: mg.hessian, mg.jacobian, mg.vjp and mg.jvp have no place to divide by it"
+    )
+
+
+def _deepest(nodes: Sequence[Node]) -> int:
+    """Return the depth of the outermost gradients: those inside would be scaled by both."""
+    seeds = [n for n in nodes if n.op is MARKER and n.attrs["role"] == "seed"]
+    return max(map(_depth, seeds), default=1)
+
+
+def _leak(graph: Graph, depth: int) -> Node | None:
+    """Return a result that depends on a seed otherwise than through a gradient, or None.
+
+    Such a result is linear in the seed, and no marker stands where it could be divided.
+    """
+    reached: set[Node] = set()
+    for node in graph.nodes:
+        if node.op is ITEM and node.inputs[0].op in _JOINED:  # losses travel with gradients
+            if node.inputs[0].inputs[node.attrs["index"]] in reached:
+                reached.add(node)
+            continue
+        role = node.attrs["role"] if node.op is MARKER else ""
+        if role in ("seed", "gradient") and _depth(node) == depth:
+            if role == "seed":
+                reached.add(node)
+        elif _is_left_over(node):
+            if node.inputs[0].op.kind is Kind.LEAF:
+                reached.add(node)
+        elif any(operand in reached for operand in node.inputs):
+            reached.add(node)
+    return next((root for root in graph.roots if root in reached), None)
+
+
+def _is_left_over(node: Node) -> bool:
+    """Return whether a marker stands at what compression leaves over: the variable, or its new."""
+    return node.op is MARKER and node.attrs["role"] == HELD and "scaled" in node.attrs
+
+
 class _Scaling:
     """A graph on its way to scaled gradients."""
 
@@ -73,36 +140,19 @@ class _Scaling:
             if is_scaling_state(value)
         }
         self.scale, self.steps, self.skipped = (held.get(role) for role in (SCALE, STEPS, SKIPPED))
-        # The gradients inside of others' losses would be scaled by both.
-        self.depth = max((_depth(m) for m in markers if m.attrs["role"] == "seed"), default=1)
+        states = [value for _, value in graph.updates if is_scaling_state(value)]
+        told: Mapping[str, Any] = states[0].attrs if states else {}
+        self.ranks: tuple[tuple[tuple[str, ...], int], ...] = told.get("ranks", ())
+        self.messages: list[Node] = []  # in the order of those between stages
+        self.staged = "depth" in told
+        self.depth: int = told["depth"] if self.staged else _deepest(graph.nodes)
         self.made: dict[Node, Node] = {}
         self.gradients: list[Node] = []
-        leak = None if self.scale is None else self._leak()
-        if leak is not None:
+        if self.staged:  # what leaves a stage scaled is divided on another
+            self.scale = self.scale if self.depth else None
+        elif self.scale is not None and (leak := _leak(graph, self.depth)) is not None:
             self.scale = None
-            options.record.refuse(
-                RULE, leak, "it is a derivative of a gradient, which would stay multiplied by the "
-                "scale: mg.hessian, mg.jacobian, mg.vjp and mg.jvp have no place to divide by it"
-            )
-
-    def _leak(self) -> Node | None:
-        """Return a result that depends on a seed otherwise than through a gradient, or None.
-
-        Such a result is linear in the seed, and no marker stands where it could be divided.
-        """
-        reached: set[Node] = set()
-        for node in self.graph.nodes:
-            if node.op is ITEM and node.inputs[0].op in _JOINED:  # losses travel with gradients
-                if node.inputs[0].inputs[node.attrs["index"]] in reached:
-                    reached.add(node)
-                continue
-            role = node.attrs["role"] if node.op is MARKER else ""
-            if role in ("seed", "gradient") and _depth(node) == self.depth:
-                if role == "seed":
-                    reached.add(node)
-            elif any(operand in reached for operand in node.inputs):
-                reached.add(node)
-        return next((root for root in self.graph.roots if root in reached), None)
+            _refuse(leak, options.record)
 
     def run(self) -> Graph:
         """Return the new graph."""
@@ -110,12 +160,12 @@ class _Scaling:
         for node in graph.nodes:
             self.made[node] = self._made(node)
         updates = [(variable, self.made[value]) for variable, value in graph.updates]
-        if self.scale is not None and self.gradients:
+        if self.scale is not None and (self.gradients or self.staged):
             updates = self._guarded(updates)
         return graph.replace(
             outputs=[self.made[n] for n in graph.outputs],
             updates=updates,
-            effects=[self.made[n] for n in graph.effects],
+            effects=[*(self.made[n] for n in graph.effects), *self.messages],
         )
 
     def _made(self, node: Node) -> Node:
@@ -132,6 +182,10 @@ class _Scaling:
     def _unmarked(self, marker: Node, value: Node) -> Node:
         """Return what a marker becomes: its operand, scaled or divided by the scale."""
         role = marker.attrs["role"]
+        if self.scale is not None and _is_left_over(marker):
+            before = marker.inputs[0].op.kind is Kind.LEAF
+            factor = self.scale if before else 1.0 / self.scale
+            return self.intern(multiply(value, cast(factor, value.dtype)))
         if self.scale is None or role not in ("seed", "gradient") or not is_inexact(value.dtype):
             return value
         if _depth(marker) < self.depth:
@@ -164,7 +218,14 @@ class _Scaling:
         for group, (size, flags) in parts.items():
             held = cast(functools.reduce(logical_and, flags), _INT32)
             found.append(ALLREDUCE(held, op="min", group=group, size=size) > 0)
-        return functools.reduce(logical_and, found)
+        finite = functools.reduce(logical_and, found or [constant(True, dtype=bool)])
+        for names, size in self.ranks:
+            held = cast(finite, _INT32)
+            least = self.intern(ALLREDUCE(held, op="min", group=names, size=size))
+            self.messages += [least] if self.staged else []
+            self.options.record.hit("ranks agree whether gradients are finite")
+            finite = least > 0
+        return finite
 
     def _guarded(self, updates: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
         """Return updates that keep the old values where a gradient is not finite."""

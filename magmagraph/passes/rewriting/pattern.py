@@ -229,8 +229,7 @@ def attribute(name: str) -> Attribute:
 def uniform(node: Node) -> float | None:
     """Return the number that all elements of a constant equal, or None.
 
-    -0.0 is told apart from 0.0 by `negative_zero`. Of a complex constant it is the real part, where
-    the imaginary one is 0.
+    Of a complex constant it is the real part, where the imaginary one is 0.
     """
     if node.op is not CONSTANT:
         return None
@@ -250,9 +249,3 @@ def uniform(node: Node) -> float | None:
             return None
         number = number.real
     return number if isinstance(number, int) else float(number)
-
-
-def negative_zero(node: Node) -> bool:
-    """Return whether a constant holds a -0.0 anywhere."""
-    value: np.ndarray = node.attrs["value"]
-    return bool(np.any((value == 0) & np.signbit(value.real.astype(np.float64))))

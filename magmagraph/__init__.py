@@ -18,24 +18,13 @@ from . import (
     optimizer,
     passes,
     random,
-    regularize,
     schedule,
     special,
 )
 from ._version import __version__
 from .checks import debug
-from .checks.gradient_check import (
-    GradientReport,
-    check_gradients,
-)
-from .checks.operation_check import (
-    check_operation,
-)
 from .config import (
     config,
-)
-from .custom import (
-    Operation,
 )
 from .defaults import (
     default_updates,
@@ -116,15 +105,6 @@ from .gradients.implicit import (
 from .graph import (
     Graph,
     Node,
-)
-from .inspect.networkx import (
-    to_networkx,
-)
-from .inspect.onnx_export import (
-    to_onnx,
-)
-from .inspect.show import (
-    show,
 )
 from .losses import (
     binary_cross_entropy,
@@ -698,26 +678,40 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from . import callbacks, data, metrics, nn, tune, workflow
+    from . import callbacks, data, metrics, nn, regularize, tune, workflow
+    from .checks.gradient_check import GradientReport, check_gradients
+    from .checks.operation_check import check_operation
+    from .custom import Operation
     from .data import batches
+    from .inspect.networkx import to_networkx
+    from .inspect.onnx_export import to_onnx
+    from .inspect.show import show
     from .model import Model, NeuralNetwork
     from .text.archive import load
     from .values.tensor import Tensor
 
 _register(_COMPOSITES)
 
-# Public names whose modules are imported when first asked for: files and archives bring in the
-# standard library's decompressors, which a program that only computes never needs.
+# Public names whose modules are imported when first asked for: what a program that only computes
+# never needs. Files and archives bring in the standard library's decompressors, too.
 _LATER = {
+    "GradientReport": "checks.gradient_check",
     "Model": "model",
     "NeuralNetwork": "model",
+    "Operation": "custom",
     "Tensor": "values.tensor",
     "batches": "data",
     "callbacks": "callbacks",
+    "check_gradients": "checks.gradient_check",
+    "check_operation": "checks.operation_check",
     "data": "data",
     "load": "text.archive",
     "metrics": "metrics",
     "nn": "nn",
+    "regularize": "regularize",
+    "show": "inspect.show",
+    "to_networkx": "inspect.networkx",
+    "to_onnx": "inspect.onnx_export",
     "tune": "tune",
     "workflow": "workflow",
 }
@@ -1311,7 +1305,7 @@ __all__ = [
 # What users call explains why arguments do not fit; modules here call each other without that.
 _tell(globals(), __all__)
 for _module in (
-    linalg, fft, special, init, optimizer, schedule, regularize, distributed, debug, passes
+    linalg, fft, special, init, optimizer, schedule, distributed, debug, passes
 ):  # fmt: skip
     _tell(vars(_module), _module.__all__)
 _tell(vars(random), random.__all__, _shape_first)

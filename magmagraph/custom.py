@@ -7,7 +7,6 @@ import pickle
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from .ops.convert import as_node, promoted
 from .ops.elementwise.family import broadcast
 from .ops.rules.batching import WORDS
 from .ops.shape.joining import broadcast_to
+from .records import record
 from .types import Type, TypeLike
 
 __all__ = ["Operation"]
@@ -157,7 +157,7 @@ class Operation:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record(frozen=True, eq=False, kw_only=True)
 class _OwnOp(Op):
     """A record that pickles as the class that it was made for."""
 

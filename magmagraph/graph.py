@@ -253,7 +253,6 @@ def freeze(
     effects: Sequence[Node] = (),
     *,
     trace: Trace | None = None,
-    interner: Interner | None = None,
     leaves: Mapping[Op, Node] | None = None,
     observed: bool = False,
 ) -> Graph:
@@ -271,7 +270,7 @@ def freeze(
         Whether taps and asserts become effects, in the order in which they were written, instead
         of identities in the flow of data.
     """
-    interner = Interner() if interner is None else interner
+    interner = Interner()
     stand_in = {op: interner.intern(node) for op, node in (leaves or {}).items()}
     roots = [*inputs, *effects, *outputs]
     for variable, value in updates:

@@ -168,6 +168,10 @@ __all__ = [
 solve_triangular = triangular_solve
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> NoReturn:
     from .spellings import missing
 

@@ -37,3 +37,7 @@ __all__ = [
 ]
 
 tell_classes(globals(), __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

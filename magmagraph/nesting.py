@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .graph import Node
@@ -55,14 +55,3 @@ def _restore(tree: Any, members: Iterator[Any]) -> Any:
     if isinstance(tree, list):
         return [_restore(member, members) for member in tree]
     return next(members)
-
-
-def map_structure(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return the nested form of `tree` with `function` applied to every member.
-
-    Examples
-    --------
-    >>> map_structure(abs, [-1, (2, -3)])
-    [1, (2, 3)]
-    """
-    return like(tree, [function(member) for _, member in leaves(tree, "")])

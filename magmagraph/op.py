@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Effect(enum.StrEnum):
     ORDERED = "ordered"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sample:
     """One set of arguments that the table-generated tests call an operation with.
 
@@ -86,7 +86,7 @@ class Sample:
     real: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BadSample:
     """Arguments that must be refused, with the error class and the first line of its text."""
 
@@ -160,7 +160,7 @@ _POLICIES = {  # of `Op.policy`; all other kinds keep float32, and so does what 
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record(frozen=True, eq=False, kw_only=True)
 class Op:
     """Everything there is to know about one operation.
 
@@ -389,7 +389,7 @@ def _op_by_name(name: str) -> Op:
     return record
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record(frozen=True, eq=False, kw_only=True)
 class Composite:
     """A public function made of operations: listed, documented and tested like an `Op`.
 
@@ -428,10 +428,12 @@ class Call:
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """Return the common shape by NumPy's rule; a named dimension never broadcasts."""
-        first = shapes[0]
-        for other in shapes[1:]:
-            if other != first:
-                break
+        first: Shape = ()
+        for shape in shapes:
+            if shape and shape != first:  # a number meets all
+                if first:
+                    break
+                first = shape
         else:
             return first
         try:
@@ -488,8 +490,9 @@ class Call:
         )
 
     def _operands(self) -> str:
+        line = caller_line()
         return "".join(
-            f"\n  operand {i}: {describe(node)}" for i, node in enumerate(self.inputs)
+            f"\n  operand {i}: {_as_given(node, line)}" for i, node in enumerate(self.inputs)
         )
 
     def shape_error(
@@ -503,6 +506,16 @@ class Call:
     ) -> DTypeError:
         """Make (not raise) a DTypeError that lists the operands."""
         return DTypeError(message(f"{self.op.name}: {wrong}", need, mend) + self._operands())
+
+
+def _as_given(node: Node, line: Line | None) -> str:
+    """Return one line about an operand: about what was given, where a line here converted it."""
+    given = node
+    while not given.name and given.line == line and "dtype" in given.attrs:
+        if len(given.inputs) != 1 or given.inputs[0].shape != given.shape:
+            break
+        given = given.inputs[0]
+    return describe(node) if given is node else f"{describe(given)}; as {node.dtype.name}"
 
 
 def describe(node: Node) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from .dims import Constraint
@@ -100,7 +100,7 @@ class Step:
     can_fail: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Plan:
     """Steps over slots, ready for a backend.
 

@@ -101,6 +101,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> NoReturn:
     from .spellings import missing
 

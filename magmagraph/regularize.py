@@ -15,6 +15,7 @@ from .graph import Node
 from .ops.convert import as_node
 from .ops.elementwise.arithmetic import absolute, add, multiply
 from .ops.reduction.primitives import sum
+from .telling import tell
 
 __all__ = ["Penalty", "l1", "l2"]
 
@@ -128,3 +129,6 @@ def l2(factor: float = 0.01) -> Penalty:
     array(2.5, dtype=float32)
     """
     return Penalty(l2=factor)
+
+
+tell(globals(), __all__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from .ops.elementwise.comparison import less, maximum, minimum, where
 from .ops.elementwise.math import cos
 from .ops.leaf import constant as _constant
 from .plateau import Plateau
+from .records import record
 
 __all__ = [
     "Plateau",
@@ -98,7 +98,7 @@ def _positive(who: str, **values: float) -> None:
             raise ConfigError(message(f"{who}: {name}={value}", need=f"{name} > 0"))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Constant(Schedule):
     """See `constant`."""
 
@@ -109,7 +109,7 @@ class Constant(Schedule):
         return _constant(self.rate)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Step(Schedule):
     """See `step`."""
 
@@ -122,7 +122,7 @@ class Step(Schedule):
         return multiply(power(self.factor, _real(floor_divide(step, self.every))), self.rate)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Exponential(Schedule):
     """See `exponential`."""
 
@@ -135,7 +135,7 @@ class Exponential(Schedule):
         return multiply(power(self.decay, divide(_real(step), self.every)), self.rate)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Cosine(Schedule):
     """See `cosine`."""
 
@@ -150,7 +150,7 @@ class Cosine(Schedule):
         return add(half, self.final)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Warmup(Schedule):
     """See `warmup`."""
 

@@ -8,13 +8,14 @@ from typing import Any, cast
 import numpy as np
 
 from .errors import GradientError, message
-from .function import function
+from .function import Function, function
 from .function.feeds import named_feeds
 from .gradients.autodiff import grad
+from .gradients.derivatives import hvp
 from .graph import Node
 from .nesting import leaves, like
 from .op import describe
-from .ops.leaf import Variable
+from .ops.leaf import Variable, input
 
 __all__ = ["ScipyObjective", "scipy_objective"]
 
@@ -44,8 +45,10 @@ class ScipyObjective:
         self._variables = [cast(Variable, member) for _, member in members]
         gradients = grad(loss, list(self._variables))
         given = named_feeds("scipy_objective", loss, feeds)
+        self._loss, self._inputs = loss, list(given)
         self._feeds = tuple(given.values())
-        self._call = function(list(given), [loss, *gradients])
+        self._call = function(self._inputs, [loss, *gradients])
+        self._second: Function | None = None  # made where it is asked for
 
     @property
     def x0(self) -> np.ndarray:
@@ -81,9 +84,37 @@ class ScipyObjective:
 
     def assign(self, flat: Any) -> None:
         """Write a flat vector into the variables."""
-        arrays = [array for _, array in leaves(self.unflatten(flat), "flat")]
-        for variable, array in zip(self._variables, arrays, strict=True):
+        for variable, array in zip(self._variables, self._parts(flat), strict=True):
             variable.assign(array)
+
+    def _parts(self, flat: Any) -> list[Any]:
+        return [array for _, array in leaves(self.unflatten(flat), "flat")]
+
+    def hessp(self, flat: Any, vector: Any) -> np.ndarray:
+        """Move the variables to `flat`; return the second derivatives times a vector.
+
+        The matrix is not made: it costs a few times what the gradient does. It is what
+        ``scipy.optimize.minimize(..., hessp=objective.hessp)`` takes, for ``"Newton-CG"`` and the
+        methods of trust regions.
+
+        Parameters
+        ----------
+        flat, vector : array of shape (n,)
+
+        Returns
+        -------
+        numpy.ndarray, shape (n,), float64
+        """
+        if self._second is None:
+            directions = [
+                input(f"direction {i}", held.shape, held.dtype)
+                for i, held in enumerate(self._variables)
+            ]
+            products = hvp(self._loss, list(self._variables), directions)
+            self._second = function([*self._inputs, *directions], products)
+        parts = self._parts(vector)
+        self.assign(flat)
+        return self._flat(self._second(*self._feeds, *parts))
 
     def __call__(self, flat: Any) -> tuple[float, np.ndarray]:
         """Move the variables to `flat`; return the loss and its gradient, a float64 vector."""
@@ -114,7 +145,8 @@ def scipy_objective(
     ScipyObjective
         Called with a vector it returns ``(value, gradient)``; ``.x0`` is the present point,
         ``.unflatten(vector)`` the vector as arrays, ``.assign(vector)`` writes it into the
-        variables. It unpacks as ``fun, x0``.
+        variables, ``.hessp(at, vector)`` gives second derivatives times a vector. It unpacks as
+        ``fun, x0``.
 
     Raises
     ------
@@ -138,5 +170,7 @@ def scipy_objective(
     >>> fun.assign(result.x)
     >>> np.round(x.value, 6)
     array([1., 1.])
+    >>> fun.hessp(fun.x0, [1.0, 0.0])
+    array([2., 0.])
     """
     return ScipyObjective(loss, wrt, feeds)

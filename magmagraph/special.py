@@ -241,3 +241,7 @@ __all__ = [
     "yv",
     "zeta",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

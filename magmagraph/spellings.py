@@ -40,9 +40,24 @@ OF_NODE = {
     "zero_": "w.assign(array), or mg.function(..., updates={w: new})",
 }
 
+OF_LAYER = {
+    "parameters": "layer.trainable_variables, a list; layer.weights() has names",
+    "named_parameters": "layer.weights(), by name",
+    "trainable_weights": "layer.trainable_variables",
+    "state_dict": "{name: w.variable.value for name, w in layer.weights().items()}",
+    "load_state_dict": "layer.weights()[name].variable.assign(array) for each name",
+    "forward": "layer(x), which runs its method `call`",
+    "train": "layer(x, training=True)",
+    "eval": "layer(x), without training=True",
+    "zero_grad": "nothing: gradients are nodes, made anew where mg.grad asks for them",
+    "to": "nothing: devices are chosen by mg.function(..., device=)",
+    "cuda": "nothing: devices are chosen by mg.function(..., device=)",
+}
+
 OF_MODULE = {
     "magmagraph": {
-        "array": "mg.constant(values), or mg.var(name, init=values) for what changes",
+        "array": "mg.constant(values); mg.asarray([[a, 0.0], [b, c]]) of numbers and nodes; "
+        "mg.var(name, init=values) for what changes",
         "tensor": "mg.constant(values), or mg.var(name, init=values) for what changes",
         "placeholder": "mg.input(name, shape)",
         "Parameter": "mg.var(name, init=values)",
@@ -129,6 +144,13 @@ OF_MODULE = {
         "Lop": "mg.vjp",
         "map_fn": "mg.vmap(f)(x)",
         "masked_fill": "mg.where(mask, value, x)",
+        "binary_cross_entropy_with_logits": "mg.binary_cross_entropy(logits, labels)",
+        "sigmoid_binary_cross_entropy": "mg.binary_cross_entropy(logits, labels)",
+        "sigmoid_cross_entropy_with_logits": "mg.binary_cross_entropy(logits, labels)",
+        "softmax_cross_entropy": "mg.cross_entropy(logits, labels)",
+        "softmax_cross_entropy_with_logits": "mg.cross_entropy(logits, labels)",
+        "mse_loss": "mg.mse(found, wanted)",
+        "soft_threshold": "mg.softshrink(x, width)",
         "odeint": "mg.scan(step, start, times), with the step of a method of Runge and Kutta",
         "randn_like": "mg.random.normal(x.shape)",
         "reduce_max": "mg.max(x, axis=)",
@@ -178,6 +200,16 @@ OF_MODULE = {
         "Sigmoid": "mg.nn.Activation('sigmoid')",
         "Tanh": "mg.nn.Activation('tanh')",
         "GELU": "mg.nn.Activation('gelu')",
+        "SiLU": "mg.nn.Activation('silu')",
+        "ELU": "mg.nn.Activation('elu')",
+        "LeakyReLU": "mg.nn.Activation(lambda x: mg.leaky_relu(x, slope)), or the name "
+        "'leaky_relu'",
+        "Parameter": "mg.var(name, init=values), which a layer finds in its attributes",
+        "ModuleList": "a list of layers as an attribute",
+        "ModuleDict": "a dict of layers as an attribute",
+        "TransformerEncoderLayer": "mg.nn.prebuilt.transformer, or MultiHeadAttention, LayerNorm, "
+        "Dense and Residual",
+        "BCEWithLogitsLoss": "mg.binary_cross_entropy(logits, labels)",
         "Softmax": "mg.nn.Activation('softmax')",
         "BatchNorm2d": "mg.nn.BatchNorm()",
         "Conv2d": "mg.nn.Conv2D(filters, window)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -13,18 +13,41 @@ import pytest
 SYSTEM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
+_users: list[object] = []
+_running = ExitStack()
+_browser: Any = None
+
+
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Give a browser: Playwright's own, or the system's; skip where there is neither."""
+    """Give a browser: Playwright's own, or the system's; skip where there is neither.
+
+    A process has one, until its last user is through: Playwright's loop runs on in the thread that
+    started it, where a second one cannot be started while a fixture of a session holds the first.
+    """
+    global _browser
+    if not _users:
+        _browser = _started()
+    user = object()
+    _users.append(user)
+    try:
+        yield _browser
+    finally:
+        _users.remove(user)
+        if not _users:
+            _running.close()
+
+
+def _started() -> Any:
     playwright = pytest.importorskip(
         "playwright.sync_api", reason='no Playwright: pip install -e ".[dev]"'
     )
-    with playwright.sync_playwright() as started:
+    with ExitStack() as stack:
+        started = stack.enter_context(playwright.sync_playwright())
         browser = _launched(started.chromium, playwright.Error)
-        try:
-            yield browser
-        finally:
-            browser.close()
+        stack.callback(browser.close)
+        _running.push(stack.pop_all())
+    return browser
 
 
 def _launched(kind: Any, error: type[Exception]) -> Any:

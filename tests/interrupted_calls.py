@@ -1,7 +1,7 @@
 """Interrupt calls at random moments; variables must be all of before or all of after.
 
-Run by the tests in a process of its own: ``python interrupted_calls.py 200`` prints how many
-interrupts were seen.
+Run by the tests in a process of its own: ``python interrupted_calls.py 200 SIGINT`` prints how many
+interrupts were seen. Any signal will do: the others have a handler that raises, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ import magmagraph as mg
 WINDOW = 0.004  # seconds of calls around each interrupt
 
 
-def main(interrupts: int) -> None:
+def _raise(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main(interrupts: int, number: signal.Signals) -> None:
+    if number != signal.SIGINT:
+        signal.signal(number, _raise)
     variables = [
         mg.var(f"v{i}", init=np.zeros((rows, 40), np.float32))
         for i, rows in enumerate((3, 200, 40))
@@ -31,7 +37,7 @@ def main(interrupts: int) -> None:
     seen = 0
     for _ in range(interrupts):
         timer = threading.Timer(
-            float(rng.uniform(0.0, WINDOW)), signal.pthread_kill, (thread, signal.SIGINT)
+            float(rng.uniform(0.0, WINDOW)), signal.pthread_kill, (thread, number)
         )
         try:
             timer.start()
@@ -50,4 +56,4 @@ def main(interrupts: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), signal.Signals[sys.argv[2]])

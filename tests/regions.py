@@ -285,6 +285,8 @@ CASES = [
     Case("inner of one", ((B, 1),), lambda x: (mg.sum(x, axis=1), mg.argmax(x, axis=1))),
     Case("product", ((B, 6),), lambda x: (mg.prod(x, axis=1), mg.max(x, axis=1))),
     Case("extremes", ((B, N),), lambda x: (mg.max(x, axis=0), mg.min(x, axis=0)), "exact"),
+    Case("views of rows", ((B, N),), lambda x: (mg.max(x[:, ::2], axis=0), mg.sum(x[:, ::2]))),
+    Case("flipped rows", ((B, N),), lambda x: mg.max(mg.flip(x, 0), axis=0), "exact"),
     Case("whole extremes", ((B, N),), lambda x: (mg.max(x), mg.min(x)), "exact"),
     Case(
         "bias update", ((B, N), (N,), ()), lambda d, b, rate: b - rate * mg.sum(d, axis=0)

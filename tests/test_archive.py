@@ -251,6 +251,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "  needed: a file that f.save(path) wrote\n"
         "  mend: save the function again; the file is truncated or damaged"
     )
+    net = mg.NeuralNetwork([mg.nn.Input((2,)), mg.nn.Dense(1)], loss="mse")
+    net.save(tmp_path / "net.safetensors")
+    with pytest.raises(PlanError, match=r"mend: mg\.NeuralNetwork\.load\(path\)"):
+        mg.load(tmp_path / "net.safetensors")
 
 
 def test_a_file_that_is_not_there_or_no_file_is_told(tmp_path: Path) -> None:

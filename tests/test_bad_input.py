@@ -56,6 +56,12 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
         "input 'x' (float32[batch, 3]) is fed an array of shape (3,)\n"
         "  needed: 2 axes, shape (batch, 3)",
     ),
+    "a batch in the place of its array": (
+        lambda f, x, k: f((GOOD,), INTS),
+        "input 'x' (float32[batch, 3]) is fed an array of shape (1, 2, 3)\n"
+        "  needed: 2 axes, shape (batch, 3)\n"
+        "  mend: f(*batch): what is fed holds one such array",
+    ),
     "disagreeing sizes": (
         lambda f, x, k: f(GOOD, np.ones(5, np.int32)),
         "input 'k' (int32[batch]) is fed an array of shape (5,): ",

@@ -300,7 +300,12 @@ def test_bench_lists_and_runs_what_a_checkout_has(
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     body = 'import sys  # and magmagraph\nif __name__ == "__main__":\n    print(sys.argv[1:])\n'
-    (folder / "good.py").write_text(f'"""Claim: it is good.\n\nMore."""\n{body}')
+    said = '"""Claim: it is good,\nin two lines. It is.\n\nMore."""\n'
+    (folder / "good.py").write_text(said + body)
+    (folder / "good_program.py").write_text(body)
+    (folder / "other.py").write_text(
+        '"""Measure: what names nobody."""\nif __name__ == "__main__":\n    raise SystemExit(77)\n'
+    )
     (folder / "bad.py").write_text(body + "    sys.exit(3)\n")
     (folder / "common.py").write_text("# magmagraph\n")
     deep = tmp_path / "a" / "b"
@@ -309,15 +314,22 @@ def test_bench_lists_and_runs_what_a_checkout_has(
     assert cli.main(["bench"]) == 0
     text = capfd.readouterr().out
     assert text.startswith(f"{folder}\n")
-    assert "good  Claim: it is good.\n" in text
+    assert "good   Claim: it is good, in two lines.\n" in text
+    assert "other  Measure: what names nobody.\n" in text
     assert "common" not in text
+    assert "good_program" not in text
     assert cli.main(["bench", "good", "--quick", "3"]) == 0
     assert capfd.readouterr().out == "['--quick', '3']\n"
     assert cli.main(["bench", "bad"]) == 1
     assert capfd.readouterr().err == "magmagraph bench: bad.py ended with the status 3\n"
     assert cli.main(["bench", "--all"]) == 1
+    (folder / "bad.py").unlink()
+    assert cli.main(["bench", "--all"]) == 0, "what needs something that is not here is left out"
+    assert cli.main(["bench", "other"]) == 1
+    (folder / "bad.py").write_text(body)
+    capfd.readouterr()
     assert cli.main(["bench", "none"]) == 1
-    assert capfd.readouterr().err.endswith("has no benchmark 'none'; there are bad, good\n")
+    assert capfd.readouterr().err.endswith("has no benchmark 'none'; there are bad, good, other\n")
 
 
 def test_bench_says_where_benchmarks_are(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:

@@ -114,6 +114,7 @@ def test_text_pickle_and_substitution_give_the_same_extent_back(tree: Any) -> No
 
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS, EXPRESSIONS, EXPRESSIONS)
+@example(0, (ceil_div, (minimum, 1, "n"), -2), 0)
 def test_laws_hold_as_equality_of_objects(first: Any, second: Any, third: Any) -> None:
     a, b, c = extent_of(first), extent_of(second), extent_of(third)
     assert a + b == b + a

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+import magmagraph as mg
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -76,6 +78,22 @@ def test_links_lead_somewhere(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     targets = [t for t in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in t]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_names_that_pages_give_are_there(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    names = set(re.findall(r"\bmg\.((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?![\w*])", text))
+    assert sorted(name for name in names if not _is_there(name)) == []
+
+
+def _is_there(name: str) -> bool:
+    found: object = mg
+    for part in name.split("."):
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
 
 
 def test_the_index_leads_to_every_page_and_example() -> None:

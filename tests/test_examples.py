@@ -17,6 +17,7 @@ ARGUMENTS = {
     "digits.py": [["--epochs", "1", "--hidden", "32"]],
     "classifier.py": [["digits", "--epochs", "10"], ["iris", "--epochs", "10"]],
     "autoencoder.py": [["--epochs", "3"]],
+    "burgers.py": [["--steps", "60", "--points", "100", "--width", "8"]],
     "cleveland_search.py": [["--points", "4", "--epochs", "5"]],
     "california_housing.py": [["--epochs", "2"]],
     "character_model.py": [
@@ -28,6 +29,7 @@ ARGUMENTS = {
     "mnist_cnn.py": [["--epochs", "1", "--rows", "500"]],
     "mnist_distributed.py": [["--epochs", "1", "--rows", "500"]],
     "mnist_search.py": [["--points", "4", "--epochs", "2", "--rows", "500"]],
+    "variational_autoencoder.py": [["--epochs", "1", "--rows", "500", "--width", "32"]],
     "mnist_mlp.py": [["--epochs", "1", "--rows", "500", "--layers", "1", "2"]],
 }
 RUNS = [(path, given) for path in EXAMPLES for given in ARGUMENTS.get(path.name, [[]])]

@@ -31,6 +31,30 @@ def test_feeds_by_position_name_and_node(x: mg.Node) -> None:
         np.testing.assert_array_equal(result, a * b)
 
 
+def test_names_of_feeds_stand_in_any_order_and_mean_one_input(x: mg.Node) -> None:
+    y = mg.var("y", shape=(3,))
+    f = mg.function([x, y], x - y)
+    a, b = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(f(y=b, x=a), a - b)
+    with pytest.raises(mg.FeedError, match="there is no input named 'z'"):
+        f(x=a, z=b)
+    twins = mg.function([x, mg.var("x", shape=(3,))], x * 2.0)
+    with pytest.raises(mg.FeedError, match="two inputs are named 'x'"):
+        twins(x=a, y=b)
+
+
+def test_converted_feeds_of_the_sizes_of_before_run_what_is_bound(
+    x: mg.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f = mg.function([x], x * 2.0)
+    f(np.ones((2, 3), np.float32))
+    monkeypatch.setattr(f, "_specialize", None)  # nothing is looked for
+    for feed in (np.ones((2, 3)), [[1.0] * 3] * 2, np.ones((3, 2), np.float32).T):
+        np.testing.assert_array_equal(f(feed), np.full((2, 3), 2.0, np.float32))
+    with pytest.raises(TypeError):
+        f(np.ones((4, 3)))
+
+
 def test_structures_of_outputs(x: mg.Node) -> None:
     a = np.ones((1, 3), np.float32)
     double, triple = x * 2.0, x * 3.0
@@ -295,12 +319,14 @@ def test_random_numbers_advance_by_committed_calls() -> None:
     np.testing.assert_array_equal(again(), second)
 
 
-@pytest.mark.parametrize("compiler", ["auto", "off"])
-def test_an_interrupt_leaves_all_of_before_or_all_of_after(compiler: str) -> None:
+@pytest.mark.parametrize(
+    ("compiler", "number"), [("auto", "SIGINT"), ("off", "SIGINT"), ("off", "SIGTERM")]
+)
+def test_an_interrupt_leaves_all_of_before_or_all_of_after(compiler: str, number: str) -> None:
     """200 calls are interrupted at random moments, in a process of their own."""
     script = Path(__file__).parent / "interrupted_calls.py"
     result = subprocess.run(
-        [sys.executable, str(script), "200"],
+        [sys.executable, str(script), "200", number],
         env={**os.environ, "MAGMAGRAPH_COMPILER": compiler},
         capture_output=True,
         text=True,

@@ -15,6 +15,7 @@ from magmagraph.dtypes import canonical, tolerance
 from magmagraph.graph import Node, freeze
 from magmagraph.interpret import evaluate
 from magmagraph.passes.pipeline import DEFAULT
+from magmagraph.runtime.numpy import tiled
 
 OPTIONAL = [record.name for record in DEFAULT if record.optional]
 
@@ -72,6 +73,16 @@ def test_tiles(group: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "compiler", "off")
     for seed in range(30 * group, 30 * group + 30):
         check(shaped_program(seed, dtype=dtype), dtype, f"seed {seed}")
+
+
+def test_results_over_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is folded over all rows is a result as it is, beside what each tile writes."""
+    monkeypatch.setattr(config, "compiler", "off")
+    monkeypatch.setattr(tiled, "TILE_BYTES", 256)
+    for seed in range(400, 412):
+        program = shaped_program(seed)
+        program.outputs += [mg.max(node, axis=0) for node in program.outputs if node.ndim]
+        check(program, "float64", f"seed {seed}")
 
 
 @pytest.mark.parametrize("skipped", OPTIONAL)

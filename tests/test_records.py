@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -85,12 +86,61 @@ def test_one_that_holds_itself_can_be_shown() -> None:
     assert repr(made) == "Apart(x=1, other=[...])"
 
 
-@pytest.mark.parametrize("how", [{"default_factory": list}, {"repr": False}, {"compare": False}])
-def test_fields_of_their_own_kind_are_refused(how: dict[str, Any]) -> None:
+@record(frozen=True, kw_only=True)
+class Named:
+    """What it is made of is named where it is made."""
+
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seen: int = dataclasses.field(default=0, compare=False, repr=False)
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainNamed:
+    """What that is compared with."""
+
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seen: int = dataclasses.field(default=0, compare=False, repr=False)
+    size: int
+
+
+def test_fields_are_named_made_anew_and_left_out_as_in_a_dataclass() -> None:
+    made = Named(size=3)
+    assert repr(made) == repr(PlainNamed(size=3)).replace("Plain", "")
+    assert (made.notes, made.seen, made.size) == ([], 0, 3)
+    made.notes.append("only here")
+    assert Named(size=3).notes == []
+    assert Named(size=3, seen=1) == Named(size=3, seen=2) != Named(size=4)
+    assert replace(made, seen=5) == made
+    with pytest.raises(TypeError, match=r"Named\.__init__\(\) takes 1 positional argument"):
+        Named(3)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'size'"):
+        Named()  # type: ignore[call-arg]
+    assert Named.__match_args__ == PlainNamed.__match_args__ == ()
+
+
+@pytest.mark.parametrize(("ours", "plain"), [(Point, Plain), (Named, PlainNamed)])
+def test_help_shows_what_it_shows_of_a_dataclass(ours: type, plain: type) -> None:
+    assert str(inspect.signature(ours)) == str(inspect.signature(plain))
+    assert get_type_hints(ours.__init__) == get_type_hints(plain.__init__)
+
+
+def test_a_record_may_extend_another() -> None:
+    @record(frozen=True)
+    class Far(Point):
+        """A place, and how far it is."""
+
+        distance: float = 1.0
+
+    assert repr(Far(1, (2,))).endswith("Far(x=1, y=(2,), label='none', distance=1.0)")
+    assert Far(1, (2,), distance=2.0) == Far(1, (2,), "none", 2.0) != Far(1, (2,))
+
+
+def test_a_field_that_is_not_given_is_refused() -> None:
     class Wrong:
         """It has one."""
 
-        x: list[int] = dataclasses.field(**how)
+        x: list[int] = dataclasses.field(init=False)
 
     with pytest.raises(TypeError, match=r"Wrong\.x is a field for a dataclass"):
         record(frozen=True)(Wrong)

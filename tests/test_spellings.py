@@ -38,6 +38,13 @@ W = mg.var("w", init=np.ones((3, 2), np.float32))
         (lambda: mg.segment_sum(X, W, 3), "mg.zeros(shape).at[segments].add(x)"),
         (lambda: mg.shared(3), "mg.var(name, init=values)"),
         (lambda: mg.linalg.cho_factor(X), "mg.linalg.cholesky(a)"),
+        (lambda: mg.array([[X]]), "mg.asarray([[a, 0.0], [b, c]]) of numbers and nodes"),
+        (lambda: mg.binary_cross_entropy_with_logits(X, X), "mg.binary_cross_entropy(logits, lab"),
+        (lambda: mg.soft_threshold(X, 0.1), "mg.softshrink(x, width)"),
+        (lambda: mg.nn.LeakyReLU(0.2), "mg.leaky_relu(x, slope)"),
+        (lambda: mg.nn.ModuleList([]), "a list of layers"),
+        (lambda: mg.nn.Dense(3).parameters(), "layer.trainable_variables"),
+        (lambda: mg.nn.Dense(3).forward(X), "layer(x)"),
     ],
 )
 def test_a_name_of_another_library(tried: Callable[[], Any], mend: str) -> None:

@@ -11,7 +11,12 @@ import pytest
 from needs import missing_gpu
 
 import magmagraph as mg
-from magmagraph.values.storage import DeviceStorage, HostStorage, UnifiedStorage
+from magmagraph.values.storage import (
+    DeviceStorage,
+    HostStorage,
+    UnifiedStorage,
+    VariableStorage,
+)
 
 INDICES = [
     0, -1, (1, -2), slice(1, None), (slice(None), slice(None, None, -1)), (..., 0), (0, ...),
@@ -195,3 +200,19 @@ def test_memory_of_the_device_alone_and_of_both():
     unified = UnifiedStorage(np.arange(3.0), lambda: fake)
     unified.host(write=True)[1] = 9.0
     assert unified.device(write=False)[1] == 9.0
+
+
+def test_a_variable_is_copied_to_the_device_once_for_each_of_its_values():
+    fake = FakeArrays()
+    w = mg.var("w", init=np.arange(3.0), dtype="float64")
+    storage = VariableStorage(w.state, lambda: fake)
+    storage.prefetch(to_device=True)
+    assert storage.device(write=False).tolist() == [0.0, 1.0, 2.0]
+    assert fake.up == 1
+    storage.host(write=True)[0] = 5.0
+    assert storage.device(write=False).tolist() == [5.0, 1.0, 2.0]
+    mg.function([], None, updates={w: w * 2.0}, device="cpu")()
+    assert storage.device(write=False).tolist() == [10.0, 2.0, 4.0]
+    assert fake.up == 3
+    with pytest.raises(BufferError, match="a variable is written by its value"):
+        storage.device(write=True)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["assert_", "blame", "finite", "print", "tap", "values"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def print(x: Any, label: str | None = None) -> Node:
     """Return a value, and print it whenever a function that needs it computes it.
 

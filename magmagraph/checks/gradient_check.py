@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..op import Kind
 from ..ops.convert import as_node
 from ..ops.elementwise.complex_numbers import conj
 from ..ops.leaf import constant, input
+from ..records import record
 from ..transforms.rebuild import rebuild
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FLOAT64 = np.dtype(np.float64)
 COMPLEX128 = COMPLEXES[0]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TargetReport:
     """How far the gradient of one target is from the differences.
 
@@ -59,7 +59,7 @@ class TargetReport:
     difference: complex
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class GradientReport:
     """What `check_gradients` found: a record per target.
 

@@ -39,7 +39,7 @@ LIBRARIES = (
     ),
     ("mpi4py", "many processes", "magmagraph[mpi]"),
     ("optuna", "hyperparameter search", "magmagraph[tune]"),
-    ("safetensors", "files of networks", "magmagraph[networks]"),
+    ("safetensors", "files of networks, in other programs", "magmagraph[networks]"),
     ("onnx", "export to ONNX", "magmagraph[onnx]"),
     ("onnxruntime", "running what is exported", "magmagraph[onnx]"),
     ("scikit-learn", "small digits in place of MNIST", "magmagraph[digits]"),

@@ -44,5 +44,7 @@ def build(sizes: list[int], rate: float, seed: int) -> tuple[mg.Function, mg.Fun
         h = h @ W + b
     loss = mg.cross_entropy(h, labels)
     optimizer = mg.optimizer.SGD(rate, weight_decay=WEIGHT_DECAY)
-    step = optimizer.step(loss, parameters, inputs=[x, labels], outputs=[loss])
+    step = optimizer.step(
+        loss, parameters, inputs=[x, labels], outputs=[loss], name="training step"
+    )
     return step, mg.function([x], mg.argmax(h, axis=-1), name="classify")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -194,6 +194,7 @@ def batches(
             message(
                 "there is nothing to take batches of",
                 need="arrays with rows along their first axis",
+                mend=_size_by_name(held),
             )
         )
     if len({len(array) for array in held}) > 1:
@@ -214,6 +215,13 @@ def batches(
             message(f"shard={shard!r}", need="(rank, ranks)", mend="shard=(0, 2), say")
         )
     return Batches(held, size, shuffle, seed, drop_last, shard or (0, 1))
+
+
+def _size_by_name(given: Sequence[NDArray[Any]]) -> str | None:
+    """Return what to write where a number stands behind the arrays."""
+    if len(given) < 2 or given[-1].ndim or given[-1].dtype.kind not in "iu":
+        return None
+    return f"size={given[-1]}: options by their names"
 
 
 class _Pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, message
+from ..errors import DataError, MissingFileError, message
 from .download import RemoteFile, download
 from .files import user_cache
 from .idx import read_idx
@@ -49,6 +50,8 @@ MNIST_MIRRORS = (
 class Dataset:
     """Examples with labels, in a part to learn from and a part to test on.
 
+    It unpacks as two pairs: ``(x_train, y_train), (x_test, y_test) = dataset``.
+
     Attributes
     ----------
     x_train, x_test : numpy.ndarray, shape (examples, features), float32
@@ -77,16 +80,26 @@ class Dataset:
             f"tests, {self.x_train.shape[1]} features, {self.classes} classes)"
         )
 
+    def __iter__(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32]]]:
+        yield self.x_train, self.y_train
+        yield self.x_test, self.y_test
 
-def mnist(*, timeout: float = 5.0, substitute: bool = True) -> Dataset:
+
+def mnist(
+    path: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, substitute: bool = True
+) -> Dataset:
     """Return the MNIST handwritten digits: 60,000 images of 28 x 28 and 10,000 for tests.
 
-    They are looked for in the folder that ``MAGMAGRAPH_DATA`` names (or its folder ``mnist``),
-    then in the user's cache, then at public mirrors, from which they are put into the cache. Where
-    none of these has them, the 1,797 digits of 8 x 8 that scikit-learn carries stand in.
+    Unless a folder is given, they are looked for in the one that ``MAGMAGRAPH_DATA`` names (or its
+    folder ``mnist``), then in the user's cache, then at public mirrors, from which they are put
+    into the cache. Where none of these has them, the 1,797 digits of 8 x 8 that scikit-learn
+    carries stand in.
 
     Parameters
     ----------
+    path : path, optional
+        The folder with the four files, gzipped or not, or one whose folder ``mnist`` has them. With
+        it nothing is looked for elsewhere, downloaded, or stands in.
     timeout : float
         Seconds after which a download is given up; 0 downloads nothing.
     substitute : bool
@@ -102,12 +115,25 @@ def mnist(*, timeout: float = 5.0, substitute: bool = True) -> Dataset:
     ------
     DataError
         If a file in ``MAGMAGRAPH_DATA`` is truncated or is not what its name says, or if the
-        digits cannot be had and nothing may or can stand in.
+        digits cannot be had and nothing may or can stand in. `MissingFileError`, if a given folder
+        lacks one of the files.
 
     Notes
     -----
     The images are those of Y. LeCun, C. Cortes and C. J. C. Burges.
     """
+    if path is not None:
+        place = Path(path).expanduser()
+        folder = _with_mnist(place)
+        if folder is None:
+            lacking = [file.name for file in MNIST_FILES if _existing(place, file.name) is None]
+            raise MissingFileError(
+                message(
+                    f"MNIST is not whole in {str(place)!r}: there is no {', no '.join(lacking)}",
+                    need="the folder of its four files, gzipped or not",
+                )
+            )
+        return _read_mnist(folder, f"MNIST from {folder}")
     folder = _given_folder()
     if folder is not None:
         return _read_mnist(folder, f"MNIST from {folder}")
@@ -134,10 +160,15 @@ def given_folders() -> list[Path]:
 
 def _given_folder() -> Path | None:
     """Return the folder of MNIST that the environment names, if it holds all four files."""
-    for base in given_folders():
-        for folder in (base / "mnist", base):
-            if all(_existing(folder, file.name) is not None for file in MNIST_FILES):
-                return folder
+    found = (_with_mnist(base) for base in given_folders())
+    return next((folder for folder in found if folder is not None), None)
+
+
+def _with_mnist(base: Path) -> Path | None:
+    """Return the folder that holds all four files: this, or the one named mnist in it."""
+    for folder in (base / "mnist", base):
+        if all(_existing(folder, file.name) is not None for file in MNIST_FILES):
+            return folder
     return None
 
 

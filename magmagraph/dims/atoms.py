@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from .algebra import Dim, Extent
 
 INFINITY: Final = math.inf
 SPLITS: Final = 4  # how many atoms a bound looks into, one inside another: the work is 3**SPLITS
 
-Bound: TypeAlias = int | float | Fraction
+Bound: TypeAlias = "int | float | Fraction"
 
 
 class Floor:
@@ -187,6 +188,8 @@ def _lowest(terms: Mapping[Monomial, int | Fraction], splits: int) -> Bound:
     best = max(best, _lowest(rest, splits - 1) + edge)
     if isinstance(atom.divisor, int):  # (a - d + 1)/d <= a//d <= a/d
         numerator = atom.numerator - (atom.divisor - 1 if count > 0 else 0)
+        from fractions import Fraction  # floors of dimensions are rare, its import is long
+
         share = Fraction(count) / atom.divisor
         best = max(best, _lowest(_plus(rest, share, numerator), splits - 1))
     return best

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ..errors import ShapeError, message
+from ..records import record
 from .algebra import Dim, Extent, atom_dim
 from .atoms import Atom, Floor, terms_of
 from .division import floor_div, minimum
@@ -118,7 +118,7 @@ def _substituted(atom: Atom, mapping: Mapping[str, Extent]) -> Extent:
     return minimum(substitute(atom.argument, mapping), 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class BindingFailure:
     """Why actual shapes do not fit symbolic ones.
 

@@ -87,7 +87,9 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
             return quotient - mirror_quotient
         if (_weight(mirror) < _weight(rest)) if constant else rest[0][1] < 0 < mirror[0][1]:
             return quotient - mirror_quotient - floor_div(build(dict(mirror)), divisor)
-    return quotient + build({(Floor(build(dict(rest)), divisor),): 1})
+    whole = quotient + build({(Floor(build(dict(rest)), divisor),): 1})
+    only = lower(whole)
+    return int(only) if only == upper(whole) else whole
 
 
 def _weight(terms: Terms) -> tuple[Any, ...]:
@@ -139,6 +141,8 @@ def minimum(left: Extent, right: Extent) -> Extent:
     """
     if not isinstance(left, Dim) and not isinstance(right, Dim):
         return min(left, right)
+    if _equal(left, right):
+        return min(left, right, key=_form)
     return right + _least(left - right)
 
 
@@ -152,6 +156,8 @@ def maximum(left: Extent, right: Extent) -> Extent:
     """
     if not isinstance(left, Dim) and not isinstance(right, Dim):
         return max(left, right)
+    if _equal(left, right):
+        return max(left, right, key=_form)
     return left - _least(left - right)
 
 
@@ -164,6 +170,17 @@ def ceil_div(numerator: Extent, divisor: Extent) -> Extent:
     (4, (n + 1)//2, 2*n)
     """
     return -floor_div(-numerator, divisor)
+
+
+def _equal(left: Extent, right: Extent) -> bool:
+    """Whether two extents are proved equal; their forms may differ."""
+    apart = left - right
+    return lower(apart) == 0 == upper(apart)
+
+
+def _form(extent: Extent) -> tuple[Any, ...]:
+    terms = terms_of(extent)
+    return len(terms), _weight(terms)
 
 
 def _least(value: Extent) -> Extent:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
 from ..errors import ShapeError, message
+from ..records import record
 from .algebra import Extent
 from .atoms import lower, terms_of, upper
 from .binding import evaluate, names
 from .division import floor_div
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Constraint:
     """A relation between extents that must hold at every call.
 

@@ -69,3 +69,7 @@ __all__ = [
     "tolerance",
     "weak_dtype",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

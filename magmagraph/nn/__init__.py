@@ -83,6 +83,10 @@ tell(globals(), __all__)
 tell_classes(globals(), __all__, "weight")
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> NoReturn:
     from ..spellings import missing
 

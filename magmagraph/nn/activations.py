@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -71,10 +72,19 @@ def activation(given: Any) -> Function:
                 mend="leave the first number out: features and channels of the input are found "
                 "when the layer is called"
                 if number
-                else None,
+                else _nearest(given),
             )
         )
     return function
+
+
+def _nearest(given: Any) -> str | None:
+    """Return the known name that is most like one that is not known."""
+    if not isinstance(given, str):
+        return None
+    known = [*_OWN, *(name for name in TABLE if _public(name) is not None)]
+    found = difflib.get_close_matches(given.lower(), known, 1)
+    return repr(found[0]) if found else None
 
 
 def activation_name(given: Any) -> str | None:

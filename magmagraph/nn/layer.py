@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -108,8 +108,10 @@ class Layer:
 
     Notes
     -----
-    Sublayers are found in a layer's attributes, also in lists there. Constructor arguments are
-    remembered, so that a model can be written to a file as its architecture.
+    Sublayers are found in a layer's attributes, also in lists and dicts there, and so are variables
+    made by `mg.var`: they are weights, trained where they are floats. (What should not be trained
+    is made by `weight` with ``trainable=False``.) Constructor arguments are remembered, so that a
+    model can be written to a file as its architecture.
 
     A layer keeps its weights for all its calls: calling it twice shares them.
 
@@ -228,26 +230,38 @@ class Layer:
 
     # What it holds.
 
-    @property
-    def children(self) -> list[Layer]:
-        """The layers in its attributes, in the order in which they were set."""
-        found: dict[int, Layer] = {}
+    def _held(self) -> Iterator[tuple[str, Any]]:
+        """Yield what is in its attributes, and in lists and dicts there, with a name for each."""
         for key, value in vars(self).items():
             if key == "arguments":
                 continue
-            members = value if isinstance(value, (list, tuple)) else [value]
-            found.update((id(member), member) for member in members if isinstance(member, Layer))
+            if isinstance(value, Mapping):
+                yield from ((f"{key}/{name}", member) for name, member in value.items())
+            elif isinstance(value, (list, tuple)):
+                yield from ((f"{key}/{i}", member) for i, member in enumerate(value))
+            else:
+                yield key, value
+
+    @property
+    def children(self) -> list[Layer]:
+        """The layers in its attributes, in the order in which they were set."""
+        found = {id(member): member for _, member in self._held() if isinstance(member, Layer)}
         return list(found.values())
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by name, those of sublayers as ``sublayer/name``."""
-        found = dict(self._weights)
+        inner: dict[str, Weight] = {}
         name_layers(self.children)
         for child in self.children:
             for name, weight in child.weights().items():
-                found[f"{child.name}/{name}"] = (
-                    weight if self.trainable else Weight(weight.variable, False, weight.decays)
-                )
+                inner[f"{child.name}/{name}"] = weight
+        found = dict(self._weights)
+        known = {weight.variable for weight in (*found.values(), *inner.values())}
+        for name, member in self._held():
+            if isinstance(member, Variable) and member not in known:
+                known.add(member)
+                found[name] = Weight(member, is_float(member.dtype), True)
+        found.update(inner)
         if not self.trainable:
             found = {name: Weight(w.variable, False, w.decays) for name, w in found.items()}
         return found
@@ -260,8 +274,24 @@ class Layer:
 
     @property
     def variables(self) -> list[Variable]:
-        """The variables of all weights."""
-        return [weight.variable for weight in self.weights().values()]
+        """The variables of all weights, each once: also running statistics."""
+        return list(dict.fromkeys(weight.variable for weight in self.weights().values()))
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        """Those of its variables that an optimizer renews: ``optimizer.step(loss, these)``."""
+        weights = self.weights().values()
+        return list(dict.fromkeys(weight.variable for weight in weights if weight.trainable))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from ..spellings import OF_LAYER
+
+            if name not in OF_LAYER:
+                return object.__getattribute__(self, name)  # it raises as it did
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message(text, mend=OF_LAYER[name]), name=name, obj=self)
 
     # Calling it.
 

@@ -7,9 +7,10 @@ they compute. All folders stand on `leaf` and `convert`, and `operators` on all 
 from __future__ import annotations
 
 import importlib
-import pkgutil
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
 
+from ..collection import collection_paused
 from ..op import Composite, Op
 
 TABLE: dict[str, Op | Composite] = {}
@@ -23,14 +24,17 @@ def register(records: tuple[Op | Composite, ...]) -> None:
             raise RuntimeError(f"two operations are named {record.name!r}")
 
 
-def _families(package: str, places: Iterable[str]) -> Iterator[str]:
-    """Yield the names of all modules in a package and in the packages below it, in order."""
-    for module in pkgutil.iter_modules(places, f"{package}."):
-        if module.ispkg:
-            yield from _families(module.name, importlib.import_module(module.name).__path__)
-        else:
-            yield module.name
+def _families(package: str, folder: str) -> Iterator[str]:
+    """Yield the names of all modules in a folder and in those below it, in order."""
+    for name in sorted(os.listdir(folder)):
+        stem, _, suffix = name.partition(".")
+        below = os.path.join(folder, name)
+        if suffix == "py" and stem != "__init__":
+            yield f"{package}.{stem}"
+        elif not suffix and name != "__pycache__" and os.path.isdir(below):
+            yield from _families(f"{package}.{name}", below)
 
 
-for _family in _families(__name__, __path__):
-    register(getattr(importlib.import_module(_family), "RECORDS", ()))
+with collection_paused():  # records, functions and their texts: many, and none is garbage
+    for _family in _families(__name__, __path__[0]):
+        register(getattr(importlib.import_module(_family), "RECORDS", ()))

@@ -129,24 +129,29 @@ def _own_dtype(value: Any) -> np.dtype:
 
 def promoted(*values: Any) -> tuple[Node, ...]:
     """Return the operands as nodes of one dtype: promotion by the rules of the public API."""
-    strong = [v.dtype for v in values if isinstance(v, Node)]
-    strong += [
-        _own_dtype(v)
-        for v in values
-        if not isinstance(v, Node) and type(v) not in _SCALARS and type(v) is not Dim
-    ]
+    strong: list[np.dtype] = []
+    weak: list[Any] = []
+    sized = False
+    for v in values:
+        if isinstance(v, Node):
+            strong.append(v.dtype)
+        elif type(v) in _SCALARS:
+            weak.append(v)
+        elif type(v) is Dim:
+            sized = True
+        else:
+            strong.append(_own_dtype(v))
     if not strong:
         nodes = [as_node(v) for v in values]
         common = promote(*[node.dtype for node in nodes])
     else:
         common = promote(*strong) if len(strong) > 1 else strong[0]
-        for v in values:
-            if type(v) in _SCALARS:
-                common = promote(common, weak_dtype(v, common, config.float_dtype))
+        for v in weak:
+            common = promote(common, weak_dtype(v, common, config.float_dtype))
         nodes = [as_node(v, common) for v in values]
-        if any(type(v) is Dim for v in values):
+        if sized:
             common = promote(common, np.dtype(np.int64))
-    return tuple(node if node.dtype == common else cast(node, common) for node in nodes)
+    return tuple([node if node.dtype == common else cast(node, common) for node in nodes])
 
 
 RECORDS = (CAST,)

@@ -41,3 +41,7 @@ __all__ = [
 ]
 
 tell_classes(globals(), __all__, "apply_gradients", "minimize", "step", "updates")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import is_complex, is_float
@@ -12,12 +11,13 @@ from ..graph import Node
 from ..nesting import leaves
 from ..op import describe
 from ..ops.leaf import Variable
+from ..records import record
 from .rate import Rate
 
 _PARTS = "two real variables, put together by mg.complex(real, imag)"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Group:
     """Variables with one rate and one set of settings."""
 

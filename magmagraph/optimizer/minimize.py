@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..function.feeds import named_feeds
 from ..gradients.autodiff import check_loss
 from ..graph import Node
 from ..ops.leaf import Variable
+from ..records import record
 
 if TYPE_CHECKING:
     from .base import Optimizer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MinimizeResult", "minimize"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class MinimizeResult:
     """What a minimization found.
 

@@ -305,11 +305,14 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
         if manifest.get("sealed") and content[-_DIGITS:] != _checksum(content):
             raise ValueError("the checksum of the file is wrong")
     except Exception as error:  # of zipfile, of each of its decompressors, of json
+        mend = "save the function again; the file is truncated or damaged"
+        if content[8:9] == b"{":  # safetensors
+            mend = "mg.NeuralNetwork.load(path) or mg.Model.load(path), if a model wrote it"
         raise PlanError(
             message(
                 f"{name} is not a whole archive of magmagraph: {_reason(error)}",
                 need="a file that f.save(path) wrote",
-                mend="save the function again; the file is truncated or damaged",
+                mend=mend,
             )
         ) from error
     if version != FORMAT:

@@ -15,8 +15,6 @@ from ..ops.rules.batching import drawn, draws, repeated, rule_of
 from ..types import Extent, Type
 from .rebuild import again
 
-Several = tuple[Node, ...]
-
 
 def batch(
     roots: Sequence[Node],

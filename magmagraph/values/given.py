@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def made_of_numbers(array: np.ndarray) -> bool:
     return array.dtype.kind in "biufc" or array.dtype in KINDS
 
 
-def narrowed(array: Any, dtype: np.dtype, label: str) -> Any:
+def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
     """Return an array in a dtype of its kind; what is beyond a float's range becomes infinite.
 
     Parameters
@@ -53,7 +53,7 @@ def narrowed(array: Any, dtype: np.dtype, label: str) -> Any:
     dtype
         The wanted dtype.
     label
-        What the values go to, for the warning.
+        Gives what the values go to, for the warning.
 
     Warns
     -----
@@ -71,8 +71,8 @@ def narrowed(array: Any, dtype: np.dtype, label: str) -> Any:
     largest = array[lost].ravel()[0]
     warnings.warn(
         message(
-            f"{label} is given {array.dtype.name} values beyond the range of {dtype.name}, such as "
-            f"{largest:.6g}: {int(lost.sum())} of {lost.size} become infinite",
+            f"{label()} is given {array.dtype.name} values beyond the range of {dtype.name}, such "
+            f"as {largest:.6g}: {int(lost.sum())} of {lost.size} become infinite",
             need=f"values up to {float(finfo(dtype).max):.3g}",
             mend=f"scaled values, or dtype='{array.dtype.name}' for what takes them",
         ),

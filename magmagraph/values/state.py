@@ -110,7 +110,7 @@ class State:
                 )
             )
         if array.dtype != held.dtype:
-            array = narrowed(array, held.dtype, f"variable '{self.name}'")
+            array = narrowed(array, held.dtype, lambda: f"variable '{self.name}'")
         held[...] = array
         self.newest = None
         self.version += 1

@@ -34,3 +34,7 @@ __all__ = [
 
 tell(globals(), __all__)
 tell_classes(globals(), __all__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

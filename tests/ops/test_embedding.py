@@ -130,3 +130,18 @@ def test_wide_rows_are_shared_out_among_threads() -> None:
     at = np.random.default_rng(2).integers(0, 50, 200).astype(np.int32)
     step(at)
     assert_agrees(table.value, expected(start, 0.01, at), "reassoc", 10.0)
+
+
+def test_columns_are_not_added_in_place() -> None:
+    """The kernel adds rows."""
+    start = np.random.default_rng(1).normal(size=(WIDTH, ROWS)).astype(np.float32)
+    table = mg.var("table", init=start)
+    given = mg.input("ids", IDS.shape, IDS.dtype)
+    loss = mg.sum(mg.take(table, given, axis=1))
+    step = mg.function([given], loss, updates={table: table - 0.5 * mg.grad(loss, table)})
+    step(IDS)
+    counts = np.bincount(IDS.reshape(-1), minlength=ROWS).astype(np.float32)
+    assert_agrees(table.value, start - 0.5 * counts, "reassoc", 10.0)
+    assert "scatter" not in [s.kernel for s in step.plan.steps]
+    reasons = [refusal.reason for refusal in step.report["accumulate"].refusals]
+    assert reasons == ["slices are added along axis 1, and the kernel adds rows"]

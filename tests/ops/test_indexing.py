@@ -339,6 +339,12 @@ def test_elements_of_an_axis_that_turns_out_empty() -> None:
         f(np.zeros(0), np.zeros(2, np.int64))
     with pytest.raises(ShapeError, match="axis 0 is empty, and 2 elements of it are taken"):
         mg.take(mg.input("y", (0,)), mg.input("places", (2,), "int32"))
+    for how in ("set", "add", "multiply", "max"):
+        for mode in ("clip", "wrap"):
+            f = mg.function([x, at], getattr(x.at[at], how)(1.0, mode=mode))
+            assert f(np.zeros(0), np.zeros(0, np.int64)).shape == (0,)
+            with pytest.raises(ShapeError, match="0 is empty, and 2 elements of it are written"):
+                f(np.zeros(0), np.zeros(2, np.int64))
 
 
 def test_series_of_positions_are_arrays() -> None:

@@ -193,6 +193,10 @@ def test_differences_of_few_elements() -> None:
         assert mg.ediff1d(x.astype(float)).shape == np.ediff1d(x.astype(float)).shape
         np.testing.assert_array_equal(value(mg.trapezoid(x)), np.trapezoid(x))
     assert mg.unwrap(np.zeros(0)).shape == (0,)
+    ends = {"prepend": 1.0, "append": 2.0}
+    for n in (0, 1, 2):
+        wanted = np.diff(MATRIX, n, 0, **ends)
+        np.testing.assert_allclose(value(mg.diff(MATRIX, n, 0, **ends)), wanted)
 
 
 # Integers that grow.

@@ -1,6 +1,7 @@
 """Loops under passes, transforms and inspection."""
 
 import numpy as np
+import pytest
 from interpreted import assert_close
 
 import magmagraph as mg
@@ -93,6 +94,28 @@ class TestPasses:
             if node.op is LOOP:
                 products = [n for n in node.attrs["body"] if n.op.kind == "contraction"]
                 assert len(products) == 1
+
+    @pytest.mark.parametrize("deep", [2, 3])
+    def test_a_loss_and_its_gradient_share_the_forward_loops(self, deep, rng):
+        """Results that the loss alone reads, and rows for the gradient, come from one loop."""
+        matrices = [mg.var(f"w{i}", init=rng.normal(size=(3, 3)) / 2) for i in range(deep)]
+        x = mg.input("x", ("time", 3), "float64")
+        rows, loss = x, mg.constant(np.float64(0.0))
+        for w in matrices:
+            def step(h, row, w=w):
+                h = mg.tanh(h @ w + row)
+                return h, (h, mg.sum(h * mg.exp(h)))
+
+            _, (rows, shares) = mg.scan(step, np.zeros(3), rows)
+            loss = loss + mg.sum(shares)
+        f = mg.function([x], [loss, *mg.grad(loss, matrices)])
+        assert sum(node.op is LOOP for node in f.source_graph) == 2 * deep
+        assert sum(node.op is LOOP for node in f.graph) == 2 * deep
+        fed = rng.normal(size=(TIME, 3))
+        assert f.check(fed).ok
+        alone = mg.function([x], [loss, *mg.grad(loss, matrices)], skip=("simplify", "contract"))
+        for one, other in zip(f(fed), alone(fed), strict=True):
+            assert_close(one, other, scale=10.0)
 
     def test_bodies_are_functions_of_their_own(self, rng):
         x, _, loss, slopes = self.program(rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,3 +120,14 @@ def test_a_network_reports_through_its_callback_and_is_stopped():
         lambda trial: -objective(trial), {"rate": [0.3]}, maximize="value"
     ).trials[0]
     assert [value for _, value in flipped.reports] == [-v for _, v in found.trials[0].reports]
+
+
+@pytest.mark.parametrize(("factor", "known", "passing"), [
+    (2, 1, 1), (2, 2, 1), (2, 3, 2), (2, 4, 2), (2, 5, 3), (3, 1, 1), (3, 4, 1), (3, 5, 2),
+])  # fmt: skip
+def test_of_those_at_a_rung_and_itself_one_of_so_many_passes(factor, known, passing):
+    rule = mg.tune.Halving(first=1, factor=factor)
+    earlier = [SimpleNamespace(reports=[(1, float(cost))]) for cost in reversed(range(known))]
+    stopping = rule.known(earlier, maximize=False)
+    assert not stopping.stops([(1, passing - 1.0)])
+    assert stopping.stops([(1, passing - 0.5)])

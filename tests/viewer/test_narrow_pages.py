@@ -86,3 +86,28 @@ def test_what_memory_comes_to_is_not_cut_off(browser: Any, files: dict[str, Path
     assert all(name in told for name in ("feeds", "variables", "buffers without reuse"))
     assert [text for text, inside in drawn.items() if not inside] == []
     assert viewer.complaints == []
+
+
+def test_graphs_are_dots_where_their_names_would_be_cut(
+    browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport=NARROW)
+    viewer = Viewer(page, files["seed"])
+    cut = page.evaluate(
+        "[...document.querySelectorAll('#stops button')].filter((stop) =>"
+        " stop.scrollWidth > stop.clientWidth).map((stop) => stop.textContent)"
+    )
+    dots = page.evaluate(
+        "[...document.querySelectorAll('#stops button')].map((stop) =>"
+        " getComputedStyle(stop, '::before').width)"
+    )
+    page.locator("#stops button", has_text="fuse").click()
+    shown = viewer.graph()
+    below = page.locator(".pane:not(.first) .name").inner_text()
+    page.close()
+    assert cut == []
+    assert len(dots) > 10
+    assert sorted(set(dots)) == ["11px", "7px"]
+    assert shown == "fuse"
+    assert below.startswith("fuse")
+    assert viewer.complaints == []

@@ -63,24 +63,24 @@ def settled(xp: Any, indices: Any, extent: int, mode: str) -> Any:
     return xp.clip(xp.where(at < 0, at + extent, at), 0, extent - 1)
 
 
-def _readable(x: Any, indices: Any, axis: int) -> None:
-    """Refuse to read elements of an axis that turns out to have none."""
+def refuse_empty(x: Any, indices: Any, axis: int, operation: str, use: str) -> None:
+    """Refuse to use elements of an axis that turns out to have none."""
     if indices.size and not x.shape[axis]:
         raise ShapeError(
             message(
-                f"take: axis {axis} is empty, and {indices.size} elements of it are taken",
+                f"{operation}: axis {axis} is empty, and {indices.size} elements of it are {use}",
                 need="an axis with elements, or no indices",
             )
         )
 
 
 def _take(xp: Any, x: Any, indices: Any, *, axis: int, mode: str) -> Any:
-    _readable(x, indices, axis)
+    refuse_empty(x, indices, axis, "take", "taken")
     return xp.take(x, settled(xp, indices, x.shape[axis], mode), axis=axis)
 
 
 def _take_into(xp: Any, target: Any, x: Any, indices: Any, *, axis: int, mode: str) -> None:
-    _readable(x, indices, axis)
+    refuse_empty(x, indices, axis, "take", "taken")
     at = settled(xp, indices, x.shape[axis], mode)
     xp.take(x, at, axis=axis, out=target, mode="wrap")  # the mode "raise" makes a second array
 

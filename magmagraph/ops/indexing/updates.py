@@ -32,6 +32,7 @@ from .gathering import (
     counted,
     flat_along,
     flat_positions,
+    refuse_empty,
     settled,
     size_of,
     wide,
@@ -82,6 +83,7 @@ def _update_into(
         target[...] = x
     if not indices.size:
         return
+    refuse_empty(x, indices, 0, "index_update", "written")
     at = settled(xp, indices, x.shape[0], mode).reshape(-1)
     rows = values.reshape(at.size, *x.shape[1:]).astype(target.dtype, copy=False)
     if how in ("add", "multiply"):

@@ -144,10 +144,9 @@ def upper_part(x: Node, offset: int = 0) -> Node:
     return where(greater_equal(across, add(down, offset) if offset else down), x, 0)
 
 
-def is_diagonal(rows: Extent, columns: Extent, offset: int = 0) -> Node:
-    """Return a bool matrix that holds on the diagonal number `offset`."""
-    down, across = _offsets(rows, columns)
-    return equal(add(down, offset) if offset else down, across)
+def is_diagonal(rows: Extent, columns: Extent) -> Node:
+    """Return a bool matrix that holds on the diagonal."""
+    return equal(*_offsets(rows, columns))
 
 
 def identity(order: Extent, dtype: np.dtype) -> Node:

@@ -6,7 +6,6 @@ to sum over and axes to keep on both sides, and a product with a sum otherwise, 
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -252,7 +251,8 @@ def _letters(labels: Any) -> str:
     return "".join("..." if label is Ellipsis else _ALPHABET[label] for label in labels)
 
 
-_ALPHABET = string.ascii_uppercase + string.ascii_lowercase  # in the order in which they sort
+# In the order in which they sort.
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Node:

@@ -48,7 +48,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     axis
         The axis, shorter by `n` in the result; without elements where there were no more.
     prepend, append
-        Values to put in front and behind first: numbers, or arrays with that axis.
+        Values to put in front and behind first: numbers, or arrays with that axis. With `n` 0
+        nothing is done, as in NumPy.
 
     Returns
     -------
@@ -70,6 +71,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     axis = call.axis(axis, node.ndim)
     if n < 0:
         raise call.shape_error(f"n={n}", need="0 or more")
+    if n == 0:
+        return node
     parts = [part for part in (prepend, node, append) if part is not None]
     if len(parts) > 1:
         nodes = list(promoted(*parts))

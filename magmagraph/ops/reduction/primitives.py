@@ -157,13 +157,16 @@ array([3., 8.], dtype=float32)""",
 
 
 def _extremum_fold(
-    name: str, word: str, result: str, reduction: Reduction, onnx: Any
+    name: str, word: str, nothing: str, result: str, reduction: Reduction, onnx: Any
 ) -> tuple[ExtremumFold, Op]:
     return extremum_fold(
         name,
         f"Find the {word} element along axes.",
         {
-            "notes": "NaN where any element is NaN. Elements that tie share the gradient equally.",
+            "notes": "NaN where any element is NaN. Elements that tie share the gradient equally.\n"
+            f"A named axis that is empty at a call gives {nothing},\n"
+            "to which `initial` and the parts of other ranks are joined; one that is known to be\n"
+            "empty raises.",
             "returns": "Of the dtype of `x`, without the reduced axes (unless `keepdims`).",
             "example": f""">>> mg.{name}([[1.0, 5.0], [3.0, 4.0]], axis=0).eval()
 array({result}, dtype=float32)""",
@@ -183,11 +186,13 @@ array({result}, dtype=float32)""",
 
 
 max, MAX = _extremum_fold(
-    "max", "largest", "[3., 5.]", Reduction(identity="$lowest()", combine="$maximum(a, b)"),
+    "max", "largest", "-inf (the lowest integer)", "[3., 5.]",
+    Reduction(identity="$lowest()", combine="$maximum(a, b)"),
     onnx=onnx_forms.over_axes("ReduceMax"),
 )
 min, MIN = _extremum_fold(
-    "min", "smallest", "[1., 4.]", Reduction(identity="$highest()", combine="$minimum(a, b)"),
+    "min", "smallest", "inf (the highest integer)", "[1., 4.]",
+    Reduction(identity="$highest()", combine="$minimum(a, b)"),
     onnx=onnx_forms.over_axes("ReduceMin"),
 )
 
@@ -199,8 +204,8 @@ def _position_fold(
         name,
         f"Find the position of the {word} element along axes.",
         {
-            "notes": "The first of equal elements wins, and NaN before any. No gradient: integer "
-            "valued.",
+            "notes": "The first of equal elements wins, and NaN before any; 0 where a named axis\n"
+            "is empty at a call. No gradient: integer valued.",
             "order": ".\n    Over several, the position counts through them in row-major order",
             "returns": "Positions, int64, without the reduced axes (unless `keepdims`).",
             "example": f""">>> mg.{name}([[1.0, 5.0], [3.0, 4.0]], axis=1).eval()

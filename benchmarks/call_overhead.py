@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import common
+import opening
 
 
 def main() -> None:
+    opening.words(__doc__)
     cleared = common.clean_environment()
     import numpy as np
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 SEEDS, EPOCHS, BATCH, RATE = (0, 1, 2), 15, 50, 1e-3
 FILTERS, UNITS = (16, 32, 64), 128
@@ -133,6 +134,7 @@ def child(library: str) -> None:
 
 def main() -> None:
     """Train all and write how far the accuracies lie apart."""
+    opening.words(__doc__, "--dry", needs=("torch", "cifar10-subset.npz"))
     runs: dict[str, list[dict[str, Any]]] = {}
     for library in ("magmagraph", "torch"):
         done = subprocess.run(

@@ -7,6 +7,7 @@ import statistics
 import tempfile
 
 import common
+import opening
 
 COMPILE = """
 import json, sys, time
@@ -36,6 +37,7 @@ print(json.dumps({"numpy": middle - began, "magmagraph": time.perf_counter() - m
 
 
 def main() -> None:
+    opening.words(__doc__)
     cleared = common.clean_environment()
     folder = str(common.RESULTS.parent)
     results: dict[str, object] = {}

@@ -13,6 +13,7 @@ import sys
 from typing import Any, NamedTuple
 
 import common
+import opening
 
 ALGORITHMS = ("direct", "im2col", "winograd-2x2", "winograd-4x4", "fft")
 
@@ -53,6 +54,7 @@ SMALL = {
 
 
 def main() -> None:
+    opening.words(__doc__, "--small")
     cleared = common.clean_environment()
     import numpy as np
 

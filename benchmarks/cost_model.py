@@ -31,6 +31,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 NETWORKS = ("seed MLP", "deep MLP", "CNN")
 THREADS = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -232,15 +233,16 @@ def spread(values: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--rounds", type=int, default=10)
+    parser = opening.parser(__doc__, "mpi")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="of jobs (1 2 4)")
+    parser.add_argument("--rounds", type=int, default=10, help="of rows and predictions (10)")
     parser.add_argument("--steps", type=int, default=12, help="in a row, twice in a round")
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.job:
         job(chosen.job, chosen.ranks, chosen.rounds, chosen.steps)
         return
+    opening.require("mpi")
     cleared = common.clean_environment()
     numbers = {"--ranks": chosen.ranks, "--rounds": [chosen.rounds], "--steps": [chosen.steps]}
     words = [word for key, values in numbers.items() for word in (key, *map(str, values))]

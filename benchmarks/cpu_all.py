@@ -7,13 +7,13 @@ the layers' times and all quotients from what there is.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import common
+import opening
 
 HERE = Path(__file__).parent
 # Peers that are never the best of a file and slow to start are left out there.
@@ -46,7 +46,7 @@ PLAN: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 def main() -> None:
     """Run the plan."""
     common.clean_environment()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = opening.parser(__doc__)
     parser.add_argument("--budget", type=float, default=840.0, help="seconds (default: 840)")
     parser.add_argument("--only", nargs="+", help="files to run, such as cpu_mlp")
     parser.add_argument("--dry", action="store_true", help="print, but write no results")

@@ -13,7 +13,6 @@ them before; their seconds are recorded beside ("imports"). Workloads are those 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -25,6 +24,7 @@ import time
 from typing import Any
 
 import common
+import opening
 
 WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "seed network, L=1": ("cpu_mlp", {"layers": 1, "batch": 100}),
@@ -163,10 +163,12 @@ def _kept(results: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Measure every workload by every compiler that is installed."""
     cleared = common.clean_environment()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = opening.parser(__doc__)
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", nargs="+", choices=COMPILERS, default=list(COMPILERS))
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each compiler (3)")
+    parser.add_argument(
+        "--peers", nargs="+", choices=COMPILERS, default=list(COMPILERS), help="compilers to run"
+    )
     parser.add_argument(
         "--budget", type=float, default=math.inf, help="seconds after which no workload begins"
     )

@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 import common
+import opening
 import shown
 
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -111,6 +112,7 @@ def scaling(kept: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def main() -> None:
     """Draw all, and print how far a second core helps."""
+    opening.words(__doc__, needs=("matplotlib",))
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

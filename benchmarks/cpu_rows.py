@@ -59,8 +59,10 @@ BENCHMARK = peers.Benchmark(
         "before exp of what is at most zero had a form of its own and the compiler was told the "
         "length of short rows: 32 to 23 ns a row on one core, where the form by hand had 27 to 28 "
         "(docs/design/004). What a second thread gives differs by what the host does: 1.1 to 2.0 "
-        "times for the same kernel within minutes. A logarithm of each row is a call, behind "
-        "which constants of exp are read again: computing those of 8 rows at once is not built."
+        "times for the same kernel within minutes. Since then the logarithms of 8 rows are "
+        "computed between passes, as behind each of these calls the constants of exp are read "
+        "again, and exp that is but added up has a shorter form: on one core 24.6 to 20.5 ns a "
+        "row of 100, 0.49 of the best peer's time."
     ),
 )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 RATE, FIRST, SECOND, SMALL = 1e-3, 0.9, 0.999, 1e-8
 TOTAL = 10_000_000
@@ -175,6 +176,7 @@ WAYS = (
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("gpu", "torch", "jax"))
     import cuda_common
 
     results: dict[str, Any] = {"copy": copy()}

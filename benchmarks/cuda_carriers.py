@@ -18,7 +18,7 @@ from typing import Any
 
 import common
 import numpy as np
-from mpi4py import MPI
+import opening
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
@@ -51,6 +51,8 @@ def number() -> int:
 
 def sums(device: Any, carriers: dict[str, Any], array: Any) -> dict[str, Callable[[], Any]]:
     """Return, for each way, what sums an array over the ranks and waits for that."""
+    from mpi4py import MPI
+
     cupy, world = device.cupy, ranks.communicator()
     out = cupy.empty_like(array)
     wait = device.stream.synchronize
@@ -137,6 +139,7 @@ def again(function: Callable[[], Any]) -> Callable[[int], None]:
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("gpu", "mpi4py"))
     world = ranks.init()
     device = device_of(f"cuda:{number()}")
     carriers = {}
@@ -167,6 +170,8 @@ def main() -> None:
         )  # fmt: skip
     devices = len(set(world.exchange(number())))
     if world.rank == 0:
+        from mpi4py import MPI
+
         print("microseconds")
         common.table(rows, HEAD)
         known = common.written("cuda_carriers")

@@ -18,6 +18,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 RATE = 0.05
 CHECKED = 5
@@ -354,6 +355,7 @@ def steps() -> dict[str, Any]:
 
 
 def main() -> None:
+    opening.words(__doc__, "attention", "training", "steps", needs=("gpu",), whole=("torch", "jax"))
     import cuda_common
 
     parts = {"attention": attentions, "training": training, "steps": steps}

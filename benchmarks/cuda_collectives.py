@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import common
+import opening
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
@@ -77,6 +78,7 @@ def small(count: int, few: int) -> float:
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("gpu", "mpi4py"))
     world = ranks.init()
     results: dict[str, Any] = {}
     rows = []

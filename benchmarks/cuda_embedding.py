@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 import common
-import cuda_common
 import numpy as np
+import opening
 
 ROWS, WIDTH, SHAPE = 50_257, 768, (8, 1024)
 RATE, MOMENTUM = 0.5, 0.9
@@ -105,6 +105,9 @@ def measured(make: Callable[[str], Any], kind: str) -> dict[str, float]:
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("gpu", "torch"))
+    import cuda_common
+
     from magmagraph.runtime.cuda.kernels import gathering, scattering
 
     results: dict[str, Any] = {}

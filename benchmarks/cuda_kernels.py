@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import common
+import opening
 
 SUMS = ((100, 528), (1024, 1024), (4096, 4096), (65536, 64), (16384, 16384))
 SUMMED = ("torch", "gemv", "cupy", "jax")  # beside ours
@@ -303,6 +304,7 @@ def notes(results: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
+    opening.words(__doc__, "streams", "rows", "sums", needs=("gpu", "torch"))
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import cuda_common
     import cupy

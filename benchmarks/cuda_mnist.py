@@ -16,6 +16,7 @@ from typing import Any
 import common
 import networks
 import numpy as np
+import opening
 
 import magmagraph as mg
 
@@ -97,8 +98,18 @@ def learned(data: Any, device: str, seed: int) -> float:
 
 
 def main() -> None:
-    data = mg.data.mnist(substitute=False)
-    host = reference(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("mnist_cpu.npz"), data)
+    parser = opening.parser(__doc__, "gpu")
+    parser.add_argument(
+        "file", nargs="?", type=Path, default=Path("mnist_cpu.npz"),
+        help="the CPU's weights, or where to write them (mnist_cpu.npz)",
+    )  # fmt: skip
+    chosen = parser.parse_args()
+    try:
+        data = mg.data.mnist(substitute=False)
+    except mg.DataError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(opening.LEFT_OUT) from None
+    host = reference(chosen.file, data)
     try:
         import cuda_common
         import cupy

@@ -17,6 +17,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 SIZES = (1024, 4096, 8192)
 HIDDEN, BATCH, EPOCHS, SEEDS = 4096, 4096, 12, 3
@@ -272,6 +273,7 @@ def training() -> dict[str, Any]:
 
 
 def main() -> None:
+    opening.words(__doc__, "products", "epilogues", "training", needs=("gpu", "torch"))
     import cuda_common
     import torch
 

@@ -7,7 +7,6 @@ may be at most 1.5 times those of torch's own (autocast).
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 import resnet50
 
 RATE, MOMENTUM, DECAY = 0.02, 0.9, 1e-4
@@ -256,18 +256,19 @@ def torchs(batch: int, count: int = 10) -> dict[str, Any]:
 
 
 def main() -> None:
-    import cuda_common
-
     parts = ("ours", "check", "torch")  # the first of them begins with nothing compiled
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=256)
+    parser = opening.parser(__doc__, "gpu", "torch")
+    parser.add_argument("--batch", type=int, default=256, help="images (256)")
     parser.add_argument("--first", action="store_true", help="channels first")
     parser.add_argument("--cast", action="store_true", help="casts written out, no precision pass")
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="of our step, printed")
     parser.add_argument(
         "--only", choices=parts, nargs="+", help="some parts; results join what is there"
     )
     given = parser.parse_args()
+    opening.require("gpu", *(() if given.only else ("torch",)))
+    import cuda_common
+
     options: dict[str, Any] = {"channels_last": not given.first}
     options |= {"half": "bfloat16"} if given.cast else {"precision": "bfloat16"}
     results: dict[str, Any] = {"batch": given.batch, "options": options}

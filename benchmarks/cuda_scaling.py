@@ -30,6 +30,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 BATCHES = {"resnet50": 128, "cnn": 256, "mlp": 1024}
 WIDTH, DEPTH = 4096, 4
@@ -367,10 +368,10 @@ def lines_of(results: dict[str, Any], ranks: int) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = opening.parser(__doc__, "gpu", "torch", "mpi")
     parser.add_argument("--part", choices=("ours", "torch"), help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="cards (2)")
     parser.add_argument("--networks", nargs="+", choices=BATCHES, default=list(BATCHES))
     parser.add_argument(
         "--algorithms", nargs="+", default=["allreduce", "ring", "parameter_server"]
@@ -392,6 +393,7 @@ def main() -> None:
         if mg.distributed.rank() == 0:  # lines of several ranks would get mixed up
             print(json.dumps({"rank": 0, **found}), flush=True)
         return
+    opening.require("gpu", "mpi", *(() if given.alone else ("torch",)))
     chosen = ["--networks", *given.networks, "--algorithms", *given.algorithms]
     chosen += ["--mebibytes", str(given.mebibytes)]
     if given.compression:

@@ -9,6 +9,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 COUNTS = tuple(1 << k for k in (8, 12, 16, 20, 22, 24))
 WIDTHS = (16, 128, 1024)
@@ -52,6 +53,7 @@ def both(measure: Any, sizes: tuple[int, ...]) -> list[dict[str, float]]:
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("gpu",))
     import cuda_common
 
     made = {"sum of elements": both(reduction, COUNTS), "step of hidden units": both(step, WIDTHS)}

@@ -22,6 +22,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 RATE, DECAY = 0.05, 0.001
 BATCH, CLASSES = 100, 10
@@ -306,6 +307,9 @@ def first_steps() -> dict[str, Any]:
 
 
 def main() -> None:
+    opening.words(
+        __doc__, *ALLOWED, "first", needs=("gpu",), whole=("torch", "jax"), hidden="--first-step"
+    )
     import cuda_common
 
     if sys.argv[1:] == ["--first-step"]:

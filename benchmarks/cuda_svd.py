@@ -10,6 +10,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 ORDERS = (32, 64, 128, 256, 512, 1024)
 LIMIT = 3e-5  # of the product of the parts, float32
@@ -36,6 +37,7 @@ def seconds(device: str, a: Any, wait: Any) -> tuple[float, float]:
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("gpu",))
     import cuda_common
     import cupy
 

@@ -7,11 +7,11 @@ draws it. Notes of times hold launches apart, so that the step is longer than a 
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import common
 import cuda_scaling
+import opening
 
 import magmagraph as mg
 
@@ -54,11 +54,12 @@ def beside(found: list[list[Any]]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = opening.parser(__doc__, "gpu", "mpi4py")
     parser.add_argument("--network", choices=cuda_scaling.BATCHES, default="resnet50")
     parser.add_argument("--algorithm", default="allreduce")
     parser.add_argument("--mebibytes", type=float, default=cuda_scaling.MEBIBYTES)
     given = parser.parse_args()
+    opening.require("gpu", "mpi4py")
     world = mg.distributed.init()
     mine = spans(given.network, given.algorithm, given.mebibytes)
     each = world.exchange(mine)

@@ -11,7 +11,6 @@ With ``--add`` the trials come to those that the file holds: a long run can be m
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -26,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import opening
 
 PROGRAM = Path(__file__).with_name("faults_program.py")
 MARK = "MAGMAGRAPH_FAULT_TRIAL"
@@ -176,12 +177,13 @@ def small_disk(folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--only", default=",".join(FAULTS))
+    parser = opening.parser(__doc__, "mpi")
+    parser.add_argument("--trials", type=int, default=20, help="of each fault (20)")
+    parser.add_argument("--ranks", type=int, default=3, help="of a job (3)")
+    parser.add_argument("--only", default=",".join(FAULTS), help="some faults, by commas")
     parser.add_argument("--add", action="store_true", help="to what an earlier run has written")
     chosen = parser.parse_args()
+    opening.require("mpi")
     from common import write, written
 
     rows: dict[str, Any] = written("faults") if chosen.add else {}

@@ -79,6 +79,9 @@ def other_graphs(folder: Path) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) != 3:
+        print("faults_program.py FAULT FOLDER: faults.py runs it", file=sys.stderr)
+        raise SystemExit(77)
     kind, folder = sys.argv[1], Path(sys.argv[2])
     if kind == "graphs":
         other_graphs(folder)

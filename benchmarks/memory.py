@@ -7,6 +7,7 @@ take, and what three standard orders would need alive.
 from __future__ import annotations
 
 import common
+import opening
 
 
 def _graphs() -> dict[str, tuple[list, list, dict]]:
@@ -55,6 +56,7 @@ def _graphs() -> dict[str, tuple[list, list, dict]]:
 
 
 def main() -> None:
+    opening.words(__doc__)
     cleared = common.clean_environment()
     import magmagraph as mg
     from magmagraph.passes.lowering.schedule import (

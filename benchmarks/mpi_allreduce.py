@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import opening
 
 REPEATS = {4: 400, 8: 400, 10: 400, 11: 400, 12: 400, 14: 400, 16: 200, 18: 60, 20: 30, 24: 15}
 QUARTILES = ("lower", "median", "upper")
@@ -83,6 +84,7 @@ if rank == 0:
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("mpi",))
     cleared = common.clean_environment()
     beside = Path(sys.executable).parent / "mpiexec"
     program = str(beside) if beside.exists() else shutil.which("mpiexec")

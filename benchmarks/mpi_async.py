@@ -15,6 +15,7 @@ from collections import Counter
 from typing import Any
 
 import common
+import opening
 
 OPTIMIZERS = ("SGD", "SGD with momentum", "Adam")
 EPOCHS, ROWS, BATCH = 20, 600, 40
@@ -63,9 +64,9 @@ def in_processes(ranks: int, trials: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--trials", type=int, default=4)
+    parser = opening.parser(__doc__, "mpi")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="of the jobs (2 4)")
+    parser.add_argument("--trials", type=int, default=4, help="of each (4)")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -75,6 +76,7 @@ def main() -> None:
         if mg.distributed.rank() == 0:
             print(json.dumps(here), flush=True)
         return
+    opening.require("mpi")
     results = {f"{ranks} ranks": in_processes(ranks, given.trials) for ranks in (1, *given.ranks)}
     alone = {name: row["losses"][0] for name, row in results["1 ranks"].items()}
     rows = []

@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 import common
+import opening
 
 CASES = ("mlp", "cnn")
 WAYS = ("one folder", "a folder each")
@@ -69,9 +70,9 @@ def in_processes(case: str, ranks: int, way: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = opening.parser(__doc__, "mpi")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="of jobs (1 2 4)")
+    parser.add_argument("--rounds", type=int, default=3, help="of all jobs (3)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -83,6 +84,7 @@ def main() -> None:
         if mg.distributed.rank() == 0:
             print(json.dumps(here), flush=True)
         return
+    opening.require("mpi")
     cleared = common.clean_environment()
     jobs = [
         (case, ranks, way)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import opening
 
 LAYERS, BATCH = 2, 1000
 CHECKED = 20  # steps before the weights are compared
@@ -68,17 +69,18 @@ def in_processes(ranks: int, threads: int, repeats: int, algorithm: str) -> dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = opening.parser(__doc__, "mpi")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--algorithm", default="allreduce")
+    parser.add_argument("--algorithm", default="allreduce", help="of DataParallel (allreduce)")
     parser.add_argument("--repeats", type=int, default=60, help="steps of a round")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="of all programs (7)")
     given = parser.parse_args()
     if given.one:
         found_here = one(given.repeats, given.algorithm)
         if found_here["rank"] == 0:  # lines of several ranks may come mixed
             print(json.dumps(found_here), flush=True)
         return
+    opening.require("mpi")
     cleared = common.clean_environment()
     ways = {
         "1 process, 2 threads": (1, 2), "2 ranks, 1 thread each": (2, 1),

@@ -35,6 +35,7 @@ from typing import Any
 import common
 import near
 import numpy as np
+import opening
 import repeats
 import resting
 import shown
@@ -459,15 +460,22 @@ def merged(
     return [found[case["name"]] for case in cases if case["name"] in found]
 
 
+PEERS = """
+The peers that are installed take part (pip install -e ".[bench]" brings them), a process each; a
+library that is not there is left out. Each case runs in turns of all; results join what is there.
+A file takes minutes, less with --budget or --only; cpu_all.py runs all in a quarter of an hour.
+"""
+
+
 def main(benchmark: Benchmark) -> None:
     """Run the benchmark as its file's command line asks: all of it, or a library's process."""
     cleared = common.clean_environment()
-    parser = argparse.ArgumentParser(description=benchmark.claim)
+    parser = opening.parser(f"{sys.modules['__main__'].__doc__}\n{PEERS}")
     parser.add_argument("--only", default="", help="cases whose name contains this, or one of A|B")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="contenders to run")
     parser.add_argument("--threads", type=int, help="cores that all may use (default: all)")
     parser.add_argument("--dry", action="store_true", help="print, but write no results")
-    parser.add_argument("--rounds", type=int, default=benchmark.rounds)
+    parser.add_argument("--rounds", type=int, default=benchmark.rounds, help="turns of a case")
     parser.add_argument(
         "--budget", type=float, default=math.inf,
         help="seconds: a case that would pass them, by the longest so far, is left out",

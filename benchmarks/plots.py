@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import common
+import opening
 
 WAYS = {
     "magmagraph": "magmagraph", "gemv": "product with ones (gemv)", "torch": "torch",
@@ -167,6 +168,7 @@ FIGURES: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
 
 
 def main() -> None:
+    opening.words(__doc__, needs=("matplotlib",))
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

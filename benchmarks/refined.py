@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 
 import common
+import opening
 
 
 def main() -> None:
+    opening.words(__doc__, "--small")
     cleared = common.clean_environment()
     import numpy as np
     import scipy.linalg

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import opening
 
 SMALL, LARGE = 10_000, 100_000
 REPEATS = 3
@@ -112,6 +113,7 @@ def in_child(what: str, kind: str, count: int, compiler: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    opening.words(__doc__)
     cleared = common.clean_environment()
     results: dict[str, Any] = {}
     rows = []

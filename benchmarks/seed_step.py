@@ -9,9 +9,11 @@ import functools
 import itertools
 
 import common
+import opening
 
 
 def main() -> None:
+    opening.words(__doc__)
     cleared = common.clean_environment()
     import networks
     import numpy as np

@@ -11,9 +11,11 @@ import sys
 from unittest import mock
 
 import common
+import opening
 
 
 def main() -> None:
+    opening.words(__doc__, "--small")
     cleared = common.clean_environment()
     import numpy as np
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import common
 import numpy as np
+import opening
 
 STEPS, BATCH, LENGTH, WIDTH, HEADS, BLOCKS = 200, 16, 32, 32, 4, 2
 RATE = 2e-3
@@ -152,6 +153,7 @@ def theirs(net: Any, pieces: list[np.ndarray]) -> list[float]:
 
 def main() -> None:
     """Train all four and write how far the losses lie apart."""
+    opening.words(__doc__, "--dry", needs=("torch",))
     from magmagraph.dtypes import tolerance
 
     count, pieces = batches()

@@ -10,7 +10,6 @@ four ranks are three workers. A serial search comes first unmeasured, so that ke
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import opening
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CASES = ("waiting", "cleveland", "mnist")
@@ -108,7 +108,7 @@ def run(name: str, small: bool, executor: str, workers: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = opening.parser(__doc__, "mpi")
     parser.add_argument("--small", action="store_true", help="few points, a minute or two")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--ways", nargs="+", choices=[way for way, *_ in WAYS], metavar="WAY")
@@ -118,6 +118,7 @@ def main() -> None:
         name, executor, workers = chosen.search
         search(name, chosen.small, executor, int(workers))
         return
+    opening.require("mpi")
     cleared = common.clean_environment()
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as cache:

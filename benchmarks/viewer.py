@@ -22,22 +22,28 @@ os.environ.setdefault("MAGMAGRAPH_COMPILER", "off")
 os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from browser import chromium
+import opening
 from common import write
 from networks import training_step
-from pictured import attention_block, large_graph, resnet50_step
 
 import magmagraph as mg
 
 LOADS = 10
 
 
+def _drawn(name: str, *arguments: int) -> Any:
+    """Return a graph of the tests, which need pytest."""
+    import pictured
+
+    return getattr(pictured, name)(*arguments)
+
+
 PAGES: dict[str, Callable[[], Any]] = {
     "seed step": lambda: training_step(2)[0],
-    "attention block": attention_block,
-    "ResNet-50 step": resnet50_step,
-    "5,000 nodes": lambda: large_graph(4400),
-    "50,000 nodes": lambda: large_graph(44_000),
+    "attention block": lambda: _drawn("attention_block"),
+    "ResNet-50 step": lambda: _drawn("resnet50_step"),
+    "5,000 nodes": lambda: _drawn("large_graph", 4400),
+    "50,000 nodes": lambda: _drawn("large_graph", 44_000),
 }
 
 
@@ -72,6 +78,9 @@ def measure(name: str, browser: Any, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
+    opening.words(__doc__, *PAGES, needs=("playwright",))
+    from browser import chromium
+
     warnings.simplefilter("ignore", mg.FallbackWarning)
     chosen = sys.argv[1:] or list(PAGES)
     with chromium() as browser, tempfile.TemporaryDirectory() as folder:

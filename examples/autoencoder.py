@@ -15,8 +15,8 @@ from sklearn.decomposition import PCA
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--code", type=int, default=8)
-parser.add_argument("--epochs", type=int, default=150)
+parser.add_argument("--code", type=int, default=8, help="numbers of the code (8)")
+parser.add_argument("--epochs", type=int, default=150, help="passes over the data (150)")
 arguments = parser.parse_args()
 
 images = (load_digits().data / 16.0).astype(np.float32)

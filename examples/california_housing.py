@@ -20,7 +20,7 @@ from sklearn.linear_model import LinearRegression
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=60)
+parser.add_argument("--epochs", type=int, default=60, help="passes over the data (60)")
 arguments = parser.parse_args()
 
 path = Path(os.environ.get("MAGMAGRAPH_DATA", ".")) / "cal_housing.csv"

@@ -18,10 +18,12 @@ import numpy as np
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("model", nargs="?", choices=("lstm", "transformer"), default="lstm")
-parser.add_argument("--steps", type=int, default=500)
-parser.add_argument("--length", type=int, default=64)
-parser.add_argument("--width", type=int, default=128)
+parser.add_argument(
+    "model", nargs="?", choices=("lstm", "transformer"), default="lstm", help="what learns (lstm)"
+)
+parser.add_argument("--steps", type=int, default=500, help="batches to learn from (500)")
+parser.add_argument("--length", type=int, default=64, help="characters of a sequence (64)")
+parser.add_argument("--width", type=int, default=128, help="units of a layer (128)")
 parser.add_argument("--write", type=int, default=200, help="characters to write at the end")
 arguments = parser.parse_args()
 

@@ -11,9 +11,12 @@ from sklearn import datasets
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("data", nargs="?", choices=("iris", "digits"), default="digits")
-parser.add_argument("--hidden", type=int, default=32)
-parser.add_argument("--epochs", type=int, default=30)
+parser.add_argument(
+    "data", nargs="?", choices=("iris", "digits"), default="digits",
+    help="what is told apart (digits)",
+)
+parser.add_argument("--hidden", type=int, default=32, help="units of the hidden layer (32)")
+parser.add_argument("--epochs", type=int, default=30, help="passes over the data (30)")
 arguments = parser.parse_args()
 
 data = datasets.load_iris() if arguments.data == "iris" else datasets.load_digits()

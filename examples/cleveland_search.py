@@ -90,9 +90,12 @@ def space(points):
 def main():
     """Search, then try the best point on the patients that were set aside."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--executor", choices=["serial", "process", "mpi"], default="serial")
-    parser.add_argument("--points", type=int, choices=[4, 36], default=36)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument(
+        "--executor", choices=["serial", "process", "mpi"], default="serial",
+        help="where trials run (serial)",
+    )
+    parser.add_argument("--points", type=int, choices=[4, 36], default=36, help="of the grid (36)")
+    parser.add_argument("--epochs", type=int, default=40, help="passes over the data (40)")
     parser.add_argument("--journal", help="a file from which a killed search goes on")
     parser.add_argument("--report", help="a page with plots, to be written to this file")
     arguments = parser.parse_args()

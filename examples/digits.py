@@ -13,8 +13,8 @@ import numpy as np
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=5)
-parser.add_argument("--hidden", type=int, default=256)
+parser.add_argument("--epochs", type=int, default=5, help="passes over the data (5)")
+parser.add_argument("--hidden", type=int, default=256, help="units of the hidden layer (256)")
 arguments = parser.parse_args()
 
 digits = mg.data.mnist()

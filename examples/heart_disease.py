@@ -30,8 +30,8 @@ import magmagraph as mg
 from magmagraph.estimators import MLPClassifier
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=60)
-parser.add_argument("--repeats", type=int, default=3)
+parser.add_argument("--epochs", type=int, default=60, help="passes over the data (60)")
+parser.add_argument("--repeats", type=int, default=3, help="times that the folds are drawn (3)")
 arguments = parser.parse_args()
 
 path = Path(os.environ.get("MAGMAGRAPH_DATA", ".")) / "processed.cleveland.data"

@@ -14,7 +14,7 @@ import numpy as np
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=8)
+parser.add_argument("--epochs", type=int, default=8, help="passes over the data (8)")
 parser.add_argument("--rows", type=int, help="train on the first so many images")
 arguments = parser.parse_args()
 

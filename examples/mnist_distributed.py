@@ -13,12 +13,13 @@ import argparse
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--units", type=int, default=528)
+parser.add_argument("--epochs", type=int, default=3, help="passes over the data (3)")
+parser.add_argument("--units", type=int, default=528, help="units of a hidden layer (528)")
 parser.add_argument("--batch", type=int, default=200, help="rows of all ranks together")
 parser.add_argument("--rows", type=int, help="train on the first so many images")
 parser.add_argument(
-    "--algorithm", default="allreduce", choices=["allreduce", "ring", "parameter_server", "async"]
+    "--algorithm", default="allreduce", choices=["allreduce", "ring", "parameter_server", "async"],
+    help="how sums travel (allreduce)",
 )
 arguments = parser.parse_args()
 

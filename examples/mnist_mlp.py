@@ -11,9 +11,11 @@ import argparse
 import magmagraph as mg
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 3])
-parser.add_argument("--units", type=int, default=528)
-parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument(
+    "--layers", type=int, nargs="+", default=[1, 2, 3], help="depths to compare (1 2 3)"
+)
+parser.add_argument("--units", type=int, default=528, help="units of a hidden layer (528)")
+parser.add_argument("--epochs", type=int, default=10, help="passes over the data (10)")
 parser.add_argument("--rows", type=int, help="train on the first so many images")
 parser.add_argument("--plot", help="a picture of the table, to be written to this file")
 arguments = parser.parse_args()
@@ -50,6 +52,7 @@ if arguments.plot:
 
     counts, accuracies, seconds = zip(*table, strict=True)
     figure, left = pyplot.subplots(figsize=(6, 3.5))
+    left.set_title(f"MNIST by dense layers of {arguments.units}: time and accuracy", fontsize=10)
     left.plot(counts, seconds, "o-", color="tab:blue")
     left.set(xlabel="hidden layers", xticks=counts, ylim=(0, None))
     left.set_ylabel(f"seconds of {arguments.epochs} epochs", color="tab:blue")

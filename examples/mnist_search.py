@@ -70,12 +70,18 @@ def space(method, points):
 def main():
     """Search, then try the best network on the images of the test."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--method", choices=["grid", "random", "tpe"], default="grid")
-    parser.add_argument("--executor", choices=["serial", "process", "mpi"], default="serial")
+    parser.add_argument(
+        "--method", choices=["grid", "random", "tpe"], default="grid",
+        help="how points are chosen (grid)",
+    )
+    parser.add_argument(
+        "--executor", choices=["serial", "process", "mpi"], default="serial",
+        help="where trials run (serial)",
+    )
     parser.add_argument("--points", type=int, choices=[4, 48], default=48, help="of the grid")
     parser.add_argument("--trials", type=int, default=30, help="of random search and TPE")
     parser.add_argument("--rows", type=int, default=10000, help="images to train with")
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the data (4)")
     parser.add_argument("--journal", help="a file from which a killed search goes on")
     parser.add_argument("--report", help="a page with plots, to be written to this file")
     arguments = parser.parse_args()

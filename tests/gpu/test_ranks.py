@@ -49,7 +49,14 @@ def check(mpiexec: str, name: str, count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize(
-    "name", ["ranks_agreeing.py", "ranks_calls.py", "ranks_program.py", "ranks_strategies.py"]
+    "name",
+    [
+        "ranks_agreeing.py",
+        "ranks_calls.py",
+        "ranks_program.py",
+        "ranks_scaled.py",
+        "ranks_strategies.py",
+    ],
 )
 def test_devices_together(name: str, count: int) -> None:
     mpiexec = program()

@@ -326,7 +326,7 @@ class Training(Resumable):
 
     def _steps_of_epoch(self) -> None:
         began = time.perf_counter()
-        if any(callback.every_step for callback in self.callbacks):
+        if self._by_steps():
             self._step_by_step(began)
             if self._cut:
                 return
@@ -352,9 +352,20 @@ class Training(Resumable):
         self._rows, self._seconds = 0, 0.0
         self._totals = [0.0] * len(self._totals)
 
+    def _by_steps(self) -> bool:
+        """Return whether callbacks look at single steps, on this rank or one that waits for it."""
+        wanted = any(callback.every_step for callback in self.callbacks)
+        if self._ranks is None or self._asynchronous:
+            return wanted
+        return any(self._ranks.exchange(wanted, "the beginning of an epoch"))
+
+    @property
+    def _asynchronous(self) -> bool:
+        """Whether ranks may take different numbers of steps."""
+        return self._strategy is not None and self._strategy.asynchronous
+
     def _step_by_step(self, began: float) -> None:
         before = self._seconds
-        asynchronous = self._strategy is not None and self._strategy.asynchronous
         for rows, batch in self._batches():
             loss, *found = on_host(self.function(*batch))
             self._add(loss, found, rows)
@@ -363,7 +374,7 @@ class Training(Resumable):
             for callback in self._called:
                 if callback.every_step:
                     callback.step_end(self)
-            if not asynchronous:  # whose ranks may take different numbers of steps
+            if not self._asynchronous:
                 self._stop_together("the end of a step")
             if self.stopping:
                 self._cut = True

@@ -176,6 +176,23 @@ def test_a_rank_that_stops_within_an_epoch_stops_all(
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_alone_may_have_callbacks(
+    data: tuple[np.ndarray, np.ndarray], rank: int
+) -> None:
+    """The other one would go through its epoch at once, and meet nobody after each step."""
+    x, y = data
+
+    def job() -> tuple[int, int]:
+        own = [_Stopped(rank, step=3)] if mg.distributed.rank() == rank else []
+        history, _ = _trained(x, y, DataParallel(), epochs=2, callbacks=own)
+        return len(history.records), sum(stopped.steps for stopped in own)
+
+    found = mg.distributed.threads(2, job)
+    assert [records for records, _ in found] == [0, 0]
+    assert found[rank][1] == 3
+
+
 def test_steps_are_told_to_the_first_rank_alone(data: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = data
 

@@ -119,13 +119,19 @@ def apply(
     sizes: Mapping[str, int],
     xp: Any = np,
     body: type[Body] = Body,
+    attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Evaluate one node on arrays: its array expression, cast to its dtype."""
+    """Evaluate one node on arrays: its array expression, cast to its dtype.
+
+    `attrs` are its attributes with concrete extents, where they are known.
+    """
     op = node.op
+    if attrs is None:
+        attrs = bind_attributes(node.attrs, sizes, body)
     if op.kind in _ARITHMETIC and any(_narrow(a.dtype) for a in operands):
         operands = [a.astype(np.float32) if _narrow(a.dtype) else a for a in operands]
     with np.errstate(all="ignore"):
-        result = op.evaluate(xp, *operands, **bind_attributes(node.attrs, sizes, body))
+        result = op.evaluate(xp, *operands, **attrs)
     if isinstance(node.type, tuple):
         return tuple(
             _settle(node, r, t, sizes, xp) for r, t in zip(result, node.type, strict=True)

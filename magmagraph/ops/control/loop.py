@@ -89,7 +89,8 @@ def _evaluate(
             break
         if flag == "stack" and not bool(along[0][at]):
             continue
-        found = body.run([*state, *(stack[at] for stack in along), *reads], xp)
+        # An ellipsis: rows that are numbers stay arrays, which calls take as they are.
+        found = body.run([*state, *(stack[at, ...] for stack in along), *reads], xp)
         state = found[:carries]
         for place, row in enumerate(found[carries:]):
             if rows[place] is None:

@@ -45,6 +45,7 @@ from .parts import (
     hermitian,
     is_diagonal,
     is_empty,
+    lapack,
     lower_part,
     matrices,
     numbers,
@@ -180,6 +181,9 @@ def _lu_type(call: Call, a: Type) -> tuple[Type, Type]:
 
 
 def _lu(xp: Any, a: Any) -> tuple[Any, Any]:
+    if xp is np and a.ndim == 2 and a.size:
+        factors, pivots, _ = lapack("getrf", a.dtype)(a)
+        return factors, pivots
     factors = xp.empty(a.shape, a.dtype)
     pivots = xp.empty((*a.shape[:-2], min(a.shape[-2:])), INT32)
     if a.size:
@@ -196,9 +200,7 @@ def _factored(xp: Any, a: Any) -> Callable[[Any], Any]:
     """Return what factors one matrix."""
     if xp is not np:
         return lambda matrix: xp.linalg.lu_factor(matrix, check_finite=False)
-    from scipy.linalg import get_lapack_funcs
-
-    (factor,) = get_lapack_funcs(("getrf",), (a,))
+    factor = lapack("getrf", a.dtype)
     return lambda matrix: factor(matrix)[:2]
 
 

@@ -14,15 +14,9 @@ from ... import dims
 from ...graph import Node
 from ...op import LAPACK, Call, Kind, Op
 from ...types import Extent, Type
-from .parts import SINGULAR, failed, shared_batch
+from .parts import SINGULAR, failed, lapack, shared_batch
 
 _MADE_BY_PASSES = "made by passes, after gradients are taken"
-
-
-def _lapack(name: str, *arrays: Any) -> Any:
-    from scipy.linalg import get_lapack_funcs
-
-    return get_lapack_funcs((name,), arrays)[0]
 
 
 def _check_regular(name: str, packed: Any) -> None:
@@ -40,11 +34,13 @@ def _solve_type(call: Call, packed: Type, pivots: Type, b: Type, *, transposed: 
 
 def _solve(xp: Any, packed: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
     _check_regular("solve", packed)
+    if packed.ndim == b.ndim == 2 and b.size:
+        return _solver(xp, packed)(packed, pivots, b, int(transposed))
     batch = np.broadcast_shapes(packed.shape[:-2], b.shape[:-2])
     result = xp.empty((*batch, *b.shape[-2:]), packed.dtype)
     if not result.size:
         return result
-    solve = _solver(xp, packed, b)
+    solve = _solver(xp, packed)
     factors = xp.broadcast_to(packed, (*batch, *packed.shape[-2:]))
     exchanges = xp.broadcast_to(pivots, (*batch, pivots.shape[-1]))
     sides = xp.broadcast_to(b, result.shape)
@@ -53,14 +49,14 @@ def _solve(xp: Any, packed: Any, pivots: Any, b: Any, *, transposed: bool) -> An
     return result
 
 
-def _solver(xp: Any, packed: Any, b: Any) -> Callable[..., Any]:
+def _solver(xp: Any, packed: Any) -> Callable[..., Any]:
     """Return what solves one system with its factors."""
     if xp is not np:
         return lambda factors, exchanges, side, trans: xp.linalg.lu_solve(
             (xp.ascontiguousarray(factors), xp.ascontiguousarray(exchanges)),
             side, trans, check_finite=False,
         )
-    solve = _lapack("getrs", packed, b)
+    solve = lapack("getrs", packed.dtype)
     return lambda factors, exchanges, side, trans: solve(factors, exchanges, side, trans=trans)[0]
 
 
@@ -89,11 +85,11 @@ def _inv(xp: Any, packed: Any, pivots: Any) -> Any:
     if not result.size:
         return result
     if xp is not np:
-        solve, unit = _solver(xp, packed, packed), xp.eye(packed.shape[-1], dtype=packed.dtype)
+        solve, unit = _solver(xp, packed), xp.eye(packed.shape[-1], dtype=packed.dtype)
         for place in np.ndindex(packed.shape[:-2]):
             result[place] = solve(packed[place], pivots[place], unit, 0)
         return result
-    invert, length = _lapack("getri", packed), _lapack("getri_lwork", packed)
+    invert, length = lapack("getri", packed.dtype), lapack("getri_lwork", packed.dtype)
     work = max(1, int(length(packed.shape[-1])[0].real))
     for place in np.ndindex(packed.shape[:-2]):
         result[place] = invert(packed[place], pivots[place], lwork=work)[0]

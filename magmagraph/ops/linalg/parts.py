@@ -7,6 +7,7 @@ those of complex matrices too.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,15 @@ from ..shape.arrange import expand_dims, reshape, swapaxes
 from ..shape.joining import broadcast_to
 
 INT32 = np.dtype(np.int32)
+
+
+@functools.cache
+def lapack(name: str, dtype: np.dtype) -> Any:
+    """Return a routine of LAPACK; to look it up takes longer than to solve a small system."""
+    from scipy.linalg import get_lapack_funcs
+
+    return get_lapack_funcs((name,), dtype=dtype)[0]
+
 
 # Shapes.
 

@@ -30,6 +30,7 @@ from .parts import (
     VECTOR,
     adjoint,
     failed,
+    lapack,
     lower_part,
     shared_batch,
     squares,
@@ -144,9 +145,7 @@ def _solve(
 ) -> Any:
     if xp is not np:
         return _solve_elsewhere(xp, a, b, lower=lower, trans=trans, unit_diagonal=unit_diagonal)
-    from scipy.linalg import get_lapack_funcs
-
-    (routine,) = get_lapack_funcs(("trtrs",), (a, b))
+    routine = lapack("trtrs", a.dtype)
 
     def one(matrix: Any, columns: Any, index: tuple[int, ...]) -> Any:
         if matrix.flags.f_contiguous:

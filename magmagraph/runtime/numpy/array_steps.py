@@ -66,6 +66,19 @@ class ArraySteps:
             self._seen[value] = seen
         return seen
 
+    def _arrays(self, values: Sequence[Value]) -> Callable[[], list[Array]]:
+        """Return what gives the arrays of some values now; those that stay are looked up once."""
+        held = [*map(self.fixed, values)]
+        moving = [(i, value) for i, value in enumerate(values) if held[i] is None]
+
+        def arrays() -> list[Any]:
+            found = held.copy()
+            for i, value in moving:
+                found[i] = self.view(value)
+            return found
+
+        return arrays
+
     def of(self, step: Step) -> tuple[Run, bool]:
         """Return what runs a step, and whether it only fills memory that is there.
 
@@ -114,26 +127,30 @@ class ArraySteps:
 
     def _expression(self, step: Step) -> Run:
         sizes = self._sizes
+        given, made = self._arrays(step.inputs), self._arrays(step.outputs)
         into = step.node.op.into
         if into is not None:
-            attrs = bind_attributes(step.node.attrs, dict(sizes))
+            attrs = bind_attributes(step.node.attrs, sizes)
             if step.workspace is not None:
                 attrs["workspace"] = self._base[step.workspace]
+            several = isinstance(step.node.type, tuple)
 
             def write() -> None:
-                targets = tuple(map(self.view, step.outputs))
-                target = targets if isinstance(step.node.type, tuple) else targets[0]
+                targets = made()
                 with np.errstate(all="ignore"):
-                    into(np, target, *map(self.view, step.inputs), **attrs)
+                    into(np, tuple(targets) if several else targets[0], *given(), **attrs)
 
             return write
 
+        # Bodies are bound in each run, to the settings of the function that runs them.
+        bodies = step.node.op.kind is Kind.CONTROL
+        bound = None if bodies else bind_attributes(step.node.attrs, sizes)
+
         def evaluate() -> None:
-            operands = [self.view(v) for v in step.inputs]
-            made = apply(step.node, operands, dict(sizes), body=CompiledBody)
-            several = made if isinstance(made, tuple) else (made,)
-            for target, array in zip(step.outputs, several, strict=True):
-                np.copyto(self.view(target), array)
+            found = apply(step.node, given(), sizes, body=CompiledBody, attrs=bound)
+            several = found if isinstance(found, tuple) else (found,)
+            for target, array in zip(made(), several, strict=True):
+                np.copyto(target, array)
 
         work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
         small = step.node.op.kind is Kind.LINALG and work < SMALL

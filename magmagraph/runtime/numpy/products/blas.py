@@ -74,21 +74,31 @@ class Blas:
 
     def set_threads(self, count: int) -> bool:
         """Set the number of threads of the library; False where it has no function for that."""
-        function = self._function("set_num_threads")
-        if function is None:
-            for name in ("MKL_Set_Num_Threads", "bli_thread_set_num_threads"):
-                function = function or getattr(self.library, name, None)
-        if function is None:
+        if self._set_threads is None:
             return False
-        function.argtypes = [ctypes.c_int]
-        function.restype = None
-        function(count)
+        self._set_threads(count)
         return True
 
     def threads(self) -> int | None:
         """Return the number of threads of the library, or None where it does not say."""
-        function = self._function("get_num_threads")
-        return None if function is None else int(function())
+        return None if self._get_threads is None else int(self._get_threads())
+
+    # Looked up once: around small work they take as long as it does.
+
+    @functools.cached_property
+    def _set_threads(self) -> Any:
+        function = self._function("set_num_threads")
+        if function is None:
+            for name in ("MKL_Set_Num_Threads", "bli_thread_set_num_threads"):
+                function = function or getattr(self.library, name, None)
+        if function is not None:
+            function.argtypes = [ctypes.c_int]
+            function.restype = None
+        return function
+
+    @functools.cached_property
+    def _get_threads(self) -> Any:
+        return self._function("get_num_threads")
 
     def thread_functions(self) -> tuple[int | None, int | None]:
         """Return the addresses of its functions that get and set the number of threads, or Nones.

@@ -43,8 +43,11 @@ def on_one_thread(run: Callable[[], None]) -> Callable[[], None]:
     """Return a function that runs with SciPy's library on one thread."""
 
     def run_alone() -> None:
-        with one_thread():
+        library = _begin()
+        try:
             run()
+        finally:
+            _end(library)
 
     return run_alone
 
@@ -52,22 +55,32 @@ def on_one_thread(run: Callable[[], None]) -> Callable[[], None]:
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Set SciPy's library to one thread; the last of those inside sets it back."""
-    global _inside, _before
-    library = _library()
-    if library is None:
-        yield
-        return
-    with _lock:
-        if _inside == 0:
-            _before = library.threads() or 1
-            library.set_threads(1)
-        _inside += 1
+    library = _begin()
     try:
         yield
     finally:
+        _end(library)
+
+
+def _begin() -> Blas | None:
+    global _inside, _before
+    library = _library()
+    if library is not None:
+        with _lock:
+            if _inside == 0:
+                _before = library.threads() or 1
+                if _before > 1:
+                    library.set_threads(1)
+            _inside += 1
+    return library
+
+
+def _end(library: Blas | None) -> None:
+    global _inside
+    if library is not None:
         with _lock:
             _inside -= 1
-            if _inside == 0:
+            if _inside == 0 and _before > 1:
                 library.set_threads(_before)
 
 

@@ -72,7 +72,7 @@ class Step:
     ----------
     kernel
         Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", "join" (arrays side
-        by side), "indexed" (elements read, or rows added up, at computed positions, on a device),
+        by side), "indexed" (elements read, or rows added up, at computed positions),
         "loop" and "branch" (whose bodies are programs of their own), "collective" (said to other
         ranks), "wait" (for a collective that was started, where other steps stand between), or
         "array" (the array expression of its op record, through NumPy or CuPy).

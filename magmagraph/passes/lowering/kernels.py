@@ -6,12 +6,14 @@ import numpy as np
 
 from ...dtypes import is_float
 from ...graph import Graph, Node
+from ...ops.indexing.gathering import SCATTER_ADD, TAKE
 from ...region.analysis import Region, analyze
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
+_POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))
 _PRODUCTS = frozenset(("gemm", "gemv"))
 _WINDOWS = frozenset(("convolution", "pooling"))
-_ON_DEVICES = frozenset(("attention", "indexed"))  # families without a kernel of the CPU
+_ON_DEVICES = frozenset(("attention",))  # families without a kernel of the CPU
 # Their bodies may hold what only an array expression does.
 _NESTED = frozenset(("loop", "branch"))
 
@@ -23,6 +25,8 @@ def family(node: Node, device: str = "cpu") -> str:
     if name in _WINDOWS and device == "cpu" and not _plain_windows(node):
         return "array"
     if name in _ON_DEVICES and device == "cpu":
+        return "array"
+    if name == "indexed" and device == "cpu" and not _plain_positions(node):
         return "array"
     if name == "scatter" and not _plain_rows(node):
         return "array"
@@ -54,8 +58,14 @@ def _plain_batch(node: Node) -> bool:
 
 def _plain_rows(node: Node) -> bool:
     """Return whether there is a kernel for the dtypes of the values and the positions."""
-    positions = node.inputs[1].dtype
-    return node.type.dtype in _BLAS and positions in (np.dtype(np.int32), np.dtype(np.int64))
+    return node.type.dtype in _BLAS and node.inputs[1].dtype in _POSITIONS
+
+
+def _plain_positions(node: Node) -> bool:
+    """Return whether the CPU has a kernel for reading, or adding up, at computed positions."""
+    if node.op is SCATTER_ADD:
+        return _plain_rows(node)
+    return node.op is TAKE and node.inputs[1].dtype in _POSITIONS
 
 
 def can_fail(node: Node, device: str = "cpu") -> bool:

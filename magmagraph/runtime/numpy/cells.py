@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ops.indexing.gathering import TAKE
 from ...plan import Place, Plan, Step, Value
 from ..steps import bodies_of, bytes_of, join_layout, scaling_of, shape_of
 from .convolution.convolution import convolution_step
@@ -15,7 +17,15 @@ from .convolution.pooling import pooling_step
 from .nested import branch_step, loop_step
 from .products.choice import TILES, Sizes, Way, way_of
 from .products.mixed import mixed_gemm_step
-from .products.products import batched_gemm_step, copy_step, gemm_step, gemv_step, scatter_step
+from .products.products import (
+    batched_gemm_step,
+    copy_step,
+    gemm_step,
+    gemv_step,
+    scatter_add_step,
+    scatter_step,
+    take_step,
+)
 from .support import address_of, support
 
 __all__ = ["StepCells", "bodies_of", "shape_of"]
@@ -89,6 +99,8 @@ class StepCells:
             return self._pooling(step)
         if step.kernel == "scatter":
             return self._scatter(step)
+        if step.kernel == "indexed":
+            return self._indexed(step)
         if step.kernel == "join":
             return self._join(step)
         if step.kernel == "loop":
@@ -276,6 +288,30 @@ class StepCells:
         )
         all_values = (out, base, values, positions, alpha)
         slots = {i: v.slot for i, v in enumerate(all_values) if v is not None}
+        return (*made, self._dynamic_cells(slots))
+
+    def _indexed(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]] | None:
+        values, positions = step.inputs
+        (out,) = step.outputs
+        axis = step.node.attrs["axis"]
+        taken = step.node.op is TAKE
+        shape = shape_of((values if taken else out).type)
+        parts, rows, width = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        count = math.prod(shape_of(positions.type))
+        if count and not rows:
+            return None  # its array expression says what is wrong
+        sizes = (parts, rows, count)
+        how = {
+            "wrap": step.node.attrs["mode"] == "wrap",
+            "wide": positions.type.dtype.itemsize == 8,
+        }
+        at = (self._at(out), self._at(values), self._at(positions))
+        dtype = out.type.dtype
+        if taken:
+            made = take_step(*at, *sizes, width * dtype.itemsize, **how)
+        else:
+            made = scatter_add_step(dtype, *at, *sizes, width, **how)
+        slots = {i: v.slot for i, v in enumerate((out, values, positions))}
         return (*made, self._dynamic_cells(slots))
 
 

@@ -694,6 +694,72 @@ void mg_copy(void** arguments)
 /* arguments: out, bytes */
 void mg_zero(void** arguments) { copy_bytes(arguments[0], NULL, (int64_t)arguments[1]); }
 
+/* ---- Rows at positions -------------------------------------------------------------------- */
+
+typedef struct {
+    char* out;
+    const char* in;
+    const void* positions;
+    int64_t parts, extent, count, bytes, wrap, wide;
+} mg_taken;
+
+static inline int64_t position(int64_t at, int64_t extent, int64_t wrap)
+{
+    if (wrap) {
+        at %= extent;
+        return at < 0 ? at + extent : at;
+    }
+    at += at < 0 ? extent : 0;
+    at = at < 0 ? 0 : at;
+    return at < extent ? at : extent - 1;
+}
+
+/* `left` rows from row i of a part on. Rows of one number have loops of their own: a copy is no
+   call. */
+#define MG_TAKE_ROWS(BYTES, INDEX, WRAP)                                                           \
+    do {                                                                                           \
+        const INDEX* at = t->positions;                                                            \
+        const int64_t extent = t->extent, count = t->count, bytes = BYTES;                         \
+        for (; left > 0; i = 0, in += extent * bytes) {                                            \
+            int64_t end = left < count - i ? i + left : count;                                     \
+            left -= end - i;                                                                       \
+            for (; i < end; i++, to += bytes)                                                      \
+                memcpy(to, in + bytes * position(at[i], extent, WRAP), (size_t)(bytes));           \
+        }                                                                                          \
+    } while (0)
+#define MG_TAKE(INDEX, WRAP)                                                                       \
+    do {                                                                                           \
+        if (t->bytes == 4) MG_TAKE_ROWS(4, INDEX, WRAP);                                           \
+        else if (t->bytes == 8) MG_TAKE_ROWS(8, INDEX, WRAP);                                      \
+        else MG_TAKE_ROWS(t->bytes, INDEX, WRAP);                                                  \
+    } while (0)
+
+static void take_part(void* context, int64_t thread, int64_t threads)
+{
+    const mg_taken* t = context;
+    int64_t begin, end;
+    mg_split(t->parts * t->count, 1, thread, threads, &begin, &end);
+    int64_t i = begin % t->count, left = end - begin;
+    const char* in = t->in + begin / t->count * t->extent * t->bytes;
+    char* to = t->out + begin * t->bytes;
+    if (t->wide && t->wrap) MG_TAKE(int64_t, 1);
+    else if (t->wide) MG_TAKE(int64_t, 0);
+    else if (t->wrap) MG_TAKE(int32_t, 1);
+    else MG_TAKE(int32_t, 0);
+}
+
+/* arguments: out, in, positions, parts, rows of a part, rows that are taken of each, bytes of a
+   row, whether positions wrap around, whether they have 64 bits */
+void mg_take(void** arguments)
+{
+    mg_taken t = {arguments[0],          arguments[1],          arguments[2],
+                  (int64_t)arguments[3], (int64_t)arguments[4], (int64_t)arguments[5],
+                  (int64_t)arguments[6], (int64_t)arguments[7], (int64_t)arguments[8]};
+    int64_t bytes = t.parts * t.count * (t.bytes + 16);
+    if (t.parts * t.count > 0)
+        mg_share(take_part, &t, bytes / MG_COPY_SHARE, bytes / MG_COPIED);
+}
+
 /* ---- Arrays side by side ------------------------------------------------------------------
 
    Every row of the result takes a block of bytes of each array; what no array fills is zero. */

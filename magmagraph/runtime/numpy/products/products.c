@@ -345,31 +345,56 @@ typedef struct {
     const REAL* values;
     const void* positions;
     REAL alpha;
-    int64_t rows, count, width, wrap, wide;
+    int64_t rows, count, width, wrap, wide, parts;
 } scatter;
 
-/* A thread adds its columns of all rows, so that equal positions meet in one thread, in order. */
-MG_LOOPS static void scatter_columns(void* context, int64_t thread, int64_t threads)
+MG_LOOPS static inline int64_t row_at(const scatter* s, int64_t i)
 {
-    const scatter* s = context;
-    int64_t begin, end;
-    mg_split(s->width, 64 / sizeof(REAL), thread, threads, &begin, &end);
-    for (int64_t i = 0; i < s->count; i++) {
-        int64_t at = s->wide ? ((const int64_t*)s->positions)[i]
-                             : ((const int32_t*)s->positions)[i];
-        if (s->wrap) {
-            at %= s->rows;
-            if (at < 0) at += s->rows;
-        } else {
-            if (at < 0) at += s->rows;
-            if (at < 0) at = 0;
-            if (at >= s->rows) at = s->rows - 1;
-        }
-        REAL* restrict row = s->out + at * s->width;
-        const REAL* restrict value = s->values + i * s->width;
-#pragma omp simd
-        for (int64_t j = begin; j < end; j++) row[j] += s->alpha * value[j];
+    int64_t at = s->wide ? ((const int64_t*)s->positions)[i] : ((const int32_t*)s->positions)[i];
+    if (s->wrap) {
+        at %= s->rows;
+        return at < 0 ? at + s->rows : at;
     }
+    at += at < 0 ? s->rows : 0;
+    at = at < 0 ? 0 : at;
+    return at < s->rows ? at : s->rows - 1;
+}
+
+MG_LOOPS static inline void add_rows(const scatter* s, REAL* out, const REAL* values,
+                                     int64_t begin, int64_t end)
+{
+    const int64_t count = s->count, width = s->width;
+    const REAL alpha = s->alpha;
+    if (width == 1) {
+        for (int64_t i = 0; i < count; i++) out[row_at(s, i)] += alpha * values[i];
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        REAL* restrict row = out + row_at(s, i) * width;
+        const REAL* restrict value = values + i * width;
+#pragma omp simd
+        for (int64_t j = begin; j < end; j++) row[j] += alpha * value[j];
+    }
+}
+
+/* A thread adds its columns of all rows, so that equal positions meet in one thread, in order. */
+static void scatter_columns(void* context, int64_t thread, int64_t threads)
+{
+    const scatter s = *(const scatter*)context;
+    int64_t begin, end;
+    mg_split(s.width, 64 / sizeof(REAL), thread, threads, &begin, &end);
+    if (begin < end) add_rows(&s, s.out, s.values, begin, end);
+}
+
+/* A thread adds all rows of its parts. */
+static void scatter_parts(void* context, int64_t thread, int64_t threads)
+{
+    const scatter s = *(const scatter*)context;
+    const int64_t to = s.rows * s.width, from = s.count * s.width;
+    int64_t begin, end;
+    mg_split(s.parts, 1, thread, threads, &begin, &end);
+    for (int64_t part = begin; part < end; part++)
+        add_rows(&s, s.out + part * to, s.values + part * from, 0, s.width);
 }
 
 /* out = base, plus alpha times rows at positions. Arguments: out, base, values, positions, alpha,
@@ -381,7 +406,22 @@ void mg_scatter_rows(void** arguments)
     scatter s = { out, arguments[2], arguments[3],
                   arguments[4] ? *(const REAL*)arguments[4] : (REAL)1,
                   (int64_t)arguments[5], (int64_t)arguments[6], (int64_t)arguments[7],
-                  (int64_t)arguments[8], (int64_t)arguments[9] };
+                  (int64_t)arguments[8], (int64_t)arguments[9], 1 };
     if (out != base) memcpy(out, base, (size_t)(s.rows * s.width) * sizeof(REAL));
     if (s.rows > 0) mg_parallel(scatter_columns, &s, s.count * s.width / 65536);
+}
+
+/* out = zeros, plus rows at positions, for each of several parts. Arguments: out, values,
+   positions, parts, rows of a part, rows that are added, width, whether positions wrap around,
+   whether they have 64 bits. */
+void mg_scatter_add(void** arguments)
+{
+    REAL* out = arguments[0];
+    scatter s = { out, arguments[1], arguments[2], (REAL)1,
+                  (int64_t)arguments[4], (int64_t)arguments[5], (int64_t)arguments[6],
+                  (int64_t)arguments[7], (int64_t)arguments[8], (int64_t)arguments[3] };
+    int64_t work = s.parts * s.count * s.width / 65536;
+    if (s.rows <= 0) return;
+    memset(out, 0, (size_t)(s.parts * s.rows * s.width) * sizeof(REAL));
+    mg_parallel(s.parts > 1 ? scatter_parts : scatter_columns, &s, work);
 }

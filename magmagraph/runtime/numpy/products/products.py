@@ -28,7 +28,9 @@ __all__ = [
     "gemm_step",
     "gemv_step",
     "product_source",
+    "scatter_add_step",
     "scatter_step",
+    "take_step",
     "tiled_source",
     "zero_step",
 ]
@@ -294,6 +296,58 @@ def scatter_step(
     """
     cells = [out, base, values, positions, alpha, rows, count, width, int(wrap), int(wide)]
     return _function("mg_scatter_rows", dtype), cells
+
+
+def take_step(
+    out: int, source: int, positions: int, parts: int, rows: int, count: int, size: int,
+    *, wrap: bool = False, wide: bool = True,
+) -> Step:  # fmt: skip
+    """Return the step that copies rows at positions, the same ones of each of several parts.
+
+    Parameters
+    ----------
+    out, source, positions : int
+        Addresses of the result (parts, count, size), of the array (parts, rows, size), in bytes,
+        and of the positions.
+    parts, rows, count, size : int
+        Sizes; there have to be rows where any are copied.
+    wrap, wide : bool
+        As in `scatter_step`.
+
+    Returns
+    -------
+    (int, list of int)
+        Function and cells: 0 out, 1 source, 2 positions, 3-6 sizes, 7-8 flags.
+    """
+    cells = [out, source, positions, parts, rows, count, size, int(wrap), int(wide)]
+    return support().address("mg_take"), cells
+
+
+def scatter_add_step(
+    dtype: Any, out: int, values: int, positions: int, parts: int, rows: int, count: int,
+    width: int, *, wrap: bool = False, wide: bool = True,
+) -> Step:  # fmt: skip
+    """Return the step that adds rows to zeros at positions, the same ones in each of several parts.
+
+    Parameters
+    ----------
+    dtype
+        float32 or float64, of everything but the positions.
+    out, values, positions : int
+        Addresses of the result (parts, rows, width), of the values (parts, count, width) and of
+        their positions.
+    parts, rows, count, width : int
+        Sizes; there have to be rows where any are added.
+    wrap, wide : bool
+        As in `scatter_step`.
+
+    Returns
+    -------
+    (int, list of int)
+        Function and cells: 0 out, 1 values, 2 positions, 3-6 sizes, 7-8 flags.
+    """
+    cells = [out, values, positions, parts, rows, count, width, int(wrap), int(wide)]
+    return _function("mg_scatter_add", dtype), cells
 
 
 def copy_step(out: int, source: int, size: int) -> Step:

@@ -21,57 +21,50 @@ def settled(positions: np.ndarray, extent: int, mode: str) -> np.ndarray:
     return np.clip(np.where(positions < 0, positions + extent, positions), 0, extent - 1)
 
 
+@pytest.fixture(params=[1, 2], autouse=True)
+def _threads(request, monkeypatch) -> None:
+    monkeypatch.setattr(mg.config, "threads", request.param)
+
+
 def families(f: mg.Function) -> set[str]:
     return {step.kernel for step in f.plan.steps}
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])
 @pytest.mark.parametrize("wide", ["int32", "int64"])
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("shape", "axis"), CASES)
-def test_rows_at_positions(rng, shape, axis, mode, wide, threads):
-    before = mg.config.threads
-    mg.config.threads = threads
-    try:
-        for number, count in enumerate(COUNTS):
-            dtype = DTYPES[number % len(DTYPES)]
-            x, i = mg.input("x", shape, dtype), mg.input("i", count, wide)
-            f = mg.function([x, i], mg.take(x, i, axis=axis, mode=mode), device="cpu")
-            held = (10 * rng.standard_normal(shape)).astype(dtype)
-            at = rng.integers(-2000, 2000, count).astype(wide)
-            wanted = np.take(held, settled(at, shape[axis], mode), axis=axis)
-            np.testing.assert_array_equal(f(held, at), wanted, strict=True)
-            assert families(f) == {"indexed"}
-    finally:
-        mg.config.threads = before
+def test_rows_at_positions(rng, shape, axis, mode, wide):
+    for number, count in enumerate(COUNTS):
+        dtype = DTYPES[number % len(DTYPES)]
+        x, i = mg.input("x", shape, dtype), mg.input("i", count, wide)
+        f = mg.function([x, i], mg.take(x, i, axis=axis, mode=mode), device="cpu")
+        held = (10 * rng.standard_normal(shape)).astype(dtype)
+        at = rng.integers(-2000, 2000, count).astype(wide)
+        wanted = np.take(held, settled(at, shape[axis], mode), axis=axis)
+        np.testing.assert_array_equal(f(held, at), wanted, strict=True)
+        assert families(f) == {"indexed"}
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("shape", "axis"), CASES)
-def test_rows_added_up_at_positions(rng, shape, axis, mode, dtype, threads):
+def test_rows_added_up_at_positions(rng, shape, axis, mode, dtype):
     """Each sum has the order of its rows: the bits are those of NumPy's."""
-    before = mg.config.threads
-    mg.config.threads = threads
-    try:
-        for number, count in enumerate(COUNTS):
-            wide = ("int32", "int64")[number % 2]
-            taken = (*shape[:axis], *count, *shape[axis + 1 :])
-            x, i = mg.input("x", shape, dtype), mg.input("i", count, wide)
-            v = mg.input("v", taken, dtype)
-            loss = mg.sum(mg.take(x, i, axis=axis, mode=mode) * v)
-            f = mg.function([x, i, v], mg.grad(loss, x), device="cpu")
-            held, values = np.zeros(shape, dtype), rng.standard_normal(taken).astype(dtype)
-            at = rng.integers(-2000, 2000, count).astype(wide)
-            places = settled(at, shape[axis], mode).reshape(-1)
-            wanted = np.zeros(shape, dtype)
-            rows = values.reshape(*shape[:axis], places.size, *shape[axis + 1 :])
-            np.add.at(np.moveaxis(wanted, axis, 0), places, np.moveaxis(rows, axis, 0))
-            np.testing.assert_array_equal(f(held, at, values), wanted, strict=True)
-            assert "indexed" in families(f)
-    finally:
-        mg.config.threads = before
+    for number, count in enumerate(COUNTS):
+        wide = ("int32", "int64")[number % 2]
+        taken = (*shape[:axis], *count, *shape[axis + 1 :])
+        x, i = mg.input("x", shape, dtype), mg.input("i", count, wide)
+        v = mg.input("v", taken, dtype)
+        loss = mg.sum(mg.take(x, i, axis=axis, mode=mode) * v)
+        f = mg.function([x, i, v], mg.grad(loss, x), device="cpu")
+        held, values = np.zeros(shape, dtype), rng.standard_normal(taken).astype(dtype)
+        at = rng.integers(-2000, 2000, count).astype(wide)
+        places = settled(at, shape[axis], mode).reshape(-1)
+        wanted = np.zeros(shape, dtype)
+        rows = values.reshape(*shape[:axis], places.size, *shape[axis + 1 :])
+        np.add.at(np.moveaxis(wanted, axis, 0), places, np.moveaxis(rows, axis, 0))
+        np.testing.assert_array_equal(f(held, at, values), wanted, strict=True)
+        assert "indexed" in families(f)
 
 
 def test_positions_of_other_dtypes_go_through_numpy(rng):

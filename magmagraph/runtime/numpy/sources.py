@@ -108,14 +108,14 @@ def _text(name: str) -> str:
 
 def support_source() -> str:
     """Return the C source of the support library, whole."""
-    return _DECLARATIONS + _text("stopping") + _text("worth") + _text("support")
+    parts = ("stopping", "worth", "positions", "support")
+    return _DECLARATIONS + "".join(map(_text, parts))
 
 
 def blas_source(real: str) -> str:
     """Return the C source of the products through BLAS of float or double."""
-    return "\n".join(
-        [f"#define REAL {real}", _text("products/products_common"), _text("products/products")]
-    )
+    parts = ("products/products_common", "positions", "products/products")
+    return "\n".join([f"#define REAL {real}", *map(_text, parts)])
 
 
 def tiled_source(real: str) -> str:

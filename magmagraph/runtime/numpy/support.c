@@ -703,17 +703,6 @@ typedef struct {
     int64_t parts, extent, count, bytes, wrap, wide;
 } mg_taken;
 
-static inline int64_t position(int64_t at, int64_t extent, int64_t wrap)
-{
-    if (wrap) {
-        at %= extent;
-        return at < 0 ? at + extent : at;
-    }
-    at += at < 0 ? extent : 0;
-    at = at < 0 ? 0 : at;
-    return at < extent ? at : extent - 1;
-}
-
 /* `left` rows from row i of a part on. Rows of one number have loops of their own: a copy is no
    call. */
 #define MG_TAKE_ROWS(BYTES, INDEX, WRAP)                                                           \
@@ -724,7 +713,7 @@ static inline int64_t position(int64_t at, int64_t extent, int64_t wrap)
             int64_t end = left < count - i ? i + left : count;                                     \
             left -= end - i;                                                                       \
             for (; i < end; i++, to += bytes)                                                      \
-                memcpy(to, in + bytes * position(at[i], extent, WRAP), (size_t)(bytes));           \
+                memcpy(to, in + bytes * mg_position(at[i], extent, WRAP), (size_t)(bytes));        \
         }                                                                                          \
     } while (0)
 #define MG_TAKE(INDEX, WRAP)                                                                       \

@@ -351,13 +351,7 @@ typedef struct {
 MG_LOOPS static inline int64_t row_at(const scatter* s, int64_t i)
 {
     int64_t at = s->wide ? ((const int64_t*)s->positions)[i] : ((const int32_t*)s->positions)[i];
-    if (s->wrap) {
-        at %= s->rows;
-        return at < 0 ? at + s->rows : at;
-    }
-    at += at < 0 ? s->rows : 0;
-    at = at < 0 ? 0 : at;
-    return at < s->rows ? at : s->rows - 1;
+    return mg_position(at, s->rows, s->wrap);
 }
 
 MG_LOOPS static inline void add_rows(const scatter* s, REAL* out, const REAL* values,

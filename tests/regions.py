@@ -169,6 +169,13 @@ def softmax(x: Node, axis: int = -1) -> Node:
     return e / mg.sum(e, axis=axis, keepdims=True)
 
 
+def softmax_parts(x: Node, axis: int = -1) -> tuple[Node, Node, Node]:
+    """Return what a gradient needs of a softmax: a later pass needs what an earlier one writes."""
+    powers = mg.exp(0.125 * x - mg.max(0.125 * x, axis=axis, keepdims=True))
+    total = mg.sum(powers, axis=axis, keepdims=True)
+    return powers, total, powers / total
+
+
 def log_softmax(x: Node) -> Node:
     shifted = x - mg.max(x, axis=-1, keepdims=True)
     return shifted - mg.log(mg.sum(mg.exp(shifted), axis=-1, keepdims=True))
@@ -305,6 +312,9 @@ CASES = [
         ((B, N),),
         lambda x: softmax(mg.tanh(x) + mg.mean(x, axis=0, keepdims=True), 0),
     ),
+    Case("softmax with its exponentials", ((B, N),), softmax_parts),
+    Case("softmax of columns with its exponentials", ((B, N),), lambda x: softmax_parts(x, 0)),
+    Case("softmax of short rows with its exponentials", ((B, N, 3),), softmax_parts),
     Case("log softmax", ((B, N),), log_softmax),
     Case("layer norm", ((B, N), (N,), (N,)), layer_norm),
     Case("layer norm gradient", ((B, N), (N,), (B, N)), layer_norm_gradient),

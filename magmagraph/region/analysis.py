@@ -38,7 +38,17 @@ from .axes import Refused
 from .parts import Fold, Refusal, Region, Value, indexed
 from .reading import Reading
 
-__all__ = ["Access", "Fold", "Loop", "Output", "Refusal", "Region", "Value", "analyze"]
+__all__ = [
+    "Access",
+    "Fold",
+    "Loop",
+    "Output",
+    "Refusal",
+    "Region",
+    "Value",
+    "analyze",
+    "analyze_for_gpu",
+]
 
 MAX_NODES = 96
 MAX_OPERANDS = 48
@@ -85,6 +95,21 @@ def analyze(
     if hints and isinstance(verdict, Region):
         return _row_refusal(verdict, hints) or verdict
     return verdict
+
+
+def analyze_for_gpu(body: Graph) -> Region | Refusal:
+    """Analyze a body for a GPU: short rows stay rows, since a warp computes several of them.
+
+    The CPU puts such rows side by side because its vectors are longer. A sum across rows keeps the
+    CPU's form, whose columns a GPU shares among its blocks.
+    """
+    region = analyze(body)
+    if isinstance(region, Region) and region.row and region.strip:
+        if all(fold.row for fold in region.folds):
+            along = analyze(body, strips=False)
+            if isinstance(along, Region) and not along.strip:
+                return along
+    return region
 
 
 def _known(body: Graph, strips: bool) -> Region | Refusal:

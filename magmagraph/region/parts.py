@@ -218,6 +218,19 @@ class Region:
         return in_place(self, self.walk)
 
     @functools.cached_property
+    def in_place_recomputed(self) -> frozenset[tuple[int, int]]:
+        """The pairs of `in_place` that also hold where a later pass computes values again.
+
+        A pass that computes a saved value again reads its operands again. Kernels of a GPU save
+        values only where they fit in registers, so that their rows may do either.
+        """
+        from .walk import Walk, in_place
+
+        if not self.walk.saved:
+            return self.in_place
+        return self.in_place & in_place(self, Walk(self, keep=False))
+
+    @functools.cached_property
     def bytes(self) -> Extent:
         """Bytes that the kernel must move: what is read and what is written, each once."""
         read: dict[int, Extent] = {}

@@ -7,7 +7,7 @@ import numpy as np
 from ...dtypes import is_float
 from ...graph import Graph, Node
 from ...ops.indexing.gathering import SCATTER_ADD, TAKE
-from ...region.analysis import Region, analyze
+from ...region.analysis import Region, analyze, analyze_for_gpu
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 _POSITIONS = (np.dtype(np.int32), np.dtype(np.int64))
@@ -87,13 +87,13 @@ def in_place_pairs(node: Node, device: str = "cpu") -> frozenset[tuple[int, int]
         return frozenset()
     body = node.attrs.get("body")
     if isinstance(body, Graph):
-        return _body_pairs(body)
+        return _body_pairs(body, device)
     bodies = node.attrs.get("bodies")
     if bodies:
         pairs: set[tuple[int, int]] = set()
         operand = result = 0
         for each in bodies:
-            pairs.update((operand + i, result + o) for i, o in _body_pairs(each))
+            pairs.update((operand + i, result + o) for i, o in _body_pairs(each, device))
             operand += len(each.inputs)
             result += len(each.outputs)
         return frozenset(pairs)
@@ -105,7 +105,9 @@ def _addend(node: Node) -> int:
     return len(node.inputs) - 2
 
 
-def _body_pairs(body: Graph) -> frozenset[tuple[int, int]]:
+def _body_pairs(body: Graph, device: str) -> frozenset[tuple[int, int]]:
     """Return the safe pairs of a fused body: the region knows when it reads and writes."""
-    region = analyze(body)
-    return region.in_place if isinstance(region, Region) else frozenset()
+    region = analyze(body) if device == "cpu" else analyze_for_gpu(body)
+    if not isinstance(region, Region):
+        return frozenset()
+    return region.in_place if device == "cpu" else region.in_place_recomputed

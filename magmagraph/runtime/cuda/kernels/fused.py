@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ....errors import PlanError, message
 from ....graph import Graph, structure
-from ....region.analysis import Refusal, Region, analyze
+from ....region.analysis import Refusal, analyze_for_gpu
 from ..compiler import begin_sources, compile_sources
 from .element import Unsupported
 from .kernels import ALONE_NAME, RegionKernels
@@ -86,13 +86,9 @@ _known: dict[object, tuple[RegionKernels | None]] = {}
 
 
 def _generated(body: Graph) -> RegionKernels | None:
-    region = analyze(body)
+    region = analyze_for_gpu(body)
     if isinstance(region, Refusal):
         raise PlanError(message(f"a fused body is not one region: {region.reason}"))
-    if region.row and region.strip and all(fold.row for fold in region.folds):
-        # Rows that the CPU puts side by side, since its vectors are longer: a warp has several.
-        along = analyze(body, strips=False)
-        region = along if isinstance(along, Region) and not along.strip else region
     try:
         return RegionKernels(region)
     except Unsupported:

@@ -10,7 +10,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all test-gpu bench bytecode docs lint clean distclean
+.PHONY: demo test test-all test-gpu replay bench bytecode docs lint clean distclean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.core
@@ -30,6 +30,11 @@ test-all: lint bytecode
 # On a machine with a GPU and cupy; elsewhere the tests say why they are skipped.
 test-gpu: $(VENV)/.dev
 	$(RUN) -m pytest tests/gpu -n 2 -rs $(ARGS)
+
+# What this checkout compiles and computes beside what a commit did: make replay BASE=HEAD~1. A refactor
+# changes nothing; a change of kernels shows which plans, sources and bits it changed.
+replay: $(VENV)/.dev
+	$(RUN) tests/replay/replay.py $(BASE) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(RUN) -m ruff check .

@@ -40,6 +40,7 @@ SHARED = {
     "records",
     "region",
     "text",
+    "trust",
     "types",
     "values",
     "watch",

@@ -100,8 +100,12 @@ def _probe(command: tuple[str, ...]) -> Compiler:
 def _kept(command: tuple[str, ...], key: str) -> Compiler | None:
     """Return the compiler as an earlier process, or the installation, found it to be."""
     for kept in (installed.compiler(key), default_choices().get(key)):
-        if isinstance(kept, dict) and {"version", "flags"} <= kept.keys():
-            return Compiler(command, str(kept["version"]), tuple(kept["flags"]))
+        if not isinstance(kept, dict):
+            continue
+        version, flags = kept.get("version"), kept.get("flags")
+        words = flags if isinstance(flags, list) else [None]
+        if isinstance(version, str) and all(isinstance(word, str) for word in words):
+            return Compiler(command, version, tuple(words))
     return None
 
 

@@ -11,6 +11,7 @@ This module needs Python's own library alone: the package's installation uses it
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
@@ -36,6 +37,7 @@ __all__ = [
     "write_below",
 ]
 
+_CHUNK = 1 << 20  # bytes
 _LINKS = 40  # symbolic links on the way to a folder, as in Linux
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 # A pipe or a device is opened without waiting, and recognized when it is open.
@@ -65,7 +67,7 @@ def home_cache() -> Path | None:
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(chosen):  # others are to be ignored, by the standard
         return Path(chosen)
-    home = os.path.expanduser("~")
+    home = os.environ.get("HOME", "none") and os.path.expanduser("~")
     return Path(home, ".cache") if os.path.isabs(home) else None
 
 
@@ -83,7 +85,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
         There is no such folder.
     """
     if _USERS:
-        _check_own(_resolved(os.path.abspath(folder)))
+        _check_own(_resolved(_absolute(folder)))
 
 
 def make_folder(folder: str | os.PathLike[str]) -> None:
@@ -139,13 +141,18 @@ def temporary_place() -> str:
     refusals = []
     for place in dict.fromkeys((usual, "/tmp", "/var/tmp", "/dev/shm")):
         try:
-            _resolved(os.path.abspath(place))
+            _resolved(_absolute(place))
         except OSError as error:
             refusals.append(error)
         else:
             if os.access(place, os.W_OK | os.X_OK):
                 return place
     raise refusals[0] if refusals else Untrusted(usual, "cannot be written")
+
+
+def _absolute(folder: str | os.PathLike[str]) -> str:
+    path = os.fspath(folder)
+    return path if path.startswith("/") else os.path.abspath(path)
 
 
 def _make(path: str) -> None:
@@ -161,7 +168,7 @@ def _make(path: str) -> None:
 def _resolved(path: str) -> str:
     """Return an absolute path without links, after a check of each folder and link on the way."""
     current, links = "/", 0
-    left = [part for part in path.split("/") if part]
+    left = [part for part in path.split("/") if part not in ("", ".")]
     _check_above(current, os.lstat(current))
     while left:
         part = left.pop(0)
@@ -307,15 +314,17 @@ def open_own(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int
     return file
 
 
-def read_below(base: Path, path: Path) -> tuple[bytes, os.stat_result]:
+def read_below(
+    base: str | os.PathLike[str], path: str | os.PathLike[str]
+) -> tuple[bytes, os.stat_result]:
     """Return the content of a file in a folder, and its status.
 
     Parameters
     ----------
-    base : pathlib.Path
+    base : path
         The folder that is checked with all above it.
-    path : pathlib.Path
-        A file in it, or in folders of it, which are checked, too.
+    path : path
+        A file in it, or in folders of it, which are checked, too; it begins with `base`.
 
     Raises
     ------
@@ -325,19 +334,29 @@ def read_below(base: Path, path: Path) -> tuple[bytes, os.stat_result]:
         It cannot be read.
     """
     check_folder(base)
+    name = os.fspath(path)
     if _USERS:
-        for folder in _between(base, path):
+        for folder in _between(base, name):
             _check_own(folder)
-    with open(open_own(path, os.O_RDONLY), "rb") as file:
-        return file.read(), os.fstat(file.fileno())
+    file = open_own(name, os.O_RDONLY)
+    try:
+        status = os.fstat(file)
+        parts = [os.read(file, status.st_size + 1)]
+        while parts[-1]:
+            parts.append(os.read(file, _CHUNK))
+    finally:
+        os.close(file)
+    return b"".join(parts), status
 
 
-def write_below(base: Path, path: Path, data: bytes) -> None:
+def write_below(
+    base: str | os.PathLike[str], path: str | os.PathLike[str], data: bytes
+) -> None:
     """Write a whole file into a folder, for this user alone, or leave what was there.
 
     Parameters
     ----------
-    base, path : pathlib.Path
+    base, path : path
         As of `read_below`; missing folders are made.
     data : bytes
         The content.
@@ -350,31 +369,36 @@ def write_below(base: Path, path: Path, data: bytes) -> None:
         It cannot be written.
     """
     make_below(base, path)
-    partial = path.with_name(
-        f".{path.name}.{os.getpid()}.{threading.get_ident()}.{next(_serial)}.tmp"
-    )
+    folder, name = os.path.split(path)
+    writer = f"{os.getpid()}.{threading.get_ident()}.{next(_serial)}"
+    partial = os.path.join(folder, f".{name}.{writer}.tmp")
     try:
         with open(open_own(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(data)
         os.replace(partial, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
         raise
 
 
-def make_below(base: Path, path: Path) -> None:
+def make_below(base: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Make and check the folders from a folder down to a file."""
     make_folder(base)
-    for folder in _between(base, path):
+    for folder in _between(base, os.fspath(path)):
         _make(folder)
         if _USERS:
             _check_own(folder)
 
 
-def _between(base: Path, path: Path) -> list[str]:
+def _between(base: str | os.PathLike[str], path: str) -> list[str]:
     """Return the folders between a folder and a file in it, from above."""
-    parts = path.relative_to(base).parts[:-1]
-    return [str(base.joinpath(*parts[: count + 1])) for count in range(len(parts))]
+    places = []
+    end = path.find("/", len(os.fspath(base)) + 1)
+    while end > 0:
+        places.append(path[:end])
+        end = path.find("/", end + 1)
+    return places
 
 
 def read_installed(path: Path) -> bytes:

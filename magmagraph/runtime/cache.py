@@ -236,7 +236,7 @@ class DiskCache:
         if self._private is not None:
             return self._private.put_file(key, data, suffix)
         digest = hashlib.sha256(data).hexdigest()
-        path = self.directory / "values" / digest[:2] / (digest + suffix)
+        path = self._value_path(digest, suffix)
         try:
             # Written even where it exists: what is there may be damaged.
             write_below(self.directory, path, data)
@@ -248,7 +248,7 @@ class DiskCache:
         if self._unmeasured > self.limit // 32:
             self._unmeasured = 0
             self._trim(keep=path)
-        return path
+        return Path(path)
 
     def abandon(self, error: OSError) -> None:
         """Write to a private folder from now on, and warn once."""
@@ -256,8 +256,13 @@ class DiskCache:
             _warn_unusable(self.directory, error)
             self._private = DiskCache(private_directory(), self.limit)
 
-    def _key_path(self, key: str) -> Path:
-        return self.directory / "keys" / key[:2] / key
+    # Places are text: a path object for each takes as long as opening the file.
+
+    def _key_path(self, key: str) -> str:
+        return f"{self.directory}/keys/{key[:2]}/{key}"
+
+    def _value_path(self, digest: str, suffix: str) -> str:
+        return f"{self.directory}/values/{digest[:2]}/{digest}{suffix}"
 
     def _lookup(self, key: str) -> tuple[Path, bytes] | None:
         if self._private is not None:
@@ -267,7 +272,7 @@ class DiskCache:
         try:
             return self._read(key)
         except UntrustedFile as error:
-            self._warn_damaged(Path(error.filename), error.strerror)
+            self._warn_damaged(error.filename, error.strerror)
         except Untrusted as error:
             self.abandon(error)
         except OSError:  # it was never put, or evicted
@@ -281,7 +286,7 @@ class DiskCache:
         if name is None:
             self._warn_damaged(self._key_path(key), "it names no value")
             return None
-        path = self.directory / "values" / name[1][:2] / name[0]
+        path = self._value_path(name[1], name[2] or "")
         data, status = read_below(self.directory, path)
         if hashlib.sha256(data).hexdigest() != name[1]:
             self._warn_damaged(path, "its content does not fit its checksum")
@@ -290,9 +295,9 @@ class DiskCache:
         if now - status.st_mtime > _HOUR:
             with contextlib.suppress(OSError):  # a cache that may only be read serves as well
                 os.utime(path)
-        return path, data
+        return Path(path), data
 
-    def _warn_damaged(self, path: Path, reason: str) -> None:
+    def _warn_damaged(self, path: str | Path, reason: str) -> None:
         if self._warned:
             return
         self._warned = True
@@ -305,7 +310,7 @@ class DiskCache:
             stacklevel=5,
         )
 
-    def _trim(self, keep: Path) -> None:
+    def _trim(self, keep: str) -> None:
         """Remove the values used longest ago until three quarters of the limit are left.
 
         The value just put stays, whatever its size: its caller is about to open it. Keys are
@@ -326,7 +331,7 @@ class DiskCache:
                 except OSError:
                     continue
                 total += status.st_size
-                if path != str(keep):
+                if path != keep:
                     files.append((status.st_mtime, status.st_size, path))
         if total <= self.limit:
             return
@@ -424,7 +429,7 @@ class Choices:
         self._warn_damaged(path, "its content does not fit its checksum")
         return None
 
-    def _warn_damaged(self, path: Path, reason: str) -> None:
+    def _warn_damaged(self, path: str | Path, reason: str) -> None:
         if self._warned:
             return
         self._warned = True

@@ -103,9 +103,10 @@ def _kept(command: tuple[str, ...], key: str) -> Compiler | None:
         if not isinstance(kept, dict):
             continue
         version, flags = kept.get("version"), kept.get("flags")
-        words = flags if isinstance(flags, list) else [None]
-        if isinstance(version, str) and all(isinstance(word, str) for word in words):
-            return Compiler(command, version, tuple(words))
+        if not isinstance(version, str) or not isinstance(flags, list):
+            continue
+        if all(isinstance(flag, str) for flag in flags):
+            return Compiler(command, version, tuple(flags))
     return None
 
 

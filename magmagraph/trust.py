@@ -17,7 +17,6 @@ import functools
 import itertools
 import os
 import stat
-import tempfile
 import threading
 from pathlib import Path
 
@@ -124,6 +123,8 @@ def temporary_folder(prefix: str = "magmagraph-") -> str:
     OSError
         No such folder can be made.
     """
+    import tempfile
+
     return tempfile.mkdtemp(prefix=prefix, dir=temporary_place())
 
 
@@ -135,6 +136,8 @@ def temporary_place() -> str:
     Untrusted
         There is none.
     """
+    import tempfile
+
     usual = tempfile.gettempdir()
     if not _USERS:
         return usual

@@ -34,6 +34,7 @@ SHARED = {
     "errors",
     "graph",
     "interpret",
+    "launchers",
     "op",
     "ops",
     "plan",

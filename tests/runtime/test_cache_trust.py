@@ -395,7 +395,7 @@ def test_temporary_files_are_made_where_others_cannot_replace_them(
 ) -> None:
     open_to_all = tmp_path / "tmp"
     open_to_all.mkdir(0o700)
-    monkeypatch.setattr(trust.tempfile, "tempdir", str(open_to_all))
+    monkeypatch.setattr("tempfile.tempdir", str(open_to_all))
     assert trust.temporary_place() == str(open_to_all)
     open_to_all.chmod(0o1777)
     trust._resolved.cache_clear()

@@ -22,23 +22,18 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ... import watch
+from ... import launchers, watch
 from . import processes
 from .line import MAIN, READING, Line, enter, split_address
 
 __all__ = ["number_of_rank"]
 
-_NUMBERS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 _WORD = 10.0  # seconds that a rank that has failed waits for the launcher's word
 
 
 def number_of_rank() -> int:
     """Return this process's rank as its starter has written it into the environment, 0 if not."""
-    for name in _NUMBERS:
-        text = os.environ.get(name, "")
-        if text.isdigit():
-            return int(text)
-    return 0
+    return launchers.rank() or 0
 
 
 def main() -> None:

@@ -57,6 +57,12 @@ class Line:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def leave(self) -> None:
+        """Close both directions, in the thread that receives."""
+        self.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
+
 
 def address(host: str, port: int, token: str, folder: str) -> str:
     """Return what a rank needs to know, as one text.
@@ -121,8 +127,8 @@ def enter(
             if hmac.compare_digest(said.encode(), proof(token, nonce, program).encode()):
                 connection.settimeout(None)
                 return line, json.loads(program)
-            line.close()
+            line.leave()
             raise ConnectionRefusedError(f"{host}:{port} is not the launcher of this job")
-        line.close()
+        line.leave()
         time.sleep(0.1)
     raise ConnectionRefusedError(f"the launcher at {host}:{port} does not answer")

@@ -66,8 +66,10 @@ def home_cache() -> Path | None:
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(chosen):  # others are to be ignored, by the standard
         return Path(chosen)
-    home = os.environ.get("HOME", "none") and os.path.expanduser("~")
-    return Path(home, ".cache") if os.path.isabs(home) else None
+    home = os.path.expanduser("~")
+    # Users whom the system does not know are at home in the root folder, or nowhere.
+    known = os.path.isabs(home) and (home != "/" or os.access(home, os.W_OK))
+    return Path(home, ".cache") if known else None
 
 
 # ---- Folders

@@ -88,7 +88,7 @@ def cache_directory() -> Path:
 def _folder_without_home() -> Path:
     warnings.warn(
         message(
-            f"the user {os.geteuid()} has no home folder: HOME is {os.environ.get('HOME')!r}",
+            "this user has no home folder",
             need="a folder in which compiled kernels can be kept",
             mend="set MAGMAGRAPH_CACHE_DIR to one; until then every process compiles its kernels",
         ),

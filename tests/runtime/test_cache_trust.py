@@ -380,8 +380,9 @@ def test_a_user_without_a_home_folder_is_told_once(
     assert len(warned) == 1
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     disk._folder_without_home.cache_clear()
-    for home in ("", "no/absolute/path"):
+    for home in ("", "/", "no/absolute/path"):
         monkeypatch.setenv("HOME", home)
+        monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for other users than root
         assert trust.home_cache() is None
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # to be ignored, says the standard
     assert trust.home_cache() is None

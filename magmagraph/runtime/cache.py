@@ -142,7 +142,8 @@ def _warn_unusable(directory: Path, error: OSError | str) -> None:
     mend = "set MAGMAGRAPH_CACHE_DIR to one"
     if isinstance(error, Untrusted):
         need = "a folder that this user or root owns and no other user can change"
-        mend = f"remove {cause}, whose content is not to be trusted, or {mend}"
+        if cause.is_relative_to(directory) and cause.stat().st_uid == os.geteuid():
+            mend += f", or remove {cause}, since others may have written what is in it"
     warnings.warn(
         message(
             f"the cache folder {directory} cannot be used ({error})",

@@ -106,6 +106,7 @@ from .graph import (
     Graph,
     Node,
 )
+from .launchers import label_errors as _label_errors
 from .losses import (
     binary_cross_entropy,
     cosine_embedding_loss,
@@ -1311,3 +1312,5 @@ for _module in (
 _tell(vars(random), random.__all__, _shape_first)
 _tell_classes(vars(distributed), distributed.__all__)
 del _module
+
+_label_errors()  # of a process that mpiexec has started as one of several

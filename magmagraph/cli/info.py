@@ -256,7 +256,7 @@ def _addresses() -> Fact:
     alone = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASKING],
+            [sys.executable, "-P", "-c", _ASKING],  # -P: no module of the current folder
             capture_output=True, text=True, check=True, timeout=20,
             env={**alone, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
@@ -285,6 +285,7 @@ def _nccl() -> str | None:
 def _cache() -> Iterator[Fact]:
     """Yield where kernels and data are kept, and how much there is."""
     from ..runtime.cache import cache_directory, cache_limit
+    from ..trust import Untrusted, check_folder
 
     folder = cache_directory()
     size = 0
@@ -295,6 +296,12 @@ def _cache() -> Iterator[Fact]:
     above = next((place for place in (folder, *folder.parents) if place.exists()), folder)
     if not os.access(above, os.W_OK):
         advice = "it cannot be written: set MAGMAGRAPH_CACHE_DIR to a folder that can"
+    try:
+        check_folder(folder)
+    except Untrusted as error:
+        advice = f"not used: {error}; remove it, or set MAGMAGRAPH_CACHE_DIR to another folder"
+    except OSError:  # it is made when it is needed
+        pass
     try:
         limit = f"of {cache_limit() / 2**20:.0f} MiB for kernels (MAGMAGRAPH_CACHE_SIZE)"
     except ConfigError as error:

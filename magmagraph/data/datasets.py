@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, MissingFileError, message
+from ..trust import make_missing
 from .download import RemoteFile, download
 from .files import user_cache
 from .idx import read_idx
@@ -137,10 +138,11 @@ def mnist(
     folder = _given_folder()
     if folder is not None:
         return _read_mnist(folder, f"MNIST from {folder}")
-    folder = user_cache() / "data" / "mnist"
     try:
+        folder = user_cache() / "data" / "mnist"
         wanted = [file for file in MNIST_FILES if not _is_whole(folder, file)]
         if wanted and timeout > 0:
+            make_missing(folder)  # compiled kernels are kept beside it: for this user alone
             download(wanted, MNIST_MIRRORS, folder, timeout=timeout)
         elif wanted:
             raise DataError(message(f"MNIST is not in {folder}, and no download is allowed"))

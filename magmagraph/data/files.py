@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..config import config
 from ..errors import DataError, MissingFileError, message
+from ..trust import home_cache
 
 
 def user_cache() -> Path:
@@ -18,11 +19,24 @@ def user_cache() -> Path:
     ``mg.config.cache_dir``, else ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in
     ``XDG_CACHE_HOME``, else ``~/.cache/magmagraph``, as for compiled kernels. It need not exist
     yet.
+
+    Raises
+    ------
+    DataError
+        The user has no home folder.
     """
     chosen = config.cache_dir or os.environ.get("MAGMAGRAPH_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "magmagraph"
+    shared = home_cache()
+    if shared is None:
+        raise DataError(
+            message(
+                "no folder can keep downloaded data: this user has no home folder",
+                mend="set MAGMAGRAPH_CACHE_DIR to a folder",
+            )
+        )
+    return shared / "magmagraph"
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:

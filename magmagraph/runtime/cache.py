@@ -4,17 +4,20 @@ Values are kept by content. A value lies in a file that is named by its own SHA-
 a key is a small file that holds such a digest. Both are written beside their place and renamed
 into it, so that a reader sees an old file, a new file or none, and never half of one; and since
 the name of a value is its checksum, whatever was damaged on the disk is noticed when it is read.
+
+What is read here is run, so that only this user and root may be able to write it (`trust`). A
+folder that other users can change is not used at all; a file of another user is treated as damaged.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import hashlib
-import itertools
 import json
 import os
-import threading
+import re
 import time
 import warnings
 from pathlib import Path
@@ -22,6 +25,14 @@ from typing import Any
 
 from ..config import config
 from ..errors import CacheWarning, ConfigError, message
+from ..trust import (
+    Untrusted,
+    UntrustedFile,
+    home_cache,
+    read_below,
+    temporary_folder,
+    write_below,
+)
 from .keys import content_key
 
 __all__ = [
@@ -35,8 +46,9 @@ __all__ = [
 ]
 
 DEFAULT_LIMIT = 1 << 30
+CHOICES = "measured"  # the folder of choices; an earlier one, `choices`, had no digests
 _HOUR = 3600.0
-_serial = itertools.count()
+_NAME = re.compile(r"([0-9a-f]{64})(\.[a-z]{1,8})?")  # of a value: its digest, and a suffix
 _unusable: set[Path] = set()
 
 
@@ -47,13 +59,43 @@ def cache_directory() -> Path:
     -------
     pathlib.Path
         ``mg.config.cache_dir``, else ``MAGMAGRAPH_CACHE_DIR``, else ``magmagraph`` in
-        ``XDG_CACHE_HOME``, else ``~/.cache/magmagraph``. It need not exist yet.
+        ``XDG_CACHE_HOME``, else ``~/.cache/magmagraph``. It need not exist yet. For a user without
+        a home folder it is a folder of this process, and a :class:`~magmagraph.CacheWarning` says
+        so.
+
+    Raises
+    ------
+    ConfigError
+        The folder that is set begins with the home folder of a user who has none.
     """
     chosen = config.cache_dir or os.environ.get("MAGMAGRAPH_CACHE_DIR")
     if chosen:
-        return Path(chosen).expanduser().absolute()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path("~/.cache").expanduser()).absolute() / "magmagraph"
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise ConfigError(
+                message(
+                    f"the cache folder is set to {chosen!r}: {error}",
+                    need="the path of a folder",
+                    mend="set MAGMAGRAPH_CACHE_DIR to a path that begins with /",
+                )
+            ) from None
+    shared = home_cache()
+    return _folder_without_home() if shared is None else shared / "magmagraph"
+
+
+@functools.cache
+def _folder_without_home() -> Path:
+    warnings.warn(
+        message(
+            "this user has no home folder",
+            need="a folder in which compiled kernels can be kept",
+            mend="set MAGMAGRAPH_CACHE_DIR to one; until then every process compiles its kernels",
+        ),
+        CacheWarning,
+        stacklevel=5,
+    )
+    return private_directory()
 
 
 def cache_limit() -> int:
@@ -86,33 +128,27 @@ def cache_limit() -> int:
     return limit
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a whole file, or leave what was there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    name = f".{path.name}.{os.getpid()}.{threading.get_ident()}.{next(_serial)}.tmp"
-    beside = path.with_name(name)
-    try:
-        with open(beside, "xb") as file:
-            file.write(data)
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def _tell_unusable(directory: Path, reason: str) -> None:
-    """Warn that a folder cannot be used, once for all that are in the same trouble."""
-    trouble = directory
-    while not trouble.exists() and trouble != trouble.parent:
-        trouble = trouble.parent
-    if trouble in _unusable:
+def _warn_unusable(directory: Path, error: OSError | str) -> None:
+    """Warn that a folder cannot be used, once for all folders with the same cause."""
+    cause = directory
+    if isinstance(error, Untrusted):
+        cause = Path(error.filename)
+    while not cause.exists() and cause != cause.parent:
+        cause = cause.parent
+    if cause in _unusable:
         return
-    _unusable.add(trouble)
+    _unusable.add(cause)
+    need = "a folder that this user may write to and load libraries from"
+    mend = "set MAGMAGRAPH_CACHE_DIR to one"
+    if isinstance(error, Untrusted):
+        need = "a folder that this user or root owns and no other user can change"
+        if cause.is_relative_to(directory) and cause.stat().st_uid == os.geteuid():
+            mend += f", or remove {cause}, since others may have written what is in it"
     warnings.warn(
         message(
-            f"the cache folder {directory} cannot be used ({reason})",
-            need="a folder that this user may write to and load libraries from",
-            mend="set MAGMAGRAPH_CACHE_DIR to one; until then every process compiles its kernels",
+            f"the cache folder {directory} cannot be used ({error})",
+            need=need,
+            mend=f"{mend}; until then every process compiles its kernels",
         ),
         CacheWarning,
         stacklevel=5,
@@ -129,9 +165,7 @@ def _remove_at_exit(directory: str, owner: int) -> None:
 
 def private_directory() -> Path:
     """Return a new folder of this process alone, removed when it ends."""
-    import tempfile
-
-    directory = tempfile.mkdtemp(prefix="magmagraph-")
+    directory = temporary_folder()
     atexit.register(_remove_at_exit, directory, os.getpid())
     return Path(directory)
 
@@ -139,8 +173,9 @@ def private_directory() -> Path:
 class DiskCache:
     """Bytes by key in a folder, bounded in size, safe between processes.
 
-    Where the folder cannot be written, one :class:`~magmagraph.CacheWarning` says so, and a
-    private folder, removed at the end of the process, takes what is put.
+    Where the folder cannot be written, or other users can change it, one
+    :class:`~magmagraph.CacheWarning` says so, and a private folder, removed at the end of the
+    process, takes what is put.
 
     Parameters
     ----------
@@ -163,7 +198,7 @@ class DiskCache:
         self.directory = cache_directory() if directory is None else Path(directory)
         self.limit = cache_limit() if limit is None else limit
         self._private: DiskCache | None = None
-        self._told = False
+        self._warned = False
         # The first write looks at the size once, later ones after each 32nd of the limit.
         self._unmeasured = self.limit
 
@@ -202,71 +237,81 @@ class DiskCache:
         if self._private is not None:
             return self._private.put_file(key, data, suffix)
         digest = hashlib.sha256(data).hexdigest()
-        path = self.directory / "values" / digest[:2] / (digest + suffix)
+        path = self._value_path(digest, suffix)
         try:
             # Written even where it exists: what is there may be damaged.
-            _write(path, data)
-            _write(self._key_path(key), (digest + suffix).encode())
+            write_below(self.directory, path, data)
+            write_below(self.directory, self._key_path(key), (digest + suffix).encode())
         except OSError as error:
-            self.abandon(str(error))
+            self.abandon(error)
             return self.put_file(key, data, suffix)
         self._unmeasured += len(data)
         if self._unmeasured > self.limit // 32:
             self._unmeasured = 0
             self._trim(keep=path)
-        return path
+        return Path(path)
 
-    def abandon(self, reason: str) -> None:
-        """Write to a private folder from now on, and say so once."""
+    def abandon(self, error: OSError) -> None:
+        """Write to a private folder from now on, and warn once."""
         if self._private is None:
-            _tell_unusable(self.directory, reason)
+            _warn_unusable(self.directory, error)
             self._private = DiskCache(private_directory(), self.limit)
 
-    def _key_path(self, key: str) -> Path:
-        return self.directory / "keys" / key[:2] / key
+    # Places are text: a path object for each takes as long as opening the file.
+
+    def _key_path(self, key: str) -> str:
+        return f"{self.directory}/keys/{key[:2]}/{key}"
+
+    def _value_path(self, digest: str, suffix: str) -> str:
+        return f"{self.directory}/values/{digest[:2]}/{digest}{suffix}"
 
     def _lookup(self, key: str) -> tuple[Path, bytes] | None:
         if self._private is not None:
-            found = self._private._lookup(key)
-            if found is not None:
-                return found
+            kept = self._private._lookup(key)
+            if kept is not None:
+                return kept
         try:
-            name = self._key_path(key).read_bytes().decode("ascii", "replace")
-        except OSError:
+            return self._read(key)
+        except UntrustedFile as error:
+            self._warn_damaged(error.filename, error.strerror)
+        except Untrusted as error:
+            self.abandon(error)
+        except OSError:  # it was never put, or evicted
+            pass
+        return None
+
+    def _read(self, key: str) -> tuple[Path, bytes] | None:
+        """Return a value's file and content, or None where it is damaged."""
+        pointer, _ = read_below(self.directory, self._key_path(key))
+        name = _NAME.fullmatch(pointer.decode("ascii", "replace"))
+        if name is None:
+            self._warn_damaged(self._key_path(key), "it names no value")
             return None
-        digest = name[:64]
-        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef") or "/" in name:
-            self._tell_damaged(self._key_path(key))
-            return None
-        path = self.directory / "values" / digest[:2] / name
-        try:
-            data = path.read_bytes()
-            used = path.stat().st_mtime
-        except OSError:  # evicted
-            return None
-        if hashlib.sha256(data).hexdigest() != digest:
-            self._tell_damaged(path)
+        path = self._value_path(name[1], name[2] or "")
+        data, status = read_below(self.directory, path)
+        if hashlib.sha256(data).hexdigest() != name[1]:
+            self._warn_damaged(path, "its content does not fit its checksum")
             return None
         now = time.time()
-        if now - used > _HOUR:
+        if now - status.st_mtime > _HOUR:
             with contextlib.suppress(OSError):  # a cache that may only be read serves as well
                 os.utime(path)
-        return path, data
+        return Path(path), data
 
-    def _tell_damaged(self, path: Path) -> None:
-        if self._told:
+    def _warn_damaged(self, path: str | Path, reason: str) -> None:
+        if self._warned:
             return
-        self._told = True
+        self._warned = True
         warnings.warn(
             message(
-                f"the cached file {path} is damaged: its content does not fit its checksum",
+                f"the cached file {path} is damaged: {reason}",
                 mend="nothing: it is made anew; where this repeats, look after the disk",
             ),
             CacheWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
-    def _trim(self, keep: Path) -> None:
+    def _trim(self, keep: str) -> None:
         """Remove the values used longest ago until three quarters of the limit are left.
 
         The value just put stays, whatever its size: its caller is about to open it. Keys are
@@ -287,7 +332,7 @@ class DiskCache:
                 except OSError:
                     continue
                 total += status.st_size
-                if path != str(keep):
+                if path != keep:
                     files.append((status.st_mtime, status.st_size, path))
         if total <= self.limit:
             return
@@ -302,10 +347,13 @@ class DiskCache:
 class Choices:
     """What was chosen by measurement, by key: one small file a key, and a copy in memory.
 
+    A file holds the digest of its key and choice. A damaged file gives one
+    :class:`~magmagraph.CacheWarning`, and the choice is made again.
+
     Parameters
     ----------
     directory : pathlib.Path or str, optional
-        The folder, made when first needed; ``choices`` in :func:`cache_directory` unless given.
+        The folder, made when first needed; ``measured`` in :func:`cache_directory` unless given.
 
     Examples
     --------
@@ -318,17 +366,18 @@ class Choices:
     """
 
     def __init__(self, directory: Path | str | None = None) -> None:
-        base = cache_directory() / "choices" if directory is None else Path(directory)
-        self.directory = base
+        # The folder that is checked with all above it; the other one is in it.
+        self._base = cache_directory() if directory is None else Path(directory)
+        self.directory = self._base / CHOICES if directory is None else self._base
         self._known: dict[str, Any] = {}
-        self._told = False
+        self._warned = False
 
     def get(self, key: str) -> Any:
         """Return the choice of `key`, or None where none was made."""
         if key in self._known:
             return self._known[key]
         record = self._read(self._path(key))
-        if record is None or record["key"] != key:
+        if record is None:
             return None
         self._known[key] = record["choice"]
         return record["choice"]
@@ -336,47 +385,68 @@ class Choices:
     def set(self, key: str, choice: Any) -> None:
         """Keep a choice, of JSON's types, for this and later processes."""
         self._known[key] = choice
-        text = json.dumps({"key": key, "choice": choice}, sort_keys=True)
+        record = {"key": key, "choice": choice, "digest": ""}
+        record = json.loads(json.dumps(record))  # what will be read: a tuple becomes a list
+        record["digest"] = _digest(key, record["choice"])
+        text = json.dumps(record, sort_keys=True)
         try:
-            _write(self._path(key), text.encode())
+            write_below(self._base, self._path(key), text.encode())
         except OSError as error:
-            _tell_unusable(self.directory, str(error))
+            _warn_unusable(self.directory, error)
 
     def items(self) -> dict[str, Any]:
         """Return every choice that is kept, those of other processes included."""
-        found: dict[str, Any] = {}
+        choices: dict[str, Any] = {}
         if self.directory.is_dir():
             for path in sorted(self.directory.glob("*.json")):
                 record = self._read(path)
                 if record is not None:
-                    found[record["key"]] = record["choice"]
-        return found | self._known
+                    choices[record["key"]] = record["choice"]
+        return choices | self._known
 
     def _path(self, key: str) -> Path:
         return self.directory / (content_key(key)[:40] + ".json")
 
     def _read(self, path: Path) -> dict[str, Any] | None:
+        """Return the record of a file, or None where it is missing, damaged or not trusted."""
         try:
-            text = path.read_bytes()
+            text, _ = read_below(self._base, path)
+        except UntrustedFile as error:
+            self._warn_damaged(path, error.strerror)
+            return None
+        except Untrusted as error:
+            _warn_unusable(self.directory, error)
+            return None
         except OSError:
             return None
         try:
             record = json.loads(text)
-        except ValueError:
-            record = None
-        if isinstance(record, dict) and isinstance(record.get("key"), str) and "choice" in record:
-            return record
-        if not self._told:
-            self._told = True
-            warnings.warn(
-                message(
-                    f"the tuning choice in {path} is damaged",
-                    mend="nothing: it is made anew; where this repeats, look after the disk",
-                ),
-                CacheWarning,
-                stacklevel=3,
-            )
+            key, choice, digest = record["key"], record["choice"], record["digest"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self._warn_damaged(path, "it is no record of a choice")
+            return None
+        if digest == _digest(key, choice) and path == self._path(key):
+            return {"key": key, "choice": choice}
+        self._warn_damaged(path, "its content does not fit its checksum")
         return None
+
+    def _warn_damaged(self, path: str | Path, reason: str) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            message(
+                f"the tuning choice in {path} is damaged: {reason}",
+                mend="nothing: it is made anew; where this repeats, look after the disk",
+            ),
+            CacheWarning,
+            stacklevel=4,
+        )
+
+
+def _digest(key: Any, choice: Any) -> str:
+    """Return the digest of a choice with its key, which both are of JSON's types."""
+    return content_key(json.dumps([key, choice], sort_keys=True))
 
 
 _opened: dict[tuple[type, Path], Any] = {}
@@ -392,6 +462,5 @@ def default_cache() -> DiskCache:
 
 def default_choices() -> Choices:
     """Return the choices kept in :func:`cache_directory`, one object a folder."""
-    directory = cache_directory() / "choices"
-    choices: Choices = _opened.setdefault((Choices, directory), Choices(directory))
+    choices: Choices = _opened.setdefault((Choices, cache_directory()), Choices())
     return choices

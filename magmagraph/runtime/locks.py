@@ -11,6 +11,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from ..trust import make_folder, open_own
+
 try:
     import fcntl
 except ImportError:  # not a POSIX system
@@ -51,9 +53,9 @@ class Lock:
         if fcntl is None:
             return True
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError:
+            make_folder(self.path.parent)
+            file = open_own(self.path, os.O_RDWR | os.O_CREAT)
+        except OSError:  # no such folder can be made, or other users can write in it
             return True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

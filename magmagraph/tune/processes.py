@@ -22,6 +22,7 @@ from .trial import Outcome
 __all__ = ["check_workers", "run_processes", "run_serial"]
 
 _THREADS = ("MAGMAGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SAFE_PATH = "PYTHONSAFEPATH"  # what -P sets: no folder of the program is put first
 _READY, _BROKEN, _ENDED = "ready", "broken", "ended"  # what a worker sends
 _LOOK = 1.0  # seconds between two looks at processes whose end nothing tells
 _PATIENCE = 5.0  # seconds that a worker is given to end by itself
@@ -171,10 +172,13 @@ class _Worker:
     def __init__(self, context: Any, payload: bytes, threads: int) -> None:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, payload), name="magmagraph search"
+            target=_serve,
+            args=(theirs, payload, os.environ.get(_SAFE_PATH)),
+            name="magmagraph search",
         )
-        # Numerical libraries read their threads when they are loaded, before any code of ours.
-        with _environment(dict.fromkeys(_THREADS, str(threads))):
+        # Numerical libraries read their threads when they are loaded, before any code of ours. And
+        # Python starts without the modules of the current folder; those of this process follow.
+        with _environment({**dict.fromkeys(_THREADS, str(threads)), _SAFE_PATH: "1"}):
             self.process.start()
         theirs.close()
         self.number: int | None = None
@@ -194,8 +198,14 @@ class _Worker:
         return self.closed or not (self.process.is_alive() or self.pipe.poll())
 
 
-def _serve(pipe: Any, payload: bytes) -> None:
-    """Run trials as they come; the whole life of a worker."""
+def _serve(pipe: Any, payload: bytes, safe_path: str | None) -> None:
+    """Run trials as they come; the whole life of a worker.
+
+    `safe_path` is the variable that a trial's own programs are to find, None where it is not set.
+    """
+    os.environ.pop(_SAFE_PATH, None)
+    if safe_path is not None:
+        os.environ[_SAFE_PATH] = safe_path
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     threading.Thread(target=_follow_parent, daemon=True).start()
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
+import json
 import os
 import queue
 import secrets
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ...cores import allowed_cores
-from . import processes, report
+from . import processes, report, tied
+from .door import WAITING, Door
 from .engine import Engine
-from .line import Line, address
+from .line import Line, address, proof
 from .output import Output
 from .report import Failure, JobError, ranks_text
 
@@ -126,8 +127,9 @@ class Job:
         settings = self.settings
         self._output = Output(settings.ranks, settings.label, local=not settings.hosts)
         listener = socket.create_server(
-            ("", 0) if settings.hosts else ("127.0.0.1", 0), backlog=settings.ranks
+            ("", 0) if settings.hosts else ("127.0.0.1", 0), backlog=settings.ranks + WAITING
         )
+        door = Door(listener, self._token, settings.ranks, self._admit)
         try:
             where = self._here if settings.hosts else "127.0.0.1"
             port = listener.getsockname()[1]
@@ -135,13 +137,13 @@ class Job:
             self._began = time.monotonic()
             self._process = self._start()
             self._output.start()
-            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+            door.open()
             try:
                 failure = self._watch()
             finally:
                 self._end()
         finally:
-            listener.close()
+            door.close()
             self._output.close()
         if failure is not None:
             raise JobError.of(failure, settings.ranks, self._others(failure))
@@ -149,9 +151,11 @@ class Job:
 
     def _start(self) -> subprocess.Popen[bytes]:
         settings = self.settings
-        program = [sys.executable, "-m", "magmagraph.distributed.launching.rank"]
+        # -P: no module of the current folder is taken for one of Python's.
+        program = [sys.executable, "-P", "-m", "magmagraph.distributed.launching.rank"]
+        starter = [sys.executable, "-I", "-S", str(tied.__file__), str(os.getpid())]
         return subprocess.Popen(
-            settings.engine.command(settings.ranks, settings.hosts, program),
+            starter + settings.engine.command(settings.ranks, settings.hosts, program),
             stdout=self._output.starter["out"],
             stderr=self._output.starter["err"],
             env=self._environment(),
@@ -182,26 +186,19 @@ class Job:
 
     # ------------------------------------------------------------------- what ranks say
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
-
-    def _receive(self, connection: socket.socket) -> None:
+    def _admit(self, number: int, hello: dict[str, Any], connection: socket.socket) -> None:
+        """Take the connection of a rank that has proved to be one."""
         line = Line(connection)
-        hello = line.receive()
-        number = -1 if hello is None else hello.get("hello", -1)
-        token = "" if hello is None else str(hello.get("token"))
-        if not hmac.compare_digest(token, self._token) or not 0 <= number < len(self.ranks):
-            line.close()
-            return
         self.ranks[number].line = line
         self._events.put((number, hello))
+        threading.Thread(
+            target=self._receive, args=(number, line, hello["nonce"]), daemon=True
+        ).start()
+
+    def _receive(self, number: int, line: Line, nonce: str) -> None:
+        program = json.dumps(self.program)
         with contextlib.suppress(OSError):
-            line.send(self.program)
+            line.send({"program": program, "proof": proof(self._token, nonce, program)})
         while (told := line.receive()) is not None:
             self._events.put((number, told))
         self._events.put((number, None))

@@ -11,6 +11,8 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
+from ...trust import temporary_place
+
 __all__ = ["Output"]
 
 _STREAMS = ("out", "err")
@@ -86,7 +88,9 @@ class Output:
     """
 
     def __init__(self, ranks: int, label: bool, local: bool) -> None:
-        self._held = tempfile.TemporaryDirectory(prefix="magmagraph-job-")
+        self._held = tempfile.TemporaryDirectory(
+            prefix="magmagraph-job-", dir=temporary_place()
+        )
         self.folder = self._held.name if local else ""
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[tuple[int, str], _Stream] = {}

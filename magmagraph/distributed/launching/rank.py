@@ -22,23 +22,18 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ... import watch
+from ... import launchers, watch
 from . import processes
-from .line import MAIN, READING, Line, connect, split_address
+from .line import MAIN, READING, Line, enter, split_address
 
 __all__ = ["number_of_rank"]
 
-_NUMBERS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 _WORD = 10.0  # seconds that a rank that has failed waits for the launcher's word
 
 
 def number_of_rank() -> int:
     """Return this process's rank as its starter has written it into the environment, 0 if not."""
-    for name in _NUMBERS:
-        text = os.environ.get(name, "")
-        if text.isdigit():
-            return int(text)
-    return 0
+    return launchers.rank() or 0
 
 
 def main() -> None:
@@ -46,17 +41,19 @@ def main() -> None:
     host, port, token, folder = split_address(os.environ["MAGMAGRAPH_LAUNCH"])
     rank = number_of_rank()
     if folder:
-        _redirect(folder, rank)
+        try:
+            _redirect(folder, rank)
+        except OSError:  # the launcher has ended, and its folder or the readers of its pipes
+            os._exit(1)
     if rank:  # rank 0 has the launcher's; that of the others never ends
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     faulthandler.enable()
-    line = connect(host, port)
-    line.send(
-        {"hello": rank, "process": os.getpid(), "host": socket.gethostname(), "token": token}
-    )
-    program = line.receive()
-    if program is None:
-        sys.exit(1)
+    about = {"process": os.getpid(), "host": socket.gethostname()}
+    try:
+        line, program = enter(host, port, token, rank, about)
+    except OSError as error:
+        sys.stderr.write(f"magmagraph: rank {rank} has no launcher: {error}\n")
+        os._exit(1)
     ended = threading.Event()
     threading.Thread(
         target=_listen, args=(line, ended), name="magmagraph-line", daemon=True
@@ -86,7 +83,9 @@ def main() -> None:
 def _redirect(folder: str, rank: int) -> None:
     """Write into pipes of one's own: what goes through mpiexec is mixed with the others'."""
     for descriptor, name in ((1, "out"), (2, "err")):
-        pipe = os.open(os.path.join(folder, f"{rank}.{name}"), os.O_WRONLY)
+        # Without a reader this is an error, where a blocking call would wait for one for ever.
+        pipe = os.open(os.path.join(folder, f"{rank}.{name}"), os.O_WRONLY | os.O_NONBLOCK)
+        os.set_blocking(pipe, True)
         os.dup2(pipe, descriptor)
         os.close(pipe)
 
@@ -123,11 +122,12 @@ def _is_ours(text: str) -> bool:
 def _run(program: dict[str, Any]) -> dict[str, Any]:
     if "script" in program:
         sys.argv = [program["script"], *program["arguments"]]
-        sys.path[0] = os.path.dirname(os.path.abspath(program["script"]))
+        sys.path.insert(0, os.path.dirname(os.path.abspath(program["script"])))
         runpy.run_path(program["script"], run_name="__main__")
         return {}
     if "module" in program:
         sys.argv = [program["module"], *program["arguments"]]
+        sys.path.insert(0, os.getcwd())  # as for python -m, which this stands for
         runpy.run_module(program["module"], run_name="__main__", alter_sys=True)
         return {}
     sys.path[:] = program["path"]

@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from ...communicator import Communicator
 from ...config import is_on, word
+from ...launchers import is_started, local_rank, ranks_started
 
 __all__ = ["local_rank", "ranks_started", "world"]
-
-# What launchers tell the processes that they start, of the number of these: MPICH and its kin, Open
-# MPI, MVAPICH, srun.
-_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-
-
-def ranks_started() -> int:
-    """Return how many processes a launcher says that it has started; 1 without one.
-
-    MPI is not asked: it would be initialized, and imported, for that.
-    """
-    for name in _SIZES:
-        text = os.environ.get(name, "")
-        if text.isdecimal():
-            return max(1, int(text))
-    return 1
-
-
-# Likewise, of its number among those of one host: Hydra, Open MPI, MVAPICH, srun.
-_LOCAL_RANKS = (
-    "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
-)  # fmt: skip
-
-
-def local_rank() -> int:
-    """Return this process's number among those of its host; 0 without a launcher."""
-    for name in _LOCAL_RANKS:
-        text = os.environ.get(name, "")
-        if text.isdecimal():
-            return int(text)
-    return 0
 
 
 def world() -> Communicator:
@@ -52,10 +20,11 @@ def world() -> Communicator:
     ConfigError
         The variable has another value.
     CommunicationError
-        A launcher has started several processes, and MPI cannot be used.
+        A launcher has started several processes, and MPI cannot be used, or has another number of
+        ranks.
     """
     wanted = word("MAGMAGRAPH_COMMUNICATOR")
-    if wanted == "mpi" or (wanted == "auto" and ranks_started() > 1):
+    if wanted == "mpi" or (wanted == "auto" and is_started()):
         from .host import Host
 
         host = Host.find(ranks_started())

@@ -3,19 +3,24 @@
 A rank that starts MPI waits inside of it for all others, and nothing of Python runs meanwhile. So
 ranks meet here first, in a small file that the processes of one launcher share: one that has ended
 without coming is named, and no rank waits for it. Later each writes there what it waits in.
+
+Only this user can open the file, and a file of another user is not used. Under the project's own
+launcher nobody else can know its name, since that depends on the job's token.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
-from ...errors import CommunicationError, message
+from ...errors import CommunicationError, FallbackWarning, message
+from ...trust import Untrusted, open_own, temporary_place
 from ...watch import timeout, waiting, where
 
 __all__ = ["Host"]
@@ -78,9 +83,10 @@ class Host:
     def __init__(self, rank: int, size: int, variable: str, job: str) -> None:
         self.rank, self.size = rank, size
         self._variable, self._job = variable.encode(), job
-        self._path = Path(tempfile.gettempdir()) / f"magmagraph-ranks-{os.getuid()}-{job}"
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        self._file = os.open(self._path, flags, 0o600)
+        secret = hashlib.sha256(os.environ.get("MAGMAGRAPH_LAUNCH", "").encode()).hexdigest()[:16]
+        name = f"magmagraph-ranks-{os.getuid()}-{job}-{secret}"
+        self._path = Path(temporary_place(), name)
+        self._file = open_own(self._path, os.O_RDWR | os.O_CREAT)
 
     @classmethod
     def find(cls, size: int) -> Host | None:
@@ -100,6 +106,18 @@ class Host:
             return None
         try:
             return cls(rank, size, variable, job)
+        except Untrusted as error:
+            warnings.warn(
+                message(
+                    f"ranks of this host cannot see each other: {error}",
+                    need="a folder for temporary files in which other users make no such file",
+                    mend="remove it, or set TMPDIR; until then a rank that does not come is waited "
+                    "for",
+                ),
+                FallbackWarning,
+                stacklevel=2,
+            )
+            return None
         except OSError:
             return None
 
@@ -116,7 +134,9 @@ class Host:
         for rank in range(self.size):
             text = os.pread(self._file, _SLOT, _SLOT * rank).rstrip(b"\0")
             with contextlib.suppress(ValueError):  # nothing yet, or half of it
-                found[rank] = json.loads(text)
+                told = json.loads(text)
+                if isinstance(told, dict):
+                    found[rank] = told
         return found
 
     def forget(self) -> None:

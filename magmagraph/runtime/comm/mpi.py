@@ -24,6 +24,7 @@ from ...communicator import REDUCTIONS, Communicator, Pending, colored, purpose
 from ...cores import widest_affinity
 from ...dtypes import is_float
 from ...errors import CommunicationError, message
+from ...launchers import check_size
 from ...watch import install, waiting
 from .host import Host
 from .reducing import narrow, reduced
@@ -406,12 +407,18 @@ def mpi_world(overlap: bool, host: Host | None = None) -> Communicator:
         Whether started collectives run in a thread of their own.
     host
         Where all ranks run, if that is one host.
+
+    Raises
+    ------
+    CommunicationError
+        MPI has another number of ranks than the launcher has started.
     """
     world = MPI.COMM_WORLD
     if host is not None:
         world.Barrier()
         host.forget()
     install(world.Get_rank(), world.Get_size(), world.Abort, host)
+    check_size(world.Get_size(), MPI.Get_library_version().partition("\n")[0].strip("\0 "))
     able = overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     worker = Worker("collectives") if able else None
     local = world.Split_type(MPI.COMM_TYPE_SHARED)

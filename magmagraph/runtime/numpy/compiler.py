@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ...config import word
 from ...errors import CompilerUnavailable, message
+from ...trust import temporary_folder, temporary_place
 from ..cache import default_cache
 from ..locks import Lock
 from . import compilers, installed
@@ -128,7 +129,11 @@ def start_libraries(
             lock = _lock_of(run)
             if not lock.take():
                 continue
-            folder = tempfile.mkdtemp(prefix="magmagraph-")
+            try:
+                folder = temporary_folder()
+            except OSError:  # the one who needs it will say why
+                lock.release()
+                continue
             file = os.path.join(folder, run[:16])
             try:
                 Path(file + ".c").write_text(source, encoding="utf-8")
@@ -260,7 +265,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
     locks: dict[str, Lock] = {}
     moved = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="magmagraph-") as folder:
+        with tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as folder:
             try:
                 while waiting or running:
                     patient = time.monotonic() - moved < _PATIENCE
@@ -317,7 +322,7 @@ def _store(key: str, data: bytes) -> None:
     try:
         _keep(key, path)
     except OSError as error:  # a folder mounted without the right to run code
-        cache.abandon(str(error))
+        cache.abandon(error)
         try:
             _keep(key, cache.put_file(key, data, ".so"))
         except OSError as again:

@@ -100,8 +100,13 @@ def _probe(command: tuple[str, ...]) -> Compiler:
 def _kept(command: tuple[str, ...], key: str) -> Compiler | None:
     """Return the compiler as an earlier process, or the installation, found it to be."""
     for kept in (installed.compiler(key), default_choices().get(key)):
-        if isinstance(kept, dict) and {"version", "flags"} <= kept.keys():
-            return Compiler(command, str(kept["version"]), tuple(kept["flags"]))
+        if not isinstance(kept, dict):
+            continue
+        version, flags = kept.get("version"), kept.get("flags")
+        if not isinstance(version, str) or not isinstance(flags, list):
+            continue
+        if all(isinstance(flag, str) for flag in flags):
+            return Compiler(command, version, tuple(flags))
     return None
 
 

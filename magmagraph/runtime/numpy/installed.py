@@ -21,6 +21,7 @@ from typing import Any
 
 from ...config import is_on
 from ...errors import CacheWarning, message
+from ...trust import Untrusted, read_installed
 from ..keys import content_key
 from . import toolchain
 from .toolchain import FOLDER, INDEX
@@ -76,7 +77,7 @@ def library(key: str) -> Path | None:
     name, digest = there.libraries[key]
     path = there.folder / name
     try:
-        if hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+        if hashlib.sha256(read_installed(path)).hexdigest() == digest:
             return path
         wrong = "its content does not fit its checksum"
     except OSError as error:
@@ -89,7 +90,10 @@ def library(key: str) -> Path | None:
 def _found() -> Installed | None:
     for folder in _folders():
         try:
-            text = (folder / INDEX).read_bytes()
+            text = read_installed(folder / INDEX)
+        except Untrusted as error:
+            _tell_damaged(Path(error.filename), error.strerror)
+            continue
         except OSError:
             continue
         try:

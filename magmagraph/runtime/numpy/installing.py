@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...cores import allowed_cores
+from ...trust import temporary_place
 from ..keys import content_key
 from .sources import Fixed, fixed_sources
 from .toolchain import (
@@ -58,7 +59,7 @@ def build(folder: Path, seconds: float) -> int:
     wanted = sorted(fixed_sources(), key=lambda fixed: -len(fixed.source))
     libraries: dict[str, dict[str, str]] = {}
     with (
-        tempfile.TemporaryDirectory(prefix="magmagraph-") as scratch,
+        tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as scratch,
         ThreadPoolExecutor(max(1, allowed_cores())) as pool,
     ):
         made = pool.map(lambda fixed: _made(compiler, fixed, Path(scratch), end), wanted)

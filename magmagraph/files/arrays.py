@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .reading import Damaged
+from .reading import Damaged, TooLarge
 
 __all__ = ["checked_size", "npy_header", "read_npy"]
 
@@ -63,7 +63,7 @@ def npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     width = 2 if start[6] == 1 else 4
     length = int.from_bytes(file.read(width), "little")
     if length > LONGEST_HEADER:
-        raise Damaged(f"its header has {length} bytes, and the limit is {LONGEST_HEADER}")
+        raise TooLarge("its header", length, LONGEST_HEADER)
     header = file.read(length)
     if len(header) != length:
         raise Damaged(f"its header ends after {len(header)} bytes of {length}")

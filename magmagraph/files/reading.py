@@ -23,12 +23,14 @@ from ..errors import DataError, MagmagraphError, MissingFileError, message
 __all__ = [
     "Archive",
     "Damaged",
+    "TooLarge",
     "check_length",
     "gunzipped",
     "open_file",
     "parse_json",
     "read_file",
     "reading",
+    "too_large",
     "unpacked_limit",
     "unreadable",
 ]
@@ -40,6 +42,14 @@ _RATIO = 64  # times a file's length that its content may unpack to, whatever th
 
 class Damaged(ValueError):
     """The content of a file is not as its format says; `reading` adds the file's name."""
+
+
+class TooLarge(Damaged):
+    """The content of a file is larger than a limit."""
+
+    def __init__(self, what: str, size: int, limit: int, mend: str | None = None) -> None:
+        super().__init__(f"{what} has {size} bytes, and the limit is {limit}")
+        self.parts = f"{what} has {size} bytes", f"at most {limit}", mend
 
 
 def unreadable(
@@ -88,6 +98,9 @@ def reading(
     except Exception as error:  # what libraries raise for damaged content depends on the damage
         if isinstance(error, OSError) and error.strerror and error.errno:
             raise unreadable(path, error, kind) from error
+        if isinstance(error, TooLarge):
+            wrong, most, allowed = error.parts
+            raise kind(message(f"{path}: {wrong}", need=most, mend=allowed)) from error
         raise kind(message(f"{path} {what}: {_reason(error)}", need=need, mend=mend)) from error
 
 
@@ -97,9 +110,12 @@ def _reason(error: Exception) -> str:
         return "its parts are nested too deeply"
     if isinstance(error, MemoryError):
         return f"it takes more memory than there is{f' ({error})' if str(error) else ''}"
-    if isinstance(error, (MagmagraphError, ValueError, EOFError, OSError)) and str(error):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    inside = not isinstance(error, MagmagraphError) and isinstance(
+        error, (ArithmeticError, AttributeError, LookupError, TypeError)
+    )
+    if inside or not str(error):
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    return str(error)
 
 
 @contextlib.contextmanager
@@ -147,7 +163,7 @@ def read_file(
     """
     with open_file(path, kind) as (file, length):
         if limit is not None and length > limit:
-            raise kind(message(f"{path} has {length} bytes", need=f"at most {limit}"))
+            raise kind(message(f"{path} has {length} bytes", need=f"at most {limit} bytes"))
         try:
             return file.read(length)
         except OSError as error:
@@ -166,12 +182,10 @@ def unpacked_limit(length: int) -> int:
     return max(config.unpacked_size, _RATIO * length)
 
 
-def too_large(what: str, size: int, limit: int) -> Damaged:
+def too_large(what: str, size: int, limit: int) -> TooLarge:
     """Return the error for content that unpacks to more than the limit."""
-    return Damaged(
-        f"{what} unpacks to {size} bytes or more, and the limit is {limit}; for a file that you "
-        f"trust, MAGMAGRAPH_UNPACKED_SIZE={size} allows it"
-    )
+    allowed = f"MAGMAGRAPH_UNPACKED_SIZE={size}, for a file that you trust"
+    return TooLarge(f"{what}, unpacked,", size, limit, allowed)
 
 
 def gunzipped(content: bytes, size: Callable[[bytes], int], first: int) -> bytes:
@@ -196,7 +210,7 @@ def gunzipped(content: bytes, size: Callable[[bytes], int], first: int) -> bytes
         start = file.read(first)
         stated = size(start)
         if stated > limit:
-            raise too_large("it", stated, limit)
+            raise too_large("its content", stated, limit)
         return start + file.read(max(0, stated + 1 - len(start)))
 
 
@@ -246,8 +260,8 @@ class Archive:
         """
         entry = self.members[name]
         if entry.file_size > self._left:
-            raise too_large(f"member {name!r}", self.limit - self._left + entry.file_size,
-                            self.limit)
+            size = self.limit - self._left + entry.file_size
+            raise too_large(f"all up to member {name!r}", size, self.limit)
         self._left -= entry.file_size
         with self._zip.open(entry) as file:
             yield file, entry.file_size  # type: ignore[misc]
@@ -262,9 +276,9 @@ class Archive:
 
 
 def check_length(what: str, size: int, limit: int) -> None:
-    """Raise `Damaged` where something has more bytes than its limit."""
+    """Raise `TooLarge` where something has more bytes than its limit."""
     if size > limit:
-        raise Damaged(f"{what} has {size} bytes, and the limit is {limit}")
+        raise TooLarge(what, size, limit)
 
 
 def parse_json(content: bytes | str, what: str) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, message
 from ..files.arrays import checked_size, npy_header
 from ..files.arrays import read_npy as read_array
-from ..files.reading import Archive, Damaged, open_file, reading
+from ..files.reading import Archive, Damaged, TooLarge, open_file, reading
 
 _ZIP = b"PK"
 
@@ -127,6 +127,8 @@ def _member(
         lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
         start = entry.header_offset + 30 + lengths
         return _mapped(path, file, start, start + entry.file_size)
+    except TooLarge:
+        raise
     except Damaged as error:
         raise Damaged(f"array {name!r}: {error}") from error
 

@@ -87,15 +87,17 @@ def reading(
     need, mend : str, optional
         The further parts of its message.
     passing : type or tuple of types
-        Errors that are raised as they are, with those of `kind` and warnings.
+        Errors that are raised as they are, with warnings, and those of `kind` that name the file.
     """
     try:
         yield
-    except (kind, Warning):
+    except Warning:
         raise
     except passing:
         raise
     except Exception as error:  # what libraries raise for damaged content depends on the damage
+        if isinstance(error, kind) and str(path) in str(error):
+            raise
         if isinstance(error, OSError) and error.strerror and error.errno:
             raise unreadable(path, error, kind) from error
         if isinstance(error, TooLarge):
@@ -138,12 +140,13 @@ def open_file(
         handle = os.open(path, flags | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise unreadable(path, error, kind) from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        folder = stat.S_ISDIR(status.st_mode)
+        wrong = "Is a directory" if folder else "it is a pipe or a device"
+        raise kind(message(f"{path} cannot be read: {wrong}", need="a file"))
     with open(handle, "rb") as file:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise kind(message(f"{path} cannot be read: Is a directory", need="a file"))
-        if not stat.S_ISREG(status.st_mode):
-            raise kind(message(f"{path} cannot be read: it is a pipe or a device", need="a file"))
         yield file, status.st_size
 
 
@@ -230,12 +233,15 @@ class Archive:
     ----------
     members : dict of str to zipfile.ZipInfo
         By name, in the order of the archive.
+    comment : bytes
+        What follows the archive's directory.
     """
 
     def __init__(self, file: BinaryIO, length: int) -> None:
         self._zip = zipfile.ZipFile(file)
         self.limit = unpacked_limit(length)
         self._left = self.limit
+        self.comment: bytes = self._zip.comment
         self.members: dict[str, zipfile.ZipInfo] = {}
         for entry in self._zip.infolist():
             name = entry.filename

@@ -225,6 +225,13 @@ class Saving:
         array([[4.]], dtype=float32)
         """
         own = self.weights()
+        self.check_tensors(tensors, source)
+        for name, weight in own.items():
+            weight.variable.assign(tensors[name])
+
+    def check_tensors(self, tensors: Mapping[str, np.ndarray], source: str) -> None:
+        """Raise `DataError` unless there is an array for each weight, of its shape and dtype."""
+        own = self.weights()
         missing = [name for name in own if name not in tensors]
         unknown = [name for name in tensors if name not in own]
         if missing or unknown:
@@ -245,8 +252,6 @@ class Saving:
                         else None,
                     )
                 )
-        for name, weight in own.items():
-            weight.variable.assign(tensors[name])
 
 
 def same_json(left: Any, right: Any) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import MagmagraphError, PathError, StorageError, message
 from .locking import lock
 
-__all__ = ["flush_folder", "not_written", "replace_file", "write_file"]
+__all__ = ["flush_folder", "replace_file", "storage_errors", "write_file"]
 
 _PARTIAL = re.compile(r"[0-9a-f]{16}\.part")
 _STEM = 50  # characters of a file's name that its partial file has, too
@@ -58,7 +58,7 @@ def replace_file(path: str | os.PathLike[str], size: int | None = None) -> Itera
     """
     place = Path(path)
     target = _target(place)
-    try:
+    with storage_errors(place, size):
         _remove_partial_files(target)
         partial, handle, mode = _partial_file(target)
         try:
@@ -73,10 +73,17 @@ def replace_file(path: str | os.PathLike[str], size: int | None = None) -> Itera
         finally:
             os.close(handle)
         flush_folder(target.parent)
+
+
+@contextlib.contextmanager
+def storage_errors(place: Path, size: int | None = None) -> Iterator[None]:
+    """Turn what the system says of a file that cannot be written into a `StorageError`."""
+    try:
+        yield
     except MagmagraphError:
         raise
     except OSError as error:
-        raise not_written(place, error, size) from error
+        raise _not_written(place, error, size) from error
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
@@ -103,22 +110,8 @@ def flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def not_written(
-    place: Path, error: OSError, size: int | None = None, whole: str = "is as it was"
-) -> StorageError:
-    """Return the error of a file that cannot be written.
-
-    Parameters
-    ----------
-    place
-        The file.
-    error
-        What the system says.
-    size
-        The bytes to be written.
-    whole
-        What the error says of a file that was there.
-    """
+def _not_written(place: Path, error: OSError, size: int | None) -> StorageError:
+    """Return the error of a file that cannot be written."""
     room = "room" if size is None else f"{size} bytes"
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(place.parent).free
@@ -128,7 +121,7 @@ def not_written(
             f"{str(place)!r} cannot be written: {error.strerror or error}",
             need=room,
             mend="make room there, or write elsewhere"
-            + (f"; the file that was there {whole}" if place.exists() else ""),
+            + ("; the file that was there is whole" if place.exists() else ""),
         )
     )
     made.errno = error.errno

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import config
-from ..errors import CacheWarning, ConfigError, message
+from ..errors import CacheWarning, ConfigError, StorageError, message
+from ..files.folders import claim_folder
 from .keys import content_key
 
 __all__ = [
@@ -133,6 +134,7 @@ def private_directory() -> Path:
 
     directory = tempfile.mkdtemp(prefix="magmagraph-")
     atexit.register(_remove_at_exit, directory, os.getpid())
+    claim_folder(directory)
     return Path(directory)
 
 
@@ -220,7 +222,7 @@ class DiskCache:
         """Write to a private folder from now on, and say so once."""
         if self._private is None:
             _tell_unusable(self.directory, reason)
-            self._private = DiskCache(private_directory(), self.limit)
+            self._private = _PrivateCache(_private_directory(), self.limit)
 
     def _key_path(self, key: str) -> Path:
         return self.directory / "keys" / key[:2] / key
@@ -297,6 +299,31 @@ class DiskCache:
             total -= size
             if total <= self.limit * 3 // 4:
                 break
+
+
+class _PrivateCache(DiskCache):
+    """The cache of a process whose own folder cannot be used: there is no other one after it."""
+
+    def abandon(self, reason: Any) -> None:
+        """Raise: the system's temporary folder cannot be written either."""
+        raise _nowhere(self.directory, reason)
+
+
+def _private_directory() -> Path:
+    try:
+        return private_directory()
+    except OSError as error:
+        raise _nowhere("the system's temporary folder", error) from error
+
+
+def _nowhere(place: Any, reason: Any) -> StorageError:
+    return StorageError(
+        message(
+            f"compiled kernels can be kept nowhere: {place} cannot be written ({reason})",
+            need="room in the cache folder, or in the system's temporary folder",
+            mend="make room there, or set MAGMAGRAPH_CACHE_DIR to a folder with room",
+        )
+    )
 
 
 class Choices:

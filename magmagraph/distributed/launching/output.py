@@ -11,6 +11,8 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
+from ...files.folders import claim_folder, release_folder
+
 __all__ = ["Output"]
 
 _STREAMS = ("out", "err")
@@ -87,6 +89,7 @@ class Output:
 
     def __init__(self, ranks: int, label: bool, local: bool) -> None:
         self._held = tempfile.TemporaryDirectory(prefix="magmagraph-job-")
+        claim_folder(self._held.name)
         self.folder = self._held.name if local else ""
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[tuple[int, str], _Stream] = {}
@@ -153,6 +156,7 @@ class Output:
         for stream in self._ranks.values():
             os.close(stream.descriptor)
         self._selector.close()
+        release_folder(self._held.name)
         self._held.cleanup()
 
     @property

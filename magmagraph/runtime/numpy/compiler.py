@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ...config import word
 from ...errors import CompilerUnavailable, message
+from ...files.folders import claim_folder, release_folder
 from ..cache import default_cache
 from ..locks import Lock
 from . import compilers, installed
@@ -131,9 +132,11 @@ def start_libraries(
             folder = tempfile.mkdtemp(prefix="magmagraph-")
             file = os.path.join(folder, run[:16])
             try:
+                claim_folder(folder)
                 Path(file + ".c").write_text(source, encoding="utf-8")
                 process = start_run(compiler, flag, file, source)
             except OSError:  # the one who needs it will say why
+                release_folder(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 lock.release()
                 continue
@@ -177,6 +180,7 @@ class _Started:
             pass  # the one who needs it compiles it again, and hears why that cannot be
         finally:
             end_run(self.process)
+            release_folder(self.folder)
             shutil.rmtree(self.folder, ignore_errors=True)
             _started.pop(self.run, None)
             self.lock.release()
@@ -262,6 +266,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="magmagraph-") as folder:
             try:
+                claim_folder(folder)
                 while waiting or running:
                     patient = time.monotonic() - moved < _PATIENCE
                     for key, (run, flag, source) in list(waiting.items()):
@@ -291,6 +296,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
             finally:
                 for _, _, process in running:  # before the folder that they write in goes
                     end_run(process)
+                release_folder(folder)
                 for lock in locks.values():
                     lock.release()
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -24,6 +24,7 @@ __all__ = [
     "Archive",
     "Damaged",
     "TooLarge",
+    "check_depth",
     "check_length",
     "gunzipped",
     "open_file",
@@ -302,11 +303,17 @@ def parse_json(content: bytes | str, what: str) -> Any:
         raise Damaged(f"{what} is nested deeper than {DEEPEST_JSON} levels") from None
     except ValueError as error:
         raise Damaged(f"{what} is no JSON: {error}") from None
+    check_depth(value, what)
+    return value
+
+
+def check_depth(value: Any, what: str) -> None:
+    """Raise `Damaged` where lists and tables are within each other for more than 100 levels."""
     level = [value]
     for _ in range(DEEPEST_JSON):
         level = [member for held in level for member in _members(held)]
         if not level:
-            return value
+            return
     raise Damaged(f"{what} is nested deeper than {DEEPEST_JSON} levels")
 
 

@@ -113,13 +113,17 @@ def either(*schemas: Schema) -> Schema:
     """Take what one of some schemas takes."""
 
     def check(value: Any, place: str) -> None:
-        needs = []
+        errors = []
         for schema in schemas:
             try:
                 return schema(value, place)
             except Damaged as error:
-                needs.append(str(error).partition(", and not ")[2] or str(error))
-        raise wrong(value, place, " or ".join(needs))
+                errors.append(error)
+        plain = f"{place} is {reprlib.repr(value)}, and not "
+        inside = [error for error in errors if not str(error).startswith(plain)]
+        if len(inside) == 1:  # it is of this form, but for a part
+            raise inside[0]
+        raise wrong(value, place, " or ".join(str(error).removeprefix(plain) for error in errors))
 
     return check
 

@@ -384,7 +384,8 @@ def _array(members: Mapping[str, bytes], name: str, dtype: str, shape: list[int]
     if name not in members:
         raise Damaged(f"it lacks {name!r}")
     content, wanted = members[name], canonical(dtype)
-    array = read_npy(io.BytesIO(content), len(content), whole=True)
+    with reading(name, "is no array"):
+        array = read_npy(io.BytesIO(content), len(content), whole=True)
     if array.dtype.itemsize != wanted.itemsize or array.size != math.prod(shape):
         raise Damaged(
             f"{name} is {array.dtype.name}{list(array.shape)}, and {_SETTINGS} states "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, message
-from ..files.reading import reading
+from ..files.reading import Damaged, reading
 from ..files.writing import replace_file, write_file
 from ..inspect.profile import table
 from .goal import Goal
@@ -211,9 +211,12 @@ def read(path: Any) -> tuple[SearchResult, list[int]]:
     """
     header, starts, ends = read_journal(path)
     with reading(path, "is no journal of a search"):
+        space = Space.described(header["space"])
         trials = []
         for number in sorted(ends):
             start, end = starts[number], ends[number]
+            if set(start["params"]) != set(space):
+                raise Damaged(f"trial {number} has other parameters than the search")
             values, reports = numbers_of(end)
             trials.append(
                 TrialResult(
@@ -231,7 +234,7 @@ def read(path: Any) -> tuple[SearchResult, list[int]]:
                 )
             )
         goal = Goal(header["goal"]["form"], header["goal"]["better"] == "more")
-        found = SearchResult(trials, Space.described(header["space"]), goal)
+        found = SearchResult(trials, space, goal)
     return found, sorted(set(starts) - set(ends))
 
 

@@ -2,9 +2,9 @@
 
     python tests/mutants.py TRIALS SEED FORMAT...
 
-prints for each format, as a line of JSON, how many were read, how many were refused by the package's own errors, and what
-came of the others. Half of the trials change bytes of the file; the others change what is inside,
-and write checksums that fit, so that the change is reached.
+prints for each format, as a line of JSON, how many were read, how many were refused by the
+package's own errors, and what came of the others. Half of the trials change bytes of the file; the
+others change what is inside, and write checksums that fit, so that the change is reached.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _mapped(
     if size == 0:
         return np.empty(shape, dtype)
     found: NDArray[Any] = np.memmap(
-        file, dtype, "r", file.tell(), shape, "F" if fortran else "C"  # type: ignore[call-overload]
+        file, dtype, "r", file.tell(), shape, "F" if fortran else "C"
     )
     return found
 

@@ -51,7 +51,8 @@ def checked_size(shape: Iterable[Any], itemsize: int, what: str = "it") -> int:
             )
     if math.prod(extent for extent in extents if extent) * max(1, itemsize) > _LARGEST:
         raise Damaged(f"{what} has the shape {extents}, more than an array can have")
-    return math.prod(extents) * itemsize
+    size: int = math.prod(extents) * itemsize
+    return size
 
 
 def npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -121,7 +122,7 @@ def read_npy(file: BinaryIO, length: int, *, whole: bool = False) -> NDArray[Any
     if size > left or (whole and size != left):
         raise Damaged(f"it has {left} bytes of elements, and {dtype}{list(shape)} takes {size}")
     flat = np.empty(size, np.uint8)
-    view = memoryview(flat)
+    view = flat.data
     done = 0
     while done < size:
         part = file.read(min(_CHUNK, size - done))

@@ -42,6 +42,7 @@ _SETTINGS = {  # each with its variable, and what it takes
     "threads": ("MAGMAGRAPH_THREADS", "an int of at least 1, or None"),
     "cache_dir": ("MAGMAGRAPH_CACHE_DIR", "the path of a folder, or None"),
     "cache_size": ("MAGMAGRAPH_CACHE_SIZE", "bytes, an int of at least 0, or None"),
+    "unpacked_size": ("MAGMAGRAPH_UNPACKED_SIZE", "bytes, an int of at least 0"),
 }
 _LEFT_TO_VARIABLES = ("threads", "cache_dir", "cache_size")  # where they are None
 CHANGED: dict[str, list[Callable[[Any], object]]] = {}  # who is told of a setting's new value
@@ -72,7 +73,7 @@ def _settled(name: str, value: Any) -> Any:
         value = os.fspath(value)
         fits = bool(value) and isinstance(value, str)
     else:
-        least = 0 if name == "cache_size" else 1
+        least = 0 if name in ("cache_size", "unpacked_size") else 1
         fits = not isinstance(value, bool) and int(value) == value >= least
         value = int(value)
     if not fits:
@@ -145,6 +146,7 @@ _DEFAULTS: dict[str, Any] = {
     "threads": None,
     "cache_dir": None,
     "cache_size": None,
+    "unpacked_size": 1 << 28,
 }
 
 
@@ -183,6 +185,9 @@ class Config:
         ``MAGMAGRAPH_CACHE_DIR`` says.
     cache_size
         Bytes that compiled kernels may take there; None for what ``MAGMAGRAPH_CACHE_SIZE`` says.
+    unpacked_size
+        Bytes to which the packed content of a file may unpack, if 64 times the file's length is
+        less (``MAGMAGRAPH_UNPACKED_SIZE``, 256 MiB).
 
     Raises
     ------
@@ -205,6 +210,7 @@ class Config:
     threads: int | None
     cache_dir: str | None
     cache_size: int | None
+    unpacked_size: int
 
     def __init__(self) -> None:
         for name, default in _DEFAULTS.items():

@@ -43,6 +43,7 @@ __all__ = [
     "MissingLibraryError",
     "NonFiniteError",
     "PassError",
+    "PathError",
     "PlanError",
     "ShapeError",
     "ShardingError",
@@ -168,6 +169,10 @@ class StorageError(MagmagraphError, OSError):
 
 class ConfigError(MagmagraphError, ValueError):
     """A setting or an environment variable has a value that cannot be used."""
+
+
+class PathError(ConfigError, StorageError, FileNotFoundError):
+    """A file cannot be written at a path: there is no such folder, or the path is no file's."""
 
 
 class CompilerUnavailable(MagmagraphError, RuntimeError):

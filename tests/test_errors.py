@@ -29,6 +29,7 @@ BUILTIN = {
     "MissingFileError": FileNotFoundError,
     "MissingLibraryError": ImportError,
     "StorageError": OSError,
+    "PathError": FileNotFoundError,
     "ArgumentError": TypeError,
     "ConfigError": ValueError,
     "CommunicationError": RuntimeError,

@@ -32,6 +32,7 @@ SHARED = {
     "dims",
     "dtypes",
     "errors",
+    "files",
     "graph",
     "interpret",
     "launchers",

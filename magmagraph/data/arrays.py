@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
-from .files import unreadable
+from ..files.arrays import checked_size, npy_header
+from ..files.arrays import read_npy as read_array
+from ..files.reading import Archive, Damaged, TooLarge, open_file, reading
 
-# What NumPy and the zip reader raise for content that is cut short, damaged or pickled.
-_DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError,
-           zipfile.BadZipFile, zlib.error)
+_ZIP = b"PK"
 
 
 def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[Any]:
@@ -56,12 +53,10 @@ def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[A
     ...     read_npy(file)
     array([0, 1, 2])
     """
-    if mapped:
-        return _mapped_file(Path(path))
-    with _opened(Path(path)) as array:
-        if not isinstance(array, np.ndarray):
+    with _opened(path) as (file, length):
+        if _is_archive(file):
             raise DataError(message(f"{path} is an archive of arrays", mend="use read_npz"))
-        return array
+        return _mapped(path, file, 0, length) if mapped else read_array(file, length)
 
 
 def read_npz(
@@ -100,78 +95,71 @@ def read_npz(
     ...     sorted(read_npz(file))
     ['x', 'y']
     """
-    with _opened(Path(path)) as archive:
-        if isinstance(archive, np.ndarray):
+    with _opened(path) as (file, length):
+        if not _is_archive(file):
+            npy_header(file)  # raises where it is no array either
             raise DataError(message(f"{path} holds one array, not many", mend="use read_npy"))
-        if mapped:
-            return {name: _member(Path(path), archive, name) for name in archive.files}
-        return {name: archive[name] for name in archive.files}
+        archive = Archive(file, length)
+        return {
+            name.removesuffix(".npy"): _member(path, file, archive, name, mapped)
+            for name in archive.members
+        }
 
 
-def _mapped_file(path: Path) -> NDArray[Any]:
+def _is_archive(file: BinaryIO) -> bool:
+    start = file.read(len(_ZIP))
+    file.seek(0)
+    return start == _ZIP
+
+
+def _member(
+    path: str | os.PathLike[str], file: BinaryIO, archive: Archive, name: str, mapped: bool
+) -> NDArray[Any]:
+    """Return an array of an archive; mapped, where it is in the file, unless it is compressed."""
+    entry = archive.members[name]
     try:
-        with path.open("rb") as file:
-            return _mapped(path, file, 0)
-    except DataError:
-        raise
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
-
-
-def _member(path: Path, archive: Any, name: str) -> NDArray[Any]:
-    """Return an array of an archive where it lies, or read it where it is compressed."""
-    key = name if name in archive.zip.namelist() else f"{name}.npy"
-    entry = archive.zip.getinfo(key)
-    if entry.compress_type != zipfile.ZIP_STORED:
-        found: NDArray[Any] = archive[name]
-        return found
-    with path.open("rb") as file:
+        if not mapped or entry.compress_type != zipfile.ZIP_STORED:
+            with archive.open(name) as (member, size):
+                return read_array(member, size, whole=True)
         file.seek(entry.header_offset)
         header = file.read(30)
         # The lengths of the name and of what follows it, in this entry's own header.
         lengths = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        return _mapped(path, file, entry.header_offset + 30 + lengths)
+        start = entry.header_offset + 30 + lengths
+        return _mapped(path, file, start, start + entry.file_size)
+    except TooLarge:
+        raise
+    except Damaged as error:
+        raise Damaged(f"array {name!r}: {error}") from error
 
 
-def _mapped(path: Path, file: Any, start: int) -> NDArray[Any]:
-    """Return the array whose header begins at a place of a file, read-only, where it lies."""
+def _mapped(
+    path: str | os.PathLike[str], file: BinaryIO, start: int, end: int
+) -> NDArray[Any]:
+    """Return the array whose header begins at a place of a file, read-only, where it is."""
     file.seek(start)
-    if file.read(2) == b"PK":
-        raise DataError(message(f"{path} is an archive of arrays", mend="use read_npz"))
-    file.seek(start)
-    version = np.lib.format.read_magic(file)
-    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-    shape, fortran, dtype = read[version[0]](file)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
-    if math.prod(shape) == 0:
+    shape, fortran, dtype = npy_header(file)
+    size = checked_size(shape, dtype.itemsize)
+    left = min(end, os.fstat(file.fileno()).st_size) - file.tell()
+    if size > left:
+        raise Damaged(f"it has {left} bytes of elements, and {dtype}{list(shape)} takes {size}")
+    if size == 0:
         return np.empty(shape, dtype)
     found: NDArray[Any] = np.memmap(
-        path, dtype, "r", file.tell(), shape, "F" if fortran else "C"
+        file, dtype, "r", file.tell(), shape, "F" if fortran else "C"
     )
     return found
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Give the array in a file, or its archive, and say what is wrong with the file if it is."""
-    try:
-        # NumPy would leave a file that it opens itself open where the content is damaged.
-        with path.open("rb") as file:
-            yield np.load(file, allow_pickle=False)
-    except DataError:
-        raise
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: BaseException) -> DataError:
-    """Say which file could not be read, and what the reader found."""
-    if isinstance(error, OSError) and error.strerror is not None:
-        return unreadable(path, error)
-    return DataError(
-        message(
-            f"{path} is truncated, corrupted, or not a file of NumPy's: {error}",
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a file, and say which one it is where its content is damaged."""
+    with (
+        open_file(path) as opened,
+        reading(
+            path,
+            "is truncated, corrupted, or not a file of NumPy's",
             need="a whole file written by numpy.save or numpy.savez, without Python objects",
-        )
-    )
+        ),
+    ):
+        yield opened

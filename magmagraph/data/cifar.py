@@ -1,14 +1,11 @@
 """CIFAR-10: its batches as bytes, as pickles and as archives of arrays.
 
-A pickle is a program. Those of CIFAR-10 need three names of NumPy and one of Python's library; a
-file that asks for any other one is refused before it can run.
+Pickles are read by `pickled`, which does not run them.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from ..files.reading import read_file, reading
 from .arrays import read_npz
 from .datasets import Dataset, given_folders, scaled_rows
-from .files import unreadable
+from .pickled import unpickled
 
 __all__ = ["cifar10", "read_cifar10"]
 
@@ -69,10 +67,7 @@ def read_cifar10(path: str | os.PathLike[str]) -> Images:
     ((2, 32, 32, 3), [7, 2])
     """
     path = Path(path)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
+    content = read_file(path)
     if not content:
         raise DataError(message(f"{path} is empty", need="a batch of CIFAR-10"))
     if content[0] >= CLASSES and content[:1] in (b"\x80", b"("):
@@ -162,23 +157,20 @@ def _of_records(path: Path, content: bytes) -> Images:
 
 
 def _of_pickle(path: Path, content: bytes) -> Images:
-    try:
-        held = _Restricted(io.BytesIO(content), path).load()
-    except DataError:
-        raise
-    except Exception as error:  # whatever a damaged stream makes the reader do
-        raise DataError(
-            message(
-                f"{path} is truncated or corrupted: {error}",
-                need="a whole batch of CIFAR-10",
-                mend="copy or download the file again",
-            )
-        ) from error
-    if isinstance(held, dict):
-        named = {key.decode() if isinstance(key, bytes) else key: v for key, v in held.items()}
-        data, labels = named.get("data"), named.get("labels")
-        if isinstance(data, np.ndarray) and data.dtype == np.uint8 and labels is not None:
-            return _images(path, data, np.asarray(labels))
+    with reading(
+        path,
+        "is truncated or corrupted",
+        need="a whole batch of CIFAR-10",
+        mend="copy or download the file again",
+    ):
+        held = unpickled(content)
+        data = labels = None
+        if isinstance(held, dict):
+            data, labels = (held.get(name.encode(), held.get(name)) for name in ("data", "labels"))
+        if isinstance(labels, list) and all(type(label) is int for label in labels):
+            labels = np.array(labels, np.int64)
+    if isinstance(data, np.ndarray) and isinstance(labels, np.ndarray):
+        return _images(path, data, labels)
     raise DataError(
         message(f"{path} is no batch of CIFAR-10", need="a dictionary with data and labels")
     )
@@ -249,36 +241,3 @@ def _dataset(train: Images, test: Images, source: str) -> Dataset:
         source,
     )
 
-
-class _Restricted(pickle.Unpickler):
-    """Reads arrays, and what they are made of; refuses every other name."""
-
-    def __init__(self, stream: io.BytesIO, path: Path) -> None:
-        super().__init__(stream, encoding="bytes")
-        self.path = path
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what an array is made of, or raise for any other name."""
-        reconstruct = np.empty(0).__reduce__()[0]
-        known: dict[tuple[str, str], Any] = {
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
-            ("_codecs", "encode"): _encode,
-        }
-        if module.endswith("core.multiarray") and name == "_reconstruct":
-            return reconstruct
-        if (module, name) in known:
-            return known[module, name]
-        raise DataError(
-            message(
-                f"{self.path} asks, being unpickled, for {module}.{name}",
-                need="arrays and numbers alone: anything else could run code",
-            )
-        )
-
-
-def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """Return bytes that Python 3 wrote as text in a pickle of protocol 2."""
-    if encoding != "latin1":
-        raise ValueError(f"bytes as text in {encoding}")
-    return text.encode("latin1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..errors import DataError, message
-from .files import replace_file, unreadable
+from ..files.reading import open_file, reading
+from ..files.writing import replace_file
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 
@@ -229,20 +231,20 @@ def write_csv(
 def _rows(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
     """Return the cells of each line that is not empty, and the numbers of these lines."""
     rows, lines = [], []
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+    with (
+        open_file(path) as (opened, _),
+        reading(path, "is truncated or malformed"),
+        io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file,
+    ):
+        try:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
                 if not cells or cells == [""]:
                     continue
                 rows.append([cell.strip() for cell in cells])
                 lines.append(reader.line_num)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except UnicodeDecodeError as error:
-        raise DataError(message(f"{path} is not text in UTF-8: {error}")) from error
-    except csv.Error as error:
-        raise DataError(message(f"{path} is truncated or malformed: {error}")) from error
+        except UnicodeDecodeError as error:
+            raise DataError(message(f"{path} is not text in UTF-8: {error}")) from error
     if not rows:
         raise DataError(message(f"{path} is empty", need="a row of values at least"))
     for cells, line in zip(islice(rows, 1, None), islice(lines, 1, None), strict=True):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DataError, message
-from .files import replace_file
+from ..files.writing import write_file
 
 _CHUNK = 1 << 16
 
@@ -88,8 +88,7 @@ def download(
         if content is None:
             absent[file.name] = complaints
             continue
-        with replace_file(folder / file.name) as partial:
-            partial.write_bytes(content)
+        write_file(folder / file.name, content)
         del absent[file.name]
     if absent:
         name, complaints = next(iter(absent.items()))

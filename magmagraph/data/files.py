@@ -1,16 +1,17 @@
-"""Where data files lie, and how they are written."""
+"""Where data files are, and how they are written and read."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..config import config
-from ..errors import DataError, MissingFileError, message
+from ..errors import DataError, message
+from ..files.reading import unreadable
+from ..files.writing import replace_file
 from ..trust import home_cache
+
+__all__ = ["replace_file", "unreadable", "user_cache"]
 
 
 def user_cache() -> Path:
@@ -37,32 +38,3 @@ def user_cache() -> Path:
             )
         )
     return shared / "magmagraph"
-
-
-def unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
-    """Return the error that says why a file cannot be read."""
-    kind = MissingFileError if isinstance(error, FileNotFoundError) else DataError
-    return kind(message(f"{path} cannot be read: {error.strerror or error}"))
-
-
-@contextlib.contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a new file beside `path` to write, which takes its place when the block ends well.
-
-    A reader sees the old content or the new one, never a part, and an error leaves the old one.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such folder.
-    """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        yield partial
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import math
 import os
 import struct
-import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
-from .files import unreadable
+from ..files.arrays import checked_size
+from ..files.reading import gunzipped, read_file, reading
 
 # The third byte of a file names the dtype of its values, which are big-endian.
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_LONGEST = 4 + 4 * 255  # bytes of a header
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -47,56 +45,46 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
     ...     read_idx(file)
     array([7, 2, 1], dtype=uint8)
     """
-    path = Path(path)
-    content = _content(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
-        raise DataError(
-            message(
-                f"{path} is not an IDX file: it begins with {content[:4].hex(' ') or 'nothing'}",
-                need="two zero bytes, a dtype code (08 09 0b 0c 0d 0e), the number of axes",
+    content = read_file(path)
+    with reading(path, "is truncated or corrupted", mend="copy or download the file again"):
+        if content[:2] == b"\x1f\x8b":
+            content = gunzipped(content, lambda first: _Header(path, first).length, _LONGEST)
+        header = _Header(path, content)
+        if len(content) != header.length:
+            wrong = "is truncated" if len(content) < header.length else "has bytes after its end"
+            raise DataError(
+                message(
+                    f"{path} {wrong}: it holds {len(content) - header.start} bytes of values",
+                    need=f"{header.length - header.start} bytes, for shape {header.shape} of "
+                    f"{header.dtype.name}",
+                    mend="copy or download the file again",
+                )
             )
-        )
-    dtype, rank = np.dtype(_DTYPES[content[2]]), content[3]
-    start = 4 + 4 * rank
-    if len(content) < start:
-        raise DataError(
-            message(
-                f"{path} is truncated: its header ends after {len(content)} bytes",
-                need=f"{start} bytes for the extents of {rank} axes",
-                mend="copy or download the file again",
-            )
-        )
-    shape = struct.unpack(f">{rank}I", content[4:start])
-    stated = math.prod(shape) * dtype.itemsize
-    held = len(content) - start
-    if held != stated:
-        wrong = "is truncated" if held < stated else "has bytes after its end"
-        raise DataError(
-            message(
-                f"{path} {wrong}: it holds {held} bytes of values",
-                need=f"{stated} bytes, for shape {shape} of {dtype.name}",
-                mend="copy or download the file again",
-            )
-        )
-    values = np.frombuffer(content, dtype, offset=start).reshape(shape)
-    return values.astype(dtype.newbyteorder("="))
+        values = np.frombuffer(content, header.dtype, offset=header.start).reshape(header.shape)
+        return values.astype(header.dtype.newbyteorder("="))
 
 
-def _content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked if it is gzipped."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(
-            message(
-                f"{path} is truncated or corrupted: {error}",
-                need="a whole gzip file",
-                mend="copy or download the file again",
+class _Header:
+    """What a file states of itself: dtype, extents, where its values start and end."""
+
+    def __init__(self, path: str | os.PathLike[str], content: bytes) -> None:
+        if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
+            raise DataError(
+                message(
+                    f"{path} is not an IDX file: it begins with "
+                    f"{content[:4].hex(' ') or 'nothing'}",
+                    need="two zero bytes, a dtype code (08 09 0b 0c 0d 0e), the number of axes",
+                )
             )
-        ) from error
+        self.dtype, axes = np.dtype(_DTYPES[content[2]]), content[3]
+        self.start = 4 + 4 * axes
+        if len(content) < self.start:
+            raise DataError(
+                message(
+                    f"{path} is truncated: its header ends after {len(content)} bytes",
+                    need=f"{self.start} bytes for the extents of {axes} axes",
+                    mend="copy or download the file again",
+                )
+            )
+        self.shape = struct.unpack(f">{axes}I", content[4 : self.start])
+        self.length = self.start + checked_size(self.shape, self.dtype.itemsize)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from ..files.reading import Damaged, open_file, reading
 
 __all__ = ["LabelledImages", "read_images"]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+# Pillow goes by the content: others of its formats start programs, such as Ghostscript for EPS.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "TGA")
+MOST_PIXELS = 1 << 26  # of one image
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +121,19 @@ def read_images(
 def _read(
     library: Any, file: Path, size: tuple[int, int] | None, channels: int
 ) -> NDArray[np.uint8]:
-    try:
-        with library.open(file) as image:
-            plain = image.convert(_MODES[channels])
-            if size is not None and plain.size != (size[1], size[0]):
-                plain = plain.resize((size[1], size[0]), library.Resampling.BILINEAR)
-            array = np.array(plain, dtype=np.uint8)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(
-            message(f"{file} is truncated, corrupted, or no image: {error}", need="a whole image")
-        ) from error
+    with (
+        open_file(file) as (opened, _),
+        reading(file, "is truncated, corrupted, or no image", need="a whole image"),
+        library.open(opened, formats=_FORMATS) as image,
+    ):
+        if math.prod(image.size) > MOST_PIXELS:
+            raise Damaged(
+                f"it has {image.size[1]} x {image.size[0]} pixels, and the limit is {MOST_PIXELS}"
+            )
+        plain = image.convert(_MODES[channels])
+        if size is not None and plain.size != (size[1], size[0]):
+            plain = plain.resize((size[1], size[0]), library.Resampling.BILINEAR)
+        array = np.array(plain, dtype=np.uint8)
     return array.reshape(*array.shape[:2], channels)
 
 

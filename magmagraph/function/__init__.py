@@ -56,12 +56,6 @@ class Function(Called, Shown):
     ) -> None:
         self.name = name
         self.device = usable(device)
-        if precision not in PRECISIONS:
-            raise ConfigError(
-                message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
-            )
-        if nan not in ("allow", "raise"):
-            raise ConfigError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
         for option, given in (
             ("default_updates", default_updates),
             ("strict_feeds", strict_feeds),
@@ -103,10 +97,8 @@ class Function(Called, Shown):
             "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
             "distribute": strategy,
         }
-        from ..passes import pipeline
-
-        pipeline.check(self._settings["passes"], self._settings["skip"])
-        self._settings["options"] = pipeline.check_options(options)
+        self._settings["options"] = options
+        check_settings(self._settings)
         self.strict_feeds = strict_feeds
         self._random = step
         self._effects: tuple[Node, ...] = ()  # observers without a node that passes a value on
@@ -168,6 +160,29 @@ class Function(Called, Shown):
         self._effects = tuple(state.get("effects", ()))
         self._program = state.get("program", (self._user_outputs, self._user_updates))
         self._freeze()
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Check settings of a function, and replace its options by a copy.
+
+    Raises
+    ------
+    ConfigError
+        A precision or ``nan=`` is none.
+    PassError
+        A pass is unknown or cannot be skipped, or an option is unknown.
+    """
+    from ..passes import pipeline
+
+    precision, nan = settings["precision"], settings["nan"]
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
+        )
+    if nan not in ("allow", "raise"):
+        raise ConfigError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
+    pipeline.check(settings["passes"], settings["skip"])
+    settings["options"] = pipeline.check_options(settings["options"])
 
 
 def function(

@@ -18,6 +18,7 @@ from .._version import __version__
 from ..dims import Dim
 from ..dtypes import is_complex
 from ..errors import GraphError, message
+from ..files.writing import replace_file, write_file
 from ..graph import Graph, Node, topological
 from ..nesting import leaves
 from ..op import Kind, describe
@@ -138,16 +139,21 @@ def _is_given(node: Node) -> bool:
 
 
 def _write(onnx: Any, model: Any, path: Path, large: bool) -> None:
-    from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
-
-    if large:
+    if not large:
+        write_file(path, model.SerializeToString(deterministic=True))
+        return
+    name = f"{path.name}.data"
+    # The values take their place first, and then the model that names them.
+    with replace_file(path) as file, replace_file(path.with_name(name)) as values:
         onnx.save(
-            model, str(path), save_as_external_data=True, location=f"{path.name}.data",
+            model, str(file), save_as_external_data=True, location=values.name,
             all_tensors_to_one_file=True,
         )
-        onnx.checker.check_model(str(path))
-        return
-    with replace_file(path) as file:
+        onnx.checker.check_model(str(file))
+        for tensor in model.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = name
         file.write_bytes(model.SerializeToString(deterministic=True))
 
 

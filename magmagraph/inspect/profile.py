@@ -17,6 +17,7 @@ from typing import Any
 from .. import dims
 from ..dtypes import is_float
 from ..errors import GraphError, message
+from ..files.writing import write_file
 from ..graph import Graph, Node
 from ..op import Kind
 from ..plan import Step
@@ -258,10 +259,7 @@ class Profile:
                     mend=f"{target.stem}.json",
                 )
             )
-        from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
-
-        with replace_file(target) as file:
-            file.write_text(json.dumps(self.to_trace()), encoding="utf-8")
+        write_file(target, json.dumps(self.to_trace()))
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table that it prints as, the head first and the sums last."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..collection import collection_paused
 from ..errors import GraphError, PlanError, message
+from ..files.writing import write_file
 from ..graph import Graph, Node, Trace, freeze, topological
 from ..plan import Plan
 from ..text.writing import dump, write_node
@@ -159,10 +160,7 @@ class Shown:
             )
         shown = self if source is None else Shown(self._what, source, self._evidence)
         content = getattr(shown, form)()
-        from ..data.files import replace_file  # needed by few: `magmagraph.data` loads late
-
-        with replace_file(target) as file:
-            file.write_text(content + "\n", encoding="utf-8")
+        write_file(target, content + "\n")
 
     def _title(self) -> str:
         what = self._what

@@ -157,11 +157,13 @@ def build_optimizer(described: Mapping[str, Any]) -> Optimizer:
 
 
 def _built_schedule(described: Mapping[str, Any]) -> Schedule:
-    kind = getattr(schedule, described["schedule"], None)
+    name = described["schedule"]
+    kind = getattr(schedule, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Schedule)):
-        raise DataError(message(f"the file names a schedule {described['schedule']!r}"))
-    made = kind.__new__(kind)
-    for key, value in described["values"].items():
-        held = _built_schedule(value) if isinstance(value, Mapping) else value
-        object.__setattr__(made, key, held)
+        raise DataError(message(f"the file names a schedule {name!r}"))
+    values = {
+        key: _built_schedule(value) if isinstance(value, Mapping) else value
+        for key, value in described["values"].items()
+    }
+    made: Schedule = getattr(schedule, name.lower(), kind)(**values)
     return made

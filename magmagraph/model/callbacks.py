@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError, message
+from ..files.schema import anything, either, none, number, table, whole
 from ..plateau import Plateau
 from ..schedule import Schedule, at
 
@@ -28,6 +29,8 @@ __all__ = [
     "check_folder",
 ]
 
+
+_BEST = either(none, number(finite=False))  # the best value so far, as checkpoints hold it
 
 # What other libraries call the methods below.
 _ELSEWHERE = {
@@ -237,6 +240,9 @@ class EarlyStopping(_Watching):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take them back."""
+        table({"best": _BEST, "best_epoch": whole(), "waited": whole()}, others=anything)(
+            state, "EarlyStopping"
+        )
         self.best, self.best_epoch = state["best"], state["best_epoch"]
         self.waited = state["waited"]
         self._weights = {
@@ -312,6 +318,7 @@ class Checkpoint(_Watching):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take it back."""
+        table({"best": _BEST})(state, "Checkpoint")
         self.best = state["best"]
 
 
@@ -396,6 +403,7 @@ class ReduceOnPlateau(_Watching):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take them back."""
+        table({"best": _BEST, "waited": whole(), "resting": whole()})(state, "ReduceOnPlateau")
         for name in self._HELD:
             setattr(self._plateau, name, state[name])
 

@@ -14,6 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..files.reading import Damaged, read_file, reading
+from ..files.writing import storage_errors
+
 __all__ = ["EventFile", "crc32c", "read_scalars"]
 
 _number = itertools.count()
@@ -73,17 +76,18 @@ class EventFile:
     """
 
     def __init__(self, folder: Any) -> None:
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time())}.{os.getpid()}.{next(_number)}"
-        self.path = place / name
-        self._file = open(self.path, "wb")  # noqa: SIM115 - closed by `close`
+        self.path = Path(folder) / name
+        with storage_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "wb")  # noqa: SIM115 - closed by `close`
         self._record(_bytes(3, b"brain.Event:2"))
 
     def _record(self, rest: bytes) -> None:
         event = b"\x09" + struct.pack("<d", time.time()) + rest
         length = struct.pack("<Q", len(event))
-        self._file.write(length + _masked(length) + event + _masked(event))
+        with storage_errors(self.path):
+            self._file.write(length + _masked(length) + event + _masked(event))
 
     def scalar(self, tag: str, value: float, step: int) -> None:
         """Add a number under a name, at a step."""
@@ -92,11 +96,13 @@ class EventFile:
 
     def flush(self) -> None:
         """Let readers see what was added."""
-        self._file.flush()
+        with storage_errors(self.path):
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with storage_errors(self.path):
+            self._file.close()
 
 
 def read_scalars(path: Any) -> list[tuple[str, int, float]]:
@@ -104,25 +110,26 @@ def read_scalars(path: Any) -> list[tuple[str, int, float]]:
 
     Raises
     ------
-    ValueError
-        If a checksum does not fit.
+    DataError
+        If a checksum does not fit, or a record is none.
     """
-    content = Path(path).read_bytes()
+    content = read_file(path)
     found, at = [], 0
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        event = content[at + 12 : at + 12 + length]
-        if (
-            _masked(content[at : at + 8]) != content[at + 8 : at + 12]
-            or _masked(event) != content[at + 12 + length : at + 16 + length]
-        ):
-            raise ValueError(f"{path}: the record at byte {at} is damaged")
-        at += 16 + length
-        fields = _fields(event)
-        if 5 in fields:
-            value = _fields(_fields(fields[5])[1])
-            (number,) = struct.unpack("<f", value[2])
-            found.append((value[1].decode(), fields.get(2, 0), number))
+    with reading(path, "is no whole event file"):
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = content[at + 12 : at + 12 + length]
+            if (
+                _masked(content[at : at + 8]) != content[at + 8 : at + 12]
+                or _masked(event) != content[at + 12 + length : at + 16 + length]
+            ):
+                raise Damaged(f"the record at byte {at} is damaged")
+            at += 16 + length
+            fields = _fields(event)
+            if 5 in fields:
+                value = _fields(_fields(fields[5])[1])
+                (number,) = struct.unpack("<f", value[2])
+                found.append((value[1].decode(), fields.get(2, 0), number))
     return found
 
 
@@ -136,6 +143,8 @@ def _fields(data: bytes) -> dict[int, Any]:
         while True:
             byte = data[at]
             at += 1
+            if shift > 63:
+                raise Damaged("a number has more than ten bytes")
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:

@@ -6,20 +6,19 @@ of what is said there.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import tempfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import canonical
-from ..errors import ConfigError, DataError, MissingFileError, StorageError, message
+from ..errors import DataError, MissingFileError, message
+from ..files.reading import Damaged, parse_json, read_file, reading
+from ..files.writing import write_file
+from . import schema
 from .tensors import packed, unpacked
 
 __all__ = ["content_of", "read", "write"]
@@ -46,13 +45,14 @@ def _seal(about: Mapping[str, Any]) -> int:
 def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write tensors and what is to be known about them; a file that was there stays until then.
 
-    The bytes go into a file beside it, reach the disk, and take its name in one step: whoever reads
-    finds the old file or the new one, whenever the writer is killed.
+    See `magmagraph.files.writing`.
 
     Raises
     ------
+    PathError
+        If there is no such folder, or the path is that of a folder.
     StorageError
-        If the disk is full or refuses; what was there is whole.
+        If the disk is full or refuses; what was there is as it was.
     """
     held = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     # Other readers of NumPy's arrays know these of other frameworks only.
@@ -60,61 +60,14 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
     held.update((name, held[name].view(np.uint16)) for name in narrow)
     header = {**about, "bfloat16": narrow, "version": _VERSION, "checksum": _checksum(held)}
     content = packed(held, {_KEY: json.dumps({**header, _SEAL: _seal(header)})})
-    place = Path(path)
-    if place.is_dir():
-        raise ConfigError(message(f"{str(place)!r} is a folder", need="the path of a file"))
-    if not place.parent.is_dir():
-        raise ConfigError(
-            message(
-                f"{str(place)!r} cannot be written: there is no folder {str(place.parent)!r}",
-                mend=f"os.makedirs({str(place.parent)!r})",
-            )
-        )
-    try:
-        _replace(place, content)
-    except OSError as error:
-        raise _not_written(place, len(content), error) from error
-
-
-def _replace(place: Path, content: bytes) -> None:
-    handle, beside = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
-
-
-def _not_written(place: Path, size: int, error: OSError) -> StorageError:
-    free = ""
-    with contextlib.suppress(OSError):
-        free = f", where {shutil.disk_usage(place.parent).free} are free"
-    made = StorageError(
-        message(
-            f"{str(place)!r} cannot be written: {error.strerror or error}",
-            need=f"{size} bytes in {str(place.parent)!r}{free}",
-            mend="make room there, or write elsewhere"
-            + ("; the file that was there is whole" if place.exists() else ""),
-        )
-    )
-    made.errno = error.errno
-    return made
+    write_file(path, content)
 
 
 def content_of(path: Any) -> bytes | None:
     """Return the bytes of a file, None where there is none; DataError where it cannot be read."""
-    place = Path(path)
-    try:
-        return place.read_bytes()
-    except FileNotFoundError:
+    if not os.path.exists(path):
         return None
-    except OSError as error:
-        raise DataError(message(f"{str(place)!r} cannot be read: {error}")) from None
+    return read_file(path)
 
 
 def read(
@@ -136,52 +89,39 @@ def read(
     DataError
         If the file is missing (`MissingFileError`), of another kind, truncated, or damaged.
     """
-    place = Path(path)
+    shown = f"{str(path)!r}"
+    need = "a file that save or a checkpoint wrote"
     if content is None:
-        content = content_of(place)
+        content = content_of(path)
     if content is None:
-        raise MissingFileError(
-            message(
-                f"there is no file {str(place)!r}",
-                need="a file that save or a checkpoint wrote",
-            )
-        )
-    try:
+        raise MissingFileError(message(f"there is no file {shown}", need=need))
+    with reading(shown, "is truncated, damaged, or no file of weights", need=need):
         tensors, header = unpacked(content)
-    except ValueError as error:
-        raise DataError(
-            message(
-                f"{str(place)!r} is truncated, damaged, or no file of weights: {error}",
-                need="a file that save or a checkpoint wrote",
-            )
-        ) from None
     if _KEY not in header:
         raise DataError(
-            message(
-                f"{str(place)!r} holds tensors, and not what magmagraph says of them",
-                need="a file that save or a checkpoint wrote",
-            )
+            message(f"{shown} holds tensors, and not what magmagraph says of them", need=need)
         )
-    damaged = f"{str(place)!r} is damaged: its checksum does not fit"
-    try:
-        about: dict[str, Any] = json.loads(header[_KEY])
+    with reading(shown, "is damaged"):
+        about = parse_json(header[_KEY], _KEY)
+        if not isinstance(about, dict):
+            raise Damaged(f"{_KEY} is no table")
         seal = about.pop(_SEAL, None)  # older files have none
-    except (AttributeError, TypeError, ValueError):  # no table, or no JSON
-        raise DataError(message(damaged)) from None
-    if seal is not None and seal != _seal(about):
-        raise DataError(message(damaged))
-    if about["version"] > _VERSION:
-        raise DataError(
-            message(f"{str(place)!r} is of version {about['version']}", mend="a newer magmagraph")
-        )
-    if _checksum(tensors) != about["checksum"]:
-        raise DataError(message(damaged))
-    for name in about["bfloat16"]:
-        tensors[name] = tensors[name].view(canonical("bfloat16"))
+        if seal is not None and seal != _seal(about):
+            raise Damaged("its checksum does not fit")
+        version = about.get("version")
+        if isinstance(version, int) and version > _VERSION:
+            raise DataError(message(f"{shown} is of version {version}", mend="a newer magmagraph"))
+        schema.about(about, _KEY)
+        if _checksum(tensors) != about["checksum"]:
+            raise Damaged("its checksum does not fit")
+        for name in about["bfloat16"]:
+            if name not in tensors or tensors[name].dtype != np.uint16:
+                raise Damaged(f"{name!r} is no tensor of 16 bits")
+            tensors[name] = tensors[name].view(canonical("bfloat16"))
     if kind is not None and about["kind"] != kind:
         raise DataError(
             message(
-                f"{str(place)!r} is a {about['kind']}",
+                f"{shown} is a {about['kind']}",
                 need=f"a {kind}",
                 mend={
                     "checkpoint": "fit(..., resume=path) takes checkpoints",

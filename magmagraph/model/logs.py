@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files.writing import replace_file
 from .callbacks import Callback, check_folder
 from .events import EventFile
 
@@ -46,13 +46,14 @@ class CSVLog(Callback):
         if not records:
             return
         names = [n for n in training.history if isinstance(records[-1].get(n), (int, float))]
-        beside = self.path.with_name(f".{self.path.name}.part")
-        with open(beside, "w", newline="", encoding="utf-8") as file:
+        with (
+            replace_file(self.path) as partial,
+            partial.open("w", newline="", encoding="utf-8") as file,
+        ):
             rows = csv.writer(file)
             rows.writerow(["epoch", *names])
             for epoch, record in enumerate(records, 1):
                 rows.writerow([epoch, *(record.get(name) for name in names)])
-        os.replace(beside, self.path)
 
 
 class EventLog(Callback):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import numpy as np
 from ..distributed.held import whole_of
 from ..distributed.strategies import held_apart
 from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
+from ..files.reading import Damaged, reading
 from ..ops.leaf import Variable
 from . import files
+from .callbacks import EarlyStopping
 from .saving import same_json
 
 if TYPE_CHECKING:
@@ -190,7 +193,7 @@ class Resumable:
             "optimizer": type(self.model.optimizer).__name__,
             "data": self._about_data(),
             "shuffle": self.shuffle,
-            "callbacks": [type(c).__name__ for c in self.callbacks if c.resumes],
+            "callbacks": [type(c).__name__ for c in self._resuming()],
         }
         found = {
             **{key: about[key] for key in ("architecture", "data", "shuffle")},
@@ -213,28 +216,106 @@ class Resumable:
                     need="the same batch size",
                 )
             )
-        parts = _parts(tensors)
-        self.model.set_tensors(parts.get("weight", {}), source)
-        self.model.optimizer.load_state_dict(parts.get("optimizer", {}))
+        with reading(source, "is no whole checkpoint of this run"):
+            restore = self._checked(_parts(tensors), about, source)
+            kept = self._kept()
+            try:
+                restore()
+            except BaseException:
+                kept()
+                raise
+
+    def _checked(
+        self, parts: dict[str, dict[str, np.ndarray]], about: dict[str, Any], source: str
+    ) -> Callable[[], None]:
+        """Check all that a checkpoint holds, and return what restores it."""
+        weights, optimizer = parts.pop("weight", {}), parts.pop("optimizer", {})
+        totals, own = parts.pop("total", {}), parts.pop("own", {})
+        self.model.check_tensors(weights, source)
+        _same_names("of the optimizer", optimizer, self.model.optimizer.state)
+        self.model.optimizer._memory.fitted(optimizer)
+        _same_names("of the totals", totals, map(str, range(len(self._totals))))
+        if totals["0"].shape != () or any(t.dtype.kind not in "iuf" for t in totals.values()):
+            raise Damaged("a total is no number")
+        held = self._own()
+        _same_names("of random counters and loss scales", own, map(str, range(len(held))))
+        values = [variable.state.fitted(own[str(i)]) for i, variable in enumerate(held)]
+        if len(about["history"]) != about["epoch"]:
+            raise Damaged(f"it has epoch {about['epoch']}, and {len(about['history'])} records")
+        states = []
+        for i, of in enumerate(about["callbacks"]):
+            arrays = parts.pop(f"callback/{i}", {})
+            best = {name[7:]: value for name, value in arrays.items() if name[:7] == "weight/"}
+            if best and of["kind"] == EarlyStopping.__name__:
+                self.model.check_tensors(best, source)
+            if of["resumes"]:
+                states.append({**of["state"], **arrays})
+        if parts:
+            raise Damaged(f"it has unknown tensors: {', '.join(parts)}")
+
+        def restore() -> None:
+            self.model.set_tensors(weights, source)
+            self.model.optimizer.load_state_dict(optimizer)
+            for variable, value in zip(held, values, strict=True):
+                variable.assign(value)
+            self._restore_position(about)
+            self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
+            for callback, state in zip(self._resuming(), states, strict=True):
+                callback.load_state_dict(state)
+
+        return restore
+
+    def _restore_position(self, about: Mapping[str, Any]) -> None:
         self._first = about.get("first_epoch", 0)
         self.epoch, self.step = about["epoch"], about["step"]
         self._rows, self._seconds = about["rows"], about["seconds"]
         self.batch_size, self.stopping = about["batch_size"], about["stopping"]
-        totals = parts["total"]
-        self._totals = [float(totals["0"]), *(totals[str(i)] for i in range(1, len(totals)))]
         self.history.records[:] = about["history"]
-        for i, held in enumerate(self._own()):
-            held.assign(parts["own"][str(i)])
-        states = [(i, held) for i, held in enumerate(about["callbacks"]) if held["resumes"]]
-        resuming = [callback for callback in self.callbacks if callback.resumes]
-        for callback, (i, held) in zip(resuming, states, strict=True):
-            callback.load_state_dict({**held["state"], **parts.get(f"callback/{i}", {})})
+
+    def _resuming(self) -> list[Callback]:
+        return [callback for callback in self.callbacks if callback.resumes]
+
+    def _kept(self) -> Callable[[], None]:
+        """Return what puts the present state back, where restoring another one fails."""
+        variables = [weight.variable for weight in self.model.weights().values()]
+        variables += [*self.model.optimizer.state.values(), *self._own()]
+        values = [(variable, variable.value) for variable in variables]
+        states = [(callback, callback.state_dict()) for callback in self._resuming()]
+        about = {
+            "first_epoch": self._first,
+            "epoch": self.epoch,
+            "step": self.step,
+            "rows": self._rows,
+            "seconds": self._seconds,
+            "batch_size": self.batch_size,
+            "stopping": self.stopping,
+            "history": list(self.history.records),
+        }
+        totals = self._totals
+
+        def put_back() -> None:
+            for variable, value in values:
+                variable.assign(value)
+            self._restore_position(about)
+            self._totals = totals
+            for callback, state in states:
+                callback.load_state_dict(state)
+
+        return put_back
 
 
 def _plain(error: Exception) -> Exception:
     """Return an error that can be sent to other ranks."""
     made = type(error) if isinstance(error, MagmagraphError) else StorageError
     return made(str(error))
+
+
+def _same_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
+    """Raise unless a checkpoint has the tensors that this run has."""
+    there, here = set(found), set(wanted)
+    for names, wrong in ((here - there, "lacks"), (there - here, "has the unknown")):
+        if names:
+            raise Damaged(f"it {wrong} tensors {what}: {', '.join(sorted(names)[:5])}")
 
 
 def _parts(tensors: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:

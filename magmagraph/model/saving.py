@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, GraphError, message
+from ..errors import ConfigError, DataError, MagmagraphError, message
+from ..files.reading import reading
+from ..nn.layer import initial_values_left_out
 from ..regularize import Penalty
 from . import files
 from .architecture import build_layer, build_optimizer, describe_optimizer
@@ -223,6 +225,13 @@ class Saving:
         array([[4.]], dtype=float32)
         """
         own = self.weights()
+        self.check_tensors(tensors, source)
+        for name, weight in own.items():
+            weight.variable.assign(tensors[name])
+
+    def check_tensors(self, tensors: Mapping[str, np.ndarray], source: str) -> None:
+        """Raise `DataError` unless there is an array for each weight, of its shape and dtype."""
+        own = self.weights()
         missing = [name for name in own if name not in tensors]
         unknown = [name for name in tensors if name not in own]
         if missing or unknown:
@@ -243,8 +252,6 @@ class Saving:
                         else None,
                     )
                 )
-        for name, weight in own.items():
-            weight.variable.assign(tensors[name])
 
 
 def same_json(left: Any, right: Any) -> bool:
@@ -266,26 +273,30 @@ def read_model(path: Any, custom: Mapping[str, type[Layer]] | None, options: Any
                 mend="build it again, and model.load_weights(path)",
             )
         )
-    given = {
-        "loss": held["loss"],
-        "metrics": held["metrics"],
-        "regularize": held.get("regularize") and Penalty(*held["regularize"]),
-        "seed": held["seed"],
-        **options,
-    }
-    if held["optimizer"] is not None and "optimizer" not in options:
-        given["optimizer"] = build_optimizer(held["optimizer"])
-    made: Model
-    if "graph" in held:
-        try:
+    # What the caller gives may be wrong, too, and is then his error.
+    passing = MagmagraphError if options or custom else ()
+    with (
+        reading(f"{str(path)!r}", "does not hold a model", passing=passing),
+        initial_values_left_out(sum(array.nbytes for array in tensors.values())),
+    ):
+        given = {
+            "loss": held["loss"],
+            "metrics": held["metrics"],
+            "regularize": held.get("regularize") and Penalty(*held["regularize"]),
+            "seed": held["seed"],
+            **options,
+        }
+        if held["optimizer"] is not None and "optimizer" not in options:
+            given["optimizer"] = build_optimizer(held["optimizer"])
+        made: Model
+        if "graph" in held:
             inputs, outputs = build_graph(held, custom or {})
-        except GraphError as error:
-            raise DataError(message(f"the graph in {str(path)!r} is damaged: {error}")) from None
-        made = Model(inputs, outputs[0] if held["single"] else outputs, **given)
-    else:
-        layers: Sequence[Layer] = [build_layer(layer, custom or {}) for layer in held["layers"]]
-        made = NeuralNetwork(layers, **given)
-    made.set_tensors(tensors, f"{str(path)!r}")
+            single = held.get("single", False)
+            made = Model(inputs, outputs[0] if single else outputs, **given)
+        else:
+            layers = [build_layer(layer, custom or {}) for layer in held["layers"]]
+            made = NeuralNetwork(layers, **given)
+        made.set_tensors(tensors, f"{str(path)!r}")
     return made
 
 

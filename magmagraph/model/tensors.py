@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, message
+from ..files.arrays import checked_size
+from ..files.reading import Damaged, parse_json
+from ..files.schema import LARGEST, items, mapping, one_of, row, table, text, whole
 
 __all__ = ["packed", "unpacked"]
 
@@ -34,6 +37,15 @@ _DTYPES = {
 }
 _CODES = {np.dtype(form): code for code, form in _DTYPES.items()}
 _METADATA = "__metadata__"
+_WHOLE = whole(-LARGEST)  # those that are too small do not fill their place
+_TEXTS = mapping(text())
+_ENTRY = table(
+    {
+        "dtype": one_of(*_DTYPES),
+        "shape": items(_WHOLE, 64),
+        "data_offsets": row(_WHOLE, _WHOLE),
+    }
+)
 _LENGTH = 8  # bytes of the header's length, and what the header is filled up to a multiple of
 
 
@@ -83,38 +95,44 @@ def unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
     Raises
     ------
-    ValueError
-        If it is no file of this format, or not whole.
+    Damaged
+        If it is no file of this format, or not whole; it is a ValueError.
     """
-    start = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    stated = int.from_bytes(content[:_LENGTH], "little")
+    start = _LENGTH + stated
     if len(content) < _LENGTH or start > len(content):
-        raise ValueError("the header is not whole")
-    header = json.loads(content[_LENGTH:start])
+        raise Damaged("the header is not whole")
+    header = parse_json(content[_LENGTH:start], "the header")
     if not isinstance(header, dict):
-        raise ValueError("the header is no table")
+        raise Damaged("the header is no table")
     texts = header.pop(_METADATA, {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("the header's metadata are no texts")
+    try:
+        _TEXTS(texts, _METADATA)
+    except Damaged as error:
+        raise Damaged(f"the header's metadata are no texts: {error}") from None
     tensors = {}
     spans = []
     for name, entry in header.items():
         try:
-            dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(map(int, entry["shape"]))
-            first, last = map(int, entry["data_offsets"])
-        except (KeyError, OverflowError, TypeError, ValueError):
-            raise ValueError(f"the header's entry of {name!r} is wrong") from None
-        count = math.prod(shape)
-        fits = last - first == count * dtype.itemsize and min(shape, default=0) >= 0
+            _ENTRY(entry, name)
+        except Damaged as error:
+            raise Damaged(f"the header's entry of {name!r} is wrong: {error}") from None
+        dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"]
+        first, last = entry["data_offsets"]
+        try:
+            fits = last - first == checked_size(shape, dtype.itemsize, repr(name))
+        except Damaged as error:
+            raise Damaged(f"{name!r} does not fill its place: {error}") from None
         if not fits or not 0 <= first <= last <= len(content) - start:
-            raise ValueError(f"{name!r} does not fill its place")
+            raise Damaged(f"{name!r} does not fill its place")
         spans.append((first, last))
-        held = np.frombuffer(content, dtype, count, start + first).reshape(shape)
+        held = np.frombuffer(content, dtype, math.prod(shape), start + first).reshape(shape)
         tensors[name] = held.astype(dtype.newbyteorder("="))  # a copy, aligned, and writable
     end = 0
     for first, last in sorted(spans):
         if first != end:
-            raise ValueError("there are holes between the tensors, or they overlap")
+            raise Damaged("there are holes between the tensors, or they overlap")
         end = last
     if end != len(content) - start:
-        raise ValueError(f"{end} bytes of tensors are told, and there are {len(content) - start}")
+        raise Damaged(f"{end} bytes of tensors are told, and there are {len(content) - start}")
     return tensors, texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ import numpy as np
 
 from ..config import config
 from ..defaults import stateful
-from ..dtypes import is_float
+from ..dtypes import canonical, is_float
 from ..errors import ConfigError, GraphError, ShapeError, message
 from ..graph import Node
+from ..init import zeros
 from ..ops.convert import as_node
 from ..ops.leaf import Variable, variable
 from ..regularize import Penalty
@@ -32,6 +34,7 @@ __all__ = [
     "Weight",
     "call_of",
     "count",
+    "initial_values_left_out",
     "name_layers",
     "no_penalty",
     "note_call",
@@ -60,6 +63,37 @@ class Call:
 
 _calls: WeakKeyDictionary[Node, Call] = WeakKeyDictionary()
 _path: ContextVar[tuple[str, ...]] = ContextVar("path", default=())
+
+
+class _Allowance:
+    """The bytes that weights may have, which are built for a file."""
+
+    def __init__(self, size: int) -> None:
+        self.size = self.left = size
+
+    def take(self, label: str, shape: Sequence[int], dtype: np.dtype) -> None:
+        """Count a weight, and raise where there are more bytes than the file has."""
+        self.left -= math.prod(shape) * dtype.itemsize
+        if self.left < 0 or min(shape, default=0) < 0:
+            raise ShapeError(
+                message(
+                    f"weight '{label}' is {dtype.name}{list(shape)}",
+                    need=f"weights of {self.size} bytes together, as the file has",
+                )
+            )
+
+
+_allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None)
+
+
+@contextmanager
+def initial_values_left_out(size: int) -> Iterator[None]:
+    """Let layers build weights that a file fills: of `size` bytes at most, zero until then."""
+    token = _allowance.set(_Allowance(size))
+    try:
+        yield
+    finally:
+        _allowance.reset(token)
 
 
 def call_of(node: Node) -> Call | None:
@@ -224,7 +258,14 @@ class Layer:
                 )
         label = f"{'/'.join(_path.get())}/{name}"
         element = config.float_dtype if dtype is None else dtype
-        made = variable(label, tuple(map(int, shape)), initializer(init), element)
+        extents = tuple(map(int, shape))
+        start = initializer(init)
+        allowance = _allowance.get()
+        if allowance is not None:
+            allowance.take(label, extents, canonical(element))
+            if isinstance(init, (str, tuple, list)):
+                start = zeros()  # no time is spent on values that a file replaces
+        made = variable(label, extents, start, element)
         self._weights[name] = Weight(made, trainable, decays)
         return made
 

@@ -118,9 +118,29 @@ class Memory:
         return {name: self._whole(name, held.value) for name, held in self.variables.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Restore values; those of variables that are not made yet wait until they are."""
-        for name, value in saved.items():
-            if name in self.variables:
-                self.variables[name].assign(self._cut(name, value))
-            else:
-                self._saved[name] = np.array(value)
+        """Restore values; those of variables that are not made yet wait until they are.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            If a value does not fit its variable; none is restored then.
+        """
+        fitted = self.fitted(saved)
+        waiting = {name: np.array(v) for name, v in saved.items() if name not in fitted}
+        for name, value in fitted.items():
+            self.variables[name].assign(value)
+        self._saved.update(waiting)
+
+    def fitted(self, saved: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return, of the values whose variables are made, what these would hold.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            If a value does not fit its variable.
+        """
+        return {
+            name: self.variables[name].state.fitted(self._cut(name, value))
+            for name, value in saved.items()
+            if name in self.variables
+        }

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import config
-from ..errors import CacheWarning, ConfigError, message
+from ..errors import CacheWarning, ConfigError, StorageError, message
+from ..files.folders import claim_folder
 from ..trust import (
     Untrusted,
     UntrustedFile,
@@ -167,6 +168,7 @@ def private_directory() -> Path:
     """Return a new folder of this process alone, removed when it ends."""
     directory = temporary_folder()
     atexit.register(_remove_at_exit, directory, os.getpid())
+    claim_folder(directory)
     return Path(directory)
 
 
@@ -255,7 +257,7 @@ class DiskCache:
         """Write to a private folder from now on, and warn once."""
         if self._private is None:
             _warn_unusable(self.directory, error)
-            self._private = DiskCache(private_directory(), self.limit)
+            self._private = _PrivateCache(_private_directory(), self.limit)
 
     # Places are text: a path object for each takes as long as opening the file.
 
@@ -342,6 +344,31 @@ class DiskCache:
             total -= size
             if total <= self.limit * 3 // 4:
                 break
+
+
+class _PrivateCache(DiskCache):
+    """The cache of a process whose own folder cannot be used: there is no other one after it."""
+
+    def abandon(self, reason: Any) -> None:
+        """Raise: the system's temporary folder cannot be written either."""
+        raise _nowhere(self.directory, reason)
+
+
+def _private_directory() -> Path:
+    try:
+        return private_directory()
+    except OSError as error:
+        raise _nowhere("the system's temporary folder", error) from error
+
+
+def _nowhere(place: Any, reason: Any) -> StorageError:
+    return StorageError(
+        message(
+            f"compiled kernels can be kept nowhere: {place} cannot be written ({reason})",
+            need="room in the cache folder, or in the system's temporary folder",
+            mend="make room there, or set MAGMAGRAPH_CACHE_DIR to a folder with room",
+        )
+    )
 
 
 class Choices:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import platform
 import warnings
@@ -24,20 +25,22 @@ import numpy as np
 
 from .._version import __version__
 from ..collection import collection_paused
-from ..data.files import replace_file
 from ..distributed.strategies import held_apart
 from ..distributed.written import strategy_of, written
 from ..dtypes import canonical
 from ..errors import (
     DeviceError,
     FallbackWarning,
-    MagmagraphError,
     MissingFileError,
     PlanError,
     message,
 )
+from ..files.arrays import read_npy
+from ..files.reading import Archive, Damaged, parse_json, read_file, reading
+from ..files.writing import replace_file
 from ..function.structure import Structure
 from ..graph import Graph, Node
+from .archive_schema import MANIFEST, SETTINGS
 from .reading import load as load_text
 from .writing import Writer, dump
 
@@ -71,8 +74,8 @@ def save(function: Any, path: str | os.PathLike[str]) -> None:
         The function was made with passes of its own, which are code, or its outputs are in a form
         that is not made of lists, tuples and dicts with plain keys, or its ranks share what an
         optimizer remembers.
-    OSError
-        The file cannot be written.
+    StorageError
+        The file cannot be written; what was there is as it was.
 
     Examples
     --------
@@ -124,16 +127,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         There is no such file; it is a FileNotFoundError, too.
     """
     name = Path(path).name
-    members, manifest = _checked(name, _content(Path(path)))
-    try:
-        with collection_paused():
-            function = _function(members)
-    except MagmagraphError as error:
-        raise PlanError(message(f"{name} does not hold a function: {error}")) from error
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise PlanError(
-            message(f"{name} does not hold a function: {type(error).__name__}: {error}")
-        ) from error
+    members, manifest = _checked(name, _content(path))
+    with reading(name, "does not hold a function", PlanError), collection_paused():
+        function = _function(members)
     if manifest.get("version") != __version__ or manifest.get("machine") != _machine():
         warnings.warn(
             f"{name} was saved by magmagraph {manifest.get('version')} on "
@@ -280,41 +276,35 @@ def _form(tree: Any) -> Any:
 # ---------------------------------------------------------------------- loading
 
 
-def _content(path: Path) -> bytes:
+def _content(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a file, or raise where it cannot be read."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
+    if not os.path.exists(path):
         raise MissingFileError(
             message(f"there is no file {str(path)!r}", need="a file that f.save(path) wrote")
-        ) from None
-    except OSError as error:  # a folder, or no right to read it
-        raise PlanError(
-            message(f"{str(path)!r} cannot be read: {error.strerror or error}")
-        ) from error
+        )
+    return read_file(path, PlanError)
 
 
 def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the members and the manifest of an archive, all checksums being right."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = {entry: archive.read(entry) for entry in archive.namelist()}
-        manifest = json.loads(members.pop(_MANIFEST))
-        wanted: Mapping[str, str] = manifest["members"]
-        version = manifest["format"]
-        if manifest.get("sealed") and content[-_DIGITS:] != _checksum(content):
-            raise ValueError("the checksum of the file is wrong")
-    except Exception as error:  # of zipfile, of each of its decompressors, of json
-        mend = "save the function again; the file is truncated or damaged"
-        if content[8:9] == b"{":  # safetensors
-            mend = "mg.NeuralNetwork.load(path) or mg.Model.load(path), if a model wrote it"
-        raise PlanError(
-            message(
-                f"{name} is not a whole archive of magmagraph: {_reason(error)}",
-                need="a file that f.save(path) wrote",
-                mend=mend,
-            )
-        ) from error
+    mend = "save the function again; the file is truncated or damaged"
+    if content[8:9] == b"{":  # safetensors
+        mend = "mg.NeuralNetwork.load(path) or mg.Model.load(path), if a model wrote it"
+    need = "a file that f.save(path) wrote"
+    wrong = "is not a whole archive of magmagraph"
+    with reading(name, wrong, PlanError, need=need, mend=mend):
+        archive = Archive(io.BytesIO(content), len(content))
+        if _MANIFEST not in archive.members:
+            raise Damaged(f"it lacks {_MANIFEST!r}")
+        members = {entry: archive.read(entry) for entry in archive.members}
+        manifest = parse_json(members.pop(_MANIFEST), _MANIFEST)
+        MANIFEST(manifest, _MANIFEST)
+        # The comment is where the checksum is: a changed manifest does not turn the check off.
+        sealed = manifest.get("sealed") or archive.comment
+        if sealed and content[-_DIGITS:] != _checksum(content):
+            raise Damaged("the checksum of the file is wrong")
+    wanted: Mapping[str, str] = manifest["members"]
+    version = manifest["format"]
     if version != FORMAT:
         raise PlanError(
             message(
@@ -337,32 +327,36 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
     return members, manifest
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"it lacks {error}"
-    return str(error) or type(error).__name__
-
-
 def _function(members: Mapping[str, bytes]) -> Any:
     """Return the function that an archive's members describe."""
-    from ..function import Function
+    from ..function import Function, check_settings
 
-    saved = json.loads(members[_SETTINGS])
+    for name in (_SETTINGS, _SOURCE):
+        if name not in members:
+            raise Damaged(f"it lacks {name!r}")
+    saved = parse_json(members[_SETTINGS], _SETTINGS)
+    SETTINGS(saved, _SETTINGS)
     values = [
-        _array(members[f"variables/{i}.npy"], dtype, shape)
+        _array(members, f"variables/{i}.npy", dtype, shape)
         for i, (_, dtype, shape) in enumerate(saved["variables"])
     ]
     data = {
-        digest: _array(members[f"constants/{digest[1:]}.npy"], dtype, shape)
+        digest: _array(members, f"constants/{digest[1:]}.npy", dtype, shape)
         for digest, dtype, shape in saved["constants"]
     }
     graph = load_text(members[_SOURCE].decode(), data=data, values=values)
     if not isinstance(graph, Graph):
         raise PlanError(message("its source is a plan", need="a graph"))
     variables = [node for node in graph.nodes if "state" in node.attrs]
+    if len(variables) != len(values):
+        raise Damaged(f"{_SOURCE} has {len(variables)} variables, and {_SETTINGS} {len(values)}")
+    random = saved["random"]
+    if random is not None and random >= len(variables):
+        raise Damaged(f"{_SETTINGS}.random is {random}, and there are {len(variables)} variables")
     settings = {key: saved["settings"][key] for key in _PLAIN_SETTINGS}
     settings["skip"] = tuple(settings["skip"])
     settings["passes"] = None
+    check_settings(settings)
     settings["distribute"] = strategy_of(saved.get("distribute"))
     strategy = settings["distribute"]
     program = (list(graph.outputs), list(graph.updates))
@@ -379,18 +373,25 @@ def _function(members: Mapping[str, bytes]) -> Any:
             "device": saved["device"],
             "name": saved["name"],
             "strict_feeds": saved["strict_feeds"],
-            "random": None if saved["random"] is None else variables[saved["random"]],
+            "random": None if random is None else variables[random],
         }
     )
     return function
 
 
-def _array(content: bytes, dtype: str, shape: Sequence[int]) -> np.ndarray:
-    array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    wanted = canonical(dtype)
-    if array.dtype != wanted:
-        array = array.view(wanted)
-    return array.reshape(tuple(shape))
+def _array(members: Mapping[str, bytes], name: str, dtype: str, shape: list[int]) -> np.ndarray:
+    """Return the array of a member, which has the dtype and the shape that the settings state."""
+    if name not in members:
+        raise Damaged(f"it lacks {name!r}")
+    content, wanted = members[name], canonical(dtype)
+    with reading(name, "is no array"):
+        array = read_npy(io.BytesIO(content), len(content), whole=True)
+    if array.dtype.itemsize != wanted.itemsize or array.size != math.prod(shape):
+        raise Damaged(
+            f"{name} is {array.dtype.name}{list(array.shape)}, and {_SETTINGS} states "
+            f"{wanted.name}{shape}"
+        )
+    return array.view(wanted).reshape(shape)
 
 
 def _restored(form: Any, outputs: Sequence[Node]) -> Any:
@@ -398,6 +399,8 @@ def _restored(form: Any, outputs: Sequence[Node]) -> Any:
     if form is None:
         return None
     if isinstance(form, int):
+        if form >= len(outputs):
+            raise Damaged(f"output {form} is asked for, and there are {len(outputs)}")
         return outputs[form]
     ((kind, members),) = form.items()
     if kind == "dict":

@@ -303,6 +303,8 @@ class Reader(Rows):
     def state(self, name: str, type_: Any) -> State:
         """Return the buffer of the next variable."""
         value = None if self._values is None else next(self._values, None)
+        if value is None and self._values is not None:
+            raise self.wrong(f"variable '{name}' has no value", "a value for each variable")
         if value is None:
             if not all(isinstance(extent, int) for extent in type_.shape):
                 raise self.wrong(f"a variable of type {type_}", "a shape of ints")

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Code = int | float
-_MOST_STEPS = 10**9
+MOST_STEPS = 10**9
 
 
 class Domain(ABC):
@@ -333,8 +333,8 @@ def grid(
         while count > 1 and _exact(low) * _exact(by) ** (count - 1) > _exact(high):
             count -= 1
         steps = Steps(low, count, None, by)
-    if count > _MOST_STEPS:
-        raise ConfigError(message(f"{told} has {count:,} values", need=f"at most {_MOST_STEPS:,}"))
+    if count > MOST_STEPS:
+        raise ConfigError(message(f"{told} has {count:,} values", need=f"at most {MOST_STEPS:,}"))
     return steps
 
 

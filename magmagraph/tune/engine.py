@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import MagmagraphError, message
+from ..errors import ConfigError, MagmagraphError, message
+from ..files.reading import reading
 from .domains import Code
 from .goal import Goal
 from .journal import Journal, numbers_of
@@ -114,7 +115,8 @@ class Engine:
         self._total = min(counts) if counts else None
         self._learning = points.learns or not isinstance(rule, Never)
         if journal is not None:
-            self._resume(journal, repeat_failed)
+            with reading(journal.path, "does not fit this search", passing=ConfigError):
+                self._resume(journal, repeat_failed)
 
     def _resume(self, journal: Journal, repeat_failed: bool) -> None:
         for number in sorted(journal.starts):

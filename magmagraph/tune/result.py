@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data.files import replace_file
 from ..errors import DataError, message
+from ..files.reading import Damaged, reading
+from ..files.writing import replace_file, write_file
 from ..inspect.profile import table
 from .goal import Goal
 from .journal import numbers_of, read_journal
@@ -165,8 +166,7 @@ class SearchResult:
         """
         from .page import page
 
-        with replace_file(Path(path)) as partial:
-            partial.write_text(page(self, title), encoding="utf-8")
+        write_file(path, page(self, title))
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -210,27 +210,31 @@ def read(path: Any) -> tuple[SearchResult, list[int]]:
     {'x': 1}
     """
     header, starts, ends = read_journal(path)
-    trials = []
-    for number in sorted(ends):
-        start, end = starts[number], ends[number]
-        values, reports = numbers_of(end)
-        trials.append(
-            TrialResult(
-                number,
-                start["params"],
-                start["params"],
-                end["state"],
-                end["goal"],
-                values,
-                reports,
-                end["seconds"],
-                end.get("error", ""),
-                start["attempt"] + 1,
-                start["codes"],
+    with reading(path, "is no journal of a search"):
+        space = Space.described(header["space"])
+        trials = []
+        for number in sorted(ends):
+            start, end = starts[number], ends[number]
+            if set(start["params"]) != set(space):
+                raise Damaged(f"trial {number} has other parameters than the search")
+            values, reports = numbers_of(end)
+            trials.append(
+                TrialResult(
+                    number,
+                    start["params"],
+                    start["params"],
+                    end["state"],
+                    end["goal"],
+                    values,
+                    reports,
+                    end["seconds"],
+                    end.get("error", ""),
+                    start["attempt"] + 1,
+                    start["codes"],
+                )
             )
-        )
-    goal = Goal(header["goal"]["form"], header["goal"]["better"] == "more")
-    found = SearchResult(trials, Space.described(header["space"]), goal)
+        goal = Goal(header["goal"]["form"], header["goal"]["better"] == "more")
+        found = SearchResult(trials, space, goal)
     return found, sorted(set(starts) - set(ends))
 
 

@@ -189,19 +189,24 @@ def search(
 
     def engine() -> Engine:
         book = None if journal is None else Journal(journal, header)
-        made = Engine(
-            parameters,
-            points,
-            rule,
-            goal,
-            limits,
-            book,
-            functools.partial(_print, goal) if shown else None,
-            failures == "repeat",
-        )
-        if book is not None:
-            about = {"executor": executor, "host": socket.gethostname(), "process": os.getpid()}
-            book.session(**about, again=made.interrupted)
+        try:
+            made = Engine(
+                parameters,
+                points,
+                rule,
+                goal,
+                limits,
+                book,
+                functools.partial(_print, goal) if shown else None,
+                failures == "repeat",
+            )
+            if book is not None:
+                about = {"executor": executor, "host": socket.gethostname(), "process": os.getpid()}
+                book.session(**about, again=made.interrupted)
+        except BaseException:
+            if book is not None:
+                book.close()
+            raise
         if shown and made.interrupted:
             print(f"cut off, and run again: trials {', '.join(map(str, made.interrupted))}")
         return made

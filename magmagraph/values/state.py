@@ -73,8 +73,14 @@ class State:
             )
         return self.data.copy()
 
-    def write(self, value: Any) -> None:
-        """Write a value of the same shape, converted within its kind; nothing else changes."""
+    def fitted(self, value: Any) -> np.ndarray:
+        """Return a value as an array of the held shape and dtype, converted within its kind.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            If it has another shape, or is of another kind.
+        """
         try:
             array = host_array(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -111,7 +117,11 @@ class State:
             )
         if array.dtype != held.dtype:
             array = narrowed(array, held.dtype, lambda: f"variable '{self.name}'")
-        held[...] = array
+        return array
+
+    def write(self, value: Any) -> None:
+        """Write a value of the same shape, converted within its kind; nothing else changes."""
+        self.held[...] = self.fitted(value)
         self.newest = None
         self.version += 1
         self.invalid = None

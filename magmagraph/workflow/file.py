@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, message
+from ..errors import ConfigError, MissingFileError, message
+from ..files.reading import check_depth, read_file
 from .modules import Module, Workflow, order
 
 __all__ = ["parse", "read", "text_of"]
@@ -21,6 +22,9 @@ __all__ = ["parse", "read", "text_of"]
 PLACES = (
     "module", "copy", "copies", "turn", "iteration", "rank", "processes", "threads", "python",
 )  # fmt: skip
+LARGEST_FILE = 1 << 20  # bytes
+MOST = 1_000_000  # of copies, iterations, processes and threads
+_WIDE = re.compile(r"[0-9]{4}|[{}]")  # in the format of a place: its width could be any
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -36,7 +40,7 @@ def _whole(value: Any) -> bool:
 
 
 def _count(value: Any) -> bool:
-    return _whole(value) and value >= 1
+    return _whole(value) and 1 <= value <= MOST
 
 
 def _seconds(value: Any) -> bool:
@@ -54,7 +58,7 @@ def _wholes(value: Any) -> bool:
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (_text, "a text"),
     "whole": (_whole, "a rank, a whole number"),
-    "count": (_count, "a whole number of at least 1"),
+    "count": (_count, f"a whole number of at least 1, and at most {MOST}"),
     "seconds": (_seconds, "seconds, a number above 0"),
     "texts": (_texts, "a list of texts"),
     "wholes": (_wholes, "a list of different ranks, whole numbers"),
@@ -150,8 +154,10 @@ def read(path: str | os.PathLike[str]) -> Workflow:
 def text_of(path: str | os.PathLike[str]) -> str:
     """Return the text of a workflow file."""
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_file(path, ConfigError, LARGEST_FILE).decode("utf-8")
+    except MissingFileError as error:
+        raise ConfigError(message(str(error), need="a TOML file")) from None
+    except UnicodeDecodeError as error:
         raise ConfigError(message(f"{path} cannot be read: {error}", need="a TOML file")) from None
 
 
@@ -161,7 +167,10 @@ def parse(text: str, path: str | os.PathLike[str]) -> Workflow:
     source = path.name
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        check_depth(tables, "it")
+    except RecursionError:
+        raise ConfigError(message(f"{source} is no TOML: it is nested too deeply")) from None
+    except ValueError as error:  # of which the errors of TOML are a kind
         raise ConfigError(message(f"{source} is no TOML: {error}")) from None
     for name, held in tables.items():
         if name in _FILE:
@@ -250,7 +259,11 @@ def _module(source: str, name: str, table: Any) -> Module:
 def _check_places(where: str, word: str) -> None:
     sample = {name: "" if name in ("module", "python") else 0 for name in PLACES}
     try:
-        names = {name for _, name, _, _ in string.Formatter().parse(word) if name is not None}
+        parts = list(string.Formatter().parse(word))
+        names = {name for _, name, _, _ in parts if name is not None}
+        for _, _, form, _ in parts:
+            if form and _WIDE.search(form):
+                raise ValueError(f"the format {form!r} has a width above 999")
         if names <= set(PLACES):
             word.format_map(sample)
     except ValueError as error:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.files import replace_file
 from ..errors import MagmagraphError
+from ..files.writing import replace_file, write_file
 from ..inspect.profile import table
 
 __all__ = ["ModuleRun", "Result", "WorkflowError"]
@@ -137,15 +137,13 @@ class Result:
             "seconds": self.seconds,
             "runs": [asdict(run) for run in self.runs],
         }
-        with replace_file(Path(path)) as partial:
-            partial.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(held, indent=1) + "\n")
 
     def timeline(self, path: Any) -> None:
         """Draw which rank ran what when, as SVG; `path` is whole or not there."""
         from .timeline import draw
 
-        with replace_file(Path(path)) as partial:
-            partial.write_text(draw(self), encoding="utf-8")
+        write_file(path, draw(self))
 
     def __str__(self) -> str:
         return f"{self.summary()}\n{self.table()}"

@@ -13,6 +13,7 @@ from browser import chromium
 
 import magmagraph as mg
 from magmagraph import cli
+from magmagraph.tune.journal import sealed
 
 PLANE = {"x": mg.tune.grid(0, 5), "y": mg.tune.grid(0.0, 1.0, 0.25)}
 
@@ -191,9 +192,10 @@ def test_the_page_in_a_browser(tmp_path):
 
 def test_the_command_shows_a_journal(tmp_path, capsys):
     found, journal = varied(tmp_path)
-    with journal.open("a") as file:
-        file.write('{"event": "start", "trial": 40, "attempt": 0, "codes": [0.1, 1, 0.2, 0], ')
-        file.write('"params": {"rate": 0.1, "units": 32, "drop": 0.2, "rule": "sgd"}}\n{"ev')
+    start = {"event": "start", "trial": 40, "attempt": 0, "codes": [0.1, 1, 0.2, 0],
+             "params": {"rate": 0.1, "units": 32, "drop": 0.2, "rule": "sgd"}}
+    with journal.open("ab") as file:
+        file.write(sealed(start) + b'{"ev')
     before = journal.read_bytes()
     page, table = tmp_path / "page.html", tmp_path / "table.csv"
     words = ["search", str(journal), "-n", "2", "-o", str(page), "--csv", str(table)]

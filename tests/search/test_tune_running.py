@@ -399,3 +399,57 @@ def test_numbers_that_json_lacks_survive_the_journal(tmp_path):
     assert found.trials[0].values["ratio"] != found.trials[0].values["ratio"]
     assert found.trials[0].reports == [(0, float("inf"))]
     assert found.best.params == {"x": 0.1}
+
+
+def test_any_flipped_byte_of_a_journal_is_noticed(tmp_path, rng):
+    """Or costs no more than its last line, which is run again."""
+    journal, found = journaled(tmp_path)
+    whole = journal.read_bytes()
+    expected = [(t.number, t.params, t.goal, t.values) for t in found.trials]
+    for at in rng.choice(len(whole), 400, replace=False):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << rng.integers(8)
+        journal.write_bytes(changed)
+        with pytest.raises(mg.DataError, match=r"line \d+ is damaged|is not the journal"):
+            mg.tune.read(journal)
+    journal.write_bytes(whole)
+    again, running = mg.tune.read(journal)
+    assert [(t.number, t.params, t.goal, t.values) for t in again.trials] == expected
+    assert running == []
+
+
+def test_a_journal_of_before_checksums_is_read_and_continued(tmp_path):
+    journal, found = journaled(tmp_path)
+    events = lines(journal)
+    for event in events:
+        del event["crc"]
+    events[0]["version"] = 1
+    journal.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert len(mg.tune.read(journal)[0]) == 3
+    _, again = journaled(tmp_path)
+    assert same(found, again) and started(tmp_path) == [0, 1, 2]
+    assert len(lines(journal)) == len(events) + 1
+    assert len(mg.tune.read(journal)[0]) == 3
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
+    journal, _ = journaled(tmp_path)
+    before = journal.read_bytes()
+    from magmagraph.tune import journal as module
+
+    class Full(module.FileIO):
+        def write(self, content):
+            super().write(bytes(content[:10]))
+            raise OSError(28, "No space left on device")
+
+    opened = module.Journal.__init__
+
+    def on_a_full_disk(self, path, header):
+        opened(self, path, header)
+        self._file.close()
+        self._file = Full(path, "ab+")
+
+    monkeypatch.setattr(module.Journal, "__init__", on_a_full_disk)
+    with pytest.raises(mg.errors.StorageError, match="No space left on device"):
+        journaled(tmp_path)
+    assert journal.read_bytes() == before

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from ...data.files import replace_file
+from ...files.writing import write_file
 from ...inspect.pictures.chart import Frame, Scale
 from ...inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ...inspect.pictures.svg import FONT
@@ -69,8 +68,7 @@ def draw(
         y = frame.bottom + 58.0 + _LINE * number
         parts.append(f'<text class="tick" x="{frame.left:.1f}" y="{y:.1f}">{escape(line)}</text>')
     text = frame.svg(parts, "speed against the number of ranks")
-    with replace_file(Path(path)) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_file(path, text)
 
 
 def _thinned(counts: Sequence[int], most: int = 8) -> list[int]:

@@ -11,6 +11,7 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
+from ...files.folders import claim_folder, release_folder
 from ...trust import temporary_place
 
 __all__ = ["Output"]
@@ -91,6 +92,7 @@ class Output:
         self._held = tempfile.TemporaryDirectory(
             prefix="magmagraph-job-", dir=temporary_place()
         )
+        claim_folder(self._held.name)
         self.folder = self._held.name if local else ""
         self._selector = selectors.DefaultSelector()
         self._ranks: dict[tuple[int, str], _Stream] = {}
@@ -157,6 +159,7 @@ class Output:
         for stream in self._ranks.values():
             os.close(stream.descriptor)
         self._selector.close()
+        release_folder(self._held.name)
         self._held.cleanup()
 
     @property

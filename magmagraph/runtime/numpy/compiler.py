@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ...config import word
 from ...errors import CompilerUnavailable, message
+from ...files.folders import claim_folder, release_folder
 from ...trust import temporary_folder, temporary_place
 from ..cache import default_cache
 from ..locks import Lock
@@ -136,9 +137,11 @@ def start_libraries(
                 continue
             file = os.path.join(folder, run[:16])
             try:
+                claim_folder(folder)
                 Path(file + ".c").write_text(source, encoding="utf-8")
                 process = start_run(compiler, flag, file, source)
             except OSError:  # the one who needs it will say why
+                release_folder(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 lock.release()
                 continue
@@ -182,6 +185,7 @@ class _Started:
             pass  # the one who needs it compiles it again, and hears why that cannot be
         finally:
             end_run(self.process)
+            release_folder(self.folder)
             shutil.rmtree(self.folder, ignore_errors=True)
             _started.pop(self.run, None)
             self.lock.release()
@@ -267,6 +271,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="magmagraph-", dir=temporary_place()) as folder:
             try:
+                claim_folder(folder)
                 while waiting or running:
                     patient = time.monotonic() - moved < _PATIENCE
                     for key, (run, flag, source) in list(waiting.items()):
@@ -296,6 +301,7 @@ def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:
             finally:
                 for _, _, process in running:  # before the folder that they write in goes
                     end_run(process)
+                release_folder(folder)
                 for lock in locks.values():
                     lock.release()
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -117,6 +117,24 @@ class Reduction:
     combine: str
     blocked: bool = False
     indexed: bool = False
+
+
+class ViewAxis(NamedTuple):
+    """How an axis of a view runs through the operand of a layout operation.
+
+    Attributes
+    ----------
+    axis
+        The operand's axis; None where the elements are repeated.
+    start
+        The position of the first element along it.
+    step
+        How far apart neighbours are.
+    """
+
+    axis: int | None
+    start: Extent = 0
+    step: int = 1
 
 
 ScalarRule = str | Callable[[np.dtype], str]
@@ -226,6 +244,10 @@ class Op:
         where all float operands are.
     alias
         True where the result is the first operand's buffer seen with another shape (reshape).
+    view
+        ``view(node)``: for each axis of the result, the operand's axis that it runs along, where
+        it begins there, and its step. A layout operation has this rule where its result is a view
+        of the operand, for all sizes.
     fades
         True where freezing puts the first operand in its place: it says something of the value
         to whoever reads the user's nodes, and nothing to passes.
@@ -299,6 +321,7 @@ class Op:
     mixed: tuple[str, ...] = ()
     factors: tuple[int, ...] | None = None
     alias: bool = False
+    view: Callable[[Node], Sequence[ViewAxis]] | None = None
     fades: bool = False
     epilogue: str = ""
     kernel: str | Callable[[Node], str] = ""

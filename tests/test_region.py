@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+
 import numpy as np
 import pytest
 import regions
+from random_checks import interpreted
 from regions import B, N, make_body, region_of
 
 import magmagraph as mg
+from magmagraph.config import config
+from magmagraph.dims import evaluate
+from magmagraph.op import Op
+from magmagraph.ops import TABLE
+from magmagraph.passes.pipeline import DEFAULT
+from magmagraph.region.access import view_strides
 from magmagraph.region.analysis import (
     MAX_NODES,
     MAX_OPERANDS,
@@ -16,7 +26,6 @@ from magmagraph.region.analysis import (
     Region,
     analyze,
 )
-from magmagraph.region.axes import moved_axes
 from magmagraph.region.parts import TOGETHER_BYTES
 from magmagraph.region.walk import Walk
 
@@ -303,18 +312,108 @@ def test_large_bodies_are_refused() -> None:
     assert region([(N,)] * (MAX_OPERANDS - 1), wide).bytes == 4 * MAX_OPERANDS * N
 
 
-def test_layout_operations_are_read_off_their_views() -> None:
+def test_layout_operations_say_how_their_axes_run() -> None:
     x = mg.var("x", shape=(B, N, 3))
-    assert [m.axis for m in moved_axes(mg.transpose(x, (2, 0, 1))) or ()] == [2, 0, 1]
-    sliced = moved_axes(x[:, ::-2])
-    assert sliced is not None
-    assert [(m.axis, m.step, m.whole) for m in sliced] == [
-        (0, 1, True), (1, -2, False), (2, 1, True)
+
+    def axes(node: mg.Node) -> list[tuple[int | None, object, int]]:
+        assert node.op.view is not None
+        return [tuple(part) for part in node.op.view(node)]
+
+    assert [axis for axis, _, _ in axes(mg.transpose(x, (2, 0, 1)))] == [2, 0, 1]
+    assert axes(x[:, ::-2]) == [(0, 0, 1), (1, N - 1, -2), (2, 0, 1)]
+    assert axes(mg.broadcast_to(x, (7, B, N, 3)))[0] == (None, 0, 1)
+    assert mg.pad(x, 1).op.view is None
+
+
+VIEWED = {
+    "slice": [
+        lambda x: x[1:, :, ::2],
+        lambda x: x[::-1, 2:3, 1:-1],
+        lambda x: x[0, ::-2],
+    ],
+    "transpose": [lambda x: mg.transpose(x, (2, 0, 1)), lambda x: mg.swapaxes(x, 1, 2)],
+    "broadcast_to": [
+        lambda x: mg.broadcast_to(x, (2, B, N, 4)),
+        lambda x: mg.broadcast_to(x[:, :, :1], (B, N, 5)),
+    ],
+}
+
+
+def test_view_rules_agree_with_numpy_for_all_sizes() -> None:
+    """A rule's offset and strides are those of the array expression's view, 1 among the sizes."""
+    viewing = {op.name for op in TABLE.values() if isinstance(op, Op) and op.view is not None}
+    assert viewing == VIEWED.keys(), "write examples for a new rule"
+    chains = [f for examples in VIEWED.values() for f in examples]
+    chains += [
+        lambda x: mg.broadcast_to(x[..., 0], (2, B, N))[:, :-1],
+        lambda x: mg.transpose(mg.reshape(x, (B * N, 4)))[1:, ::-1],
+        lambda x: mg.expand_dims(mg.transpose(x)[1], 1)[..., 1:],
     ]
-    spread = moved_axes(mg.broadcast_to(x, (7, B, N, 3)))
-    assert spread is not None
-    assert spread[0].axis is None
-    assert moved_axes(mg.pad(x, 1)) is None
+    for make, (b, n) in itertools.product(chains, ((4, 3), (1, 3), (4, 1), (3, 1))):
+        x = mg.input("x", (B, N, 4))
+        node, views = make(x), []
+        while node is not x:
+            views.insert(0, node)
+            node = node.inputs[0]
+        elements = np.arange(b * n * 4).reshape(b, n, 4)
+        expected = interpreted([x], views[-1:], [elements])[0]
+        if not expected.size:
+            continue
+        offset, strides = view_strides(tuple(views), views[-1])
+        places = np.full(expected.shape, evaluate(offset, {"B": b, "N": n}))
+        for axis, position in enumerate(np.indices(expected.shape)):
+            places += position * evaluate(strides[axis], {"B": b, "N": n})
+        np.testing.assert_array_equal(places, expected)
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+def test_axes_that_are_one_long_at_the_call(
+    compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops that were joined for all sizes have the steps of all sizes."""
+    monkeypatch.setattr(config, "compiler", compiler)
+    x = mg.input("x", (4, "m", 2))
+    cut = mg.broadcast_to(x[..., 0], (2, 4, mg.Dim("m")))[:, :-1]
+    total = mg.sum(cut * cut)
+    f = mg.function([x], [cut, mg.stack([cut, cut * 2.0]), total, mg.grad(total, x)])
+    for m in (1, 3):
+        value = np.arange(8.0 * m, dtype=np.float32).reshape(4, m, 2)
+        expected = np.broadcast_to(value[..., 0], (2, 4, m))[:, :-1]
+        slope = np.zeros_like(value)
+        slope[:-1, :, 0] = 4.0 * value[:-1, :, 0]
+        found = f(value)
+        np.testing.assert_array_equal(found[0], expected)
+        np.testing.assert_array_equal(found[1], np.stack([expected, expected * 2.0]))
+        assert found[2] == np.sum(expected * expected)
+        np.testing.assert_array_equal(found[3], slope)
+
+
+def test_short_rows_that_are_one_row_repeated() -> None:
+    """They do not follow one another in memory, so that several are not taken as one."""
+    b, x = mg.input("b", ("n",)), mg.input("x", ("m", "n"))
+    repeated = mg.broadcast_to(b, ("m", "n"))[:-1]
+    optional = (record.name for record in DEFAULT if record.optional and record.name != "fuse")
+    f = mg.function([b, x], [mg.sum(repeated * x[1:], axis=0)], skip=tuple(optional))
+    row, rows = np.float32([1, 2, 3]), np.arange(150, dtype=np.float32).reshape(50, 3)
+    np.testing.assert_array_equal(f(row, rows)[0], (row * rows[1:]).sum(0))
+
+
+@pytest.mark.parametrize("ndim", [3, 4])
+def test_memory_of_the_analysis_does_not_depend_on_sizes(ndim: int) -> None:
+    named = mg.input("x", tuple("bhsd"[:ndim]))
+    alike = mg.input("y", ("n",) * ndim)
+    large = mg.input("z", (5000,) * ndim)
+    outputs = [named.at[:, 0].set(1.5), mg.ravel(named).at[0].multiply(3.0)]
+    for x in (named, alike, large):
+        outputs += [mg.grad(mg.sum(x[:, :1] ** 2), x), mg.transpose(x)[1:-1, ::-2] * 2.0]
+    tracemalloc.start()
+    try:
+        regions_made = mg.function([named, alike, large], outputs).graph
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(regions_made.nodes) > 3
+    assert peak < 64 << 20
 
 
 def test_single_nodes_are_looked_at_when_somebody_asks() -> None:

@@ -1,24 +1,20 @@
 """Where a fused region reads and writes, and its loops: the second half of the analysis.
 
 Arrays are C-contiguous at run time. What a region reads is a parameter or a view of it (a slice, a
-flip), and NumPy itself says, for given sizes, at which element such a view begins and how far
-apart its elements are: the view is taken of an array without memory.
+flip). At which element a view begins and how far apart its elements are is written in terms of the
+named dimensions, so that it holds for all sizes, 1 among them.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
-
-import numpy as np
 
 from .. import dims
 from ..graph import Node
-from ..interpret import bind_attributes
 from ..records import record
-from ..types import Extent
-from .axes import PROBES, AxisClasses, ProbeSizes, Refused, concrete
+from ..types import Extent, Shape
+from .axes import AxisClasses, concrete
 
 
 @record(frozen=True)
@@ -65,8 +61,16 @@ class Access:
 
     def bind(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return the first element's position and each loop's step, both in elements."""
-        offset, strides = view_strides(self.views, self.node, sizes)
-        return offset, tuple(0 if axis is None else strides[axis] for axis in self.axes)
+        shape = concrete(self.node.shape, sizes)
+        if not self.views:
+            strides = contiguous_strides(shape)
+            return 0, tuple(0 if axis is None else strides[axis] for axis in self.axes)
+        if 0 in shape:
+            return 0, (0,) * len(self.axes)  # nothing is read
+        offset, steps = view_strides(self.views, self.node)
+        return dims.evaluate(offset, sizes), tuple(
+            0 if axis is None else dims.evaluate(steps[axis], sizes) for axis in self.axes
+        )
 
 
 @record(frozen=True, eq=False)
@@ -114,23 +118,38 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def view_strides(
-    views: tuple[Node, ...], node: Node, sizes: Mapping[str, int]
-) -> tuple[int, tuple[int, ...]]:
-    """Return the offset and the strides, in elements, of a view of a contiguous array."""
-    if not views:
-        return 0, contiguous_strides(concrete(node.shape, sizes))
-    shape = concrete(views[0].inputs[0].shape, sizes)
-    if math.prod(shape) == 0 or math.prod(concrete(node.shape, sizes)) == 0:
-        return 0, (0,) * node.ndim  # nothing is read
-    element = np.empty(1, dtype=np.int8)
-    view = np.lib.stride_tricks.as_strided(
-        element, shape, contiguous_strides(shape), writeable=False
-    )
-    start = view.__array_interface__["data"][0]
+def view_strides(views: tuple[Node, ...], node: Node) -> tuple[Extent, tuple[Extent, ...]]:
+    """Return the offset and the strides, in elements, of a view of a contiguous array.
+
+    They hold for all sizes of the named dimensions where the view has elements. Along a literal
+    extent of 1 no loop runs: the stride there means nothing.
+    """
+    offset: Extent = 0
+    strides = _strides_of((views[0].inputs[0] if views else node).shape)
+    contiguous = True
     for layout in views:
-        view = layout.op.evaluate(np, view, **bind_attributes(layout.attrs, sizes))
-    return view.__array_interface__["data"][0] - start, view.strides
+        (operand,) = layout.inputs
+        if layout.op.view is not None:
+            parts = layout.op.view(layout)
+            for axis, start, _ in parts:
+                if axis is not None:
+                    offset = offset + start * strides[axis]
+            strides = tuple(
+                0 if axis is None else strides[axis] * step for axis, _, step in parts
+            )
+            contiguous = False
+        elif contiguous:
+            strides = _strides_of(layout.shape)
+        else:  # only axes of extent 1 were added or removed
+            moving = [s for s, e in zip(strides, operand.shape, strict=True) if e != 1]
+            position = iter(moving)
+            strides = tuple(0 if extent == 1 else next(position) for extent in layout.shape)
+    return offset, strides
+
+
+def _strides_of(shape: Shape) -> tuple[Extent, ...]:
+    """Return the steps, in elements, of a C-contiguous array that has elements."""
+    return tuple(dims.size(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 class Track:
@@ -145,8 +164,8 @@ class Track:
     def __init__(
         self,
         classes: Sequence[int | None],
-        strides: Sequence[int] | None = None,
-        shape: Sequence[int] = (),
+        strides: Sequence[Extent] | None = None,
+        shape: Shape = (),
     ) -> None:
         kept = [axis for axis, member in enumerate(classes) if member is not None]
         self.classes = [member for member in classes if member is not None]
@@ -172,22 +191,15 @@ def read_track(node: Node, views: tuple[Node, ...], classes: Sequence[int | None
     """Return the order of memory that a read runs through."""
     if not views:
         return Track(classes)
-    probe = ProbeSizes(PROBES[0])
-    try:
-        _, strides = view_strides(views, node, probe)
-    except (ValueError, TypeError, IndexError):
-        raise Refused(
-            f"the view made by {node.op.name} needs sizes that agree in a way not known yet", node
-        ) from None
-    return Track(classes, strides, concrete(node.shape, probe))
+    _, strides = view_strides(views, node)
+    return Track(classes, strides, node.shape)
 
 
 def is_unit(node: Node, views: tuple[Node, ...], axis: int | None) -> bool:
     """Return whether a step along an axis of what is read is a step of one element."""
     if axis is None:
         return False
-    _, strides = view_strides(views, node, ProbeSizes(PROBES[0]))
-    return strides[axis] == 1
+    return view_strides(views, node)[1][axis] == 1
 
 
 def join_loops(

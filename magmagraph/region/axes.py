@@ -1,25 +1,18 @@
 """Which axes of which nodes are one axis: the first half of the analysis of a fused region.
 
 Every axis of every node of a body belongs to a class. Elementwise operations align trailing axes,
-reductions drop axes, and layout operations move them. What a layout operation does is read off its
-own array expression: applied to an array whose strides are known, a transposition, a slice, a flip
-or a broadcast gives a view, and the view's strides say which axis went where. So no list of layout
-operations is needed, and whatever gives no view (padding, concatenation) is not part of a region.
+reductions drop axes, and layout operations move them. What a layout operation does is a rule of its
+record (`Op.view`): along which axis of the operand each axis of the result runs, from where, and in
+which steps. The rule holds for all sizes. So no list of layout operations is needed, and whatever
+has no such rule (padding, concatenation) is not part of a region.
 """
 
 from __future__ import annotations
 
-import math
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
 
 from .. import dims
-from ..dims import Dim
 from ..graph import Node
-from ..interpret import bind_attributes
 from ..op import Kind
 from ..types import Extent, Shape
 
@@ -33,93 +26,9 @@ class Refused(Exception):
         self.node = node
 
 
-class Moved(NamedTuple):
-    """One axis of a view: the operand's axis that it runs along (None: repeated), and how."""
-
-    axis: int | None
-    step: int
-    whole: bool
-
-
-def _primes(first: int, last: int) -> tuple[int, ...]:
-    return tuple(
-        n for n in range(first, last) if all(n % d for d in range(2, math.isqrt(n) + 1))
-    )
-
-
-class ProbeSizes(dict[str, int]):
-    """A made-up size for any dimension: a prime, so that no step of a slice divides it."""
-
-    def __init__(self, primes: Sequence[int]) -> None:
-        super().__init__()
-        self.primes = primes
-
-    def __missing__(self, name: str) -> int:
-        self[name] = size = self.primes[zlib.crc32(name.encode()) % len(self.primes)]
-        return size
-
-
-PROBES = (_primes(67, 400), _primes(521, 1000))
-_PROBE_BYTES = 1 << 30
-
-
 def concrete(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return a shape with every dimension replaced by its size."""
     return tuple(e if isinstance(e, int) else dims.evaluate(e, sizes) for e in shape)
-
-
-def moved_axes(node: Node) -> tuple[Moved, ...] | None:
-    """Return where the axes of a layout node come from, or None where it is not a view.
-
-    Axes of extent 1 are given as repeated: no loop runs along them.
-    """
-    symbolic = any(isinstance(e, Dim) for n in (node, *node.inputs) for e in n.shape)
-    for primes in PROBES if symbolic else PROBES[:1]:
-        found = _probe(node, ProbeSizes(primes))
-        if found is not None:
-            return found
-    return None
-
-
-def _probe(node: Node, sizes: ProbeSizes) -> tuple[Moved, ...] | None:
-    (operand,) = node.inputs
-    shape = concrete(operand.shape, sizes)
-    if not 0 < math.prod(shape) <= _PROBE_BYTES:
-        return None
-    # The memory is real, since an expression that gives no view would read it, but the system
-    # hands out pages only when they are touched.
-    whole = np.empty(shape, dtype=np.int8)
-    try:
-        view = node.op.evaluate(np, whole, **bind_attributes(node.attrs, sizes))
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    if view.shape != concrete(node.shape, sizes) or not np.may_share_memory(view, whole):
-        return None
-    result: list[Moved] = []
-    for position, (count, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
-        extent = node.shape[position]
-        if count == 1:
-            if extent != 1:
-                return None  # a slice of this probe's sizes happens to be one long
-            result.append(Moved(None, 1, True))
-        elif stride == 0:
-            result.append(Moved(None, 1, True))
-        else:
-            axis = _axis_of(abs(stride), whole)
-            step, rest = divmod(stride, whole.strides[axis])
-            if rest:
-                return None
-            same = extent == operand.shape[axis]
-            result.append(Moved(axis, step, same and step == 1))
-    return tuple(result)
-
-
-def _axis_of(stride: int, whole: np.ndarray[Any, Any]) -> int:
-    """Return the axis along which elements are `stride` apart: its own stride is the next below."""
-    for axis in range(whole.ndim):
-        if whole.shape[axis] > 1 and whole.strides[axis] <= stride:
-            return axis
-    raise AssertionError("a view steps by less than an element")
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
@@ -240,21 +149,25 @@ class AxisClasses:
                 result[position] = source[origin]
             self.axes[node] = tuple(result)
             return True
-        moved = moved_axes(node)
-        if moved is None or not all(m.whole for m in moved):
+        if node.op.view is None:
             return False
-        used = [m.axis for m in moved if m.axis is not None]
-        if sorted(used) != [axis for axis, extent in enumerate(operand.shape) if extent != 1]:
+        classes: list[int | None] = [None] * node.ndim
+        remaining = {axis for axis, extent in enumerate(operand.shape) if extent != 1}
+        for position, (axis, _, step) in enumerate(node.op.view(node)):
+            extent = node.shape[position]
+            if extent == 1:
+                continue
+            if axis is None:
+                classes[position] = self.fresh(extent)
+            elif step == 1 and extent == operand.shape[axis]:
+                classes[position] = source[axis]
+                remaining.remove(axis)
+            else:
+                return False
+        if remaining:
             return False  # an index or a slice of one element took an axis away
-        self.axes[node] = tuple(
-            self.fresh(node.shape[position]) if m.axis is None else source[m.axis]
-            for position, m in enumerate(moved)
-        )
+        self.axes[node] = tuple(classes)
         return True
-
-    def is_view(self, node: Node) -> bool:
-        """Return whether a layout node gives a view of its operand's memory."""
-        return moved_axes(node) is not None
 
     def check(self, node: Node) -> None:
         """Refuse a node that runs along one class twice."""

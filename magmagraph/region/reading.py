@@ -143,7 +143,7 @@ class Reading:
             return
         if chain is not None:
             contiguous = all(view.op.alias for view in chain)
-            if contiguous if node.op.alias else self.classes.is_view(node):
+            if contiguous if node.op.alias else node.op.view is not None:
                 self._read(node, (*chain, node), self.parameter[self.source[operand]])
                 return
         if node.op.alias:

@@ -11,7 +11,7 @@ from ... import dims
 from ...dims import Dim
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis
 from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..rules import onnx_forms
@@ -373,6 +373,7 @@ TRANSPOSE = Op(
     doc="The axes in another order.",
     rule=_transpose_type,
     evaluate=lambda xp, x, *, axes: xp.transpose(x, axes),
+    view=lambda node: [ViewAxis(axis) for axis in node.attrs["axes"]],
     gradient=_transpose_gradient,
     batching=_map_transpose,
     sharding="transpose",

@@ -11,7 +11,7 @@ from ... import dims
 from ...dtypes import canonical
 from ...errors import ConfigError, DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, describe
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis, describe
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast, promoted
 from ..elementwise.family import one_dtype
@@ -35,6 +35,15 @@ def _broadcast_type(call: Call, x: Type, *, shape: Shape) -> Type:
                 need="trailing extents that are equal, or a literal 1",
             )
     return Type(x.dtype, shape)
+
+
+def _broadcast_view(node: Node) -> list[ViewAxis]:
+    (x,) = node.inputs
+    lead = node.ndim - x.ndim
+    return [
+        ViewAxis(None if axis < lead or x.shape[axis - lead] == 1 else axis - lead)
+        for axis in range(node.ndim)
+    ]
 
 
 def _map_broadcast(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
@@ -80,6 +89,7 @@ BROADCAST_TO = Op(
     doc="The elements repeated along new axes and axes of extent 1.",
     rule=_broadcast_type,
     evaluate=lambda xp, x, *, shape: xp.broadcast_to(x, shape),
+    view=_broadcast_view,
     # The backward sweep sums a cotangent over the axes that its operand was broadcast along.
     gradient=lambda node, cotangent: (cotangent,),
     batching=_map_broadcast,

@@ -18,7 +18,7 @@ from ...dims import Dim
 from ...dtypes import is_bool, is_integer
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis
 from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..indexing.gathering import check_range, flat_positions, take
@@ -99,6 +99,12 @@ SLICE = Op(
     doc="Elements start, start + step, ... along every axis, as many as the result's shape says.",
     rule=_slice_type,
     evaluate=lambda xp, x, *, starts, steps, shape: x[_windows(starts, steps, shape)],
+    view=lambda node: [
+        ViewAxis(axis, start, step)
+        for axis, (start, step) in enumerate(
+            zip(node.attrs["starts"], node.attrs["steps"], strict=True)
+        )
+    ],
     gradient=_slice_gradient,
     batching=_map_positions,
     sharding="window",

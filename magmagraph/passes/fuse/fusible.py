@@ -8,7 +8,6 @@ from typing import Any
 from ...dtypes import is_complex
 from ...graph import Graph, Node
 from ...op import Kind
-from ...region.axes import moved_axes
 
 SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
 
@@ -76,8 +75,8 @@ class Fusible:
                     known = False  # kernels are generated for real numbers only
                 elif node.op.alias:
                     known = without_ones(node) == without_ones(operand)
-                elif node.op.kind is Kind.LAYOUT:
-                    known = moved_axes(node) is not None
+                else:
+                    known = node.op.view is not None
             self._moves[node] = known
         return known
 

@@ -104,8 +104,8 @@ class Binding:
         region, count = self.region, self.extents[self.region.depth - 1]
         self.rows = math.prod(self.extents[: region.depth - 1])
         packed = region.flat and all(
-            self.read(i)[1][0] in (0, count)
-            for i, node in enumerate(region.accesses)
+            access.axes[0] is None or self.read(i)[1][0] == count
+            for i, (node, access) in enumerate(region.accesses.items())
             if node in region.walk.passes[0]
         )
         if packed and 0 < count <= FLAT // 2:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ..errors import MagmagraphError, message
 
+DEPTH = 50  # of bodies, and of brackets, inside of each other
+
 
 @dataclass(frozen=True)
 class Row:
@@ -52,6 +54,7 @@ class Rows:
         self.line = 1
         self.data: dict[str, tuple[int, str]] = {}
         self._lines = text.split("\n")
+        self._depth = 0
 
     def wrong(self, what: str, need: str | None = None, line: int | None = None) -> MagmagraphError:
         """Make (not raise) an error about a line, the present one unless said."""
@@ -82,6 +85,11 @@ class Rows:
             return None, at
         if line[0] == "}":
             raise self.wrong("a body ends that did not begin", line=number)
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise self.wrong(
+                "too many bodies inside of each other", f"at most {DEPTH}", number
+            )
         bodies: list[tuple[Row, ...]] = []
         pieces = [line]
         while pieces[-1].endswith("{"):
@@ -102,6 +110,7 @@ class Rows:
             bodies.append(tuple(inside))
             pieces.append(self._lines[at].strip())
             at += 1
+        self._depth -= 1
         return Row(number, "".join(pieces), tuple(bodies), at), at
 
     def split(self, text: str, start: int = 0, end: str = "") -> list[str]:
@@ -122,6 +131,11 @@ class Rows:
                     at += 2 if text[at] == "\\" else 1
             elif c in "([{":
                 depth += 1
+                if depth > DEPTH:
+                    raise self.wrong(
+                        f"{text[begin:][:60]!r} has too many brackets inside of each other",
+                        f"at most {DEPTH}",
+                    )
             elif c in ")]}":
                 if depth == 0 and c == end:
                     break

@@ -191,6 +191,14 @@ def _is_positive(value: Any) -> bool:
     return type(value) is int and 0 < value <= LARGEST
 
 
+def _is_step(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**31
+
+
+def _is_offset(value: Any) -> bool:
+    return type(value) is Dim or (type(value) is int and -(2**31) < value < 2**31)
+
+
 def _is_float(value: Any) -> bool:
     return type(value) is float or _is_int(value)
 
@@ -249,6 +257,8 @@ _NAMED: dict[str, Fits] = {
     "Count": _is_count,
     "Seed": _is_seed,
     "Positive": _is_positive,
+    "Step": _is_step,  # of windows: kernels multiply these
+    "Offset": _is_offset,
     "Extent": _is_extent,
     "Shape": _are_extents,
     "bool": lambda value: type(value) is bool,

@@ -90,7 +90,8 @@ def load(
         return load_plan(text, data=data, values=values)
     with collection_paused():
         reader = Reader(text, GraphError, data, values)
-        return reader.graph(reader.rows(), "the text")
+        with reader.guarded():
+            return reader.graph(reader.rows(), "the text")
 
 
 class Reader(Rows):
@@ -174,6 +175,10 @@ class Reader(Rows):
         if text.startswith("("):
             return tuple(map(self.type, self.split(text[1:-1])))
         return self.type(text)
+
+    def shown(self, extent: Extent) -> str:
+        """Return the beginning of an extent's text."""
+        return str(extent)[:60]
 
     def constraint(self, text: str) -> Constraint:
         """Return a relation between extents."""
@@ -296,10 +301,10 @@ class Reader(Rows):
             return text[4:]
         try:
             found = json.loads(text[4:])
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, str):
-            raise self.wrong(f"{text[4:]!r} at the end", "a name in double quotes")
+            raise self.wrong(f"{text[4:64]!r} at the end", "a name in double quotes")
         return found
 
     def leaf(self, op: Op, attrs: dict[str, Any], type_: TypeLike, name: str | None) -> Node:

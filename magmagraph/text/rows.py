@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import MagmagraphError, message
@@ -59,6 +61,22 @@ class Rows:
     def wrong(self, what: str, need: str | None = None, line: int | None = None) -> MagmagraphError:
         """Make (not raise) an error about a line, the present one unless said."""
         return self.error(message(f"line {self.line if line is None else line}: {what}", need))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn every error of what is run for a line into one about that line.
+
+        Records and extents compute with what a line says, and are written for what functions give
+        them.
+        """
+        try:
+            yield
+        except MagmagraphError as error:
+            if isinstance(error, self.error):
+                raise
+            raise self.wrong(str(error)) from error
+        except Exception as error:
+            raise self.wrong(f"{type(error).__name__}: {str(error)[:80]}") from error
 
     def rows(self) -> list[Row]:
         """Return the rows of the text; lines of data are taken out."""

@@ -32,9 +32,9 @@ from .shapes import (
 )
 
 _ATTRIBUTES = {
-    "strides": "tuple[Positive, ...]",
-    "dilation": "tuple[Positive, ...]",
-    "low": "Shape",
+    "strides": "tuple[Step, ...]",
+    "dilation": "tuple[Step, ...]",
+    "low": "tuple[Offset, ...]",
     "extents": "Shape",
     "groups": "Positive",
     "channels_last": "bool",

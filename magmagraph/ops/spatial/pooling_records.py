@@ -24,10 +24,10 @@ from ..rules import onnx_windows
 
 INT32 = np.dtype(np.int32)
 _ATTRIBUTES = {
-    "window": "tuple[Positive, ...]",
-    "strides": "tuple[Positive, ...]",
-    "dilation": "tuple[Positive, ...]",
-    "low": "Shape",
+    "window": "tuple[Step, ...]",
+    "strides": "tuple[Step, ...]",
+    "dilation": "tuple[Step, ...]",
+    "low": "tuple[Offset, ...]",
     "extents": "Shape",
     "channels_last": "bool",
 }

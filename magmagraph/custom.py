@@ -213,6 +213,14 @@ def _positional(cls: type[Operation], method: str) -> tuple[int, bool]:
     return count, any(k is inspect.Parameter.VAR_POSITIONAL for k in kinds)
 
 
+def _attributes(cls: type[Operation]) -> dict[str, str]:
+    """Return the schema of the keyword arguments of the method `numpy`."""
+    parameters = list(inspect.signature(cls.numpy).parameters.values())[1:]
+    named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    any_name = ["*" for p in parameters if p.kind is p.VAR_KEYWORD]
+    return dict.fromkeys(named + any_name, "Plain")
+
+
 def _check_class(cls: type[Operation]) -> None:
     name = cls.__name__
     if "__init__" in vars(cls):
@@ -332,6 +340,7 @@ def _record(cls: type[Operation]) -> Op:
         kind=Kind.ELEMENTWISE if cls.kernel else Kind.CONTROL,
         doc=doc,
         rule=rule,
+        attributes=_attributes(cls),
         evaluate=evaluate,
         scalar=cls.kernel or None,
         gradient=gradient if smooth else None,

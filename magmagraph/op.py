@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import dims
+from .attributes import Schema, schema_of
 from .dims import Constraint
 from .dtypes import COMPLEXES, FLOATS, is_complex
-from .errors import DTypeError, GradientError, ShapeError, message
+from .errors import DTypeError, GradientError, GraphError, ShapeError, message
 from .records import record
 from .types import Extent, Shape, Type, TypeLike
 
@@ -191,6 +192,10 @@ class Op:
     rule
         ``rule(call, *types, **attrs) -> Type`` (or a tuple of them): the shape and dtype rule.
         ``call`` (a `Call`) broadcasts, unifies and makes errors.
+    attributes
+        Name -> type, of attributes: ``{"mode": "Literal['clip', 'wrap']"}``. An annotated keyword
+        of `rule` needs no line, unless the line says more than the annotation. The types are those
+        of `magmagraph.attributes`. A node has no other attributes, and none of another type.
     evaluate
         ``evaluate(xp, *arrays, **attrs)``: the array expression, ``xp`` being numpy or cupy.
         Extents in attrs are concrete ints by then. Float16 and bfloat16 operands of arithmetic
@@ -302,6 +307,7 @@ class Op:
     rule: Callable[..., TypeLike]
     evaluate: Callable[..., Any]
     doc: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
     effect: Effect = Effect.PURE
     into: Callable[..., object] | None = None
     workspace: Callable[..., Extent] | None = None
@@ -339,25 +345,50 @@ class Op:
     def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
         """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
         result, constraints = self.infer(inputs, attrs)
+        fits = self._fits
+        if len(attrs) != len(fits):
+            self.check_attributes(attrs)
+        else:
+            for key, value in attrs.items():
+                check = fits.get(key)
+                if check is None or not check(value):
+                    self.check_attributes(attrs)
         return _NODE[0](self, inputs, attrs, result, name, caller_line(), constraints)
+
+    @functools.cached_property
+    def schema(self) -> Schema:
+        """What attributes a node of the operation has, and of which types."""
+        return schema_of(self.rule, self.attributes)
+
+    @functools.cached_property
+    def _fits(self) -> Mapping[str, Callable[[Any], bool]]:
+        return self.schema.fits
+
+    def check_attributes(self, attrs: Mapping[str, Any]) -> None:
+        """Raise `GraphError` unless the attributes are those that the record declares."""
+        fault = self.schema.fault(attrs)
+        if fault is not None:
+            raise GraphError(message(f"{self.name}: {fault[0]}", fault[1]))
 
     def infer(
         self, inputs: tuple[Node, ...], attrs: Mapping[str, Any]
     ) -> tuple[TypeLike, tuple[Constraint, ...]]:
         """Run the shape rule: the type of the result, and what must hold at the call."""
         call = Call(self, inputs)
-        types = [node.type for node in inputs]
+        types = []
         refused = self.refused
-        if refused:
-            for given in types:
-                if type(given) is Type and given.dtype in refused:
-                    raise call.dtype_refusal(given.dtype)
+        for node in inputs:
+            given = node.type
+            if refused and type(given) is Type and given.dtype in refused:
+                raise call.dtype_refusal(given.dtype)
+            types.append(given)
         result = self.rule(call, *types, **attrs)
         for given in types:
             if given is result or given == result:
                 result = given  # one object for all: large graphs hold few types
                 break
-        return result, tuple(call.constraints)
+        constraints = call.constraints
+        return result, tuple(constraints) if constraints else ()
 
     @functools.cached_property
     def refused(self) -> frozenset[np.dtype]:

@@ -23,12 +23,14 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from .atoms import (
+    MOST_TERMS,
     Monomial,
     Terms,
     add,
     lower,
     multiply,
     order,
+    too_large,
     upper,
 )
 
@@ -322,6 +324,8 @@ def build(terms: Mapping[Monomial, int]) -> Extent:
             found = _NAMED.get(name)
             return _raw(((monomial, 1),), name) if found is None else found
     else:
+        if len(kept) > MOST_TERMS:
+            raise too_large(f"{len(kept)} terms")
         kept.sort(key=lambda item: order(item[0]))
     return _raw(tuple(kept))
 

@@ -12,12 +12,16 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ..errors import ShapeError, message
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from .algebra import Dim, Extent
 
 INFINITY: Final = math.inf
+MOST_TERMS: Final = 256  # of an extent: products of sums multiply their numbers
+MOST_TEXT: Final = 4000  # characters of an atom: minima inside minima double them
 SPLITS: Final = 4  # how many atoms a bound looks into, one inside another: the work is 3**SPLITS
 
 Bound: TypeAlias = "int | float | Fraction"
@@ -30,7 +34,7 @@ class Floor:
 
     def __init__(self, numerator: Extent, divisor: Extent) -> None:
         self.numerator, self.divisor = numerator, divisor
-        self.text = f"{_enclosed(numerator)}//{_enclosed(divisor)}"
+        self.text = _bounded(f"{_enclosed(numerator)}//{_enclosed(divisor)}")
         self.low: Bound = -INFINITY
         self.high: Bound = INFINITY
         if lower(divisor) >= 0 and lower(numerator) >= 0:
@@ -53,7 +57,7 @@ class Least:
 
     def __init__(self, argument: Dim) -> None:
         self.argument = argument
-        self.text = f"min({argument}, 0)"
+        self.text = _bounded(f"min({argument}, 0)")
         self.low: Bound = lower(argument)
         self.high: Bound = 0
 
@@ -70,6 +74,21 @@ class Least:
 Atom: TypeAlias = str | Floor | Least
 Monomial: TypeAlias = tuple[Atom, ...]  # sorted, an atom once for each power
 Terms: TypeAlias = tuple[tuple[Monomial, int], ...]  # sorted: leading term first, constant last
+
+
+class LongExtent(ShapeError):
+    """An extent is too long to compute with."""
+
+
+def too_large(what: str, need: str = f"at most {MOST_TERMS} terms") -> LongExtent:
+    """Make (not raise) the error for an extent that is too long to compute with."""
+    return LongExtent(message(f"an extent has {what}", need=need))
+
+
+def _bounded(text: str) -> str:
+    if len(text) > MOST_TEXT:
+        raise too_large(f"{len(text)} characters", f"at most {MOST_TEXT}")
+    return text
 
 
 def key(atom: Atom) -> str:
@@ -104,6 +123,8 @@ def add(left: Terms, right: Terms, scale: int = 1) -> dict[Monomial, int]:
 
 def multiply(left: Terms, right: Terms) -> dict[Monomial, int]:
     """``left * right``."""
+    if len(left) * len(right) > MOST_TERMS and min(len(left), len(right)) > 1:
+        raise too_large(f"a product of {len(left)} and {len(right)} terms")
     terms: dict[Monomial, int] = {}
     for a, x in left:
         for b, y in right:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .algebra import Dim, Extent, build, operand_terms
 from .atoms import (
+    MOST_TERMS,
     Floor,
     Least,
     Monomial,
@@ -16,6 +17,7 @@ from .atoms import (
     multiply,
     order,
     terms_of,
+    too_large,
     upper,
     without,
 )
@@ -102,6 +104,8 @@ def _divided(top: Terms, bottom: Terms) -> tuple[Extent, Terms]:
     left, quotient = dict(top), dict[Monomial, int]()
     rest: dict[Monomial, int] = {}
     while left:
+        if len(quotient) + len(rest) + len(left) > MOST_TERMS:
+            raise too_large(f"a quotient of more than {MOST_TERMS} terms")
         monomial = min(left, key=order)
         count = left[monomial]
         share = without(monomial, lead)

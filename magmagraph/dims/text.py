@@ -6,9 +6,12 @@ import re
 
 from ..errors import ShapeError, message
 from .algebra import Dim, Extent, atom_dim, build
-from .atoms import Floor, Least, Monomial, key, terms_of
+from .atoms import Floor, Least, Monomial, key, terms_of, too_large
 from .division import floor_div, maximum, minimum
 
+DEPTH = 50  # of parentheses inside of each other
+DEGREE = 64  # factors of a product
+_DIGITS = 19  # of a number in a text, and of the name of an anonymous dimension
 _TOKEN = re.compile(r"\s*(//|[-+*(),]|\d+|\?\d+|[^\W\d]\w*)")
 
 
@@ -90,7 +93,8 @@ def parse(text: str) -> Extent:
 def _unreadable(text: str, at: str) -> ShapeError:
     return ShapeError(
         message(
-            f"{text!r} is not an extent: it cannot be read from {at.strip() or 'its end'!r} on",
+            f"{text[:80]!r} is not an extent: it cannot be read from "
+            f"{at.strip()[:40] or 'its end'!r} on",
             need="an expression such as '2*batch + 1', 'n//2' or 'min(n, 5)'",
         )
     )
@@ -100,7 +104,7 @@ class _Reader:
     """A reader of the grammar above, a method for each level."""
 
     def __init__(self, text: str, tokens: list[str]) -> None:
-        self.text, self.tokens, self.place = text, tokens, 0
+        self.text, self.tokens, self.place, self.depth = text, tokens, 0, 0
 
     def peek(self) -> str:
         return self.tokens[self.place] if self.place < len(self.tokens) else ""
@@ -113,12 +117,16 @@ class _Reader:
         return token
 
     def sum(self) -> Extent:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise too_large("too many parentheses inside of each other", f"at most {DEPTH}")
         total: Extent = 0
         sign = self.take() if self.peek() == "-" else "+"
         while True:
             term = self.product()
             total = total - term if sign == "-" else total + term
             if self.peek() not in ("+", "-"):
+                self.depth -= 1
                 return total
             sign = self.take()
 
@@ -127,6 +135,8 @@ class _Reader:
         while self.peek() in ("*", "//"):
             if self.take() == "*":
                 value = value * self.factor()
+                if any(len(monomial) > DEGREE for monomial, _ in terms_of(value)):
+                    raise too_large("a product of many dimensions", f"at most {DEGREE}")
             else:
                 divisor = self.factor()
                 if isinstance(divisor, int) and divisor == 0:
@@ -136,6 +146,8 @@ class _Reader:
 
     def factor(self) -> Extent:
         token = self.take()
+        if len(token) > _DIGITS and token[-1].isdigit() and not token.isidentifier():
+            raise too_large(f"a number of {len(token)} digits", f"at most {_DIGITS}")
         if token[0].isdigit():
             return int(token)
         if token == "(":

@@ -46,6 +46,7 @@ INPUT = Op(
     kind=Kind.LEAF,
     doc="A value fed at the call.",
     rule=_declared,
+    attributes={"key": "Key"},
     evaluate=_no_evaluation,
     no_gradient="a leaf",
 )
@@ -65,6 +66,7 @@ PARAMETER = Op(
     kind=Kind.LEAF,
     doc="An operand of the node that holds the body graph; told apart by its index.",
     rule=_declared,
+    attributes={"index": "Count"},
     evaluate=_no_evaluation,
     no_gradient="a leaf",
 )
@@ -83,6 +85,7 @@ EXTENT = Op(
     kind=Kind.LEAF,
     doc="The size of a named dimension as an int64 scalar.",
     rule=lambda call, *, dim: Type(np.dtype(np.int64), ()),
+    attributes={"dim": "Extent"},
     evaluate=lambda xp, *, dim: xp.asarray(dim, dtype=np.int64),
     no_gradient="integer valued",
     onnx=onnx_forms.extent,

@@ -11,15 +11,16 @@ from ..dims import Constraint
 from ..graph import Graph, Interner, Node
 from ..op import Effect
 from ..ops.leaf import PARAMETER
+from ..types import Type
 from .reading import Reader
 from .rows import Row
 from .writing import default_inputs
 
-_NODE = re.compile(r"%(\d+) = ([\w.]+)\(")
-_OPERAND = re.compile(r"%(\d+)")
+_NODE = re.compile(r"%(\d{1,18}) = ([\w.]+)\(")
+_OPERAND = re.compile(r"%(\d{1,18})")
 _ATTRIBUTE = re.compile(r"(\w+)=(.*)", re.DOTALL)
-_REQUIRE = re.compile(r"require (.+) at %(\d+)")
-_UPDATE = re.compile(r"update %(\d+) = %(\d+)")
+_REQUIRE = re.compile(r"require (.+) at %(\d{1,18})")
+_UPDATE = re.compile(r"update %(\d{1,18}) = %(\d{1,18})")
 
 
 class GraphReader:
@@ -65,7 +66,14 @@ class GraphReader:
         if self.outputs is None:
             raise reader.wrong(f"{what} ends before it returns anything", "a return line", last)
         nodes = tuple(self.nodes.values())
-        inputs = default_inputs(nodes) if self.inputs is None else self.inputs
+        leaves = default_inputs(nodes)
+        inputs = leaves if self.inputs is None else self.inputs
+        if sorted(map(id, inputs)) != sorted(map(id, leaves)):
+            raise reader.wrong(
+                f"{what} has the inputs {', '.join(map(repr, inputs[:4]))}",
+                "each input and each parameter once, and nothing else",
+                last,
+            )
         if all(node.op is PARAMETER for node in inputs) and self.inputs is None:
             inputs.sort(key=lambda node: int(node.attrs["index"]))
         graph = Graph(
@@ -133,8 +141,12 @@ class GraphReader:
             attribute = _ATTRIBUTE.fullmatch(part)
             if attribute is None:
                 raise reader.wrong(f"{part[:60]!r}", "an operand as %0, or name=value")
-            array = wanted if not inputs and attribute[1] == "value" else None
-            attrs[attribute[1]] = reader.value(attribute[2], row, array)
+            if attribute[1] in attrs:
+                raise reader.wrong(f"{attribute[1][:40]} is given twice", "one value")
+            elements = not inputs and attribute[1] == "value" and isinstance(wanted, Type)
+            attrs[attribute[1]] = reader.value(
+                attribute[2], row, wanted if elements and isinstance(wanted, Type) else None
+            )
         named = reader.name(mark + name)
         if inputs:
             node = reader.make(op, tuple(inputs), attrs, named)
@@ -180,7 +192,10 @@ class GraphReader:
         self.inputs = self._list(text[len("inputs ") :])
 
     def _effect(self, text: str) -> None:
-        self.effects += self._list(text[len("effect ") :])
+        nodes = self._list(text[len("effect ") :])
+        if any(node.op.effect is not Effect.ORDERED for node in nodes):
+            raise self.reader.wrong(f"{text[:60]!r}", "operations that run for their effect")
+        self.effects += nodes
 
     def _schedule(self, text: str) -> None:
         self.scheduled = True
@@ -194,4 +209,6 @@ class GraphReader:
             raise self.reader.wrong(f"%{match[1]} is no variable", "update variable = new value")
         if variable.type != value.type:
             raise self.reader.wrong(f"the new value is {value.type}", f"{variable.type}")
+        if any(variable is other for other, _ in self.updates):
+            raise self.reader.wrong(f"%{match[1]} is updated twice", "one new value")
         self.updates.append((variable, value))

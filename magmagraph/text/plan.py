@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import dims
+from ..attributes import LARGEST
 from ..dims.algebra import atom_dim
 from ..errors import PlanError
 from ..graph import Key, Node
+from ..op import Kind
 from ..ops.leaf import parameter
 from ..plan import Place, Plan, Slot, Step, Value
 from ..types import Extent, Type
@@ -24,19 +27,21 @@ from .reading import Reader
 from .rows import Row
 from .writing import Writer, label
 
-_SLOT = re.compile(
-    r"s(\d+) = (\w+)(?: (.*))? : (.+) bytes, steps (-?\d+) to (-?\d+)(?:, at (\d+))?"
-)
-_STEP = re.compile(r"step (\d+): (\w+) = ([\w.]+)\(")
+# Each has one part of any length, so that none takes more than linear time.
+_SLOT = re.compile(r"s(\d{1,9}) = (\w+)(?: (.*))?", re.DOTALL)
+_ROOM = re.compile(r"(.+) bytes, steps (-?\d{1,9}) to (-?\d{1,9})(?:, at (\d{1,18}))?")
+_STEP = re.compile(r"step (\d{1,9}): (\w+) = ([\w.]+)\(")
 _COSTS = re.compile(
-    r"(?P<bytes>.+) bytes, (?P<flops>.+) flops(?:, workspace s(?P<workspace>\d+))?"
+    r"(?P<flops>.+) flops(?:, workspace s(?P<workspace>\d{1,9}))?"
     r"(?P<fails>, can fail)?(?P<shared>, in place s\d+(?: s\d+)*)?"
 )
-_VALUE = re.compile(r"s(\d+) (.+)", re.DOTALL)
-_SIZE = re.compile(r"(\S+)=(\d+)")
-_MEMORY = re.compile(r"memory: arena (\d+) bytes, largest live set (\d+) bytes")
-_REQUIRE = re.compile(r"require (.+) by (\w+)")
+_VALUE = re.compile(r"s(\d{1,9}) (.+)", re.DOTALL)
+_SIZE = re.compile(r"(\S+)=(\d{1,18})")
+_MEMORY = re.compile(r"memory: arena (\d{1,18}) bytes, largest live set (\d{1,18}) bytes")
+_REQUIRE = re.compile(r"require (.+) by ([\w.]+)")
+_INDEX = re.compile(r"[0-9]{1,9}")
 _COPY = "copy"  # the one kernel that stands for no operation
+_ALIGNMENT = 64  # of places in the arena
 _SYMBOLIC = "memory: sizes not bound"
 
 
@@ -154,21 +159,18 @@ def load_plan(
 ) -> Plan:
     """Return the plan of a text; see `magmagraph.text.reading.load`."""
     reader = Reader(text, PlanError, data, values)
-    rows = reader.rows()
     parts = _Parts()
-    for row in rows:
-        reader.line = row.number
-        _read(row, reader, parts)
-    if not parts.ended:
-        reader.line = rows[-1].end if rows else 1
-        raise reader.wrong("the plan ends before its memory line", "memory: ...")
-    if parts.commit is None:
-        raise reader.wrong("the plan has no commit point", "a line 'commit'")
+    with reader.guarded():
+        rows = reader.rows()
+        for row in rows:
+            reader.line = row.number
+            _read(row, reader, parts)
+        _check_whole(parts, rows, reader)
     return Plan(
         steps=tuple(parts.steps),
         slots=tuple(parts.slots),
         fetches=tuple(parts.fetches),
-        commit=parts.commit,
+        commit=len(parts.steps) if parts.commit is None else parts.commit,
         constraints=tuple(parts.constraints),
         sizes=parts.sizes,
         arena=parts.arena,
@@ -227,7 +229,7 @@ def _pair(text: str, reader: Reader) -> tuple[str, str]:
         if text[end : end + 3] != " = ":
             raise ValueError
         value = json.loads(text[end + 3 :])
-    except ValueError:
+    except (ValueError, RecursionError):
         raise reader.wrong(f"{text!r}", '"key" = "value"') from None
     return str(key), str(value)
 
@@ -258,7 +260,7 @@ def _read_constraint(text: str, reader: Reader, parts: _Parts) -> None:
 def _name_and_rest(text: str, reader: Reader) -> tuple[str, str]:
     try:
         name, end = json.JSONDecoder().raw_decode(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         name, end = None, 0
     if not isinstance(name, str):
         raise reader.wrong(f"{text!r}", "a name in double quotes")
@@ -266,29 +268,71 @@ def _name_and_rest(text: str, reader: Reader) -> tuple[str, str]:
 
 
 def _read_slot(row: Row, reader: Reader, index: int) -> Slot:
-    text = row.text
-    match = _SLOT.fullmatch(text)
-    if match is None or int(match[1]) != index or match[2] not in [p.value for p in Place]:
+    text, _, end = row.text.rpartition(" : ")
+    match, room = _SLOT.fullmatch(text), _ROOM.fullmatch(end)
+    known = match is not None and match[2] in [p.value for p in Place]
+    if match is None or room is None or int(match[1]) != index or not known:
         places = ", ".join(place.value for place in Place)
         raise reader.wrong(
-            f"{text[:60]!r}", f"s{index} = place : n bytes, steps a to b, with a place of {places}"
+            f"{row.text[:60]!r}",
+            f"s{index} = place : n bytes, steps a to b, with a place of {places}",
         )
     place, shown = Place(match[2]), match[3] or ""
     owner: Any = None
+    type_: Type | None = None
+    size: Extent = reader.extent(room[1])
     if place is Place.FEED:
         owner = Key(_name_and_rest(shown, reader)[0])
     elif place is Place.STATE:
         name, rest = _name_and_rest(shown, reader)
-        owner = reader.state(name, reader.type(rest))
+        type_ = reader.type(rest)
+        owner = reader.state(name, type_)
     elif place is Place.CONSTANT:
         owner = reader.graph([Row(row.number, shown, (), row.end), _returned(row)], "it").outputs[0]
+        if owner.op.kind is not Kind.LEAF or "key" in owner.attrs or "state" in owner.attrs:
+            raise reader.wrong(f"a constant by {owner.op.name}", "a leaf with a value")
+        type_ = owner.type
     elif place is Place.RESULT:
-        if not shown.isdigit():
-            raise reader.wrong(f"result {shown!r}", "the number of an output")
+        if _INDEX.fullmatch(shown) is None:
+            raise reader.wrong(f"result {shown[:60]!r}", "the number of an output")
         owner = int(shown)
-    size: Extent = reader.extent(match[4])
-    offset = None if match[7] is None else int(match[7])
-    return Slot(index, place, size, owner, int(match[5]), int(match[6]), offset)
+    offset = None if room[4] is None else int(room[4])
+    slot = Slot(index, place, size, owner, int(room[2]), int(room[3]), offset)
+    if type_ is not None:
+        _check_room(slot, type_, reader)
+    if isinstance(size, int) and not 0 <= size <= LARGEST:
+        raise reader.wrong(f"s{index} has {size} bytes", f"0 to {LARGEST}")
+    return slot
+
+
+def _check_room(slot: Slot, type_: Type, reader: Reader) -> None:
+    """Raise unless a slot is as large as what is kept there."""
+    if dims.lower(slot.size - type_.bytes) < 0:
+        raise reader.wrong(
+            f"s{slot.index} has {reader.shown(slot.size)} bytes for {type_}",
+            f"at least {reader.shown(type_.bytes)}",
+        )
+
+
+def _check_whole(parts: _Parts, rows: Sequence[Row], reader: Reader) -> None:
+    """Raise unless the plan is whole, and every slot of the arena lies inside of it."""
+    if not parts.ended:
+        reader.line = rows[-1].end if rows else 1
+        raise reader.wrong("the plan ends before its memory line", "memory: ...")
+    if parts.commit is None:
+        raise reader.wrong("the plan has no commit point", "a line 'commit'")
+    if parts.arena is None:
+        return
+    for slot in parts.slots:
+        if slot.place is not Place.ARENA:
+            continue
+        if slot.offset is None or slot.offset % _ALIGNMENT or not isinstance(slot.size, int):
+            raise reader.wrong(f"s{slot.index} has no place", f"a multiple of {_ALIGNMENT}")
+        if slot.offset + slot.size > parts.arena:
+            raise reader.wrong(
+                f"s{slot.index} ends at byte {slot.offset + slot.size}",
+                f"a place in the arena of {parts.arena} bytes",
+            )
 
 
 def _returned(row: Row) -> Row:
@@ -304,9 +348,11 @@ def _value(text: str, reader: Reader, parts: _Parts) -> tuple[Value, Type]:
         raise reader.wrong(f"s{match[1]} is not a slot", f"one of the {len(parts.slots)} above")
     type_ = reader.type(match[2])
     try:
-        return Value(int(match[1]), _bound(type_, parts.sizes)), type_
+        value = Value(int(match[1]), _bound(type_, parts.sizes))
     except ValueError as error:
-        raise reader.wrong(f"{match[2]}: {error}", "sizes of its dimensions") from None
+        raise reader.wrong(f"{match[2][:60]}: {error}", "sizes of its dimensions") from None
+    _check_room(parts.slots[value.slot], value.type, reader)
+    return value, type_
 
 
 def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
@@ -316,6 +362,7 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
         raise reader.wrong(f"{text[:60]!r}", f"step {len(parts.steps)}: kernel = operation(...)")
     *words, end = reader.split(text, match.end(), ")")
     arrow, bar, tail = text[int(end) + 1 :].rpartition(" | ")
+    moved, _, tail = tail.partition(" bytes, ")
     costs = _COSTS.fullmatch(tail)
     if not bar or costs is None or not arrow.startswith(" -> "):
         raise reader.wrong(
@@ -326,6 +373,8 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
     for word in words:
         name, equals, shown = word.partition("=")
         if equals and name.isidentifier():
+            if name in attrs:
+                raise reader.wrong(f"{name[:40]} is given twice", "one value")
             attrs[name] = reader.value(shown, row)
         else:
             values.append(_value(word, reader, parts))
@@ -338,20 +387,70 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
     elif leaves:
         node = reader.make(reader.record(match[3]), leaves, attrs, None)
     else:
-        node = reader.leaf(reader.record(match[3]), attrs, made[0][1], None)
+        op = reader.record(match[3])
+        if op.kind is Kind.LEAF or len(made) != 1:
+            raise reader.wrong(f"a step that runs {op.name}", "an operation, and what it makes")
+        node = reader.leaf(op, attrs, made[0][1], None)
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     if tuple(type_ for _, type_ in made) != types:
         raise reader.wrong(
             f"it makes {', '.join(str(t) for _, t in made)}", ", ".join(map(str, types))
         )
-    scratch = costs["workspace"]
+    scratch = None if costs["workspace"] is None else int(costs["workspace"])
+    _check_kernel(match[2], node, scratch, reader, parts)
     return Step(
         kernel=match[2],
         node=node,
         inputs=tuple(value for value, _ in values),
         outputs=tuple(value for value, _ in made),
-        bytes=reader.extent(costs["bytes"]),
+        bytes=reader.extent(moved),
         flops=reader.extent(costs["flops"]),
-        workspace=None if scratch is None else int(scratch),
+        workspace=scratch,
         can_fail=costs["fails"] is not None,
     )
+
+
+def _check_kernel(
+    kernel: str, node: Node, workspace: int | None, reader: Reader, parts: _Parts
+) -> None:
+    """Raise unless the operation's record names the family of kernels, and it has its scratch."""
+    op = node.op
+    families = {"array", op.kernel if isinstance(op.kernel, str) else op.kernel(node)} - {""}
+    if op.kind is Kind.COLLECTIVE:
+        families.add("wait")
+    if kernel != _COPY and kernel not in families:
+        raise reader.wrong(f"{op.name} by {kernel[:40]}", f"one of {', '.join(sorted(families))}")
+    if workspace is not None and (
+        workspace >= len(parts.slots) or parts.slots[workspace].place is not Place.ARENA
+    ):
+        raise reader.wrong(f"the workspace s{workspace}", "a slot of the arena")
+    size: Extent = 0
+    if kernel == "fused":
+        size = _fused_scratch(node, reader)
+    elif kernel not in (_COPY, "wait") and op.workspace is not None:
+        size = op.workspace(*[operand.type for operand in node.inputs], **node.attrs)
+    elif kernel not in (_COPY, "wait", "array") and op.scratch is not None:
+        size = op.scratch(node, 1)
+    if parts.sizes is not None:
+        size = dims.evaluate(size, parts.sizes)
+    if isinstance(size, int) and size == 0:
+        return
+    room = 0 if workspace is None else parts.slots[workspace].size
+    if dims.lower(room - size) < 0:
+        raise reader.wrong(
+            f"{op.name} has {reader.shown(room)} bytes of scratch",
+            f"at least {reader.shown(size)}",
+        )
+
+
+def _fused_scratch(node: Node, reader: Reader) -> Extent:
+    """Return the scratch of generated loops in one thread."""
+    from ..region.analysis import Region, analyze
+
+    size: Extent = 0
+    for body in node.attrs.get("bodies", (node.attrs.get("body"),)):
+        region = analyze(body)
+        if not isinstance(region, Region):
+            raise reader.wrong(f"a body that is not one loop: {region}", "one that a plan holds")
+        size = size + region.workspace(1)
+    return size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,29 +17,31 @@ from typing import Any
 import numpy as np
 
 from .. import dims
+from ..attributes import LARGEST
 from ..collection import collection_paused
 from ..dims import Constraint
-from ..errors import GraphError, MagmagraphError
+from ..dims.atoms import LongExtent
+from ..errors import GraphError, MagmagraphError, ShapeError
 from ..graph import Graph, Key, Node
 from ..op import OWN, Call, Op
 from ..ops import TABLE
-from ..ops.leaf import INPUT, PARAMETER, VARIABLE, Variable
-from ..types import Extent, Type
+from ..ops.leaf import INPUT, VARIABLE, Variable
+from ..types import Extent, Type, TypeLike
 from ..values.state import State
 from .rows import Row, Rows
 from .writing import DTYPES, Code, decoded, digest, read_elements
 
-_NODE = re.compile(r"%(\d+) = ([\w.]+)\(")
-_OPERAND = re.compile(r"%(\d+)")
-_ATTRIBUTE = re.compile(r"(\w+)=(.*)", re.DOTALL)
-_NUMBER = re.compile(r"-?\d+")
+_DIGITS = 20  # of an int: a seed has so many
+_SKIPPED = 1000  # anonymous dimensions whose lines someone took out
+_AXES = 64  # as many as NumPy's arrays have
+_NUMBER = re.compile(r"-?\d+", re.ASCII)
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_UNNAMED = re.compile(r"\?(\d+)")
 _FLOAT = re.compile(r"-?(\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)")
 _TYPE = re.compile(r"(\w+)\[(.*)\]")
 _ELIDED = re.compile(r"\[.*\.\.\. (\d+) values (@\w+)\]")
 _CODE = re.compile(r"<\w+>")
 _CONSTRAINT = re.compile(r"(.+) (==|>=) (.+)")
-_REQUIRE = re.compile(r"require (.+) at %(\d+)")
-_UPDATE = re.compile(r"update %(\d+) = %(\d+)")
 _WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
 
 
@@ -88,7 +91,8 @@ def load(
         return load_plan(text, data=data, values=values)
     with collection_paused():
         reader = Reader(text, GraphError, data, values)
-        return reader.graph(reader.rows(), "the text")
+        with reader.guarded():
+            return reader.graph(reader.rows(), "the text")
 
 
 class Reader(Rows):
@@ -117,6 +121,7 @@ class Reader(Rows):
         self._anonymous: dict[str, Extent] = {}
         self._extents: dict[str, Extent] = {}
         self._types: dict[str, Type] = {}
+        self._bodies: set[tuple[int, int]] = set()  # line and number, of those that were read
 
     def graph(self, rows: Sequence[Row], what: str) -> Graph:
         """Return the graph of the rows of a text or a body."""
@@ -131,17 +136,23 @@ class Reader(Rows):
         found = self._extents.get(text)
         if found is None:
             try:
-                found = dims.parse(text)
-            except MagmagraphError:
-                raise self.wrong(f"{text!r}", "an extent, as '2*batch + 1'") from None
-            anonymous = [name for name in dims.names(found) if name[0] == "?"]
-            if anonymous:
-                for number in range(1 + max(int(name[1:]) for name in anonymous)):
-                    if f"?{number}" not in self._anonymous:
-                        self._anonymous[f"?{number}"] = dims.anonymous()
-                found = dims.substitute(found, self._anonymous)
+                self._number_anonymous(text)
+                found = dims.substitute(dims.parse(text), self._anonymous)
+            except LongExtent as error:
+                raise self.wrong(str(error)) from None
+            except (ShapeError, ArithmeticError, RecursionError, TypeError) as error:
+                raise self.wrong(f"{text[:60]!r}", "an extent, as '2*batch + 1'") from error
             self._extents[text] = found
         return found
+
+    def _number_anonymous(self, text: str) -> None:
+        """Make the anonymous dimensions of an extent; those that a text skips are made, too."""
+        numbers = [int(digits[:_DIGITS]) for digits in _UNNAMED.findall(text)]
+        known, highest = len(self._anonymous), max(numbers, default=-1)
+        if highest > known + _SKIPPED:
+            raise self.wrong(f"the anonymous dimension ?{highest}", f"?{known} as the next one")
+        for number in range(known, 1 + highest):
+            self._anonymous[f"?{number}"] = dims.anonymous()
 
     def type(self, text: str) -> Type:
         """Return a type, as ``float32[batch, 3]``."""
@@ -151,16 +162,25 @@ class Reader(Rows):
             if match is None or match[1] not in DTYPES:
                 raise self.wrong(f"{text!r}", "a type, as float32[batch, 3]")
             extents = tuple(map(self.extent, self.split(match[2])))
-            if any(isinstance(extent, int) and extent < 0 for extent in extents):
-                raise self.wrong(f"{text!r}", "extents of at least 0")
+            known = [extent for extent in extents if isinstance(extent, int)]
+            if len(extents) > _AXES:
+                raise self.wrong(f"a type of {len(extents)} axes", f"at most {_AXES}")
+            if any(extent < 0 for extent in known):
+                raise self.wrong(f"{text[:60]!r}", "extents of at least 0")
+            if math.prod(filter(None, known)) * DTYPES[match[1]].itemsize > LARGEST:
+                raise self.wrong(f"{text[:60]!r} has too many elements", f"{LARGEST} bytes")
             found = self._types[text] = Type(DTYPES[match[1]], extents)
         return found
 
-    def types(self, text: str) -> Any:
+    def types(self, text: str) -> TypeLike:
         """Return a type, or the tuple of those of several results."""
         if text.startswith("("):
             return tuple(map(self.type, self.split(text[1:-1])))
         return self.type(text)
+
+    def shown(self, extent: Extent) -> str:
+        """Return the beginning of an extent's text."""
+        return str(extent)[:60]
 
     def constraint(self, text: str) -> Constraint:
         """Return a relation between extents."""
@@ -175,6 +195,8 @@ class Reader(Rows):
         if type_ is not None:
             return self.elements(text, type_)
         if _NUMBER.fullmatch(text):
+            if len(text) > _DIGITS:
+                raise self.wrong(f"a number of {len(text)} digits", f"at most {_DIGITS}")
             return int(text)
         if text in _WORDS:
             return _WORDS[text]
@@ -204,18 +226,20 @@ class Reader(Rows):
 
     def _string(self, text: str) -> str:
         try:
-            found = ast.literal_eval(text)
+            found = ast.literal_eval(text) if _STRING.fullmatch(text) else None
         except (ValueError, SyntaxError):
             found = None
         if not isinstance(found, str):
-            raise self.wrong(f"{text!r}", "a string in quotes")
+            raise self.wrong(f"{text[:60]!r}", "a string in quotes")
         return found
 
     def _body(self, text: str, row: Row) -> Graph:
         index = text[1:-1]
-        if not index.isdigit() or int(index) >= len(row.bodies):
-            raise self.wrong(f"{text!r}", "a body: { at the end of the line, then its lines")
-        body = self.graph(row.bodies[int(index)], f"the body that begins in line {row.number}")
+        place = (row.number, int(index) if index.isdecimal() and len(index) < 9 else -1)
+        if not 0 <= place[1] < len(row.bodies) or place in self._bodies:
+            raise self.wrong(f"{text[:60]!r}", "a body: { at the end of the line, then its lines")
+        self._bodies.add(place)
+        body = self.graph(row.bodies[place[1]], f"the body that begins in line {row.number}")
         self.line = row.number
         return body
 
@@ -279,28 +303,27 @@ class Reader(Rows):
             return text[4:]
         try:
             found = json.loads(text[4:])
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, str):
-            raise self.wrong(f"{text[4:]!r} at the end", "a name in double quotes")
+            raise self.wrong(f"{text[4:64]!r} at the end", "a name in double quotes")
         return found
 
-    def leaf(self, op: Op, attrs: dict[str, Any], type_: Any, name: str | None) -> Node:
+    def leaf(self, op: Op, attrs: dict[str, Any], type_: TypeLike, name: str | None) -> Node:
         """Return a leaf with what its line does not show: who it is, and its type."""
+        if isinstance(type_, tuple):
+            return self.make(op, (), attrs, name)
         if op is VARIABLE:
             attrs["state"] = self.state(name or "", type_)
         else:
-            wanted = _keywords(op)
             if op is INPUT:
                 attrs["key"] = Key(name or "")
-            if op is PARAMETER and type(attrs.get("index")) is not int:
-                raise self.wrong("a parameter without its number", "parameter(index=0)")
-            for word in ("dtype", "shape"):  # neither belongs to an operation of several results
-                if word in wanted and word not in attrs:
+            for word in ("dtype", "shape"):
+                if word in op.schema.attributes and word not in attrs:
                     attrs[word] = getattr(type_, word)
         return self.make(op, (), attrs, name)
 
-    def state(self, name: str, type_: Any) -> State:
+    def state(self, name: str, type_: Type) -> State:
         """Return the buffer of the next variable."""
         value = None if self._values is None else next(self._values, None)
         if value is None and self._values is not None:
@@ -308,7 +331,10 @@ class Reader(Rows):
         if value is None:
             if not all(isinstance(extent, int) for extent in type_.shape):
                 raise self.wrong(f"a variable of type {type_}", "a shape of ints")
-            value = np.zeros(type_.shape, type_.dtype)
+            try:
+                return State.zeros(type_.concrete({}), type_.dtype, name)
+            except MemoryError:
+                raise self.wrong(f"variable '{name}' has {type_.bytes:,} bytes", "memory") from None
         if value.shape != type_.shape or value.dtype != type_.dtype:
             raise self.wrong(
                 f"variable '{name}' is {type_}",
@@ -322,22 +348,13 @@ class Reader(Rows):
         """Apply an operation by its record; what its rule says against it is an error."""
         call = Call(op, inputs)
         try:
+            op.check_attributes(attrs)
             type_ = op.rule(call, *[node.type for node in inputs], **attrs)
-        except (MagmagraphError, TypeError, ValueError, IndexError, KeyError) as error:
+        except MagmagraphError as error:
             raise self.wrong(f"{op.name} refuses its operands: {error}") from None
+        except Exception as error:  # a rule is written for the operands that functions give it
+            raise self.wrong(
+                f"{op.name} refuses its operands: {type(error).__name__}: {str(error)[:80]}"
+            ) from error
         kind = Variable if op is VARIABLE else Node
         return kind(op, inputs, attrs, type_, name, None, tuple(call.constraints))
-
-
-_known_keywords: dict[Op, frozenset[str]] = {}
-
-
-def _keywords(op: Op) -> frozenset[str]:
-    """Return the attributes that an operation's rule asks for by name."""
-    found = _known_keywords.get(op)
-    if found is None:
-        code: Any = getattr(op.rule, "__code__", None)
-        count = code.co_argcount + code.co_kwonlyargcount if code else 0
-        found = frozenset(code.co_varnames[:count] if code else ())
-        _known_keywords[op] = found
-    return found

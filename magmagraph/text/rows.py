@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import MagmagraphError, message
+
+DEPTH = 50  # of bodies, and of brackets, inside of each other
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,27 @@ class Rows:
         self.line = 1
         self.data: dict[str, tuple[int, str]] = {}
         self._lines = text.split("\n")
+        self._depth = 0
 
     def wrong(self, what: str, need: str | None = None, line: int | None = None) -> MagmagraphError:
         """Make (not raise) an error about a line, the present one unless said."""
         return self.error(message(f"line {self.line if line is None else line}: {what}", need))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn every error of what is run for a line into one about that line.
+
+        Records and extents compute with what a line says, and are written for what functions give
+        them.
+        """
+        try:
+            yield
+        except MagmagraphError as error:
+            if isinstance(error, self.error):
+                raise
+            raise self.wrong(str(error)) from error
+        except Exception as error:
+            raise self.wrong(f"{type(error).__name__}: {str(error)[:80]}") from error
 
     def rows(self) -> list[Row]:
         """Return the rows of the text; lines of data are taken out."""
@@ -82,6 +103,11 @@ class Rows:
             return None, at
         if line[0] == "}":
             raise self.wrong("a body ends that did not begin", line=number)
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise self.wrong(
+                "too many bodies inside of each other", f"at most {DEPTH}", number
+            )
         bodies: list[tuple[Row, ...]] = []
         pieces = [line]
         while pieces[-1].endswith("{"):
@@ -102,6 +128,7 @@ class Rows:
             bodies.append(tuple(inside))
             pieces.append(self._lines[at].strip())
             at += 1
+        self._depth -= 1
         return Row(number, "".join(pieces), tuple(bodies), at), at
 
     def split(self, text: str, start: int = 0, end: str = "") -> list[str]:
@@ -122,6 +149,11 @@ class Rows:
                     at += 2 if text[at] == "\\" else 1
             elif c in "([{":
                 depth += 1
+                if depth > DEPTH:
+                    raise self.wrong(
+                        f"{text[begin:][:60]!r} has too many brackets inside of each other",
+                        f"at most {DEPTH}",
+                    )
             elif c in ")]}":
                 if depth == 0 and c == end:
                     break

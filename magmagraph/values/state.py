@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,7 +50,17 @@ class State:
     )
 
     def __init__(self, value: np.ndarray, name: str) -> None:
-        self.held = aligned_copy(value)
+        self._hold(aligned_copy(value), name)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: np.dtype, name: str) -> State:
+        """Make a buffer of zeros, whose memory is taken when it is written."""
+        state = cls.__new__(cls)
+        state._hold(aligned(np.zeros, shape, dtype), name)
+        return state
+
+    def _hold(self, buffer: np.ndarray, name: str) -> None:
+        self.held = buffer
         self.newest: Any = None
         self.copies: dict[str, Any] = {}
         self.name = name
@@ -136,8 +148,17 @@ class State:
 
 def aligned_copy(value: np.ndarray, alignment: int = 64) -> np.ndarray:
     """Return a C-contiguous copy whose first byte lies on a multiple of `alignment`."""
-    raw = np.empty(value.nbytes + alignment, dtype=np.uint8)
-    start = -raw.ctypes.data % alignment
-    result: np.ndarray = raw[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    result = aligned(np.empty, value.shape, value.dtype, alignment)
     result[...] = value
+    return result
+
+
+def aligned(
+    make: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: np.dtype, alignment: int = 64
+) -> np.ndarray:
+    """Return an array of `make`, whose first byte lies on a multiple of `alignment`."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = make(size + alignment, dtype=np.uint8)
+    start = -raw.ctypes.data % alignment
+    result: np.ndarray = raw[start : start + size].view(dtype).reshape(shape)
     return result

@@ -13,10 +13,19 @@ import numpy as np
 
 from ...communicator import current
 
-__all__ = ["SUMS", "Axis", "summed"]
+__all__ = ["GROUP", "REDUCED", "SUMS", "TIMED", "Axis", "summed"]
 
 Axis = tuple[tuple[str, ...], int]  # axes of the mesh, and how many ranks differ in them
 Room = Callable[..., Any]
+
+# Attributes of collectives: the axes of the mesh in which its ranks differ, and how many ranks.
+GROUP = {"group": "tuple[str, ...]", "size": "Positive"}
+REDUCED = {**GROUP, "op": "Literal['sum', 'max', 'min']"}
+TIMED = {
+    **REDUCED,
+    "algorithm": "Literal['allreduce', 'ring', 'torus', 'parameter_server']",
+    "axes": "tuple[tuple[tuple[str, ...], Positive], ...]",
+}
 
 
 def summed(

@@ -19,6 +19,7 @@ from ...types import Type
 from ..control.observing import fresh
 from ..convert import as_node
 from ..rules.batching import all_batched
+from .arrays import GROUP
 from .whole import Group, grouped, whole
 
 __all__ = ["barrier", "index", "recv", "send"]
@@ -130,6 +131,7 @@ SEND = Op(
     effect=Effect.ORDERED,
     doc="The operand, which is sent to another rank when it is computed.",
     rule=_passing,
+    attributes={**GROUP, "to": "Count", "tag": "int", "uid": "int"},
     evaluate=_send,
     gradient=_send_gradient,
     batching=lambda node, operands, batched: node.op(*operands, **node.attrs),
@@ -220,6 +222,7 @@ RECV = Op(
     kind=Kind.COLLECTIVE,
     doc="The value that another rank sends.",
     rule=lambda call, x, **attrs: x,
+    attributes={**GROUP, "source": "Count", "tag": "int"},
     evaluate=_recv,
     into=_recv_into,
     gradient=_recv_gradient,
@@ -281,6 +284,7 @@ BARRIER = Op(
     effect=Effect.ORDERED,
     doc="The operand; all ranks wait for each other when it is computed.",
     rule=_passing,
+    attributes={**GROUP, "uid": "int"},
     evaluate=_barrier,
     gradient=lambda node, cotangent: (cotangent,),
     batching=_map_barrier,
@@ -331,6 +335,7 @@ INDEX = Op(
     kind=Kind.LEAF,
     doc="This rank's number.",
     rule=lambda call, *, group, size: Type(np.dtype(np.int64), ()),
+    attributes=GROUP,
     evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),
     no_gradient="integer valued",
     function=index,

@@ -22,6 +22,7 @@ from ..convert import as_node, cast
 from ..rules.batching import to_front
 from ..rules.sharding import shard_gathered
 from ..shape.arrange import moveaxis, reshape
+from .arrays import GROUP, REDUCED
 from .whole import ALLREDUCE, Group, grouped
 
 __all__ = ["allgather", "alltoall", "reduce_scatter"]
@@ -129,6 +130,7 @@ ALLGATHER = Op(
     kind=Kind.COLLECTIVE,
     doc="The values of all ranks, joined along an axis.",
     rule=_allgather_type,
+    attributes=GROUP,
     evaluate=lambda xp, x, *, group, size: current().group(group).allgather(x),
     into=_allgather_into,
     gradient=_allgather_gradient,
@@ -242,6 +244,7 @@ REDUCE_SCATTER = Op(
     kind=Kind.COLLECTIVE,
     doc="This rank's part, along an axis, of the sum, maximum or minimum of all ranks' values.",
     rule=_scatter_type,
+    attributes=REDUCED,
     evaluate=lambda xp, x, *, op, group, size: current().group(group).reduce_scatter(x, op),
     into=_scatter_into,
     gradient=_scatter_gradient,
@@ -338,6 +341,7 @@ ALLTOALL = Op(
     kind=Kind.COLLECTIVE,
     doc="The parts that all ranks have for this one, joined along an axis.",
     rule=_alltoall_type,
+    attributes=GROUP,
     evaluate=lambda xp, x, *, group, size: current().group(group).alltoall(x),
     into=_alltoall_into,
     gradient=_alltoall_gradient,
@@ -384,6 +388,7 @@ RANK_ROW = Op(
     kind=Kind.COLLECTIVE,
     doc="The row of a rank so many places behind this one, of one row for each rank.",
     rule=_row_type,
+    attributes=GROUP,
     evaluate=lambda xp, x, *, shift, group, size: _row(x, shift, group, size),
     into=_row_into,
     no_gradient="it is made behind gradients, by the pass that distributes",
@@ -421,6 +426,7 @@ RANK_ROWS = Op(
     doc="Rows in the order of the ranks: the first is that of the rank `shift` places behind "
     "this one, each further one is of the rank before.",
     rule=_rows_type,
+    attributes=GROUP,
     evaluate=_rows,
     into=_rows_into,
     no_gradient="it is made behind gradients, by the pass that distributes",

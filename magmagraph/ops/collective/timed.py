@@ -13,7 +13,7 @@ import numpy as np
 from ...communicator import current
 from ...op import INEXACT, Call, Kind, Op
 from ...types import Type
-from .arrays import Axis, summed
+from .arrays import GROUP, REDUCED, TIMED, Axis, summed
 from .rows import ALLGATHER, REDUCE_SCATTER
 
 __all__ = ["ALLGATHER_WHEN", "ALLREDUCE_MANY_WHEN", "ALLREDUCE_WHEN", "REDUCE_SCATTER_WHEN"]
@@ -62,6 +62,7 @@ ALLREDUCE_WHEN = Op(
     kind=Kind.COLLECTIVE,
     doc="The sum of all ranks' values where a flag says so, else this rank's.",
     rule=_type,
+    attributes=TIMED,
     evaluate=_value,
     into=_into,
     no_gradient=_MADE,
@@ -114,6 +115,7 @@ ALLREDUCE_MANY_WHEN = Op(
     doc="The sums of all ranks' values of several arrays where a flag says so, in one message; "
     "else this rank's.",
     rule=_many_type,
+    attributes=TIMED,
     evaluate=_many,
     into=_many_into,
     no_gradient=_MADE,
@@ -151,6 +153,7 @@ REDUCE_SCATTER_WHEN = Op(
     kind=Kind.COLLECTIVE,
     doc="This rank's row of the sum of all ranks' values where a flag says so, else zero.",
     rule=_part_type,
+    attributes=REDUCED,
     evaluate=_part,
     into=_part_into,
     no_gradient=_MADE,
@@ -185,6 +188,7 @@ ALLGATHER_WHEN = Op(
     kind=Kind.COLLECTIVE,
     doc="The values of all ranks, one row each, where a flag says so, else zero.",
     rule=_whole_type,
+    attributes=GROUP,
     evaluate=_whole,
     into=_whole_into,
     no_gradient=_MADE,

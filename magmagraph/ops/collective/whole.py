@@ -18,6 +18,7 @@ from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ...types import Type
 from ..rules.sharding import shard_alike
+from .arrays import GROUP, REDUCED
 
 __all__ = ["allreduce", "broadcast", "permute"]
 
@@ -138,6 +139,7 @@ ALLREDUCE = Op(
     kind=Kind.COLLECTIVE,
     doc="The sum, maximum or minimum of all ranks' values.",
     rule=_allreduce_type,
+    attributes=REDUCED,
     evaluate=lambda xp, x, *, op, group, size: current().group(group).allreduce(x, op),
     into=_allreduce_into,
     gradient=_allreduce_gradient,
@@ -203,6 +205,7 @@ ALLREDUCE_MANY = Op(
     kind=Kind.COLLECTIVE,
     doc="The sums, maxima or minima of all ranks' values, of several arrays in one message.",
     rule=_many_type,
+    attributes=REDUCED,
     evaluate=_many,
     into=_many_into,
     gradient=_many_gradient,
@@ -291,6 +294,7 @@ BROADCAST = Op(
     kind=Kind.COLLECTIVE,
     doc="The value of one rank, on all of them.",
     rule=_broadcast_type,
+    attributes={**GROUP, "root": "Count"},
     evaluate=lambda xp, x, *, root, group, size, uid=0: current().group(group).broadcast(x, root),
     into=_broadcast_into,
     gradient=_broadcast_gradient,
@@ -312,6 +316,7 @@ REDUCE = Op(
     kind=Kind.COLLECTIVE,
     doc="The sum of all ranks' values on one of them; what the others get has no meaning.",
     rule=_broadcast_type,
+    attributes={**GROUP, "root": "Count"},
     evaluate=lambda xp, x, *, root, group, size: current().group(group).reduce(x, root),
     into=lambda xp, target, x, *, root, group, size: current()
     .group(group)
@@ -378,6 +383,7 @@ PERMUTE = Op(
     kind=Kind.COLLECTIVE,
     doc="The value of the rank so many places before, around a ring.",
     rule=_same,
+    attributes={**GROUP, "shift": "int"},
     evaluate=lambda xp, x, *, shift, group, size: current().group(group).permute(x, shift),
     into=_permute_into,
     gradient=_permute_gradient,

@@ -136,6 +136,11 @@ FIXED_POINT = Op(
     kind=Kind.CONTROL,
     doc="The point that a map leaves where it is, found by iteration, and the number of steps.",
     rule=_type,
+    attributes={
+        "count": "Count",
+        "max_steps": "Count",
+        "unconverged": "Literal['raise', 'return']",
+    },
     evaluate=_evaluate,
     gradient=_gradient,
 )

@@ -26,6 +26,11 @@ __all__ = ["LOOP", "LOOP_STEP", "PULLBACK", "extent_of", "loop"]
 
 _FLAG = Type(np.dtype(np.bool_), ())
 _STEP = Type(np.dtype(np.int64), ())
+_ATTRIBUTES = {
+    "carries": "Count",
+    "stacks": "Count",
+    "flag": "Literal['', 'carry', 'stack']",
+}
 
 # Results that are worth more memory than computing them again takes time.
 _WORTH_KEEPING = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LINALG, Kind.TRANSFORM))
@@ -121,6 +126,7 @@ LOOP = Op(
     kind=Kind.CONTROL,
     doc="A body graph run again and again: the last carries, and a row of each iteration.",
     rule=_loop_type,
+    attributes=_ATTRIBUTES,
     evaluate=_evaluate,
     gradient=loop_gradient,
     batching=loop_batching,
@@ -146,6 +152,7 @@ PULLBACK = Op(
     kind=Kind.CONTROL,
     doc="Cotangents through a loop without a bound, of which forward mode takes the transpose.",
     rule=_pullback_type,
+    attributes=_ATTRIBUTES | {"body": "Graph", "length": "Extent | None", "reverse": "bool"},
     evaluate=_no_reverse,
     gradient=pullback_gradient,
     capturable=False,

@@ -31,6 +31,18 @@ from .shapes import (
     split,
 )
 
+_ATTRIBUTES = {
+    "strides": "tuple[Step, ...]",
+    "dilation": "tuple[Step, ...]",
+    "low": "tuple[Offset, ...]",
+    "extents": "Shape",
+    "groups": "Positive",
+    "channels_last": "bool",
+    "algorithm": "Literal['auto', 'direct', 'im2col', 'winograd-2x2', 'winograd-4x4', 'fft']",
+    "compute": "NotRequired[Literal['', 'tf32']]",
+    "outs_first": "NotRequired[bool]",
+}
+
 # Weights.
 
 
@@ -271,6 +283,7 @@ CONVOLUTION = _record(
     name="convolution",
     doc="Windows of the input times weights, summed.",
     rule=_forward_type,
+    attributes=_ATTRIBUTES,
     evaluate=_rounded(_forward),
     gradient=_forward_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
@@ -282,6 +295,7 @@ CONVOLUTION_INPUT = _record(
     name="convolution_input",
     doc="The transpose of a convolution with respect to its input.",
     rule=_input_type,
+    attributes=_ATTRIBUTES,
     evaluate=_rounded(_input),
     gradient=_input_gradient,
     batching=partial(map_convolution, (VALUES, WEIGHTS, VALUES)),
@@ -293,6 +307,7 @@ CONVOLUTION_WEIGHT = _record(
     name="convolution_weight",
     doc="The transpose of a convolution with respect to its weights.",
     rule=_weight_type,
+    attributes=_ATTRIBUTES,
     evaluate=_rounded(_weight),
     gradient=_weight_gradient,
     batching=partial(map_convolution, (VALUES, VALUES, WEIGHTS)),

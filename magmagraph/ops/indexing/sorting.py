@@ -406,6 +406,7 @@ SEARCHSORTED = Op(
     kind=Kind.INDEX,
     doc="Where values would stand in a sorted line.",
     rule=_searchsorted_type,
+    attributes={"side": "Literal['left', 'right']"},
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),
     no_gradient="integer valued",
     batching=_map_searchsorted,

@@ -172,6 +172,10 @@ UPDATE = Op(
     kind=Kind.INDEX,
     doc="Rows set, added, multiplied or compared at given positions along the first axis.",
     rule=_update_type,
+    attributes={
+        "how": "Literal['set', 'add', 'multiply', 'min', 'max']",
+        "mode": "Literal['clip', 'wrap']",
+    },
     dtypes=INEXACT,
     batching=_map_update,
     evaluate=_update,

@@ -211,6 +211,7 @@ QR = Op(
     dtypes=LAPACK,
     doc="Orthonormal columns Q and an upper triangle R with A = Q R.",
     rule=_qr_type,
+    attributes={"mode": "Literal['reduced', 'complete']"},
     facts=_qr_facts,
     evaluate=lambda xp, a, *, mode: tuple(xp.linalg.qr(a, mode=mode)),
     gradient=_qr_gradient,

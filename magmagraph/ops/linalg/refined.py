@@ -332,6 +332,11 @@ REFINED_SOLVE = Op(
     dtypes=DOUBLE,
     doc="The solution of A x = b, factored in low precision and refined to high.",
     rule=_solve_type,
+    attributes={
+        "assume": "Literal['general', 'positive']",
+        "tolerance": "float | None",
+        "max_iterations": "Count",
+    },
     evaluate=_solve,
     gradient=_solve_gradient,
     function=refined_solve,

@@ -216,6 +216,7 @@ REFINED_EIGH = Op(
     dtypes=DOUBLE,
     doc="Eigenvalues and eigenvectors, decomposed in low precision and refined to high.",
     rule=_eigh_type,
+    attributes={"tolerance": "float | None", "max_iterations": "Count"},
     evaluate=_eigh,
     gradient=_eigh_gradient,
     function=refined_eigh,

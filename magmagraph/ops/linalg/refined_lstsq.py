@@ -118,6 +118,7 @@ AUGMENTED = Op(
     dtypes=DOUBLE,
     doc="r and x with r + A x = b and A^H r = c, factored in low precision and refined to high.",
     rule=_augmented_type,
+    attributes={"tolerance": "float | None", "max_iterations": "Count"},
     evaluate=_augmented,
     gradient=_augmented_gradient,
     numerics="reassoc",

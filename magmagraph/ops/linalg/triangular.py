@@ -307,6 +307,11 @@ TRIANGULAR_SOLVE = Op(
     dtypes=LAPACK,
     doc="The solutions of systems with triangular matrices.",
     rule=system_type,
+    attributes={
+        "lower": "bool",
+        "trans": "Literal['N', 'T', 'C']",
+        "unit_diagonal": "bool",
+    },
     evaluate=_solve,
     gradient=_gradient,
     batching=map_systems,

@@ -10,7 +10,7 @@ in float64.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -226,6 +226,7 @@ def drawing_op(
     doc: str,
     sample: Callable[..., Any],
     *,
+    attributes: Mapping[str, str] | None = None,
     gradient: Callable[[Node, Node], Parts] | None = None,
     no_gradient: str = "",
 ) -> Op:
@@ -262,6 +263,7 @@ def drawing_op(
         effect=Effect.RANDOM,
         doc=doc,
         rule=_drawn_type,
+        attributes={"seed": "Seed", "stream": "Seed", **(attributes or {})},
         evaluate=evaluate,
         gradient=gradient,
         no_gradient=no_gradient,

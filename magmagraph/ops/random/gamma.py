@@ -75,6 +75,7 @@ RANDOM_GAMMA = drawing_op(
     "random_gamma_variable",
     "Gamma variables of given shapes, or their logarithms.",
     _sample,
+    attributes={"log": "bool"},
     gradient=_gradient,
 )
 

@@ -154,6 +154,7 @@ PLACE = Op(
     kind=Kind.LAYOUT,
     doc="The operand at positions start, start + step, ... of an array that is constant elsewhere.",
     rule=_place_type,
+    attributes={"value": "Number"},
     evaluate=_place,
     into=_place_into,
     kernel=_place_kernel,

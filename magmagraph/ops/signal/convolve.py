@@ -299,6 +299,10 @@ CONVOLVE = Op(
     kind=Kind.CONVOLUTION,
     doc="Convolve two signals along all axes.",
     rule=_result_type,
+    attributes={
+        "mode": "Literal['full', 'same', 'valid']",
+        "method": "Literal['direct', 'fft', 'auto']",
+    },
     evaluate=_convolve,
     gradient=_gradient,
     function=convolve,

@@ -33,6 +33,7 @@ from ..leaf import extent
 _INT64 = np.dtype(np.int64)
 # What norm= scales the other direction with: of the transposes.
 OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+_NORMS = {"norm": "Literal['backward', 'ortho', 'forward']"}
 
 
 def at_least_one(call: Call, count: Extent, what: str) -> None:
@@ -162,6 +163,7 @@ FFT = _record(
     name="fft_spectrum",
     doc="The discrete Fourier transform of complex values along axes, or its inverse.",
     rule=_spectrum_type,
+    attributes=_NORMS,
     evaluate=_spectrum,
     into=_into(_spectrum),
     gradient=_spectrum_gradient,
@@ -172,6 +174,7 @@ RFFT = _record(
     name="fft_half_spectrum",
     doc="The half that is kept of the spectrum of real values along an axis.",
     rule=_half_type,
+    attributes=_NORMS,
     evaluate=_half,
     into=_into(_half),
     gradient=_half_gradient,
@@ -182,6 +185,7 @@ IRFFT = _record(
     name="fft_real_values",
     doc="The real values of which half a spectrum along an axis is given.",
     rule=_whole_type,
+    attributes=_NORMS,
     evaluate=_whole,
     into=_into(_whole),
     gradient=_whole_gradient,

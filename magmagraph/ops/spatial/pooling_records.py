@@ -23,6 +23,14 @@ from ..elementwise.family import like_float
 from ..rules import onnx_windows
 
 INT32 = np.dtype(np.int32)
+_ATTRIBUTES = {
+    "window": "tuple[Step, ...]",
+    "strides": "tuple[Step, ...]",
+    "dilation": "tuple[Step, ...]",
+    "low": "tuple[Offset, ...]",
+    "extents": "Shape",
+    "channels_last": "bool",
+}
 
 
 def spatial_of(shape: Any, count: int, last: bool) -> Any:
@@ -214,6 +222,7 @@ MAX_POOL = _record(
     name="max_pool",
     doc="The largest element of every window.",
     rule=_pooled_type,
+    attributes=_ATTRIBUTES,
     evaluate=_max_pool,
     gradient=_max_gradient,
     numerics="exact",
@@ -224,6 +233,7 @@ MAX_POOL_TAPS = _record(
     name="max_pool_taps",
     doc="Where in its window the first largest element stands.",
     rule=_taps_type,
+    attributes=_ATTRIBUTES,
     evaluate=_max_taps,
     no_gradient="integer valued",
     numerics="exact",
@@ -233,6 +243,7 @@ POOL_PICK = _record(
     name="pool_pick",
     doc="One element of every window, at given positions.",
     rule=_pick_type,
+    attributes=_ATTRIBUTES,
     evaluate=_pick,
     gradient=_pick_gradient,
     numerics="exact",
@@ -242,6 +253,7 @@ POOL_SPREAD = _record(
     name="pool_spread",
     doc="One number for every window, added at given positions of it.",
     rule=_spread_type,
+    attributes=_ATTRIBUTES,
     evaluate=_spread,
     gradient=_spread_gradient,
     numerics="reassoc",
@@ -251,6 +263,7 @@ SUM_POOL = _record(
     name="sum_pool",
     doc="The sum of every window.",
     rule=_pooled_type,
+    attributes=_ATTRIBUTES,
     evaluate=_sum_pool,
     gradient=_sum_gradient,
     numerics="reassoc",
@@ -261,6 +274,7 @@ SUM_POOL_INPUT = _record(
     name="sum_pool_input",
     doc="One number for every window, added to all of its elements.",
     rule=_pooled_type,
+    attributes=_ATTRIBUTES,
     evaluate=_sum_pool_input,
     gradient=_sum_input_gradient,
     numerics="reassoc",

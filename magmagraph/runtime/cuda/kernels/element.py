@@ -12,13 +12,13 @@ from ....ops.random.philox import stream_key
 from ....region.analysis import Fold, Output, Region
 from ....region.parts import indexed
 from ....region.walk import Walk
+from ...literals import literal
 from ...numpy.codegen.region_code import RegionCode, of_one_element
 from ...numpy.codegen.scalar import (
     apply_scalar,
     combine_expression,
     identity_expression,
     is_floating,
-    literal,
     load,
     storage_type,
     store,

@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+from ...literals import checked
+
 __all__ = ["WORDS", "FewChannels", "source"]
 
 WORDS = 5  # image, cotangent, partial sums, result, and the batch
@@ -109,6 +111,7 @@ def _up(count: int) -> int:
 
 def source(kernel: FewChannels) -> str:
     """Return both kernels, to be completed by the prelude."""
+    checked(kernel)
     half = _HALVES.get(kernel.dtype)
     rows, columns = kernel.plane
     numbers = {

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...literals import checked
+
 __all__ = ["Gathering", "gathering_source", "settled"]
 
 _UNITS = {
@@ -61,6 +63,7 @@ static __device__ __forceinline__ int64_t settled(int64_t at, int64_t extent)
 
 def gathering_source(gathering: Gathering) -> str:
     """Return the kernel, to be completed by the prelude."""
+    checked(gathering)
     index = "int64_t" if gathering.wide else "uint32_t"
     return f"""
 typedef {index} idx;

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...literals import checked
+
 __all__ = ["WORDS", "Axis", "Pooling", "axes_of", "kernel_for", "source"]
 
 WORDS = 5  # four addresses, and the batch
@@ -151,6 +153,7 @@ def kernel_for(
 
 def source(pooling: Pooling) -> str:
     """Return the kernel, to be completed by the prelude."""
+    checked(pooling)
     storage, real = _TYPES[pooling.dtype]
     half = _HALVES.get(pooling.dtype)
     load = f"mg_{half}_to_float" if half else ""

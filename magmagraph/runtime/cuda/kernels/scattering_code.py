@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...literals import checked
 from .gathering_code import settled
 
 __all__ = ["THREADS", "TILE", "Scattering", "Sorting", "scattering_source", "sorting_source"]
@@ -78,6 +79,7 @@ def types_of(dtype: str) -> tuple[str, str]:
 
 def sorting_source(sorting: Sorting) -> str:
     """Return the kernels `_tile` and `_merge`, to be completed by the prelude."""
+    checked(sorting)
     return f"""
 typedef {sorting.positions} I;
 {settled(sorting.wraps)}
@@ -134,6 +136,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {sorting.name}_merge
 
 def scattering_source(scattering: Scattering) -> str:
     """Return the kernels `_pieces` and `_ends`, to be completed by the prelude."""
+    checked(scattering)
     storage, real = types_of(scattering.dtype)
     half = _HALVES.get(scattering.dtype)
     load = f"mg_{half}_to_float" if half else ""

@@ -15,6 +15,7 @@ from ....op import Kind
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output
 from ....region.parts import MAX_STRIP, indexed
+from ...literals import literal
 from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox
 from ..functions.scalar import computing_type
@@ -27,7 +28,6 @@ from .scalar import (
     combine_expression,
     identity_expression,
     is_floating,
-    literal,
     load,
     storage_type,
     store,

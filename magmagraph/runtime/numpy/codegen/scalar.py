@@ -16,7 +16,6 @@ __all__ = [
     "convert",
     "identity_expression",
     "is_floating",
-    "literal",
     "load",
     "round_trip",
     "storage_type",
@@ -142,35 +141,6 @@ static inline uint64_t mg_float_to_u64(double value)
     return value < 0x1p63 ? (uint64_t)(int64_t)value : (uint64_t)value;
 }
 """
-
-
-def literal(value: np.generic, dtype: np.dtype) -> str:
-    """Return a scalar constant as C that has exactly its value.
-
-    Examples
-    --------
-    >>> literal(np.float32(0.1), np.dtype("float32")), literal(np.int64(-3), np.dtype("int64"))
-    ('0.1f', 'INT64_C(-3)')
-    """
-    if dtype.kind == "b":
-        return str(int(value))
-    if dtype.kind in "iu":
-        whole = int(value)
-        bits = 8 * dtype.itemsize
-        if dtype.kind == "i" and whole == -(2 ** (bits - 1)):
-            return f"INT{bits}_MIN"
-        return f"{'U' if dtype.kind == 'u' else ''}INT{bits}_C({whole})"
-    wide = dtype.itemsize == 8
-    number: np.floating = np.float64(value) if wide else np.float32(value)
-    if np.isnan(number):
-        return "(double)NAN" if wide else "NAN"
-    if np.isinf(number):
-        return ("-" if number < 0 else "") + ("(double)INFINITY" if wide else "INFINITY")
-    text = str(number)
-    if "." not in text and "e" not in text:
-        text += ".0"
-    text = text if wide else text + "f"
-    return f"({text})" if text[0] == "-" else text
 
 
 def apply_scalar(node: Node, operands: list[str]) -> str:

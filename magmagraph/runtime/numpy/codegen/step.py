@@ -21,6 +21,7 @@ from ....ops.leaf import PARAMETER
 from ....records import record
 from ....region.analysis import Refusal, Region, analyze
 from ....types import Extent
+from ...literals import shown, word
 from ..binding import SHARE, Binding
 from ..functions import philox
 from ..functions.declared import declared_math
@@ -353,13 +354,13 @@ def describe(region: Region, names: Mapping[Node, str]) -> str:
         access = region.accesses.get(node)
         if access is not None:
             what = f"operand {access.parameter}"
-            what += "".join(f", {view.op.name}" for view in access.views if not view.op.alias)
+            what += "".join(f", {word(view.op.name)}" for view in access.views if not view.op.alias)
         elif value.source is not node:
-            what = f"{node.op.name} of {names[value.source]}"
+            what = f"{word(node.op.name)} of {names[value.source]}"
         elif "value" in node.attrs and not node.ndim:
-            what = str(node.attrs["value"])
+            what = shown(node.attrs["value"])
         else:
-            what = f"{node.op.name}({', '.join(names[i] for i in node.inputs)})"
+            what = f"{word(node.op.name)}({', '.join(names[i] for i in node.inputs)})"
         loops = ", ".join(f"i{loop}" for loop in sorted(value.loops))
         lines.append(f"   {names[node]} = {what}   {kinds[node.dtype]}[{loops}]")
     for output in region.outputs:

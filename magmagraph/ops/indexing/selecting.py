@@ -11,7 +11,7 @@ from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Extent
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, as_node, promoted
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.family import BOOL, truth
 from ..shape.arrange import ravel, reshape
@@ -36,7 +36,7 @@ def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) ->
     """Return the elements along an axis where a line of bools holds."""
     places = FOUND(mask, size=size)
     extent = lines.shape[axis]
-    fill = cast(as_node(fill_value, lines.dtype), lines.dtype)
+    fill = as_dtype(fill_value, lines.dtype)
     if isinstance(extent, int) and not extent:
         return broadcast_to(fill, (*lines.shape[:axis], size, *lines.shape[axis + 1 :]))
     if not isinstance(extent, int):

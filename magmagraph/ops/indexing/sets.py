@@ -15,7 +15,7 @@ from ...dtypes import is_float
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import subtract
 from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import less, minimum, not_equal, where
@@ -100,7 +100,7 @@ def _differing(
         return parts if axis is None else moveaxis(parts, 0, axis)
 
     if isinstance(count, int) and not count:
-        filled = cast(as_node(0 if fill_value is None else fill_value, line.dtype), line.dtype)
+        filled = as_dtype(0 if fill_value is None else fill_value, line.dtype)
         nothing = broadcast_to(constant(0, dtype=INT64), (extent,))
         whole = broadcast_to(filled, (extent, *rest))
         none = broadcast_to(constant(0, dtype=INT64), shape)
@@ -129,7 +129,7 @@ def _differing(
     values = take(line, positions, axis=0)
     if fill_value is not None:
         held = reshape(there, (extent, *[1] * len(rest)))
-        values = where(held, values, cast(as_node(fill_value, line.dtype), line.dtype))
+        values = where(held, values, as_dtype(fill_value, line.dtype))
     counts = where(there, subtract(ends, starts), 0)
     return UniqueAll(back(values), positions, reshape(inverse, shape), counts)
 
@@ -326,7 +326,7 @@ def _kept(
     values = take(found.values, minimum(places, size_of(line.shape[0] - 1)), axis=0)
     if fill is None:
         return where(there, values, values[0])
-    return where(there, values, cast(as_node(fill, line.dtype), line.dtype))
+    return where(there, values, as_dtype(fill, line.dtype))
 
 
 _OF_TWO = """{summary}

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import canonical, is_unsigned
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
-from ..convert import as_node, cast
+from ..convert import as_node
 from ..elementwise.arithmetic import multiply
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import not_equal, where
@@ -25,6 +24,7 @@ from ..rules import onnx_forms
 from ..shape.arrange import ravel, reshape
 from ..shape.axes import CUBE
 from ..shape.joining import broadcast_to, concatenate
+from .folding import accumulated
 from .recurrence import LINEAR_RECURRENCE, by_doubling, scan_type, shifted, turned
 
 __all__ = [
@@ -92,15 +92,6 @@ def _scanned(op: Op, x: Node, axis: int | None, reverse: bool) -> Node:
     if axis is None:
         x, axis = ravel(x), 0
     return op(x, axis=Call(op, (x,)).axis(axis, x.ndim), reverse=bool(reverse))
-
-
-def _accumulated(x: Any, dtype: Any) -> Node:
-    node = as_node(x)
-    if dtype is not None:
-        return cast(node, canonical(dtype))
-    if node.dtype.kind not in "iub" or node.dtype.itemsize == 8:
-        return node
-    return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)
 
 
 def _samples(*more: Sample) -> Callable[[], list[Sample]]:
@@ -172,7 +163,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = F
     >>> mg.cumsum([1.0, 2.0, 4.0]).eval()
     array([1., 3., 7.], dtype=float32)
     """
-    return _scanned(CUMSUM, _accumulated(x, dtype), axis, reverse)
+    return _scanned(CUMSUM, accumulated(x, dtype), axis, reverse)
 
 
 CUMSUM: Op = _record(
@@ -236,7 +227,7 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = 
     >>> mg.cumprod([2.0, 3.0, 4.0]).eval()
     array([ 2.,  6., 24.], dtype=float32)
     """
-    return _scanned(CUMPROD, _accumulated(x, dtype), axis, reverse)
+    return _scanned(CUMPROD, accumulated(x, dtype), axis, reverse)
 
 
 CUMPROD = _record(
@@ -384,7 +375,7 @@ def _with_initial(record: Any, scan: Any, x: Any, axis: Any, dtype: Any, first: 
                 f"no axis for {node.ndim} axes", need="axis=, for other than one axis"
             )
         axis = 0
-    result: Node = scan(node, axis, dtype)
+    result: Node = scan(x, axis, dtype)
     if first is None:
         return result
     axis = Call(record, (node,)).axis(axis, node.ndim)

@@ -206,10 +206,10 @@ dtype
 
 
 def accumulated(x: Any, dtype: Any) -> Node:
-    """Return the elements in the dtype in which they are added: the wanted, or 64 bits of ints."""
-    node = as_node(x)
+    """Return the elements in the dtype in which they are added: `dtype`, or 64 bits of ints."""
     if dtype is not None:
-        return cast(node, canonical(dtype))
+        return cast(x, canonical(dtype))
+    node = as_node(x)
     if is_inexact(node.dtype) or node.dtype.itemsize == 8:
         return node
     return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import holds, iinfo, is_bool, is_float, is_integer, kind
+from ...dtypes import holds, iinfo, is_bool, is_float, is_inexact, is_integer, kind
 from ...errors import ConfigError, DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import describe
@@ -128,7 +128,7 @@ def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:
     DTypeError
         If it is of a higher kind than the elements, or does not fit into their dtype.
     """
-    start = as_node(initial)
+    start = as_node(initial, dtype if is_inexact(dtype) else None)
     if start.ndim:
         raise ShapeError(message(f"{name}: initial of shape {shown(start.shape)}", need="a scalar"))
     if _rank(start.dtype) > _rank(dtype):

@@ -199,8 +199,8 @@ EXACT: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "add, unsigned": (
         lambda x, n: mg.cast(n, "uint64") + (2**63 + 1), WHOLE.astype(np.uint64) + 2**63 + 1
     ),
-    "add, list": (lambda x, n: x + [0.1, 0.2, 0.3], X + [0.1, 0.2, 0.3]),
-    "add, whole list": (lambda x, n: x + [BIG, 1, 2], X + np.array([BIG, 1, 2])),
+    "add, list": (lambda x, n: mg.add(x, [0.1, 0.2, 0.3]), np.add(X, [0.1, 0.2, 0.3])),
+    "add, whole list": (lambda x, n: mg.add(x, [BIG, 1, 2]), X + np.array([BIG, 1, 2])),
     "multiply, whole": (lambda x, n: x * (2**31 + 1), X * (2**31 + 1)),
     "multiply, complex": (lambda x, n: x * (0.1 + 0.3j), X * (0.1 + 0.3j)),
     "whole beside floats": (
@@ -235,7 +235,7 @@ def test_weak_numbers_stay_weak() -> None:
     x = mg.input("x", (3,))
     assert mg.huber(x, 0.0, delta=0.7).dtype == np.float32
     assert mg.asarray(0.1).dtype == mg.stack([0.1, 0.2]).dtype == np.float32
-    assert (x + [0.1, 0.2, 0.3]).dtype == np.float32
+    assert mg.add(x, [0.1, 0.2, 0.3]).dtype == np.float32
     with pytest.raises(mg.DTypeError, match="the int 300 does not fit uint8"):
         mg.input("small", (3,), "uint8") + 300
     with pytest.raises(mg.DTypeError, match="lose the imaginary part"):

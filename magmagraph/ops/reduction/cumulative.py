@@ -143,7 +143,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = F
     axis
         The axis; None ravels `x` first.
     dtype
-        Of the result; narrow ints and bools become int64 (unsigned ones uint64) unless said.
+        Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
     reverse
         Add from the last element to the first.
 
@@ -206,7 +206,7 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = 
     axis
         The axis; None ravels `x` first.
     dtype
-        Of the result; narrow ints and bools become int64 (unsigned ones uint64) unless said.
+        Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
     reverse
         Multiply from the last element to the first.
 

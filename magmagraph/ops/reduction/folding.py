@@ -202,17 +202,21 @@ Examples
 _DTYPE = """
 dtype
     Of the elements before they are folded, and of the result. By default integers narrower than
-    64 bits (and bools) become int64, or uint64 where they are unsigned, as in NumPy."""
+    64 bits (and bools) become int64, unsigned ones uint32, as the array API standard has it
+    where the default integer is int32; uint64 stays."""
 
 
 def accumulated(x: Any, dtype: Any) -> Node:
-    """Return the elements in the dtype in which they are added: `dtype`, or 64 bits of ints."""
+    """Return the elements in the dtype in which they are added: `dtype`, or a wide integer's.
+
+    Narrow unsigned integers become uint32, the unsigned kin of the default int32.
+    """
     if dtype is not None:
         return cast(x, canonical(dtype))
     node = as_node(x)
     if is_inexact(node.dtype) or node.dtype.itemsize == 8:
         return node
-    return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)
+    return cast(node, np.uint32 if is_unsigned(node.dtype) else np.int64)
 
 
 def _apply(op: Op, node: Node, axis: Axis, keepdims: bool) -> Node:

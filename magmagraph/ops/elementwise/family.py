@@ -315,6 +315,7 @@ def unary(
     epilogue: str = "",
     sharding: str = "",
     onnx: str | Callable[..., Any] = "",
+    of_complex: Callable[[Node], Node] | None = None,
 ) -> tuple[Unary, Op]:
     """Make a function of one operand and its record.
 
@@ -330,15 +331,20 @@ def unary(
     epilogue, onnx
         Fields of the record; see `Op`. Default samples: `REAL`; default reference: the array
         expression in float64.
+    of_complex
+        Computes the function of complex numbers, where the operation itself takes real ones only.
     """
     if operand is floating and dtypes is INEXACT:
         operand = inexact
 
+    def applied(node: Node) -> Node:
+        return of_complex(node) if of_complex and is_complex(node.dtype) else op(node)
+
     def function(x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
-            return op(operand(x))
+            return applied(operand(x))
         (given,) = in_dtype(name, (x,), dtype, casting)
-        return op(*_computed_in(name, given, operand(given)))
+        return applied(*_computed_in(name, given, operand(given)))
 
     def test(x: Any) -> Node:
         return op(operand(x))

@@ -234,6 +234,7 @@ CUMPROD = _record(
     "cumprod",
     "multiply",
     "The running products along an axis.",
+    dtypes=INEXACT,
     gradient=_cumprod_gradient,
     function=cumprod,
     samples=_samples(
@@ -458,6 +459,7 @@ def _standard(name: str, function: Callable[..., Any], doc: str) -> Composite:
     return Composite(
         name=name,
         kind=Kind.INDEX,
+        dtypes=INEXACT,
         function=function,
         doc=doc,
         samples=lambda: [

@@ -18,7 +18,17 @@ from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
 from ..shape.axes import axes_of
-from .masked import INITIAL, WHERE, filled, mask_of, no_start, nothing, start_of, worst
+from .masked import (
+    INITIAL,
+    WHERE,
+    filled,
+    mask_of,
+    no_start,
+    nothing,
+    start_of,
+    without_elements,
+    worst,
+)
 
 Axis = int | Sequence[int] | None
 
@@ -303,7 +313,7 @@ def extremum_fold(
         start = start_of(name, initial, node.dtype)
         axes = normalized_axes(op, node, axis)
         bound = worst(node.dtype, largest)
-        if any(type(node.shape[a]) is int and node.shape[a] == 0 for a in axes):
+        if without_elements(node, axes):
             found = nothing(node, axes, bound)
         else:
             found = op(filled(node, mask, bound), axes=axes)

@@ -7,6 +7,7 @@ value; the initial value is joined to what was found.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,11 @@ def worst(dtype: np.dtype, largest: bool) -> Any:
     if is_float(dtype):
         return -np.inf if largest else np.inf
     return iinfo(dtype).min if largest else iinfo(dtype).max
+
+
+def without_elements(node: Node, axes: Iterable[int]) -> bool:
+    """Return whether one of the axes is known to be empty, so that there is no largest element."""
+    return any(type(node.shape[a]) is int and node.shape[a] == 0 for a in axes)
 
 
 def nothing(node: Node, axes: tuple[int, ...], value: Any) -> Node:

@@ -30,7 +30,7 @@ from .folding import (
     normalized_axes,
     restored,
 )
-from .masked import counted, filled, mask_of
+from .masked import counted, filled, mask_of, nothing, without_elements
 from .primitives import MAX, SUM, max, sum
 
 __all__ = ["count_nonzero", "logsumexp", "mean", "norm"]
@@ -166,6 +166,9 @@ def logsumexp(
     axes = normalized_axes(MAX, node, axis)
     if not axes:
         return cast(node, result)
+    if without_elements(node, axes):
+        none = nothing(node, axes, -np.inf)
+        return cast(kept("logsumexp", none, axes, keepdims), result)
     top = stop_gradient(MAX(node, axes=axes))
     top = chosen(isfinite(top), top, 0)
     total = log(SUM(exp(node - restored(top, axes)), axes=axes)) + top

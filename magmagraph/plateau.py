@@ -37,7 +37,7 @@ class Plateau:
             raise ConfigError(message(f"plateau: mode={mode!r}", need="'min' or 'max'"))
         if not 0 < factor < 1:
             raise ConfigError(message(f"plateau: factor={factor}", need="0 < factor < 1"))
-        self.variable: Variable = variable("learning_rate", init=float(rate))
+        self.variable: Variable = variable("learning_rate", init=float(rate), dtype="float64")
         self.factor, self.patience, self.mode = factor, patience, mode
         self.threshold, self.cooldown, self.minimum = threshold, cooldown, minimum
         self.best: float | None = None

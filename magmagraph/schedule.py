@@ -44,6 +44,8 @@ def __dir__() -> list[str]:
 
 Rate = Callable[[Node], Any]
 
+_FLOAT64 = np.dtype(np.float64)
+
 
 class Schedule:
     """A rate as a function of the step: the base of those that are made here.
@@ -83,13 +85,36 @@ def at(rate: Rate, step: int) -> float:
     >>> mg.schedule.at(lambda step: mg.cast(step, "float32") * 0.25, 2)
     0.5
     """
-    node = as_node(rate(_constant(step, dtype=np.int64)))
+    node = exact_rate(rate, _constant(step, dtype=np.int64))
     graph = freeze([], [node])
     return float(evaluate(graph, {}, {})[graph.outputs[0]])
 
 
+def exact_rate(rate: Rate, step: Node) -> Node:
+    """Return a rate at a step with all the digits that its function gives.
+
+    Schedules of this module are computed in float64 and rounded once, to the dtype that the rate
+    meets: that of an optimizer's variables, or `config.float_dtype` where the schedule is called.
+    """
+    if isinstance(rate, _Numbers):
+        return rate.exact(step)
+    return as_node(rate(step), _FLOAT64)
+
+
 def _real(step: Node) -> Node:
-    return cast(step, config.float_dtype)
+    return cast(step, _FLOAT64)
+
+
+class _Numbers(Schedule):
+    """A schedule that is computed of Python numbers, in float64."""
+
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
+        raise NotImplementedError(f"{type(self).__name__} has no rule")
+
+    def rule(self, step: Node) -> Node:
+        """Return the rate at a step."""
+        return cast(self.exact(step), config.float_dtype)
 
 
 def _positive(who: str, **values: float) -> None:
@@ -99,70 +124,70 @@ def _positive(who: str, **values: float) -> None:
 
 
 @record(frozen=True)
-class Constant(Schedule):
+class Constant(_Numbers):
     """See `constant`."""
 
     rate: float
 
-    def rule(self, step: Node) -> Node:
-        """Return the rate at a step."""
-        return _constant(self.rate)
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
+        return _constant(self.rate, dtype=_FLOAT64)
 
 
 @record(frozen=True)
-class Step(Schedule):
+class Step(_Numbers):
     """See `step`."""
 
     rate: float
     every: int
     factor: float
 
-    def rule(self, step: Node) -> Node:
-        """Return the rate at a step."""
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
         return multiply(power(self.factor, _real(floor_divide(step, self.every))), self.rate)
 
 
 @record(frozen=True)
-class Exponential(Schedule):
+class Exponential(_Numbers):
     """See `exponential`."""
 
     rate: float
     decay: float
     every: float
 
-    def rule(self, step: Node) -> Node:
-        """Return the rate at a step."""
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
         return multiply(power(self.decay, divide(_real(step), self.every)), self.rate)
 
 
 @record(frozen=True)
-class Cosine(Schedule):
+class Cosine(_Numbers):
     """See `cosine`."""
 
     rate: float
     steps: int
     final: float
 
-    def rule(self, step: Node) -> Node:
-        """Return the rate at a step."""
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
         turn = multiply(_real(minimum(step, self.steps)), math.pi / self.steps)
         half = multiply(add(cos(turn), 1.0), 0.5 * (self.rate - self.final))
         return add(half, self.final)
 
 
 @record(frozen=True)
-class Warmup(Schedule):
+class Warmup(_Numbers):
     """See `warmup`."""
 
     steps: int
     then: Rate
     start: float
 
-    def rule(self, step: Node) -> Node:
-        """Return the rate at a step."""
+    def exact(self, step: Node) -> Node:
+        """Return the rate at a step in float64."""
         # Before its own beginning the following schedule is not asked: it may have no value there.
-        late = as_node(self.then(maximum(subtract(step, self.steps), 0)))
-        peak = as_node(self.then(_constant(0, dtype=np.int64)))
+        late = exact_rate(self.then, maximum(subtract(step, self.steps), 0))
+        peak = exact_rate(self.then, _constant(0, dtype=np.int64))
         part = multiply(_real(minimum(step, self.steps)), 1.0 / self.steps)
         rising = add(multiply(subtract(peak, self.start), part), self.start)
         return where(less(step, self.steps), rising, late)

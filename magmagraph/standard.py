@@ -135,12 +135,16 @@ def asarray(value: Any, dtype: Any = None, *, copy: bool | None = None) -> Node:
     <reshape float32[2, 2]>
     """
     nested = isinstance(value, (list, tuple)) and holds_node(value)
-    node = _stacked(value) if nested else as_node(value)
-    return node if dtype is None else cast(node, dtype)
+    if nested:
+        return _stacked(value, dtype)
+    return as_node(value) if dtype is None else cast(value, dtype)
 
 
-def _stacked(value: Any) -> Node:
-    """Return nested lists with nodes in them as one node: their members promote together."""
+def _stacked(value: Any, dtype: Any) -> Node:
+    """Return nested lists with nodes in them as one node: their members promote together.
+
+    With a dtype, each member is cast to that.
+    """
     members, outer = list(value), [len(value)]
     while members and any(isinstance(member, (list, tuple)) for member in members):
         lengths = {len(m) if isinstance(m, (list, tuple)) else None for m in members}
@@ -154,7 +158,7 @@ def _stacked(value: Any) -> Node:
             )
         outer.append(len(members[0]))
         members = [inner for member in members for inner in member]
-    flat = stack(members)
+    flat = stack(members, dtype=dtype, casting="unsafe")
     return reshape(flat, (*outer, *flat.shape[1:]))
 
 

@@ -177,7 +177,7 @@ def running_statistics(
     >>> mean.value, var.value
     (array([0.2], dtype=float32), array([1.1], dtype=float32))
     """
-    node = wide(x)
+    node = wide(as_node(x, as_node(running_mean).dtype))
     call = Call(RUNNING_STATISTICS, (node,))
     axis, others = _other_axes(call, axis, node.ndim)
     batch_mean, _ = batch_statistics(node, axis)
@@ -189,7 +189,7 @@ def running_statistics(
 
 
 def _blended(call: Call, name: str, held: Any, batch: Node, momentum: float) -> Node:
-    old = as_node(held)
+    old = as_node(held, batch.dtype)
     if old.ndim != 1:
         raise call.shape_error(f"{name} has shape {old.shape}", need=f"shape {batch.shape}")
     call.unify(old.shape[0], batch.shape[0], f"extents of {name} and of the channels")

@@ -25,7 +25,7 @@ from ..ops.elementwise.rounding import isfinite
 from ..ops.indexing.iota import is_class
 from ..ops.leaf import extent
 from ..ops.random.basic import uniform
-from ..ops.reduction.masked import mask_of
+from ..ops.reduction.masked import mask_of, without_elements
 from ..ops.reduction.primitives import argmax, max, sum
 from ..ops.reduction.statistics import count_nonzero, logsumexp
 from ..ops.shape.axes import CUBE, MATRIX, axes_of
@@ -83,6 +83,8 @@ def softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
     if mask is not None:
         power, total = _counted(score, axes, mask)
         return like(divide(power, total), x)
+    if without_elements(score, axes):
+        return like(score, x)
     power = exp(shifted(score, axes))
     return like(divide(power, sum(power, axes, keepdims=True)), x)
 
@@ -123,6 +125,8 @@ def log_softmax(x: Any, axis: Axes = -1, *, where: Any = True) -> Node:
         _, total = _counted(score, axes, mask)
         shift = subtract(chosen(mask, score, 0), _top(score, axes, mask))
         return like(chosen(mask, subtract(shift, log(total)), -math.inf), x)
+    if without_elements(score, axes):
+        return like(score, x)
     shift = shifted(score, axes)
     return like(subtract(shift, log(sum(exp(shift), axes, keepdims=True))), x)
 
@@ -256,7 +260,7 @@ def gumbel_softmax(
     draw = subtract(1.0, uniform(score.shape, dtype=score.dtype))
     noise = negative(log(subtract(np.finfo(score.dtype).tiny, log(draw))))
     relaxed = softmax(divide(add(score, noise), temperature), axis)
-    if not hard:
+    if not hard or without_elements(score, (axis,)):
         return like(relaxed, x)
     chosen = cast(is_class(argmax(relaxed, axis), score.shape[axis], axis), score.dtype)
     # The first two terms cancel in the value; the last one alone has a gradient.

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import Sample
-from ..ops.convert import as_node, cast
+from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, multiply, negative, power, subtract
 from ..ops.elementwise.family import floating
 from ..ops.elementwise.math import log
@@ -70,7 +70,7 @@ def binary_cross_entropy(
     """
     given = floating(logits)
     score = wide_node(given)
-    target = cast(as_node(labels), score.dtype)
+    target = cast(labels, score.dtype)
     check_last_axis("binary_cross_entropy", score, target)
     other = subtract(1.0, target)
     if from_logits:
@@ -132,7 +132,7 @@ def focal_loss(
         raise ShapeError(message(f"focal_loss: alpha={alpha}", need="a number in [0, 1]"))
     given = floating(logits)
     score = wide_node(given)
-    target = cast(as_node(labels), score.dtype)
+    target = cast(labels, score.dtype)
     check_last_axis("focal_loss", score, target)
     other = subtract(1.0, target)
     loss = add(

@@ -125,7 +125,7 @@ def cross_entropy(
         )
     for left, right in zip(score.shape, target.shape, strict=True):
         call.unify(left, right, "extents of logits and labels")
-    share = cast(target, score.dtype)
+    share = cast(labels, score.dtype)
     if label_smoothing:
         share = smooth_labels(share, label_smoothing, axis)
     if factors is not None:
@@ -155,7 +155,7 @@ def _class_weights(call: Call, weights: Any, score: Node, axis: int) -> Node | N
     """Return the weights of the classes, shaped so that they broadcast to the scores."""
     if weights is None:
         return None
-    node = as_node(weights)
+    node = as_node(weights, score.dtype)
     if node.ndim != 1:
         raise call.shape_error(
             f"weights has shape {node.shape}", need=f"shape ({score.shape[axis]},)"

@@ -56,7 +56,7 @@ def weighted(loss: Node, weights: Any) -> Node:
     """Return the elements of a loss times weights that broadcast to them."""
     if weights is None:
         return loss
-    factors = as_node(weights)
+    factors = as_node(weights, loss.dtype)
     check_last_axis("losses and weights", loss, factors)
     return multiply(loss, cast(factors, loss.dtype))
 

@@ -185,7 +185,7 @@ def multi_margin(
     slack = relu(add(subtract(score, right_score), margin))
     loss = mean(where(chosen, 0.0, square(slack) if p == 2 else slack), axis)
     if weights is not None:
-        factors = as_node(weights)
+        factors = as_node(weights, score.dtype)
         if factors.ndim != 1:
             raise call.shape_error(
                 f"weights has shape {factors.shape}", need=f"shape ({given.shape[axis]},)"
@@ -233,7 +233,7 @@ def margin_ranking_loss(
     left, right = floating_pair(first, second)
     check_last_axis("margin_ranking_loss", left, right)
     lead = subtract(wide_node(left), wide_node(right))
-    sign = cast(as_node(labels), lead.dtype)
+    sign = cast(labels, lead.dtype)
     check_last_axis("margin_ranking_loss", lead, sign)
     loss = relu(subtract(margin, multiply(sign, lead)))
     return reduced("margin_ranking_loss", loss, reduction, left.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import Sample
+from ..ops.convert import as_node
 from ..ops.elementwise.arithmetic import absolute, add, divide, multiply, square, subtract
 from ..ops.elementwise.comparison import less, less_equal, maximum, where
 from ..ops.elementwise.family import floating_pair
@@ -143,6 +144,7 @@ def huber(
     """
     _check_positive("huber", "delta", delta)
     residual, dtype = _residual("huber", prediction, target)
+    delta = as_node(delta, residual.dtype)
     size = absolute(residual)
     line = multiply(delta, subtract(size, multiply(delta, 0.5)))
     loss = where(less_equal(size, delta), multiply(square(residual), 0.5), line)

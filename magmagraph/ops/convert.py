@@ -10,19 +10,22 @@ import numpy as np
 from ..config import config
 from ..dims import Dim
 from ..dtypes import (
+    FLOATS,
     canonical,
+    holds,
     is_complex,
     is_float,
     is_inexact,
     is_integer,
     promote,
+    real_dtype,
     weak_dtype,
 )
 from ..errors import DTypeError
 from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ..types import Type
-from .leaf import constant
+from .leaf import constant, natural_dtype
 from .rules import onnx_forms
 
 _SCALARS = (bool, int, float, complex)
@@ -58,7 +61,7 @@ def cast(x: Any, dtype: Any) -> Node:
     Parameters
     ----------
     x
-        Node or array of any shape.
+        Node or array of any shape. Python numbers, also in lists, are rounded once, to `dtype`.
     dtype
         The wanted dtype.
 
@@ -73,9 +76,25 @@ def cast(x: Any, dtype: Any) -> Node:
     >>> mg.cast(mg.constant([1.7, -1.7]), "int32").eval()
     array([ 1, -1], dtype=int32)
     """
-    node = as_node(x)
     wanted = canonical(dtype)
+    node = x if isinstance(x, Node) else _before_cast(x, wanted)
     return node if node.dtype == wanted else CAST(node, dtype=wanted)
+
+
+def _before_cast(value: Any, dtype: np.dtype) -> Node:
+    """Return a value as the node that is cast to a dtype: Python numbers with all their digits."""
+    if not isinstance(value, (*_SCALARS, list, tuple)) or isinstance(value, np.generic):
+        return constant(value)
+    if isinstance(value, (int, float)) and is_inexact(dtype):
+        return constant(value, dtype)
+    if isinstance(value, int) and is_integer(dtype) and holds(dtype, value):
+        return constant(value, dtype)
+    natural = natural_dtype(value)
+    if is_inexact(dtype) and not (is_complex(natural) and is_float(dtype)):
+        return constant(value, dtype)
+    if is_inexact(natural):  # truncated to integers, or complex and refused by the cast
+        return constant(value, promote(natural, FLOATS[0]))
+    return constant(value)
 
 
 def _converted(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
@@ -111,12 +130,34 @@ CAST = Op(
 
 
 def as_node(value: Any, like: np.dtype | None = None) -> Node:
-    """Return `value` as a node; a Python scalar is weak and takes its dtype from `like`."""
+    """Return `value` as a node.
+
+    With `like`, the dtype that the value meets, a Python scalar is weak and takes its dtype from
+    it; lists of floats have the wider of theirs and `like`. Without `like` they are rounded to
+    `config.float_dtype`: functions that know the dtype, or find it from other operands, pass it
+    on, or leave the value as it is to `cast` or `promoted`.
+    """
     if isinstance(value, Node):
         return value
-    if like is not None and type(value) in _SCALARS:
-        return constant(value, dtype=weak_dtype(value, like, config.float_dtype))
+    if like is not None:
+        if type(value) in _SCALARS:
+            return constant(value, dtype=weak_dtype(value, like, config.float_dtype))
+        if isinstance(value, (list, tuple)):
+            natural = natural_dtype(value)
+            if is_inexact(natural) and is_inexact(like):
+                return constant(value, promote(natural, real_dtype(like)))
     return constant(value)
+
+
+def as_operand(value: Any, dtype: Any) -> Node:
+    """Return `value` as a node for a function that later casts to `dtype`, unless that is None."""
+    return as_node(value, None if dtype is None else canonical(dtype))
+
+
+def as_dtype(value: Any, dtype: np.dtype) -> Node:
+    """Return `value` cast to the dtype of what it is put into; a Python int has to fit."""
+    as_node(value, dtype)  # which refuses an int that does not
+    return cast(value, dtype)
 
 
 def _own_dtype(value: Any) -> np.dtype:
@@ -124,7 +165,7 @@ def _own_dtype(value: Any) -> np.dtype:
     if not isinstance(value, (list, tuple, str, bytes)):
         with contextlib.suppress(DTypeError):  # of no numbers: `constant` says of what
             return canonical(np.asarray(value).dtype)
-    return constant(value).dtype
+    return natural_dtype(value)
 
 
 def promoted(*values: Any) -> tuple[Node, ...]:
@@ -142,16 +183,14 @@ def promoted(*values: Any) -> tuple[Node, ...]:
         else:
             strong.append(_own_dtype(v))
     if not strong:
-        nodes = [as_node(v) for v in values]
-        common = promote(*[node.dtype for node in nodes])
+        common = promote(*map(natural_dtype, values))
     else:
         common = promote(*strong) if len(strong) > 1 else strong[0]
         for v in weak:
             common = promote(common, weak_dtype(v, common, config.float_dtype))
-        nodes = [as_node(v, common) for v in values]
         if sized:
             common = promote(common, np.dtype(np.int64))
-    return tuple([node if node.dtype == common else cast(node, common) for node in nodes])
+    return tuple([cast(v, common) for v in values])
 
 
 RECORDS = (CAST,)

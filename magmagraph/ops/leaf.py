@@ -12,7 +12,7 @@ from .. import dims
 from .. import init as initial
 from ..config import config
 from ..dims import Dim
-from ..dtypes import canonical, canonical_scalar, complex_dtype, is_bool, is_complex
+from ..dtypes import INT64, canonical, canonical_scalar, complex_dtype, is_bool, is_complex
 from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Key, Node
 from ..op import Call, Effect, Kind, Op, caller_line
@@ -311,6 +311,47 @@ def _element_of(value: Any, array: np.ndarray) -> np.dtype:
         ) from None
 
 
+def _read(value: Any, dtype: Any) -> tuple[Any, np.dtype]:
+    """Return what NumPy makes the constant of, and its dtype; raise where it holds no numbers."""
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        natural = canonical_scalar(value, config.float_dtype) if dtype is None else canonical(dtype)
+        return value, natural
+    if isinstance(value, (list, tuple)) and holds_node(value):
+        raise DTypeError(
+            message(
+                f"a {type(value).__name__} of nodes is not a constant",
+                need="numbers or an array",
+                mend="mg.stack([a, b]), or mg.asarray([[a, b], [c, d]])",
+            )
+        )
+    if isinstance(value, (str, bytes)):
+        raise DTypeError(
+            message(
+                f"the text {value!r} stands where a value is computed with",
+                need="a node, a number or an array",
+            )
+        )
+    array = _array_of(value, "a constant")
+    numbers = isinstance(value, (list, tuple))
+    if dtype is not None:
+        if not made_of_numbers(array):
+            _element_of(value, array)
+        return value if numbers else array, canonical(dtype)
+    if numbers and array.dtype == np.float64:
+        return array, config.float_dtype
+    if numbers and array.dtype == np.complex128:
+        return array, complex_dtype(config.float_dtype)
+    if numbers and array.dtype == np.int64:
+        narrow = array.astype(np.int32)
+        return array, canonical(np.int32 if np.array_equal(narrow, array) else np.int64)
+    return array, _element_of(value, array)
+
+
+def natural_dtype(value: Any) -> np.dtype:
+    """Return the dtype of the constant that `value`, no node, becomes where none is asked for."""
+    return INT64 if isinstance(value, Dim) else _read(value, None)[1]
+
+
 def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
     """Make a constant of a number or an array (copied).
 
@@ -327,42 +368,7 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
         return value
     if isinstance(value, Dim):
         return extent(value)
-    array: Any = value
-    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        element = (
-            canonical_scalar(value, config.float_dtype) if dtype is None else canonical(dtype)
-        )
-    else:
-        if isinstance(value, (list, tuple)) and holds_node(value):
-            raise DTypeError(
-                message(
-                    f"a {type(value).__name__} of nodes is not a constant",
-                    need="numbers or an array",
-                    mend="mg.stack([a, b]), or mg.asarray([[a, b], [c, d]])",
-                )
-            )
-        if isinstance(value, (str, bytes)):
-            raise DTypeError(
-                message(
-                    f"the text {value!r} stands where a value is computed with",
-                    need="a node, a number or an array",
-                )
-            )
-        array = _array_of(value, "a constant")
-        if dtype is not None:
-            element = canonical(dtype)
-            if not made_of_numbers(array):
-                _element_of(value, array)
-            array = value if isinstance(value, (list, tuple)) else array
-        elif array.dtype == np.float64 and isinstance(value, (list, tuple)):
-            element = config.float_dtype
-        elif array.dtype == np.complex128 and isinstance(value, (list, tuple)):
-            element = complex_dtype(config.float_dtype)
-        elif array.dtype == np.int64 and isinstance(value, (list, tuple)):
-            narrow = array.astype(np.int32)
-            element = canonical(np.int32 if np.array_equal(narrow, array) else np.int64)
-        else:
-            element = _element_of(value, array)
+    array, element = _read(value, dtype)
     _refuse_complex("a constant", value, element)
     held = np.array(array, dtype=element, order="C")
     held.flags.writeable = False

@@ -13,7 +13,7 @@ from ..errors import ConfigError, UpdateError, message
 from ..function import Function, function
 from ..gradients.autodiff import grad
 from ..graph import Node
-from ..ops.convert import as_node, cast
+from ..ops.convert import as_dtype, as_node
 from ..ops.elementwise.arithmetic import add, multiply
 from ..ops.elementwise.comparison import equal, where
 from ..ops.leaf import Variable
@@ -208,7 +208,7 @@ class Optimizer:
             As `updates`.
         """
         groups = self._groups(list(gradients))
-        nodes = [cast(as_node(g, target.dtype), target.dtype) for target, g in gradients.items()]
+        nodes = [as_dtype(g, target.dtype) for target, g in gradients.items()]
         return self._build(groups, nodes)
 
     def _groups(self, wrt: Any) -> list[Group]:

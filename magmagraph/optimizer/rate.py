@@ -10,9 +10,9 @@ import numpy as np
 from ..config import config
 from ..errors import ConfigError, message
 from ..graph import Node
-from ..ops.convert import as_node, cast
+from ..ops.convert import cast
 from ..ops.leaf import Variable, variable
-from ..schedule import Plateau, at
+from ..schedule import Plateau, at, exact_rate
 
 RateLike = Any  # float | Callable[[Node], Node] | Node | Plateau
 
@@ -88,7 +88,7 @@ class Rate:
         `next_step` gives the number of the step after this one, where it is asked for.
         """
         if self.scheduled:
-            return cast(as_node(self.given(next_step())), self.held().dtype)
+            return cast(exact_rate(self.given, next_step()), self.held().dtype)
         if isinstance(self.given, Node) and not isinstance(self.given, Variable):
             return cast(self.given, self.held().dtype)
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import Node
-from ..ops.convert import as_node, cast
+from ..ops.convert import as_dtype, cast
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable
 
@@ -104,4 +104,4 @@ class VariableState:
 
     def __setitem__(self, name: str, value: Any) -> None:
         held = self._known[name]
-        self.renewed[held] = cast(as_node(value, held.dtype), held.dtype)
+        self.renewed[held] = as_dtype(value, held.dtype)

@@ -320,3 +320,37 @@ def test_rows_of_huge_values_keep_their_direction() -> None:
     x = np.array([[3e25, 4e25]], np.float32)
     f = mg.function([], mg.normalize(x))
     np.testing.assert_allclose(f(), [[0.6, 0.8]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("named", [False, True], ids=["known", "named"])
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 0)], ids=str)
+def test_scores_of_no_classes(
+    shape: tuple[int, ...], named: bool, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probabilities of nothing are none; a sum of no exponentials is 0, and its logarithm -inf."""
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    extents = tuple(f"n{i}" for i in range(len(shape))) if named else shape
+    x = mg.input("x", extents, "float64")
+    functions = (mg.softmax, mg.log_softmax, mg.softmin, mg.gumbel_softmax)
+    nodes = [function(x) for function in functions]
+    folded = [mg.logsumexp(x, -1), mg.logsumexp(x, -1, keepdims=True), mg.logmeanexp(x, -1)]
+    loss = mg.sum(mg.stack([mg.sum(node) for node in (*nodes, folded[0])]))
+    results = mg.function([x], [*nodes, *folded, mg.grad(loss, x)])(np.zeros(shape))
+    assert [value.shape for value in results[:4]] == [shape] * 4
+    *_, total, kept, mean, slope = results
+    np.testing.assert_array_equal(total, np.full(shape[:-1], -np.inf))
+    np.testing.assert_array_equal(kept, np.full((*shape[:-1], 1), -np.inf))
+    assert np.isnan(mean).all()
+    assert slope.shape == shape
+
+
+def test_several_axes_without_scores() -> None:
+    x = mg.constant(np.zeros((2, 0, 3)))
+    assert mg.softmax(x, axis=(0, 1)).eval().shape == (2, 0, 3)
+    assert mg.gumbel_softmax(x, axis=1, hard=True).eval().shape == (2, 0, 3)
+    np.testing.assert_array_equal(mg.logsumexp(x, (0, 1)).eval(), np.full(3, -np.inf))
+    assert mg.softmax(x, axis=1, where=np.zeros((2, 0, 3), bool)).eval().shape == (2, 0, 3)
+    for function in (mg.max, mg.min, mg.argmax):
+        with pytest.raises(mg.ShapeError, match="axis 1 is empty"):  # as in NumPy
+            function(x, 1)

@@ -489,3 +489,61 @@ def test_check_gradients_finds_a_missing_conjugate(rng: np.random.Generator) -> 
 
     with pytest.raises(mg.GradientError, match="the central difference"):
         mg.check_gradients(wrong, draw(rng, 3))
+
+
+PLANE = np.array(
+    [3.0 + 4.0j, -1.5 - 0.25j, 2.0j, -0.7, 1e-200 + 1e-200j, 1e300 - 1e300j, 1.2e308 + 1.2e308j]
+)
+
+
+def test_sign_is_the_unit_of_the_direction() -> None:
+    found = mg.sign(mg.constant(PLANE)).eval()
+    np.testing.assert_allclose(np.abs(found), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(np.angle(found), np.angle(PLANE), rtol=1e-15)
+    special = np.array([0.0, -0.0j, np.inf, complex(2.0, -np.inf), complex(np.nan, 1.0), 5e-324j])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(mg.sign(mg.constant(special)).eval(), np.sign(special))
+        assert np.isnan(mg.sign(mg.constant(complex(np.inf, np.inf))).eval())
+    x = mg.input("x", (2,), "complex128")
+    slope = mg.grad(mg.sum(mg.real(mg.sign(x))), x)
+    np.testing.assert_allclose(slope.eval({x: [0.0, 3.0 + 4.0j]}), [0.0, 0.128 - 0.096j])
+
+
+def test_functions_of_the_plane_have_gradients() -> None:
+    def loss(x: mg.Node) -> mg.Node:
+        parts = [mg.sign(x), mg.exp2(x), mg.sigmoid(x), mg.cumprod(x), mg.cumprod(x, reverse=True)]
+        return mg.sum(mg.stack([mg.sum(mg.real(p * (1.5 - 0.5j)) ** 2) for p in parts]))
+
+    mg.check_gradients(loss, (PLANE[:4],))
+    # A product over a zero: nothing is divided by it.
+    mg.check_gradients(
+        lambda x: mg.sum(mg.real(mg.cumprod(x) * (0.3 + 1.0j))), (np.array([1 + 1j, 0, 2 - 1j, 0]),)
+    )
+
+
+def test_powers_and_curves_do_not_overflow_on_the_way() -> None:
+    points = np.array([complex(-np.inf, 1.0), complex(np.inf, 0.0), complex(3.0, -0.0), 1000.25])
+    np.testing.assert_array_equal(
+        mg.exp2(mg.constant(points)).eval(), [0.0, complex(np.inf, 0.0), 8.0, 2.0**1000.25]
+    )
+    far = np.array([-1000.0 + 1.0j, 1000.0 + 1.0j, -1e300 + 0.5j])
+    np.testing.assert_array_equal(mg.sigmoid(mg.constant(far)).eval(), [0.0, 1.0, 0.0])
+
+
+def test_unique_complex_numbers_are_numpys() -> None:
+    nan = np.nan
+    x = np.array([2 + 1j, 1 + 5j, 2 - 1j, 2 + 1j, complex(1, nan), nan * 1j, 1 + 5j, -3, nan])
+    values, indices, inverse, counts = (
+        node.eval() for node in mg.unique_all(mg.constant(x), size=7)
+    )
+    expected = np.unique_all(x)
+    np.testing.assert_array_equal(values, expected.values)
+    np.testing.assert_array_equal(indices, expected.indices)
+    np.testing.assert_array_equal(inverse, expected.inverse_indices)
+    np.testing.assert_array_equal(counts, expected.counts)
+    one = mg.unique(mg.constant(x), size=5).eval()  # all NaN are one
+    np.testing.assert_array_equal(one, np.unique(x))
+    rows = np.array([[1 + 2j, 3], [1 + 1j, 9], [1 + 2j, 3], [0, 1j]])
+    np.testing.assert_array_equal(
+        mg.unique(mg.constant(rows), axis=0, size=3).eval(), np.unique(rows, axis=0)
+    )

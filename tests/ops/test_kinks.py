@@ -204,10 +204,35 @@ def test_sums_of_16_bit_floats_keep_their_range() -> None:
         assert found == expected
 
 
+WIDE_INTEGERS = {
+    **dict.fromkeys(("bool", "int8", "int16", "int32", "int64"), "int64"),
+    **dict.fromkeys(("uint8", "uint16", "uint32"), "uint32"),
+    "uint64": "uint64",
+}
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+def test_sums_of_unsigned_integers_wrap_as_uint32(
+    compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    x = mg.input("x", ("n",), "uint16")
+    fed = np.full(70_000, 65_535, np.uint16)
+    sums, products, running = mg.function([x], [mg.sum(x), mg.prod(x), mg.cumsum(x)])(fed)
+    assert sums == np.sum(fed, dtype=np.uint32) != np.sum(fed)
+    assert products == np.prod(fed, dtype=np.uint32)
+    np.testing.assert_array_equal(running, np.cumsum(fed, dtype=np.uint32))
+    assert mg.sum(x, dtype="uint64").eval({x: fed}) == np.sum(fed)
+
+
 def test_integer_sums_are_wide() -> None:
-    for dtype, wide in (("int8", "int64"), ("uint16", "uint64"), ("bool", "int64")):
+    for dtype, wide in WIDE_INTEGERS.items():
         x = mg.input("x", (3,), dtype)
         assert mg.sum(x).dtype == mg.prod(x).dtype == np.dtype(wide)
+        assert mg.nansum(x).dtype == mg.nanprod(x).dtype == np.dtype(wide)
+        assert mg.cumsum(x).dtype == mg.cumprod(x).dtype == np.dtype(wide)
+        assert mg.cumulative_sum(x).dtype == mg.cumulative_prod(x).dtype == np.dtype(wide)
+        assert mg.trace(mg.input("y", (3, 3), dtype)).dtype == np.dtype(wide)
         assert mg.sum(x, dtype="int32").dtype == np.int32
         assert mg.mean(x).dtype == mg.config.float_dtype
 

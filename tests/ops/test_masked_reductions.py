@@ -52,7 +52,12 @@ STARTS = {"b": (False, True), "i": (0, -5, 100), "u": (0, 100), "f": (0.25, -INF
 
 
 def reference(name: str, x: np.ndarray, **options: Any) -> np.ndarray:
-    """Return what NumPy gives, without its warnings of lines where nothing counts."""
+    """Return what NumPy gives, without its warnings of lines where nothing counts.
+
+    Sums of narrow unsigned integers are uint32 here, where the default integer is int32.
+    """
+    if name in (*FOLDS, *NAN_FOLDS) and x.dtype.kind == "u" and x.dtype.itemsize < 8:
+        options = {"dtype": np.uint32, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return np.asarray(getattr(np, name)(x, **options))
@@ -334,7 +339,7 @@ def test_wrong_initial_values_are_refused(name: str) -> None:
         function(small, initial=0.5)
     with pytest.raises(mg.DTypeError, match=f"{name}: initial is 'start' float32"):
         function(small, initial=mg.input("start", ()))
-    limit = "uint64" if name in (*FOLDS, *NAN_FOLDS) else "uint8"
+    limit = "uint32" if name in (*FOLDS, *NAN_FOLDS) else "uint8"
     with pytest.raises(mg.DTypeError, match=f"{name}: initial=-1 does not fit into {limit}"):
         function(small, initial=-1)
     with pytest.raises(mg.DTypeError, match=f"{name}: initial is complex64"):

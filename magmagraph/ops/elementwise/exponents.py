@@ -172,7 +172,7 @@ def float_power(x1: Any, x2: Any, dtype: Any = "float64") -> Node:
     >>> mg.float_power(mg.constant([1, 2, 3]), -2).eval().round(4)
     array([1.    , 0.25  , 0.1111])
     """
-    first, second = (cast(as_node(x), dtype) for x in (x1, x2))
+    first, second = (cast(x, dtype) for x in (x1, x2))
     return power(first, second)
 
 

@@ -107,7 +107,7 @@ def to_bool(call: Call, *operands: Type) -> Type:
 def inexact(x: Any) -> Node:
     """Return `x` as a float or complex node; ints and bools become `mg.config.float_dtype`."""
     node = as_node(x)
-    return node if is_inexact(node.dtype) else cast(node, config.float_dtype)
+    return node if is_inexact(node.dtype) else cast(x, config.float_dtype)
 
 
 def floating(x: Any) -> Node:
@@ -143,17 +143,30 @@ def pair(x: Any, y: Any) -> tuple[Node, ...]:
     return promoted(x, y)
 
 
+def floating_operands(*operands: Any) -> tuple[Node, ...]:
+    """Return operands as nodes of one float dtype; complex ones are refused."""
+    return tuple(map(_real, inexact_operands(*operands)))
+
+
+def inexact_operands(*operands: Any) -> tuple[Node, ...]:
+    """Return operands as nodes of one float or complex dtype.
+
+    They are promoted first, and only then made floats: an int64 beside a float64 keeps its digits.
+    """
+    nodes = pair(*operands) if len(operands) == 2 else promoted(*operands)
+    if is_inexact(nodes[0].dtype):
+        return nodes
+    return tuple(cast(value, config.float_dtype) for value in operands)
+
+
 def floating_pair(x: Any, y: Any) -> tuple[Node, ...]:
     """Return two operands as nodes of one float dtype; complex ones are refused."""
-    return tuple(map(_real, inexact_pair(x, y)))
+    return floating_operands(x, y)
 
 
 def inexact_pair(x: Any, y: Any) -> tuple[Node, ...]:
     """Return two operands as nodes of one float or complex dtype."""
-    nodes = pair(x, y)
-    if is_inexact(nodes[0].dtype):
-        return nodes
-    return tuple(cast(node, config.float_dtype) for node in nodes)
+    return inexact_operands(x, y)
 
 
 def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
@@ -176,8 +189,7 @@ def in_dtype(name: str, operands: Sequence[Any], dtype: Any, casting: str) -> tu
     """
     from ..shape.joining import converted
 
-    nodes = tuple(x if isinstance(x, Node) else as_node(np.asarray(x)) for x in operands)
-    return converted(name, nodes, dtype, casting)
+    return converted(name, operands, dtype, casting)
 
 
 def _computed_in(name: str, wanted: Node, *nodes: Node) -> tuple[Node, ...]:
@@ -303,6 +315,7 @@ def unary(
     epilogue: str = "",
     sharding: str = "",
     onnx: str | Callable[..., Any] = "",
+    of_complex: Callable[[Node], Node] | None = None,
 ) -> tuple[Unary, Op]:
     """Make a function of one operand and its record.
 
@@ -318,15 +331,20 @@ def unary(
     epilogue, onnx
         Fields of the record; see `Op`. Default samples: `REAL`; default reference: the array
         expression in float64.
+    of_complex
+        Computes the function of complex numbers, where the operation itself takes real ones only.
     """
     if operand is floating and dtypes is INEXACT:
         operand = inexact
 
+    def applied(node: Node) -> Node:
+        return of_complex(node) if of_complex and is_complex(node.dtype) else op(node)
+
     def function(x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
-            return op(operand(x))
+            return applied(operand(x))
         (given,) = in_dtype(name, (x,), dtype, casting)
-        return op(*_computed_in(name, given, operand(given)))
+        return applied(*_computed_in(name, given, operand(given)))
 
     def test(x: Any) -> Node:
         return op(operand(x))

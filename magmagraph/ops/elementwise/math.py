@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def _function(
     dtypes: tuple[str, ...] = INEXACT,
     precision: str = "",
     onnx: Any = "",
+    evaluate: Callable[..., Any] | None = None,
 ) -> tuple[Unary, Op]:
     """Make a function that NumPy and the C library both have."""
     return unary(
@@ -55,7 +57,7 @@ def _function(
         array({result}, dtype=float32)
         """,
         module=__name__,
-        evaluate=numpy_named(name),
+        evaluate=evaluate or numpy_named(name),
         scalar=f"${libm or name}(a)",
         gradient=gradient,
         notes=notes,
@@ -89,13 +91,27 @@ expm1, EXPM1 = _function(
     onnx=onnx_forms.rewritten(lambda node: _expm1_written(node.inputs[0])),
 )
 
+
+def _exp2(xp: Any, x: Any) -> Any:
+    if x.dtype.kind != "c":
+        return xp.exp2(x)
+    # By its parts: exp(x * LN2) would lose as many digits as the real part is large, and multiply
+    # an infinite part by 0.
+    size, turn = xp.exp2(x.real), x.imag * x.real.dtype.type(LN2)
+    result = xp.empty(x.shape, x.dtype)
+    result.real = xp.where(size == 0, 0, size * xp.cos(turn))
+    result.imag = xp.where(size == 0, 0, xp.where(turn == 0, turn, size * xp.sin(turn)))
+    return result
+
+
 exp2, EXP2 = _function(
     "exp2",
     "Raise 2 to each element.",
     "[0.0, 3.0]",
     "[1., 8.]",
     lambda node, cotangent: (cotangent * (node * LN2),),
-    dtypes=FLOATS,
+    evaluate=_exp2,
+    reference=lambda x: np.power(2.0, x),
     precision="keep",
     onnx=onnx_forms.rewritten(lambda node: exp(node.inputs[0] * LN2)),
 )

@@ -11,7 +11,7 @@ from ...dtypes import finfo, is_complex, is_float
 from ...errors import DTypeError, message
 from ...graph import Node
 from ...op import INEXACT, Composite, Kind, Op, Sample
-from ..convert import as_node, cast
+from ..convert import as_dtype, as_node
 from ..rules.namesakes import namesake
 from .bits import logical_and, logical_or
 from .comparison import greater, less, where
@@ -177,9 +177,9 @@ def nan_to_num(
     limits = finfo(node.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
-    result = where(isnan(node), cast(as_node(nan, node.dtype), node.dtype), node)
-    result = where(isposinf(node), cast(as_node(high, node.dtype), node.dtype), result)
-    return where(isneginf(node), cast(as_node(low, node.dtype), node.dtype), result)
+    result = where(isnan(node), as_dtype(nan, node.dtype), node)
+    result = where(isposinf(node), as_dtype(high, node.dtype), result)
+    return where(isneginf(node), as_dtype(low, node.dtype), result)
 
 
 # Records.

@@ -9,11 +9,10 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
-from ..convert import promoted
 from ..elementwise.arithmetic import divide, remainder, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import clip, equal, greater, less, where
-from ..elementwise.family import floating
+from ..elementwise.family import floating_operands
 from ..elementwise.rounding import isfinite
 from ..shape.arrange import reshape
 from ..shape.joining import concatenate
@@ -59,7 +58,7 @@ def interp(
     >>> mg.interp([0.5, 2.0, 9.0], [0.0, 1.0, 3.0], [0.0, 10.0, 30.0]).eval()
     array([ 5., 20., 30.], dtype=float32)
     """
-    at, points, values = promoted(floating(x), floating(xp), floating(fp))
+    at, points, values = floating_operands(x, xp, fp)
     call = Call(INTERP, (at, points, values))
     if points.ndim != 1 or values.ndim != 1:
         raise call.shape_error(

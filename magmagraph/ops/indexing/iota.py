@@ -104,7 +104,7 @@ def arange(
         positions = multiply(positions, as_node(int(step), wanted))
     if isinstance(low, int) and low == 0:
         return positions
-    return add(positions, cast(as_node(low), wanted))
+    return add(positions, cast(low, wanted))
 
 
 def _spaced(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Node:

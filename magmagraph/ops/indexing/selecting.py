@@ -11,12 +11,13 @@ from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Extent
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, as_node, promoted
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.family import BOOL, truth
 from ..shape.arrange import ravel, reshape
 from ..shape.axes import MATRIX
 from ..shape.joining import broadcast_to, concatenate
+from ..shape.slicing import index, known_array, known_mask
 from .finding import FOUND, UNSIZED, filled, sized
 from .gathering import size_of, take
 from .sorting import searchsorted, sort
@@ -36,7 +37,7 @@ def _taken(lines: Node, mask: Node, axis: int, size: Extent, fill_value: Any) ->
     """Return the elements along an axis where a line of bools holds."""
     places = FOUND(mask, size=size)
     extent = lines.shape[axis]
-    fill = cast(as_node(fill_value, lines.dtype), lines.dtype)
+    fill = as_dtype(fill_value, lines.dtype)
     if isinstance(extent, int) and not extent:
         return broadcast_to(fill, (*lines.shape[:axis], size, *lines.shape[axis + 1 :]))
     if not isinstance(extent, int):
@@ -58,7 +59,8 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
     mask
         Bools for the first axes of `x`.
     size
-        How many elements to return: an int, a name or a Dim.
+        How many elements to return: an int, a name or a Dim. Without it, all of them where the
+        values of the mask are known.
     fill_value
         What stands for those that are missing.
 
@@ -71,7 +73,8 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
     Raises
     ------
     ShapeError
-        Without `size`, or where the mask does not have the shape of the first axes.
+        Without `size` where the mask is computed, or where it does not have the shape of the first
+        axes.
     DTypeError
         If the mask is not of bools.
 
@@ -92,6 +95,9 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
         raise call.shape_error(f"a mask of {chosen.ndim} axes for {node.ndim} axes")
     for left, right in zip(node.shape, chosen.shape, strict=False):
         call.unify(left, right, "extents of array and mask")
+    known = known_mask(chosen)
+    if size is None and known is not None:
+        return index(node, known)
     extent = sized(
         BOOLEAN_INDEX, (node, chosen), size, "mg.where(mask, x, 0), which keeps every position"
     )
@@ -114,7 +120,8 @@ def compress(
     axis
         The axis; None ravels `a` first.
     size
-        How many slices to return: an int, a name or a Dim.
+        How many slices to return: an int, a name or a Dim. Without it, all of them where the
+        values of the condition are known.
     fill_value
         What stands for those that are missing.
 
@@ -126,7 +133,8 @@ def compress(
     Raises
     ------
     ShapeError
-        Without `size`, or if the condition does not have one axis or is too long.
+        Without `size` where the condition is computed, or if it does not have one axis or is too
+        long.
 
     Examples
     --------
@@ -143,11 +151,15 @@ def compress(
     axis = call.axis(axis, node.ndim)
     if mask.ndim != 1:
         raise call.shape_error(f"a condition of {mask.ndim} axes", need="one axis")
-    extent = sized(COMPRESS, (mask, node), size, "mg.where, which keeps every position")
+    known = known_array(condition)
+    if size is not None or known is None:
+        extent = sized(COMPRESS, (mask, node), size, "mg.where, which keeps every position")
     if not dims.require(node.shape[axis], ">=", mask.shape[0], []):
         raise call.shape_error(
             f"a condition of {mask.shape[0]} elements for an axis of extent {node.shape[axis]}"
         )
+    if size is None and known is not None:
+        return take(node, np.flatnonzero(known), axis)
     return _taken(node, mask, axis, extent, fill_value)
 
 
@@ -161,7 +173,8 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
     arr
         Node or array.
     size
-        How many elements to return: an int, a name or a Dim.
+        How many elements to return: an int, a name or a Dim. Without it, all of them where the
+        values of the condition are known.
     fill_value
         What stands for those that are missing.
 
@@ -173,7 +186,8 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
     Raises
     ------
     ShapeError
-        Without `size`, or if there are more conditions than elements.
+        Without `size` where the condition is computed, or if there are more conditions than
+        elements.
 
     Examples
     --------
@@ -182,7 +196,9 @@ def extract(condition: Any, arr: Any, *, size: Any = None, fill_value: Any = 0) 
     >>> mg.extract(x > 2, x, size=2).eval()
     array([3, 4], dtype=int32)
     """
-    return compress(ravel(truth(condition)), arr, size=size, fill_value=fill_value)
+    known = known_array(condition)
+    line = ravel(truth(condition)) if known is None else known.reshape(-1)
+    return compress(line, arr, size=size, fill_value=fill_value)
 
 
 def isin(

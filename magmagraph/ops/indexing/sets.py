@@ -11,14 +11,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...dtypes import is_float
+from ...dtypes import is_complex, is_inexact
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
-from ..convert import as_node, cast, promoted
+from ...op import INEXACT, REAL, BadSample, Call, Composite, Kind, Sample
+from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import subtract
 from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import less, minimum, not_equal, where
+from ..elementwise.complex_numbers import imag, real
 from ..elementwise.family import publish
 from ..elementwise.rounding import isnan
 from ..leaf import constant
@@ -26,7 +27,7 @@ from ..reduction.cumulative import cumsum
 from ..reduction.folding import extent_product
 from ..reduction.primitives import any
 from ..shape.arrange import moveaxis, ravel, reshape
-from ..shape.joining import broadcast_to, concatenate
+from ..shape.joining import broadcast_to, concatenate, stack
 from ..shape.slicing import cut
 from .finding import FOUND, sized
 from .gathering import size_of, take
@@ -100,22 +101,24 @@ def _differing(
         return parts if axis is None else moveaxis(parts, 0, axis)
 
     if isinstance(count, int) and not count:
-        filled = cast(as_node(0 if fill_value is None else fill_value, line.dtype), line.dtype)
+        filled = as_dtype(0 if fill_value is None else fill_value, line.dtype)
         nothing = broadcast_to(constant(0, dtype=INT64), (extent,))
         whole = broadcast_to(filled, (extent, *rest))
         none = broadcast_to(constant(0, dtype=INT64), shape)
         return UniqueAll(back(whole), nothing, none, nothing)
     if axis is None:
-        order, rows = argsort(line), line
+        order, rows = _order(line), line
     else:
-        rows = reshape(line, (count, extent_product(line.shape, tuple(range(1, line.ndim)))))
+        parts = stack([real(line), imag(line)], -1) if is_complex(line.dtype) else line
+        width = extent_product(parts.shape, tuple(range(1, parts.ndim)))
+        rows = reshape(parts, (count, width))
         order = ROW_ORDER(rows)
     ordered = take(rows, order, axis=0)
     before, behind = cut(ordered, 0, 0, count - 1), cut(ordered, 0, 1, count - 1)
     new = not_equal(behind, before)
     if axis is not None:
         new = any(new, axis=1)
-    elif equal_nan and is_float(line.dtype):
+    elif equal_nan and is_inexact(line.dtype):
         new = logical_and(new, logical_not(logical_and(isnan(behind), isnan(before))))
     new = concatenate([constant(np.ones(1, bool)), new])
     marks = FOUND(new, size=extent + 1)
@@ -129,9 +132,23 @@ def _differing(
     values = take(line, positions, axis=0)
     if fill_value is not None:
         held = reshape(there, (extent, *[1] * len(rest)))
-        values = where(held, values, cast(as_node(fill_value, line.dtype), line.dtype))
+        values = where(held, values, as_dtype(fill_value, line.dtype))
     counts = where(there, subtract(ends, starts), 0)
     return UniqueAll(back(values), positions, reshape(inverse, shape), counts)
+
+
+def _order(line: Node) -> Node:
+    """Return the positions that sort a line.
+
+    Complex numbers are sorted by their real parts, equal ones of these by their imaginary parts;
+    those with a NaN come last, as in NumPy.
+    """
+    if not is_complex(line.dtype):
+        return argsort(line)
+    order = argsort(imag(line))
+    for key in (real(line), isnan(line)):  # each sort keeps the order of what is equal
+        order = take(order, argsort(take(key, order, axis=0)), axis=0)
+    return order
 
 
 def unique(
@@ -326,7 +343,7 @@ def _kept(
     values = take(found.values, minimum(places, size_of(line.shape[0] - 1)), axis=0)
     if fill is None:
         return where(there, values, values[0])
-    return where(there, values, cast(as_node(fill, line.dtype), line.dtype))
+    return where(there, values, as_dtype(fill, line.dtype))
 
 
 _OF_TWO = """{summary}
@@ -510,9 +527,11 @@ def _unsized(name: str) -> Callable[[], list[BadSample]]:
 
 
 def _record(name: str, doc: str, samples: list[Sample], reference: Callable[..., Any]) -> Composite:
+    of_two = name in ("intersect1d", "setdiff1d", "setxor1d")  # which search: numbers with an order
     return Composite(
         name=name,
         kind=Kind.INDEX,
+        dtypes=REAL if of_two else INEXACT,
         function=globals()[name],
         doc=doc,
         samples=lambda: samples,

@@ -463,7 +463,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Node:
     >>> mg.digitize([0.2, 6.4, 3.0], [0.0, 1.0, 2.5, 4.0]).eval()
     array([1, 4, 3])
     """
-    edges = as_node(bins)
+    edges = as_node(bins, as_node(x).dtype)
     call = Call(DIGITIZE, (as_node(x), edges))
     value = edges.attrs.get("value")
     if value is not None and value.ndim == 1:

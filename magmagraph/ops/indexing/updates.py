@@ -22,7 +22,14 @@ from ..rules.batching import all_batched
 from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.axes import CUBE, MATRIX
 from ..shape.joining import broadcast_to
-from ..shape.slicing import PLACE, Selection, cut_out, selection
+from ..shape.slicing import (
+    PLACE,
+    Selection,
+    cut_out,
+    known_mask,
+    positions_of_masks,
+    selection,
+)
 from .gathering import (
     SCATTER_ADD,
     TAKE,
@@ -304,10 +311,10 @@ def index_update(x: Any, key: Any, values: Any, how: str = "set", mode: str = "c
     x
         Node or array.
     key
-        A subscript as of `index`; or a mask (bools for the first axes of `x`).
+        A subscript as of `index`; or a computed mask (bools for the first axes of `x`).
     values
-        What to update with: broadcasts to the shape of ``x[key]``; of a mask, to the axes of `x`
-        that it does not cover.
+        What to update with: broadcasts to the shape of ``x[key]``; of a computed mask, to the axes
+        of `x` that it does not cover.
     how
         "set", "add", "multiply", "min" or "max".
     mode
@@ -344,8 +351,17 @@ def index_update(x: Any, key: Any, values: Any, how: str = "set", mode: str = "c
     if how not in HOWS:
         raise call.shape_error(f"how={how!r}", need=f"one of {', '.join(HOWS)}")
     mask = _mask_of(key)
-    if mask is not None:
+    if mask is not None and not (
+        known_mask(key) is not None and as_node(values).ndim > node.ndim - mask.ndim
+    ):
         return _masked(call, node, mask, values, how)
+    shape = node.shape
+    node, key = positions_of_masks(call, node, key)
+    return reshape(_selected(call, node, key, values, how, mode), shape)
+
+
+def _selected(call: Call, node: Node, key: Any, values: Any, how: str, mode: str) -> Node:
+    """Return an array with new values at a subscript that holds no mask."""
     chosen = selection(call, node, key)
     if not chosen.arrays:
         return _placed(node, chosen, _values(call, values, node, chosen.shape), how)
@@ -390,6 +406,9 @@ def _index_update_samples() -> list[Sample]:
         Sample((_FIVE, np.array([-7, 8]), np.array([1.0, 2.0])), {"mode": "wrap"}),
         Sample((MATRIX, MATRIX > 0.0, np.float64(9.0)), {"how": "set"}),
         Sample((MATRIX, np.array([True, False]), np.array([1.0, 2.0, 3.0])), {"how": "add"}),
+        Sample((MATRIX, ([[True, False, True], [False, True, False]],), np.array([3.0, 0.5, 2.0]))),
+        Sample((MATRIX, ([True, False], 1), np.array([0.5])), {"how": "multiply"}),
+        Sample((CUBE, (0, Ellipsis, [True, False, True, True]), np.array([3.0, 0.5, 2.0]))),
         Sample((np.array([3, 1, 2]), np.array([2, 2]), np.array([5, 7])), {"how": "max"}),
         Sample((_FIVE, np.zeros(0, np.int64), np.zeros(0))),
         Sample((MATRIX, (Ellipsis, None, 1), np.array([[5.0], [6.0]]))),

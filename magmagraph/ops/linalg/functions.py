@@ -11,9 +11,8 @@ from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Type
-from ..convert import promoted
 from ..elementwise.arithmetic import negative
-from ..elementwise.family import inexact, one_dtype
+from ..elementwise.family import inexact_operands, one_dtype
 from ..products.contraction import matmul
 from ..shape.joining import broadcast_to, concatenate
 from ..shape.slicing import cut
@@ -228,7 +227,7 @@ def solve_sylvester(a: Any, b: Any, c: Any) -> Node:
     array([[1.],
            [2.]], dtype=float32)
     """
-    return SYLVESTER(*promoted(*[inexact(x) for x in (a, b, c)]))
+    return SYLVESTER(*inexact_operands(a, b, c))
 
 
 def _sylvester_reference(a: Any, b: Any, c: Any) -> Any:

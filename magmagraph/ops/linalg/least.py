@@ -14,12 +14,14 @@ from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
 from ...types import Extent, Type
 from ..control.identities import ITEM
+from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, negative, subtract
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.family import inexact_pair, one_dtype
 from ..products.contraction import matmul
 from ..reduction.primitives import sum, sum_to
 from ..shape.arrange import expand_dims
+from ..shape.joining import broadcast_to
 from .parts import (
     COLUMNS,
     ITERATION,
@@ -69,37 +71,63 @@ def _cut(a: Any, rtol: float | None) -> float:
 # Pseudoinverse.
 
 
-def _pinv_type(call: Call, a: Type, *, rtol: float | None, hermitian: bool) -> Type:
+def _pinv_type(
+    call: Call, a: Type, *ratios: Type, rtol: float | None, hermitian: bool
+) -> Type:
     if hermitian:
         squares(call, a)
     batch, rows, columns = matrices(call, a)
+    for ratio in ratios:  # at most one: an own ratio for each matrix
+        if ratio.ndim != a.ndim or ratio.shape[-2:] != (1, 1):
+            raise call.shape_error(f"ratios of shape {ratio.shape}", need="one for each matrix")
+        for left, right in zip(batch, ratio.shape[:-2], strict=True):
+            call.unify(left, right, "numbers of matrices and of ratios")
     return Type(a.dtype, (*batch, columns, rows))
 
 
-def _pinv(xp: Any, a: Any, *, rtol: float | None, hermitian: bool) -> Any:
-    ratio = _cut(a, rtol)
-    if hermitian and xp is not np:
-        return checked("pinv", *ITERATION, lambda x: _hermitian_pinv(xp, x, ratio), a)
-    more = {"hermitian": True} if hermitian else {}
-    return checked("pinv", *ITERATION, lambda x: xp.linalg.pinv(x, rcond=ratio, **more), a)
+def _pinv(xp: Any, a: Any, *ratios: Any, rtol: float | None, hermitian: bool) -> Any:
+    def run(a: Any, *ratios: Any) -> Any:
+        ratio = ratios[0][..., 0] if ratios else _cut(a, rtol)
+        if xp is np:
+            rcond = ratio[..., 0] if ratios else ratio
+            return xp.linalg.pinv(a, rcond=rcond, hermitian=hermitian)
+        if hermitian:
+            return _hermitian_pinv(xp, a, ratio)
+        return _pinv_by_parts(xp, a, ratio) if ratios else xp.linalg.pinv(a, rcond=ratio)
+
+    return checked("pinv", *ITERATION, run, a, *ratios)
 
 
-def _hermitian_pinv(xp: Any, a: Any, ratio: float) -> Any:
+def _pinv_by_parts(xp: Any, a: Any, ratio: Any) -> Any:
+    """Return pseudoinverses by singular values, for a library with one ratio for all matrices."""
+    left, values, right = xp.linalg.svd(a, full_matrices=False)
+    return xp.swapaxes(right.conj(), -1, -2) @ (
+        _inverses(xp, values, ratio)[..., :, None] * xp.swapaxes(left.conj(), -1, -2)
+    )
+
+
+def _hermitian_pinv(xp: Any, a: Any, ratio: Any) -> Any:
     """Return pseudoinverses by eigenvalues, with arrays of a library that has no such choice."""
     values, vectors = xp.linalg.eigh(a)
-    size = xp.abs(values)
-    kept = size > ratio * size.max(axis=-1, keepdims=True)
-    inverse = xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
+    inverse = _inverses(xp, values, ratio)
     return (vectors * inverse[..., None, :]) @ xp.swapaxes(vectors.conj(), -1, -2)
 
 
+def _inverses(xp: Any, values: Any, ratio: Any) -> Any:
+    """Return the inverses of the values that are large enough, and 0 for the others."""
+    size = xp.abs(values)
+    kept = size > ratio * size.max(axis=-1, keepdims=True)
+    return xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
+
+
 @hermitian
-def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node]:
+def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node | None, ...]:
     # Golub and Pereyra 1973, for changes that keep the rank:
     # dP = -P dA P + P P^H dA^H (I - A P) + (I - P A) dA^H P^H P.
     a = node.inputs[0]
+    ratios = (None,) * (len(node.inputs) - 1)
     if is_empty(a.shape):
-        return (zeros_like(a),)
+        return (zeros_like(a), *ratios)
     back, along = adjoint(node), adjoint(gradient)
     if node.attrs["hermitian"]:
         a = from_triangle(a)
@@ -109,12 +137,10 @@ def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node]:
         negative(matmul(matmul(back, gradient), back)),
         add(matmul(left, matmul(node, back)), matmul(matmul(back, node), right)),
     )
-    return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found,)
+    return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found, *ratios)
 
 
-def pinv(
-    a: Any, rtol: float | None = None, hermitian: bool = False, *, rcond: float | None = None
-) -> Node:
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Node:
     """Compute Moore and Penrose's pseudoinverses.
 
     Parameters
@@ -123,7 +149,8 @@ def pinv(
         Node or array of shape ``(..., m, n)``, float or complex.
     rtol
         Singular values of at most so much of the largest count as zero; ``max(m, n)`` eps of the
-        dtype unless said.
+        dtype unless said. A number, or an array or node of shape ``(...)`` with a number for each
+        matrix, to which no gradient flows.
     hermitian
         Take the matrices as Hermitian, reading only the lower triangles, which is faster. The
         gradient lies in those triangles then.
@@ -138,7 +165,8 @@ def pinv(
     Raises
     ------
     ShapeError
-        If `a` has fewer than two axes, or is not square where `hermitian`.
+        If `a` has fewer than two axes, or is not square where `hermitian`, or if the numbers of
+        `rtol` do not broadcast against the matrices.
     LinAlgError
         At run time, if the singular values do not converge, as of a matrix with NaN.
 
@@ -158,22 +186,38 @@ def pinv(
     if rtol is not None and rcond is not None:
         raise ConfigError(message("pinv: rtol and rcond are given", need="one of both"))
     rtol = rcond if rtol is None else rtol
-    ratio = None if rtol is None else float(rtol)
-    return PINV(numbers(a), rtol=ratio, hermitian=bool(hermitian))
+    node = numbers(a)
+    if not isinstance(rtol, (Node, np.ndarray, list, tuple)):
+        ratio = None if rtol is None else float(rtol)
+        return PINV(node, rtol=ratio, hermitian=bool(hermitian))
+    call = Call(PINV, (node,))
+    call.check_dtypes()
+    batch, *sides = matrices(call, node.type)
+    ratios = cast(rtol, real_dtype(node.dtype))
+    shape = call.broadcast(batch, ratios.shape)
+    return PINV(
+        broadcast_to(node, (*shape, *sides)),
+        expand_dims(broadcast_to(ratios, shape), (-2, -1)),
+        rtol=None,
+        hermitian=bool(hermitian),
+    )
 
 
-def _pinv_flops(a: Type, **attrs: Any) -> Extent:
+def _pinv_flops(a: Type, *ratios: Type, **attrs: Any) -> Extent:
     assert SVD.flops is not None
     shorter = dims.minimum(a.shape[-2], a.shape[-1])
     return SVD.flops(a) + 2 * a.size * shorter
 
 
-def _pinv_reference(a: Any, rtol: float | None = None, hermitian: bool = False) -> Any:
+def _pinv_reference(a: Any, rtol: Any = None, hermitian: bool = False) -> Any:
     # Rounding of the samples to narrower dtypes leaves traces of the small singular values.
-    return np.linalg.pinv(a, rcond=1e-6 if rtol is None else rtol, hermitian=hermitian)
+    ratio = 1e-6 if rtol is None else np.asarray(rtol)
+    return np.linalg.pinv(a, rcond=ratio, hermitian=hermitian)
 
 
 _KEEPS_RANK = "a change of one element changes the rank"
+
+_PAIR = np.stack([POSITIVE_DEFINITE, 2.0 * np.eye(len(POSITIVE_DEFINITE))])
 
 PINV = Op(
     name="pinv",
@@ -192,6 +236,9 @@ PINV = Op(
         Sample((POSITIVE_DEFINITE,), {"hermitian": True}),
         Sample((3.0 * np.eye(3),)),
         Sample((np.diag([2.0, 1.0, 0.0]),), {"rtol": 1e-3}, gradient=(), reason=_KEEPS_RANK),
+        Sample((np.stack([TALL, WIDE_.T]),), {"rtol": np.array([1e-3, 1e-4])}),
+        Sample((_PAIR,), {"rtol": np.array([0.7, 1e-3])}, gradient=(), reason=_KEEPS_RANK),
+        Sample((_PAIR,), {"rtol": [1e-3, 1e-4], "hermitian": True}),
         Sample((ONE,)),
         Sample((np.zeros((0, 2)),)),
     ],

@@ -10,7 +10,7 @@ from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
-from ..convert import as_node
+from ..convert import as_node, as_operand
 from ..elementwise.arithmetic import add, multiply
 from ..indexing.gathering import TAKE
 from ..indexing.iota import IOTA
@@ -135,7 +135,7 @@ def trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Node:
     >>> mg.linalg.trace([[1.0, 2.0], [3.0, 4.0]]).eval()
     array(5., dtype=float32)
     """
-    node = as_node(x)
+    node = as_operand(x, dtype)
     return sum(_diagonal(Call(TRACE, (node,)), node, offset), axis=-1, dtype=dtype)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import Composite, Kind, Op, Sample
+from ...op import INEXACT, Composite, Kind, Op, Sample
 from ..convert import as_node
 from ..elementwise.comparison import greater, less, where
 from ..elementwise.family import POSITIVE, REAL, floating, like_number, unary
@@ -19,7 +19,11 @@ EXTREME = np.array([-1000.0, -50.0, 50.0, 1000.0])
 
 
 def _sigmoid(xp: Any, x: Any) -> Any:
-    return 1 / (1 + xp.exp(-x))  # where exp overflows the quotient is the right 0
+    if x.dtype.kind != "c":
+        return 1 / (1 + xp.exp(-x))  # where exp overflows the quotient is the right 0
+    right = x.real >= 0  # a complex quotient of infinities would be NaN
+    small = xp.exp(xp.where(right, -x, x))
+    return xp.where(right, 1, small) / (1 + small)
 
 
 sigmoid, SIGMOID = unary(
@@ -38,6 +42,7 @@ sigmoid, SIGMOID = unary(
         Sample((EXTREME,), gradient=(), reason="differences of constants"),
     ],
     reference=lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)),
+    dtypes=INEXACT,
     onnx="Sigmoid",
 )
 

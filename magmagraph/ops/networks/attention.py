@@ -20,10 +20,10 @@ from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Extent, Shape, Type
 from ..control.identities import ITEM, MARKER, stop_gradient
-from ..convert import as_node, cast, promoted
+from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, where
-from ..elementwise.family import BOOL, floating
+from ..elementwise.family import BOOL, floating_operands
 from ..elementwise.math import exp, rsqrt
 from ..elementwise.rounding import isfinite
 from ..leaf import extent
@@ -277,7 +277,7 @@ def scaled_dot_product_attention(
     array([[1.],
            [2.]], dtype=float32)
     """
-    given = promoted(floating(query), floating(key), floating(value))
+    given = floating_operands(query, key, value)
     call = Call(ATTENTION, given)
     _check_options(algorithm, block, dropout)
     flat = given[0].ndim == 2
@@ -351,7 +351,7 @@ def _mask(call: Call, mask: Any, shape: Shape, groups: int, dtype: np.dtype) -> 
     """Return a mask with as many axes as the scores, which have an axis of groups."""
     if mask is None:
         return None
-    node = as_node(mask)
+    node = as_node(mask, dtype)
     if node.dtype != BOOL:
         if is_integer(node.dtype):
             raise call.dtype_error(
@@ -375,7 +375,7 @@ def _mask(call: Call, mask: Any, shape: Shape, groups: int, dtype: np.dtype) -> 
 
 def _scale(scale: Any, q: Node) -> Any:
     if scale is not None:
-        return cast(scale, q.dtype) if isinstance(scale, Node) else scale
+        return cast(scale, q.dtype)
     width = q.shape[-1]
     if isinstance(width, int):
         return 1.0 / math.sqrt(width) if width else 1.0

@@ -25,6 +25,7 @@ from ..shape.slicing import index
 
 __all__ = ["apply_rotary", "positional_encoding"]
 
+FLOAT64 = np.dtype(np.float64)
 FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
 
@@ -35,8 +36,8 @@ def _angles(positions: Node, pairs: int, base: float) -> Node:
     In float64: of position 10,000 the angle in float32 is off by some 1e-3.
     """
     step = -math.log(base) / max(pairs, 1)
-    rates = exp(multiply(IOTA(shape=(pairs,), axis=0, dtype=np.dtype(np.float64)), step))
-    return multiply(expand_dims(cast(positions, np.float64), -1), rates)
+    rates = exp(multiply(IOTA(shape=(pairs,), axis=0, dtype=FLOAT64), step))
+    return multiply(expand_dims(cast(positions, FLOAT64), -1), rates)
 
 
 def _check_even(name: str, width: Any) -> int:
@@ -137,7 +138,7 @@ def apply_rotary(
     if positions is None:
         at = IOTA(shape=(node.shape[-2],), axis=0, dtype=INT32)
     else:
-        at = as_node(positions)
+        at = as_node(positions, FLOAT64)
         call.broadcast(node.shape[:-1], at.shape)
     wide = cast(node, FLOAT32) if node.dtype.itemsize < 4 else node
     angles = _angles(at, half, base)

@@ -24,7 +24,7 @@ from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import Call, Composite, Effect, Kind, Op
 from ...types import Extent, Shape, Type
-from ..convert import as_node, cast
+from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.bits import bitwise_and, right_shift
 from ..elementwise.comparison import equal
@@ -486,7 +486,7 @@ def misfit(name: str, found: Shape, shape: Shape) -> ShapeError:
 
 def parameter(value: Any, dtype: np.dtype) -> Node:
     """Return a parameter as a node of a dtype."""
-    return cast(as_node(value, dtype), dtype)
+    return as_dtype(value, dtype)
 
 
 def common_shape(name: str, shape: Any, nodes: tuple[Node, ...]) -> tuple[Extent, ...]:

@@ -14,7 +14,7 @@ from ...graph import Node
 from ...op import Call, Kind, Sample
 from ...types import Extent
 from ..control.identities import stop_gradient
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import absolute, add, divide, multiply, remainder, subtract
 from ..elementwise.bits import logical_and
 from ..elementwise.comparison import equal, greater, less, not_equal, where
@@ -174,7 +174,7 @@ def _slope(call: Call, node: Node, axis: int, space: Any, order: int) -> Node:
         raise call.shape_error(
             f"axis {axis} of extent {extent} for edge_order={order}", need=f"at least {order + 1}"
         )
-    distance = cast(as_node(space, node.dtype), node.dtype)
+    distance = as_dtype(space, node.dtype)
     if distance.ndim > 1:
         raise call.shape_error(f"coordinates of {distance.ndim} axes", need="a number or one axis")
     count = extent - 1
@@ -255,11 +255,11 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
         return sum(node, axis=axis)
     before, behind = _neighbours(node, axis)
     if x is None:
-        widths = cast(as_node(dx, node.dtype), node.dtype)
+        widths = as_dtype(dx, node.dtype)
         if widths.ndim == 1:
             widths = reshape(widths, [-1 if a == axis else 1 for a in range(node.ndim)])
     else:
-        places = cast(as_node(x), node.dtype)
+        places = cast(x, node.dtype)
         if places.ndim == 1:
             widths = diff(places)
             widths = reshape(widths, [-1 if a == axis else 1 for a in range(node.ndim)])

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import canonical, is_unsigned
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
-from ..convert import as_node, cast
+from ..convert import as_node
 from ..elementwise.arithmetic import multiply
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import not_equal, where
@@ -25,6 +24,7 @@ from ..rules import onnx_forms
 from ..shape.arrange import ravel, reshape
 from ..shape.axes import CUBE
 from ..shape.joining import broadcast_to, concatenate
+from .folding import accumulated
 from .recurrence import LINEAR_RECURRENCE, by_doubling, scan_type, shifted, turned
 
 __all__ = [
@@ -94,15 +94,6 @@ def _scanned(op: Op, x: Node, axis: int | None, reverse: bool) -> Node:
     return op(x, axis=Call(op, (x,)).axis(axis, x.ndim), reverse=bool(reverse))
 
 
-def _accumulated(x: Any, dtype: Any) -> Node:
-    node = as_node(x)
-    if dtype is not None:
-        return cast(node, canonical(dtype))
-    if node.dtype.kind not in "iub" or node.dtype.itemsize == 8:
-        return node
-    return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)
-
-
 def _samples(*more: Sample) -> Callable[[], list[Sample]]:
     return lambda: [
         Sample((CUBE,), {"axis": 1}),
@@ -152,7 +143,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = F
     axis
         The axis; None ravels `x` first.
     dtype
-        Of the result; narrow ints and bools become int64 (unsigned ones uint64) unless said.
+        Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
     reverse
         Add from the last element to the first.
 
@@ -172,7 +163,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = F
     >>> mg.cumsum([1.0, 2.0, 4.0]).eval()
     array([1., 3., 7.], dtype=float32)
     """
-    return _scanned(CUMSUM, _accumulated(x, dtype), axis, reverse)
+    return _scanned(CUMSUM, accumulated(x, dtype), axis, reverse)
 
 
 CUMSUM: Op = _record(
@@ -215,7 +206,7 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = 
     axis
         The axis; None ravels `x` first.
     dtype
-        Of the result; narrow ints and bools become int64 (unsigned ones uint64) unless said.
+        Of the result; narrow ints and bools become int64 (unsigned ones uint32) unless said.
     reverse
         Multiply from the last element to the first.
 
@@ -236,13 +227,14 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None, reverse: bool = 
     >>> mg.cumprod([2.0, 3.0, 4.0]).eval()
     array([ 2.,  6., 24.], dtype=float32)
     """
-    return _scanned(CUMPROD, _accumulated(x, dtype), axis, reverse)
+    return _scanned(CUMPROD, accumulated(x, dtype), axis, reverse)
 
 
 CUMPROD = _record(
     "cumprod",
     "multiply",
     "The running products along an axis.",
+    dtypes=INEXACT,
     gradient=_cumprod_gradient,
     function=cumprod,
     samples=_samples(
@@ -384,7 +376,7 @@ def _with_initial(record: Any, scan: Any, x: Any, axis: Any, dtype: Any, first: 
                 f"no axis for {node.ndim} axes", need="axis=, for other than one axis"
             )
         axis = 0
-    result: Node = scan(node, axis, dtype)
+    result: Node = scan(x, axis, dtype)
     if first is None:
         return result
     axis = Call(record, (node,)).axis(axis, node.ndim)
@@ -467,6 +459,7 @@ def _standard(name: str, function: Callable[..., Any], doc: str) -> Composite:
     return Composite(
         name=name,
         kind=Kind.INDEX,
+        dtypes=INEXACT,
         function=function,
         doc=doc,
         samples=lambda: [

@@ -101,7 +101,7 @@ def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
     ShapeError
         If it is not of the shape of a mean with `keepdims=True`.
     """
-    given = as_node(mean)
+    given = as_node(mean, node.dtype)
     shape = tuple(1 if a in axes else size for a, size in enumerate(node.shape))
     if given.ndim != node.ndim or any(
         size != wanted and size != 1 for size, wanted in zip(given.shape, shape, strict=True)

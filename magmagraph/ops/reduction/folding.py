@@ -18,7 +18,17 @@ from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
 from ..shape.axes import axes_of
-from .masked import INITIAL, WHERE, filled, mask_of, no_start, nothing, start_of, worst
+from .masked import (
+    INITIAL,
+    WHERE,
+    filled,
+    mask_of,
+    no_start,
+    nothing,
+    start_of,
+    without_elements,
+    worst,
+)
 
 Axis = int | Sequence[int] | None
 
@@ -202,17 +212,21 @@ Examples
 _DTYPE = """
 dtype
     Of the elements before they are folded, and of the result. By default integers narrower than
-    64 bits (and bools) become int64, or uint64 where they are unsigned, as in NumPy."""
+    64 bits (and bools) become int64, unsigned ones uint32, as the array API standard has it
+    where the default integer is int32; uint64 stays."""
 
 
 def accumulated(x: Any, dtype: Any) -> Node:
-    """Return the elements in the dtype in which they are added: the wanted, or 64 bits of ints."""
-    node = as_node(x)
+    """Return the elements in the dtype in which they are added: `dtype`, or a wide integer's.
+
+    Narrow unsigned integers become uint32, the unsigned kin of the default int32.
+    """
     if dtype is not None:
-        return cast(node, canonical(dtype))
+        return cast(x, canonical(dtype))
+    node = as_node(x)
     if is_inexact(node.dtype) or node.dtype.itemsize == 8:
         return node
-    return cast(node, np.uint64 if is_unsigned(node.dtype) else np.int64)
+    return cast(node, np.uint32 if is_unsigned(node.dtype) else np.int64)
 
 
 def _apply(op: Op, node: Node, axis: Axis, keepdims: bool) -> Node:
@@ -299,7 +313,7 @@ def extremum_fold(
         start = start_of(name, initial, node.dtype)
         axes = normalized_axes(op, node, axis)
         bound = worst(node.dtype, largest)
-        if any(type(node.shape[a]) is int and node.shape[a] == 0 for a in axes):
+        if without_elements(node, axes):
             found = nothing(node, axes, bound)
         else:
             found = op(filled(node, mask, bound), axes=axes)

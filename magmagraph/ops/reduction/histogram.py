@@ -11,11 +11,11 @@ from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
 from ...types import Extent
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.bits import logical_and
 from ..elementwise.comparison import equal, greater_equal, less, where
-from ..elementwise.family import floating
+from ..elementwise.family import floating, floating_pair
 from ..indexing.gathering import SCATTER_ADD, size_of
 from ..indexing.iota import INT64
 from ..indexing.sorting import searchsorted
@@ -146,7 +146,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
     call = Call(HISTOGRAM_BIN_EDGES, (node,))
     if not isinstance(bins, (int, np.integer)):
-        edges = cast(as_node(bins), node.dtype)
+        edges = cast(bins, node.dtype)
         if edges.ndim != 1:
             raise call.shape_error(f"edges of {edges.ndim} axes", need="one axis, or a number")
         return edges
@@ -163,7 +163,7 @@ def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
         else:
             low, high = min(node), max(node)
     else:
-        low, high = (cast(as_node(limit, node.dtype), node.dtype) for limit in limits)
+        low, high = (as_dtype(limit, node.dtype) for limit in limits)
     flat = equal(low, high)
     low, high = where(flat, low - 0.5, low), where(flat, high + 0.5, high)
     edges = linspace(low, high, int(bins) + 1)
@@ -225,7 +225,7 @@ def histogram(
     """
     node = floating(a)
     edges = _edges("histogram", node, bins, range)
-    worth = None if weights is None else broadcast_to(as_node(weights), node.shape)
+    worth = None if weights is None else broadcast_to(as_node(weights, node.dtype), node.shape)
     counts = _counted(*_bin(edges, node), worth, edges.shape[0] - 1)
     if density:
         shares = cast(counts, node.dtype)
@@ -273,7 +273,7 @@ def histogram2d(
     array([[1., 1.],
            [0., 1.]], dtype=float32)
     """
-    first, second = promoted(floating(x), floating(y))
+    first, second = floating_pair(x, y)
     call = Call(HISTOGRAM2D, (first, second))
     if first.ndim != second.ndim:
         raise call.shape_error(f"values of {first.ndim} and {second.ndim} axes", need="one shape")
@@ -288,8 +288,7 @@ def histogram2d(
     row, in_row = _bin(rows, first)
     column, in_column = _bin(columns, second)
     high, wide = rows.shape[0] - 1, columns.shape[0] - 1
-    worth = as_node(1.0, first.dtype) if weights is None else as_node(weights)
-    worth = broadcast_to(cast(worth, first.dtype), first.shape)
+    worth = broadcast_to(cast(1 if weights is None else weights, first.dtype), first.shape)
     places = add(multiply(row, size_of(wide)), column)
     counts = _counted(places, logical_and(in_row, in_column), worth, high * wide)
     counts = reshape(counts, (high, wide))

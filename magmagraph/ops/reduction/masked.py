@@ -7,11 +7,12 @@ value; the initial value is joined to what was found.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from ...dtypes import holds, iinfo, is_bool, is_float, is_integer, kind
+from ...dtypes import holds, iinfo, is_bool, is_float, is_inexact, is_integer, kind
 from ...errors import ConfigError, DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import describe
@@ -96,6 +97,11 @@ def worst(dtype: np.dtype, largest: bool) -> Any:
     return iinfo(dtype).min if largest else iinfo(dtype).max
 
 
+def without_elements(node: Node, axes: Iterable[int]) -> bool:
+    """Return whether one of the axes is known to be empty, so that there is no largest element."""
+    return any(type(node.shape[a]) is int and node.shape[a] == 0 for a in axes)
+
+
 def nothing(node: Node, axes: tuple[int, ...], value: Any) -> Node:
     """Return a value in the shape of a reduction whose axes are empty.
 
@@ -128,7 +134,7 @@ def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:
     DTypeError
         If it is of a higher kind than the elements, or does not fit into their dtype.
     """
-    start = as_node(initial)
+    start = as_node(initial, dtype if is_inexact(dtype) else None)
     if start.ndim:
         raise ShapeError(message(f"{name}: initial of shape {shown(start.shape)}", need="a scalar"))
     if _rank(start.dtype) > _rank(dtype):

@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import is_float, is_inexact, real_dtype
 from ...graph import Node
 from ...op import INEXACT, REAL, Composite, Kind, Sample
-from ..convert import as_node, cast
+from ..convert import as_node, as_operand, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import where
@@ -40,9 +40,8 @@ __all__ = [
 ]
 
 
-def _filled(x: Any, value: float) -> Node:
+def _filled(node: Node, value: float) -> Node:
     """Return the operand with a number in the place of NaN."""
-    node = as_node(x)
     return where(isnan(node), value, node) if is_inexact(node.dtype) else node
 
 
@@ -103,7 +102,7 @@ def _begun(
     name: str, x: Any, neutral: int, dtype: Any, initial: Any, where: Any
 ) -> tuple[Node, Node | None]:
     """Return what is folded, without NaN and what does not count, and what it begins with."""
-    node = accumulated(_filled(x, float(neutral)), dtype)
+    node = accumulated(_filled(as_operand(x, dtype), float(neutral)), dtype)
     node = filled(node, mask_of(name, node, where), neutral)
     return node, None if initial is None else start_of(name, initial, node.dtype)
 
@@ -141,7 +140,7 @@ def _extremum(name: str, x: Any, axis: Axis, keepdims: bool, initial: Any, mask:
     node = as_node(x)
     there = mask_of(name, node, mask)
     if no_start(name, initial, there):
-        return _or_nan(fold(_filled(x, bound), axis, keepdims), node, axis, keepdims)
+        return _or_nan(fold(_filled(node, bound), axis, keepdims), node, axis, keepdims)
     start = start_of(name, initial, node.dtype)
     found = fold(
         _filled(node, bound),
@@ -169,19 +168,19 @@ def _nanmin(
 
 
 def _nanargmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-    return argmax(_filled(x, -np.inf), axis, keepdims)
+    return argmax(_filled(as_node(x), -np.inf), axis, keepdims)
 
 
 def _nanargmin(x: Any, axis: Axis = None, keepdims: bool = False) -> Node:
-    return argmin(_filled(x, np.inf), axis, keepdims)
+    return argmin(_filled(as_node(x), np.inf), axis, keepdims)
 
 
 def _nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Node:
-    return cumsum(_filled(x, 0.0), axis, dtype)
+    return cumsum(_filled(as_operand(x, dtype), 0.0), axis, dtype)
 
 
 def _nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Node:
-    return cumprod(_filled(x, 1.0), axis, dtype)
+    return cumprod(_filled(as_operand(x, dtype), 1.0), axis, dtype)
 
 
 def _moments(

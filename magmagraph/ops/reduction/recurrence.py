@@ -10,10 +10,10 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ...types import Type
 from ..elementwise.arithmetic import multiply
-from ..elementwise.family import floating_pair, one_dtype
+from ..elementwise.family import inexact_pair, one_dtype
 from ..indexing.gathering import wide
 from ..leaf import constant
 from ..shape.axes import CUBE
@@ -82,7 +82,8 @@ def _recurrence_into(xp: Any, target: Any, a: Any, b: Any, *, axis: int, reverse
             pairs = zip(factors[line].tolist(), terms[line].tolist(), strict=True)
             _, start = next(pairs)
             steps = itertools.accumulate(pairs, lambda h, ab: ab[0] * h + ab[1], initial=start)
-            out[line] = np.fromiter(steps, np.float64, count)
+            widest = np.complex128 if out.dtype.kind == "c" else np.float64
+            out[line] = np.fromiter(steps, widest, count)
         return
     out[0] = terms[0]
     for i in range(1, count):
@@ -105,7 +106,7 @@ def linear_recurrence(a: Any, b: Any, axis: int = -1, reverse: bool = False) -> 
     Parameters
     ----------
     a, b
-        Nodes or arrays, broadcast against each other and promoted to a float dtype.
+        Nodes or arrays, broadcast against each other and promoted to a float or complex dtype.
     axis
         The axis to run along.
     reverse
@@ -127,7 +128,7 @@ def linear_recurrence(a: Any, b: Any, axis: int = -1, reverse: bool = False) -> 
     >>> mg.linear_recurrence(0.5, [8.0, 0.0, 0.0, 1.0]).eval()
     array([8., 4., 2., 2.], dtype=float32)
     """
-    factors, terms = floating_pair(a, b)
+    factors, terms = inexact_pair(a, b)
     call = Call(LINEAR_RECURRENCE, (factors, terms))
     shape = call.broadcast(factors.shape, terms.shape)
     axis = call.axis(axis, len(shape))
@@ -151,6 +152,7 @@ _LONG = np.cos(np.arange(42.0)).reshape(2, 21)
 
 LINEAR_RECURRENCE = Op(
     name="linear_recurrence",
+    dtypes=INEXACT,
     kind=Kind.INDEX,
     doc="The running values of a linear recurrence along an axis.",
     rule=scan_type,

@@ -11,11 +11,11 @@ from ...dtypes import is_complex, real_dtype
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import INEXACT, Call, Composite, Kind, Sample
-from ..convert import as_node, cast, promoted
+from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.comparison import clip, maximum
 from ..elementwise.complex_numbers import complex, conj, imag, real
-from ..elementwise.family import inexact
+from ..elementwise.family import inexact, inexact_operands, inexact_pair
 from ..elementwise.math import sqrt
 from ..indexing.gathering import size_of
 from ..products.contraction import matmul
@@ -103,9 +103,9 @@ def average(
         result = mean(node, axis, keepdims)
         if not returned:
             return result
-        count = cast(as_node(size_of(extent_product(node.shape, axes))), node.dtype)
+        count = cast(size_of(extent_product(node.shape, axes)), node.dtype)
         return result, broadcast_to(count, result.shape)
-    node, worth = promoted(node, inexact(weights))
+    node, worth = inexact_pair(a, weights)
     worth = weights_like(AVERAGE, node, worth, axis)
     dtype = node.dtype
     if dtype.itemsize < 4:  # sums of 16-bit floats leave their range and their precision early
@@ -119,8 +119,10 @@ def average(
 
 
 def _observations(record: Composite, m: Any, y: Any, rowvar: bool, dtype: Any) -> Node:
-    nodes = [averaged(record.name, part, dtype) for part in (m, y) if part is not None]
-    nodes = list(promoted(*nodes))
+    parts = [part for part in (m, y) if part is not None]
+    if dtype is None:
+        parts = list(inexact_operands(*parts))
+    nodes = [averaged(record.name, part, dtype) for part in parts]
     call = Call(record, tuple(nodes))
     lines = []
     for node in nodes:
@@ -139,12 +141,12 @@ def _covariance(rows: Node, ddof: Any, fweights: Any, aweights: Any) -> Node:
     plain = real_dtype(wide.dtype)
     weights = None
     if fweights is not None:
-        weights = cast(as_node(fweights), plain)
+        weights = cast(fweights, plain)
     if aweights is not None:
-        share = cast(as_node(aweights), plain)
+        share = cast(aweights, plain)
         weights = share if weights is None else multiply(weights, share)
     if weights is None:
-        total = cast(as_node(size_of(wide.shape[1])), plain)
+        total = cast(size_of(wide.shape[1]), plain)
         degrees = subtract(total, ddof)
         centered = subtract(wide, mean(wide, 1, keepdims=True))
         product = matmul(centered, conj(swapaxes(centered, 0, 1)))
@@ -155,7 +157,7 @@ def _covariance(rows: Node, ddof: Any, fweights: Any, aweights: Any) -> Node:
         product = matmul(multiply(centered, weights), conj(swapaxes(centered, 0, 1)))
         degrees = subtract(total, ddof)
         if aweights is not None:
-            extra = divide(sum(multiply(weights, cast(as_node(aweights), plain))), total)
+            extra = divide(sum(multiply(weights, cast(aweights, plain))), total)
             degrees = subtract(total, multiply(extra, ddof))
     return cast(divide(product, maximum(degrees, 0)), rows.dtype)
 

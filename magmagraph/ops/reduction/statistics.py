@@ -12,11 +12,11 @@ from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..control.identities import stop_gradient
-from ..convert import as_node, cast, promoted
+from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, divide, power, sign
 from ..elementwise.comparison import equal, minimum, not_equal
 from ..elementwise.comparison import where as chosen
-from ..elementwise.family import REAL, inexact
+from ..elementwise.family import REAL, inexact, inexact_pair
 from ..elementwise.math import exp, log, sqrt
 from ..elementwise.rounding import isfinite
 from ..leaf import extent
@@ -30,7 +30,7 @@ from .folding import (
     normalized_axes,
     restored,
 )
-from .masked import counted, filled, mask_of
+from .masked import counted, filled, mask_of, nothing, without_elements
 from .primitives import MAX, SUM, max, sum
 
 __all__ = ["count_nonzero", "logsumexp", "mean", "norm"]
@@ -166,6 +166,9 @@ def logsumexp(
     axes = normalized_axes(MAX, node, axis)
     if not axes:
         return cast(node, result)
+    if without_elements(node, axes):
+        none = nothing(node, axes, -np.inf)
+        return cast(kept("logsumexp", none, axes, keepdims), result)
     top = stop_gradient(MAX(node, axes=axes))
     top = chosen(isfinite(top), top, 0)
     total = log(SUM(exp(node - restored(top, axes)), axes=axes)) + top
@@ -176,8 +179,7 @@ def _signed_logsumexp(
     x: Any, axis: Axis, keepdims: bool, b: Any, return_sign: bool, where: Any
 ) -> Any:
     """Compute `logsumexp` with factors, of elements that count."""
-    given = inexact(x)
-    given, factor = promoted(given, as_node(1 if b is None else b))
+    given, factor = inexact_pair(x, 1 if b is None else b)
     shape = Call(LOGSUMEXP, (given, factor)).broadcast(given.shape, factor.shape)
     given, factor = broadcast_to(given, shape), broadcast_to(factor, shape)
     mask = mask_of("logsumexp", given, where)

@@ -110,12 +110,12 @@ def _stack(
     name: str, what: str, join: Callable[[list[Node]], Node], example: str, *, casts: bool = False
 ) -> Any:
     def function(tup: Any) -> Node:
-        return join([as_node(x) for x in promoted(*_arrays(name, tup))])
+        return join(list(promoted(*_arrays(name, tup))))
 
     def casting_function(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         members = _arrays(name, tup)
-        nodes = promoted(*members) if dtype is None else tuple(map(as_node, members))
-        return join(list(converted(name, nodes, dtype, casting)))
+        operands = promoted(*members) if dtype is None else members
+        return join(list(converted(name, operands, dtype, casting)))
 
     return publish(
         casting_function if casts else function,

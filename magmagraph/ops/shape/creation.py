@@ -72,8 +72,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     >>> mg.full("batch", 0.5).shape
     (batch,)
     """
-    value = as_node(fill_value)
-    return broadcast_to(value if dtype is None else cast(value, dtype), shape_of(shape))
+    value = as_node(fill_value) if dtype is None else cast(fill_value, dtype)
+    return broadcast_to(value, shape_of(shape))
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Node:
@@ -99,7 +99,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     array([4., 4.], dtype=float32)
     """
     node = as_node(x)
-    value = cast(as_node(fill_value), node.dtype if dtype is None else dtype)
+    value = cast(fill_value, node.dtype if dtype is None else dtype)
     return broadcast_to(value, node.shape if shape is None else shape_of(shape))
 
 

@@ -12,7 +12,7 @@ from ...dims import Dim
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import Call, Composite, Kind, Sample
-from ..convert import as_node, cast
+from ..convert import as_dtype, as_node, as_operand
 from ..elementwise.arithmetic import add
 from ..elementwise.comparison import equal, greater, greater_equal, where
 from ..indexing.gathering import size_of, take
@@ -262,7 +262,8 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     >>> mg.trace(mg.constant([[1, 2], [3, 4]])).eval()
     array(5)
     """
-    return sum(diagonal(_matrix(TRACE, a), offset, axis1, axis2), axis=-1, dtype=dtype)
+    node = _matrix(TRACE, as_operand(a, dtype))
+    return sum(diagonal(node, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 def fill_diagonal(a: Any, val: Any) -> Node:
@@ -298,7 +299,7 @@ def fill_diagonal(a: Any, val: Any) -> Node:
     call = Call(FILL_DIAGONAL, (node,))
     if node.ndim != 2:
         raise call.shape_error(f"an operand of {node.ndim} axes", need="two axes")
-    new = cast(as_node(val, node.dtype), node.dtype)
+    new = as_dtype(val, node.dtype)
     if new.ndim > 1:
         raise call.shape_error(f"values of {new.ndim} axes", need="a number or one axis")
     row, column = grid(*node.shape)

@@ -11,7 +11,7 @@ from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import Call, Composite, Kind, Sample
 from ...types import Extent
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, as_node, promoted
 from ..indexing.gathering import take
 from ..rules.namesakes import namesake
 from .arrange import expand_dims, ravel, reshape
@@ -175,7 +175,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Node:
     (node,) = call.inputs
     single = places.ndim == 0
     places = places.reshape(-1)
-    new = cast(as_node(values, node.dtype), node.dtype)
+    new = as_dtype(values, node.dtype)
     count: Extent = len(places)
     if single:
         # As NumPy does: the first axis of the values is the one to be put in.

@@ -146,7 +146,7 @@ def _concatenate_gradient(node: Node, cotangent: Node) -> tuple[Node, ...]:
     return tuple(parts)
 
 
-def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Node, ...]:
+def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Any, ...]:
     if isinstance(arrays, Node) or not isinstance(arrays, Iterable):
         raise DTypeError(
             message(
@@ -157,11 +157,11 @@ def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Node, ...]:
     members = list(arrays)
     if not members:
         raise ShapeError(message(f"{name}: no operands", need="at least one"))
-    return promoted(*members) if dtype is None else tuple(as_node(each) for each in members)
+    return promoted(*members) if dtype is None else tuple(members)
 
 
 def converted(
-    name: str, nodes: tuple[Node, ...], dtype: Any, casting: str
+    name: str, operands: Sequence[Any], dtype: Any, casting: str
 ) -> tuple[Node, ...]:
     """Return operands in the dtype that the user wants, where NumPy's rule of casts allows it.
 
@@ -176,6 +176,7 @@ def converted(
         raise ConfigError(
             message(f"{name}: casting={casting!r}", need=f"one of {', '.join(_CASTING)}")
         )
+    nodes = tuple(map(as_node, operands))
     if dtype is None:
         return nodes
     wanted = canonical(dtype)
@@ -189,7 +190,7 @@ def converted(
                     mend=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
                 )
             )
-    return tuple(cast(node, wanted) for node in nodes)
+    return tuple(cast(operand, wanted) for operand in operands)
 
 
 _CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")

@@ -22,6 +22,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxi
 from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..indexing.gathering import check_range, flat_positions, take
+from ..leaf import CONSTANT, constant, holds_node, input
 from ..rules import onnx_forms
 from .arrange import moveaxis, reshape
 from .axes import CUBE, MATRIX
@@ -232,6 +233,67 @@ def _position(call: Call, axis: int, extent: Extent, at: Extent) -> Extent:
     return position
 
 
+def known_array(value: Any) -> np.ndarray | None:
+    """Return the array that a constant, a list or an array holds; None of what is computed."""
+    if isinstance(value, Node):
+        known: np.ndarray | None = value.attrs["value"] if value.op is CONSTANT else None
+        return known
+    if isinstance(value, (list, tuple)) and holds_node(value):
+        return None
+    return constant(value).attrs["value"]  # type: ignore[no-any-return]
+
+
+def known_mask(entry: Any) -> np.ndarray | None:
+    """Return an entry of a subscript as an array of bools, where it is a mask that is known."""
+    if isinstance(entry, np.ndarray) and entry.dtype == bool:
+        return entry
+    if isinstance(entry, (bool, np.bool_)):
+        return np.asarray(entry)
+    if (isinstance(entry, list) and entry) or isinstance(entry, Node):
+        known = known_array(entry)
+        return known if known is not None and known.dtype == bool else None
+    return None
+
+
+def positions_of_masks(call: Call, node: Node, key: Any) -> tuple[Node, Any]:
+    """Put the positions where known masks hold in their places in a subscript, as NumPy does.
+
+    A mask of several axes becomes an array of positions for each of them, a mask without axes an
+    array for a new axis of extent 1. The operand is returned with that axis, and with the extents
+    of the masks.
+    """
+    entries = list(key) if isinstance(key, tuple) else [key]
+    masks = [known_mask(entry) for entry in entries]
+    if all(mask is None for mask in masks):
+        return node, key
+    taken = [
+        mask.ndim if mask is not None else int(entry is not None and entry is not Ellipsis)
+        for entry, mask in zip(entries, masks, strict=True)
+    ]
+    total = builtins.sum(taken)
+    if total > node.ndim:
+        raise call.shape_error(f"subscripts of {total} axes for {node.ndim} axes")
+    shape: list[Extent] = []
+    left = list(node.shape)
+    found: list[Any] = []
+    for entry, mask, count in zip(entries, masks, taken, strict=True):
+        if mask is None:
+            found.append(entry)
+            count = node.ndim - total if entry is Ellipsis else count
+            shape += left[:count]
+        elif not count:
+            found.append(np.zeros(int(mask), np.int64))
+            shape.append(1)
+        else:
+            found += np.nonzero(mask)
+            shape += [
+                call.unify(extent, of_mask, "extents of array and mask")
+                for extent, of_mask in zip(left, mask.shape, strict=False)
+            ]
+        left = left[count:]
+    return reshape(node, (*shape, *left)), tuple(found)
+
+
 def _array_key(call: Call, entry: Any) -> Node | None:
     """Return an array subscript as an integer node, or None where `entry` is none."""
     if isinstance(entry, (bool, np.bool_)):
@@ -360,6 +422,8 @@ def index(x: Any, key: Any, mode: str = "clip") -> Node:
         Ints, Dims, slices (with steps, negative too), Ellipsis, None and arrays of integers
         (nodes, too), as in NumPy. Several arrays broadcast against each other; their axes stand
         where the first array stood, or in front where slices, None or Ellipsis stand between.
+        A mask whose values are known, an array, a list or a constant of bools, stands for the
+        positions where it holds.
     mode
         What a position in an array means that lies outside: see `take`.
 
@@ -371,7 +435,7 @@ def index(x: Any, key: Any, mode: str = "clip") -> Node:
     Raises
     ------
     ShapeError
-        If there are too many subscripts, a position is out of range, or the key is a mask: the
+        If there are too many subscripts, a position is out of range, or a mask is computed: the
         extent of its result is known only when it runs.
     DTypeError
         If a subscript is neither.
@@ -385,9 +449,12 @@ def index(x: Any, key: Any, mode: str = "clip") -> Node:
     >>> i, j = mg.constant([[0], [1]]), mg.constant([2, 4])
     >>> x[i, j].shape
     (2, 2)
+    >>> x[:, [True, False, False, False, False, True]].shape
+    (n, 2)
     """
     node = as_node(x)
     call = Call(INDEX, (node,))
+    node, key = positions_of_masks(call, node, key)
     chosen = selection(call, node, key)
     node = cut_out(node, chosen)
     return node if not chosen.arrays else _gathered(call, node, chosen, mode)
@@ -430,6 +497,11 @@ INDEX = Composite(
         Sample((CUBE,), {"key": (builtins.slice(None), np.array([2, -3]), np.array(1))}),
         Sample((CUBE,), {"key": (np.array([1, -2]), Ellipsis, None, 3)}),
         Sample((CUBE,), {"key": ([1, 0], [0, 2], [[3], [3]])}),
+        Sample((CUBE,), {"key": CUBE > 0.0}),
+        Sample((CUBE,), {"key": (CUBE[:, :, 0] > 0.0, 1)}),
+        Sample((CUBE,), {"key": (0, builtins.slice(1, None), [True, False, True, True])}),
+        Sample((CUBE,), {"key": ([True, False], Ellipsis, np.array([2]))}),
+        Sample((MATRIX,), {"key": (True, 1)}),
     ],
     bad_samples=lambda: [
         BadSample(
@@ -443,7 +515,7 @@ INDEX = Composite(
             (MATRIX,),
             ShapeError,
             "index: a mask selects a number of elements that is known only when it runs",
-            {"key": MATRIX > 0},
+            {"key": input("mask", MATRIX.shape, "bool")},
         ),
         BadSample((MATRIX,), DTypeError, "index: a subscript is float", {"key": 1.5}),
         BadSample(

@@ -12,10 +12,10 @@ from ...dtypes import canonical, is_float, is_inexact
 from ...graph import Node
 from ...op import Kind, Sample
 from ...types import Extent
-from ..convert import as_node, cast, promoted
+from ..convert import as_dtype, cast
 from ..elementwise.arithmetic import add, divide, multiply, power, subtract
 from ..elementwise.comparison import equal, where
-from ..elementwise.family import floating
+from ..elementwise.family import floating_pair
 from ..elementwise.math import exp, log
 from ..elementwise.rounding import floor
 from ..indexing.gathering import size_of
@@ -33,11 +33,11 @@ __all__ = [
 
 def _spacing(start: Any, stop: Any, num: Any, dtype: Any) -> tuple[Any, ...]:
     """Return both ends as floats of one dtype, the extent, and the dtype of the result."""
-    low, high = promoted(floating(start), floating(stop))
+    low, high = floating_pair(start, stop)
     extent = dims.parse_shape((num,))[0]
     wanted = low.dtype if dtype is None else canonical(dtype)
     if dtype is not None and is_float(wanted):
-        low, high = cast(low, wanted), cast(high, wanted)
+        low, high = cast(start, wanted), cast(stop, wanted)
     return low, high, extent, wanted
 
 
@@ -148,11 +148,11 @@ def logspace(
     >>> mg.logspace(0.0, 3.0, 4).eval()
     array([   1.,   10.,  100., 1000.], dtype=float32)
     """
-    powers = linspace(start, stop, num, endpoint)
-    wanted = powers.dtype if dtype is None else canonical(dtype)
-    if dtype is not None and is_float(wanted):
-        powers = cast(powers, wanted)
-    return _settled(power(cast(as_node(base, powers.dtype), powers.dtype), powers), wanted, axis)
+    given = None if dtype is None else canonical(dtype)
+    computed = given if given is not None and is_float(given) else None
+    powers = linspace(start, stop, num, endpoint, dtype=computed)
+    wanted = powers.dtype if given is None else given
+    return _settled(power(as_dtype(base, powers.dtype), powers), wanted, axis)
 
 
 def geomspace(

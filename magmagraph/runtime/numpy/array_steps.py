@@ -79,14 +79,11 @@ class ArraySteps:
 
         return arrays
 
-    def of(self, step: Step) -> tuple[Run, bool]:
-        """Return what runs a step, and whether it only fills memory that is there.
-
-        Such a step has no reason to fail, so that what it writes need not be put back.
-        """
+    def of(self, step: Step) -> Run:
+        """Return what runs a step."""
         if step.kernel == "copy":
             source, target = step.inputs[0], step.outputs[0]
-            return lambda: np.copyto(self.view(target), self.view(source)), True
+            return lambda: np.copyto(self.view(target), self.view(source))
         if step.kernel == "fused":
             return self._tiled(step)
         if step.kernel == "gemm":
@@ -94,10 +91,10 @@ class ArraySteps:
 
             product = straight_product(step, self.fixed, self.view)
             if product is not None:
-                return product, True
-        return self._expression(step), False
+                return product
+        return self._expression(step)
 
-    def _tiled(self, step: Step) -> tuple[Run, bool]:
+    def _tiled(self, step: Step) -> Run:
         from .tiled import Tiles
 
         parts = []
@@ -123,7 +120,7 @@ class ArraySteps:
                 for held, i, _ in moving:
                     held[i] = None
 
-        return run, all(tiles.steady for tiles, *_ in parts)
+        return run
 
     def _expression(self, step: Step) -> Run:
         sizes = self._sizes

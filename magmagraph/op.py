@@ -21,6 +21,7 @@ from . import dims
 from .dims import Constraint
 from .dtypes import COMPLEXES, FLOATS, is_complex
 from .errors import DTypeError, GradientError, ShapeError, message
+from .locking import cached_property
 from .records import record
 from .types import Extent, Shape, Type, TypeLike
 
@@ -336,7 +337,7 @@ class Op:
                 break
         return result, tuple(call.constraints)
 
-    @functools.cached_property
+    @cached_property
     def refused(self) -> frozenset[np.dtype]:
         """The float and complex dtypes that operands may not have."""
         if self.dtypes is REAL and self.kind in _MOVING:

@@ -64,7 +64,7 @@ class Compiled(Together):
         self._open: tuple[Node, ...] = ()  # collectives whose extents a call tells
         self._told: Any = None  # what the pass `distribute` goes by
         self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
-        self._lock = shared_lock()
+        self._lock = shared_lock(self._end_use)
         self._in_use = False  # by the thread that has the lock; a handler of it may come back here
         self._compiled: Any = None
         self._report: Any = None
@@ -72,6 +72,10 @@ class Compiled(Together):
         self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
         self._last: Any = None
         self._last_shapes: tuple[tuple[int, ...], ...] = ()
+
+    def _end_use(self) -> None:
+        """Forget a use that has no end: in a forked child, which has not the thread of it."""
+        self._in_use = self._met = self._asked = False
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...interpret import CompiledBody, apply, bind_attributes
+from ...interpret import PRODUCTS, CompiledBody, apply, bind_attributes
+from ...locking import outside_of_forks
 from ...op import Kind
 from ...plan import Plan, Step, Value
 from ..steps import bodies_of, shape_of
@@ -91,8 +92,9 @@ class ArraySteps:
 
             product = straight_product(step, self.fixed, self.view)
             if product is not None:
-                return product
-        return self._expression(step)
+                return _apart_from_forks(product)
+        run = self._expression(step)
+        return _apart_from_forks(run) if step.node.op.kind in PRODUCTS else run
 
     def _tiled(self, step: Step) -> Run:
         from .tiled import Tiles
@@ -152,3 +154,13 @@ class ArraySteps:
         work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
         small = step.node.op.kind is Kind.LINALG and work < SMALL
         return on_one_thread(evaluate) if small else evaluate
+
+
+def _apart_from_forks(product: Run) -> Run:
+    """Return a step whose end a fork of another thread waits for."""
+
+    def run() -> None:
+        with outside_of_forks:
+            product()
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import time
@@ -159,7 +160,9 @@ class NumpyBound:
         return before, after
 
     def _compile(self, block: _Block) -> _Compiled:
-        program = Program(block.steps, keep=self._keep)
+        commit = bisect.bisect_left(block.numbers, self.plan.commit)
+        writes = self._written and commit < len(block.numbers)
+        program = Program(block.steps, keep=self._keep, commit=commit if writes else None)
         feeds = {slot: i for i, slot in enumerate(self._feeds)}
         results = {slot: i for i, slot in enumerate(self._results)}
         for step, cell, slot in block.dynamic:

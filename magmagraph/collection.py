@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
-import threading
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
+
+from .locking import shared_lock
 
 _FROZEN = 1000  # more are a program's own; Python 3.12 begins with some hundreds
 _MANY = 100_000  # objects: with fewer unseen, nothing is looked for
 
-_lock = threading.Lock()
-_pauses = 0  # how many are open, over all threads
+_lock = shared_lock()
+_open: dict[int, int] = {}  # blocks by thread
 _was_on = False
 _unseen = 0  # objects that count as old and that no collection has looked at
 _others = 0  # objects beside them: those that were alive after the last look
@@ -31,20 +34,23 @@ def collection_paused() -> Iterator[None]:
     program that compiles again and again would keep all of its garbage so: a block first looks
     whether too much has gathered.
     """
-    global _pauses, _was_on, _unseen, _looks
+    global _was_on, _unseen, _looks
     if _unseen > max(_MANY, _others) and gc.isenabled():
         _look()
-    with _lock:
-        if _pauses == 0:
-            _was_on = gc.isenabled()
-            gc.disable()
-        _pauses += 1
+    own = get_ident()
+    depth = _open.get(own, 0)
+    # A handler may open and close a block between any two of these lines.
     try:
+        with _lock:
+            on, first = gc.isenabled(), not _open
+            _open[own] = depth + 1
+            if first:
+                _was_on = on
+                gc.disable()
         yield
     finally:
         with _lock:
-            _pauses -= 1
-            if _pauses == 0 and _was_on:
+            if _was_on and _open == {own: 1}:
                 made = gc.get_count()[0]
                 if made > gc.get_threshold()[0] and gc.get_freeze_count() < _FROZEN:
                     # What is new counts as old, unseen: else it would be looked at three times,
@@ -55,6 +61,24 @@ def collection_paused() -> Iterator[None]:
                         _looks = _full_collections()
                     _unseen += made
                 gc.enable()
+            if depth:
+                _open[own] = depth
+            else:
+                _open.pop(own, None)
+
+
+def _leave_to_parent() -> None:
+    """Close the blocks of threads that a forked child does not have."""
+    own = get_ident()
+    others = [thread for thread in _open if thread != own]
+    for thread in others:
+        del _open[thread]
+    if others and not _open and _was_on:
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _full_collections() -> int:

@@ -45,6 +45,7 @@ __all__ = [
     "PassError",
     "PathError",
     "PlanError",
+    "ReentrantError",
     "ShapeError",
     "ShardingError",
     "StorageError",
@@ -103,6 +104,10 @@ class PassError(MagmagraphError, RuntimeError):
 
 class PlanError(MagmagraphError, ValueError):
     """A plan is malformed, truncated, or does not belong to its graph."""
+
+
+class ReentrantError(MagmagraphError, RuntimeError):
+    """A signal handler, finalizer or callback uses a function that its own thread is calling."""
 
 
 class UpdateError(MagmagraphError, ValueError):

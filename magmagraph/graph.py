@@ -6,13 +6,13 @@ are one node, so that common subexpressions and dead code need no pass of their 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .dims import Constraint
 from .errors import GraphError, message
 from .interning import Interner, attribute_key, same_nodes
+from .locking import cached_property
 from .node import Key, Node, flatten, topological, unflatten
 from .op import Effect, Kind, Op
 from .records import record
@@ -106,12 +106,12 @@ class Graph:
         """Everything that must be computed: effects, outputs, new values."""
         return (*self.effects, *self.outputs, *(value for _, value in self.updates))
 
-    @functools.cached_property
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """What passes found out about it, by topic; kept as long as the graph lives."""
         return {}
 
-    @functools.cached_property
+    @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node once, operands first (the schedule where there is one)."""
         if self.order is not None:
@@ -119,7 +119,7 @@ class Graph:
         leaves = dict.fromkeys((*self.inputs, *(variable for variable, _ in self.updates)))
         return tuple(topological([*leaves, *self.roots]))
 
-    @functools.cached_property
+    @cached_property
     def users(self) -> Mapping[Node, tuple[Node, ...]]:
         """For each node, the nodes that read it (each once; roots are not counted)."""
         users: dict[Node, dict[Node, None]] = {node: {} for node in self.nodes}
@@ -128,12 +128,12 @@ class Graph:
                 users[operand][node] = None
         return {node: tuple(readers) for node, readers in users.items()}
 
-    @functools.cached_property
+    @cached_property
     def variables(self) -> tuple[Node, ...]:
         """The variable leaves, in order of first use."""
         return tuple(n for n in self.nodes if n.op.effect is Effect.STATE)
 
-    @functools.cached_property
+    @cached_property
     def constraints(self) -> tuple[tuple[Constraint, Node], ...]:
         """Constraints on named extents with the node that made each, without repeats."""
         found: dict[Constraint, Node] = {}

@@ -18,13 +18,15 @@ from .dims import Dim
 from .dtypes import is_float
 from .errors import FeedError, GraphError, message
 from .graph import Graph, Node
+from .locking import outside_of_forks
 from .op import Effect, Kind
 from .types import Type
 
 _ARITHMETIC = frozenset(
     (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION, Kind.CONVOLUTION)
 )
-
+# What may call BLAS or LAPACK, and waits for nobody meanwhile.
+PRODUCTS = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LINALG, Kind.LOWERED))
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -131,7 +133,11 @@ def apply(
     if op.kind in _ARITHMETIC and any(_narrow(a.dtype) for a in operands):
         operands = [a.astype(np.float32) if _narrow(a.dtype) else a for a in operands]
     with np.errstate(all="ignore"):
-        result = op.evaluate(xp, *operands, **attrs)
+        if op.kind in PRODUCTS:
+            with outside_of_forks:
+                result = op.evaluate(xp, *operands, **attrs)
+        else:
+            result = op.evaluate(xp, *operands, **attrs)
     if isinstance(node.type, tuple):
         return tuple(
             _settle(node, r, t, sizes, xp) for r, t in zip(result, node.type, strict=True)

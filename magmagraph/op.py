@@ -22,6 +22,7 @@ from .attributes import Schema, schema_of
 from .dims import Constraint
 from .dtypes import COMPLEXES, FLOATS, is_complex
 from .errors import DTypeError, GradientError, GraphError, ShapeError, message
+from .locking import cached_property
 from .records import record
 from .types import Extent, Shape, Type, TypeLike
 
@@ -390,7 +391,7 @@ class Op:
         constraints = call.constraints
         return result, tuple(constraints) if constraints else ()
 
-    @functools.cached_property
+    @cached_property
     def refused(self) -> frozenset[np.dtype]:
         """The float and complex dtypes that operands may not have."""
         if self.dtypes is REAL and self.kind in _MOVING:

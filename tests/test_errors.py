@@ -19,6 +19,7 @@ BUILTIN = {
     "GraphError": ValueError,
     "PassError": RuntimeError,
     "PlanError": ValueError,
+    "ReentrantError": RuntimeError,
     "UpdateError": ValueError,
     "DeviceError": RuntimeError,
     "DivergedError": ArithmeticError,

@@ -14,14 +14,15 @@ divisor that cannot be negative to be positive.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping
-from threading import Lock
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from ..errors import ShapeError, message
+from ..locking import shared_lock
 from .atoms import (
     MOST_TERMS,
     Monomial,
@@ -232,8 +233,8 @@ class Dim:
 Extent: TypeAlias = int | Dim
 
 _NAMED: dict[str, Dim] = {}
-_anonymous_lock = Lock()
-_anonymous_next = 0
+_anonymous_lock = shared_lock()
+_anonymous_numbers = itertools.count()
 
 
 def anonymous() -> Dim:
@@ -244,10 +245,7 @@ def anonymous() -> Dim:
     >>> anonymous() == anonymous()
     False
     """
-    global _anonymous_next
-    with _anonymous_lock:
-        number = _anonymous_next
-        _anonymous_next += 1
+    number = next(_anonymous_numbers)
     return _raw((((f"?{number}",), 1),), f"?{number}")
 
 
@@ -258,11 +256,13 @@ def _named(name: str) -> Dim:
 
 def atom_dim(name: str) -> Dim:
     """The plain dimension of an atom, anonymous or named, as text or a file has it."""
-    global _anonymous_next
+    global _anonymous_numbers
     if name[0] != "?":
         return Dim(name)
     with _anonymous_lock:  # those made from now on are different from the one that was read
-        _anonymous_next = max(_anonymous_next, int(name[1:]) + 1)
+        taken = int(name[1:])
+        if next(_anonymous_numbers) <= taken:
+            _anonymous_numbers = itertools.count(taken + 1)
     return _raw((((name,), 1),), name)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ class Called(Compiled):
         super()._start()
         self._signature = Signature(self._inputs)
         self._dtypes = [node.dtype for node in self._inputs]
+        self._spare: dict[tuple[tuple[int, ...], ...], Any] = {}  # of calls that interrupt calls
 
     def __call__(self, *feeds: Any, out: Any = None, **named: Any) -> Any:
         """Run once: by position, `f({x: batch})`, or by name `f(x=batch)`.
@@ -51,10 +52,13 @@ class Called(Compiled):
         FeedError
             A feed is missing, unknown, given twice or does not fit.
         """
-        try:
-            if named or len(feeds) != len(self._inputs) or (feeds and type(feeds[0]) is dict):
-                feeds = tuple(self._signature.arrange(feeds, named))
-            with self._lock:
+        with self._lock:
+            if self._in_use:
+                return self._interrupting(feeds, named, out)
+            self._in_use = True
+            try:
+                if named or len(feeds) != len(self._inputs) or (feeds and type(feeds[0]) is dict):
+                    feeds = tuple(self._signature.arrange(feeds, named))
                 bound = self._last
                 if bound is not None:
                     for value, dtype, shape in zip(
@@ -76,9 +80,39 @@ class Called(Compiled):
                     return self._results(bound, arrays, out)
                 with collection_paused():  # a first run makes much that stays, too
                     return self._results(self._specialize(shapes), arrays, out)
-        except BaseException as error:
-            self._fail(error)
-            raise
+            except BaseException as error:
+                self._fail(error)
+                raise
+            finally:
+                self._in_use = False
+
+    def _interrupting(self, feeds: Sequence[Any], named: Mapping[str, Any], out: Any) -> Any:
+        """Answer a call that interrupts a use by the same thread: on memory of its own, or raise.
+
+        What the interrupted call has read of variables must not change, and what it has written
+        in part must not be read. So a function that changes none answers, and others refuse.
+        """
+        if self._user_updates:
+            raise self._refused("it updates variables, which one call at a time may do")
+        if self._compiled is None:
+            raise self._refused("it is not compiled yet")
+        if self.device != "cpu" or self._communicator is not None:
+            raise self._refused("it runs on a device or with other ranks, in the order of calls")
+        arrays = [
+            conform(self._brought(value), node, self.strict_feeds)
+            for value, node in zip(
+                self._signature.arrange(feeds, named), self._inputs, strict=True
+            )
+        ]
+        shapes = tuple([array.shape for array in arrays])
+        spare = self._spare.pop(shapes, None)  # a call that interrupts this one finds none
+        if spare is None:
+            spare = self.bound_to(
+                bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+            )
+        results = self._called(spare, arrays, out)
+        self._spare = {shapes: spare}
+        return results
 
     def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
         """Run, and return what the caller gets."""
@@ -123,6 +157,7 @@ class Called(Compiled):
             if isinstance(error, NonFiniteError) and not error.alone:
                 from ..inspect.checking.blame import append_blame
 
+                self._in_use = False  # it has run: what explains the error uses it again
                 append_blame(self, feeds, error)
             raise
 
@@ -194,7 +229,7 @@ class Called(Compiled):
         strategy = self._settings.get("distribute")
         if strategy is not None and strategy.asynchronous:
             return None
-        with self._lock, collection_paused():
+        with self._exclusive(), collection_paused():
             if isinstance(batches, (int, np.integer)):
                 if batches < 1:
                     return None

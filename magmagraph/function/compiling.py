@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -18,9 +17,10 @@ from ..distributed import strategies
 from ..distributed.matching import check as check_matching
 from ..distributed.matching import is_communal, with_open_shapes
 from ..distributed.sources import are_equal
-from ..errors import FeedError, message
+from ..errors import FeedError, ReentrantError, message
 from ..graph import Graph, Node, Trace
 from ..interpret import Settings, body_settings
+from ..locking import shared_lock
 from .devices import choose_fastest, chosen_by_first
 from .feeds import bind_sizes
 from .together import Together
@@ -64,13 +64,45 @@ class Compiled(Together):
         self._open: tuple[Node, ...] = ()  # collectives whose extents a call tells
         self._told: Any = None  # what the pass `distribute` goes by
         self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
-        self._lock = threading.RLock()
+        self._lock = shared_lock(self._end_use)
+        self._in_use = False  # by the thread that has the lock; a handler of it may come back here
         self._compiled: Any = None
         self._report: Any = None
         self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
         self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
         self._last: Any = None
         self._last_shapes: tuple[tuple[int, ...], ...] = ()
+
+    def _end_use(self) -> None:
+        """Forget a use that has no end: in a forked child, which has not the thread of it."""
+        self._in_use = self._met = self._asked = False
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Use the function: other threads wait for the end, and handlers of this one are refused.
+
+        A handler runs to its end between two instructions of what it interrupts. So the flag
+        needs no more protection than the lock gives it against other threads.
+        """
+        with self._lock:
+            if self._in_use:
+                raise self._refused("it is being compiled or measured by this thread")
+            self._in_use = True
+            try:
+                yield
+            finally:
+                self._in_use = False
+
+    def _refused(self, why: str) -> ReentrantError:
+        """Return the error for a use that interrupts another one of the same thread."""
+        return ReentrantError(
+            message(
+                f"{self._label()} is used by a signal handler, finalizer or callback that "
+                f"interrupts a use of it in the same thread, and {why}",
+                need="one use after the other; no variable was changed by the inner one",
+                mend="set a flag there and call the function later, or make a second function",
+            )
+        )
 
     def compile(self, hints: Mapping[str, int] | None = None) -> Self:
         """Run the passes now (the first call does it otherwise); returns the function.
@@ -80,7 +112,14 @@ class Compiled(Together):
         hints
             Likely sizes of named dimensions, which cost rules use; the first call gives its own.
         """
-        with self._lock, collection_paused():
+        if self._compiled is None:
+            with self._exclusive():
+                self._compile(hints)
+        return self
+
+    def _compile(self, hints: Mapping[str, int] | None) -> None:
+        """Run the passes unless they have run; the function is in use."""
+        with collection_paused():
             if self._compiled is None:
                 from ..passes import pipeline
                 from ..runtime.execute import begin, prepare
@@ -109,7 +148,6 @@ class Compiled(Together):
                 self._report.note_kernels(
                     (time.perf_counter() - began) * 1e3, self._compiled.describe()
                 )
-        return self
 
     def _options(self, sizes: dict[str, int]) -> Any:
         """Return what the passes go by; ranks that make a plan together are all asked."""
@@ -231,10 +269,10 @@ class Compiled(Together):
         world = self._communicator
         if world is None or world.size == 1 or self._compiled is not None:
             sizes = bind_sizes(self._inputs, shapes, constraints)
-            self.compile(sizes)
+            self._compile(sizes)
             return sizes
         sizes = bind_sizes(self._inputs, shapes)
-        self.compile(sizes)  # first: what cannot be spread is so on all ranks, whatever is fed
+        self._compile(sizes)  # first: what cannot be spread is so on all ranks, whatever is fed
         wrong = ""
         try:
             bind_sizes(self._inputs, shapes, constraints)
@@ -272,7 +310,7 @@ class Compiled(Together):
         >>> f.memory.feeds, f.memory.results
         (4000, 4000)
         """
-        with self._lock:
+        with self._exclusive():
             self._specialize(tuple(tuple(map(int, shape)) for shape in shapes))
         return self
 
@@ -284,14 +322,13 @@ class Compiled(Together):
 
     def plan_for(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan for sizes of the named dimensions, without memory of its own yet."""
-        with self._lock:
-            self.compile(sizes)
-            from ..passes.lowering import specialize
-            from ..runtime.execute import arena_layout
+        self.compile(sizes)
+        from ..passes.lowering import specialize
+        from ..runtime.execute import arena_layout
 
-            with collection_paused():
-                layout = arena_layout(self.device)
-                return specialize.specialize(self._compiled.plan, sizes, *layout)
+        with self._lock, collection_paused():
+            layout = arena_layout(self.device)
+            return specialize.specialize(self._compiled.plan, sizes, *layout)
 
     def _cause(self, sizes: Mapping[str, int]) -> str:
         if not self._bound:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from .. import dims
 from ..errors import FeedError, message
 from ..graph import Node, topological
+from ..locking import shared_lock
 from ..op import Kind
 from ..ops.leaf import EXTENT
 from . import Function
@@ -17,7 +17,7 @@ from . import Function
 _EVALUATORS = 64
 # The most recent ones, by what is evaluated and the inputs that are fed as nodes.
 _evaluators: OrderedDict[tuple[Node, frozenset[Node]], Function] = OrderedDict()
-_evaluators_lock = threading.Lock()
+_evaluators_lock = shared_lock()
 
 
 def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str, Any]) -> Any:
@@ -33,9 +33,9 @@ def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str
     others = [n for n in feeds or () if isinstance(n, Node) and "key" in n.attrs]
     place = (node, frozenset(others))
     with _evaluators_lock:
-        compiled = _evaluators.get(place)
+        compiled = _evaluators.pop(place, None)  # a handler of this thread may evaluate nodes, too
         if compiled is not None:
-            _evaluators.move_to_end(place)
+            _evaluators[place] = compiled
     if compiled is None:
         order = topological([node])
         inputs = [n for n in order if n.op.kind is Kind.LEAF and "key" in n.attrs]

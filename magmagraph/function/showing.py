@@ -72,7 +72,7 @@ class Shown(Compiled):
             return self._last.plan
         if all(type(e) is int for node in self._inputs for e in node.shape):
             shapes: tuple[Any, ...] = tuple(node.shape for node in self._inputs)
-            with self._lock:
+            with self._exclusive():
                 return self._specialize(shapes).plan
         self.compile()
         return self._compiled.plan

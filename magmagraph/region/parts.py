@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .. import dims
 from ..graph import Graph, Node
+from ..locking import cached_property
 from ..op import Op
 from ..records import record
 from ..types import Extent
@@ -133,17 +133,17 @@ class Region:
     passes: int
     details: Builder
 
-    @functools.cached_property
+    @cached_property
     def values(self) -> Mapping[Node, Value]:
         """What is known of each node that is computed."""
         return self.details.values()
 
-    @functools.cached_property
+    @cached_property
     def accesses(self) -> Mapping[Node, Access]:
         """Reads of parameters, by the node that is read (`Value.source`)."""
         return self.details.accesses()
 
-    @functools.cached_property
+    @cached_property
     def counters(self) -> Mapping[Node, tuple[int | None, ...]]:
         """Nodes that read nothing and differ by position (positions themselves, random bits).
 
@@ -151,17 +151,17 @@ class Region:
         """
         return self.details.counters()
 
-    @functools.cached_property
+    @cached_property
     def folds(self) -> tuple[Fold, ...]:
         """Reductions in the order of the body."""
         return self.details.folds()
 
-    @functools.cached_property
+    @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """One write per output of the body."""
         return self.details.outputs()
 
-    @functools.cached_property
+    @cached_property
     def walk(self) -> Walk:
         """The order in which a kernel does its work, pass by pass."""
         from .walk import Walk
@@ -173,7 +173,7 @@ class Region:
         """Values that a kernel keeps between passes, since computing them again is dear."""
         return tuple(self.walk.saved)
 
-    @functools.cached_property
+    @cached_property
     def columns(self) -> bool:
         """True where all folds are of columns: along every loop but the innermost, in one pass."""
         inner = self.depth - 1
@@ -193,7 +193,7 @@ class Region:
         """Outputs that are written when a row, or all of them, are done."""
         return tuple(o for o in self.outputs if o.epilogue or not o.element)
 
-    @functools.cached_property
+    @cached_property
     def flat(self) -> bool:
         """True where several rows may be taken as one: columns, and all runs through both loops."""
         if not self.columns or self.depth > 2 or self.counters:
@@ -210,14 +210,14 @@ class Region:
                 return False
         return True
 
-    @functools.cached_property
+    @cached_property
     def in_place(self) -> frozenset[tuple[int, int]]:
         """Pairs (parameter, output) where the output may be written over the parameter."""
         from .walk import in_place
 
         return in_place(self, self.walk)
 
-    @functools.cached_property
+    @cached_property
     def in_place_recomputed(self) -> frozenset[tuple[int, int]]:
         """The pairs of `in_place` that also hold where a later pass computes values again.
 
@@ -230,7 +230,7 @@ class Region:
             return self.in_place
         return self.in_place & in_place(self, Walk(self, keep=False))
 
-    @functools.cached_property
+    @cached_property
     def bytes(self) -> Extent:
         """Bytes that the kernel must move: what is read and what is written, each once."""
         read: dict[int, Extent] = {}

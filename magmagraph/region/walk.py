@@ -11,12 +11,12 @@ and feeds folds. A pass computes again what it needs of earlier passes, unless i
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..graph import Node
+from ..locking import cached_property
 from ..op import Kind
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Walk:
             first = next(i for i, nodes in enumerate(self._all) if again in nodes)
             self.saved = {again: first}
 
-    @functools.cached_property
+    @cached_property
     def passes(self) -> list[list[Node]]:
         """For each pass, the nodes that it computes or reads, operands first (their sources)."""
         return self._passes() if self.saved else self._all
@@ -153,7 +153,7 @@ class Walk:
             before.update(n for n in nodes if n not in region.accesses)
         return None
 
-    @functools.cached_property
+    @cached_property
     def stages(self) -> list[list[Node]]:
         """For each stage, the nodes of a row that it computes, operands first."""
         region = self.region

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import ConfigError, message
+from ..locking import cached_property
 from .domains import Code
 from .space import Space
 

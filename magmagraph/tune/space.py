@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError, message
+from ..locking import cached_property
 from .domains import Choice, Code, Domain, Steps, Uniform, choice
 
 __all__ = ["Space"]

@@ -108,8 +108,8 @@ def test_vectors_and_stacks_are_numpys(
     assert not any(asked)
 
 
-def test_nothing_that_fails_stands_behind_the_commit_point() -> None:
-    """Weights are not kept aside where what writes them has no reason to fail."""
+def test_what_python_computes_is_copied_to_variables_at_once() -> None:
+    """No step in Python writes a variable: new values wait in the arena."""
     x = mg.input("x", ("batch", 6))
     y = mg.input("y", ("batch",), "int32")
     w = mg.var("w", init=np.ones((6, 4), np.float32))
@@ -118,7 +118,7 @@ def test_nothing_that_fails_stands_behind_the_commit_point() -> None:
     step = mg.optimizer.SGD(0.1, weight_decay=0.01).step(loss, [w, b], inputs=[x, y])
     step(np.ones((3, 6), np.float32), np.zeros(3, np.int32))
     bound = step.bound_to({"batch": 3})
-    assert bound._apart and not bound._risky
+    assert bound._landing is not None and not bound._after
 
 
 def test_products_of_infinities_warn_of_nothing() -> None:

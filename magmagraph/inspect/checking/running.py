@@ -42,17 +42,17 @@ def bind(function: Any, feeds: Sequence[Any], named: Mapping[str, Any]) -> Feeds
     ]
     shapes = tuple(array.shape for array in arrays)
     sizes = bind_sizes(function.inputs, shapes, function.source_graph.constraints)
-    with function._lock:
+    with function._exclusive():
         return Feeds(arrays, sizes, function._specialize(shapes))
 
 
 @contextlib.contextmanager
 def kept_variables(function: Any) -> Iterator[None]:
-    """Hold the function's lock, and put back what its variables held, whatever happens.
+    """Use a function alone, and put back what its variables held, whatever happens.
 
     Taps and asserts look away meanwhile.
     """
-    with function._lock, muted():
+    with function._exclusive(), muted():
         states = [node.attrs["state"] for node in function.source_graph.variables]
         kept = [(state, state.data.copy(), state.version) for state in states]
         try:

@@ -7,9 +7,9 @@ equal on every backend and number of threads.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -45,18 +45,14 @@ class _Streams:
     """The seed, and how many streams were handed out since it was set."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.seed = 0
-        self.count = 0
+        self.restart(0)
 
     def restart(self, seed: int) -> None:
-        with self.lock:
-            self.seed, self.count = seed, 0
+        self.numbers = seed, itertools.count()
 
     def next(self) -> tuple[int, int]:
-        with self.lock:
-            seed, stream = self.seed, self.count
-            self.count += 1
+        seed, numbers = self.numbers
+        stream = next(numbers)  # in one step, whatever handlers and other threads do
         note(seed, stream)
         return seed, stream
 

@@ -7,13 +7,13 @@ is idempotent: applied to its own result, it returns that very graph.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...dtypes import is_complex
 from ...errors import PassError, message
 from ...graph import Graph, Node, Trace
+from ...locking import cached_property
 from ...op import Op, describe
 from ...records import record
 from ..pipeline import Options
@@ -118,13 +118,13 @@ class Rule:
     looks: Callable[[Node], bool] | None = None
     complex: bool = False
 
-    @functools.cached_property
+    @cached_property
     def needed(self) -> frozenset[Op]:
         """The operations that the operands of a match have for certain."""
         found = self.pattern.operand_operations if isinstance(self.pattern, Application) else ()
         return frozenset(found)
 
-    @functools.cached_property
+    @cached_property
     def possible(self) -> Callable[[Node], bool]:
         """A look at a node and its operands, which is False where it rules the rule out."""
         if self.looks is not None:

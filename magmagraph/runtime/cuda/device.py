@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-import threading
 from typing import Any
 
 import numpy as np
 
 from ...errors import DeviceError, message
+from ...locking import shared_lock
 from .compiler import compile_source, load_beside
 
 __all__ = ["Device", "count_of_devices", "device_of", "why_unusable"]
@@ -81,7 +81,7 @@ class Device:
             self.architecture = str(device.compute_capability)
             self.stream = cupy.cuda.Stream(non_blocking=True)
         load_beside()
-        self.lock = threading.RLock()
+        self.lock = shared_lock()
         self._beside: list[Any] = []
         self._urgent: list[Any] = []
         self._scratch: dict[int, Any] = {}

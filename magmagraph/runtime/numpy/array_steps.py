@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...interpret import CompiledBody, apply, bind_attributes
+from ...interpret import PRODUCTS, CompiledBody, apply, bind_attributes
+from ...locking import outside_of_forks
 from ...op import Kind
 from ...plan import Plan, Step, Value
 from ..steps import bodies_of, shape_of
@@ -79,14 +80,11 @@ class ArraySteps:
 
         return arrays
 
-    def of(self, step: Step) -> tuple[Run, bool]:
-        """Return what runs a step, and whether it only fills memory that is there.
-
-        Such a step has no reason to fail, so that what it writes need not be put back.
-        """
+    def of(self, step: Step) -> Run:
+        """Return what runs a step."""
         if step.kernel == "copy":
             source, target = step.inputs[0], step.outputs[0]
-            return lambda: np.copyto(self.view(target), self.view(source)), True
+            return lambda: np.copyto(self.view(target), self.view(source))
         if step.kernel == "fused":
             return self._tiled(step)
         if step.kernel == "gemm":
@@ -94,10 +92,11 @@ class ArraySteps:
 
             product = straight_product(step, self.fixed, self.view)
             if product is not None:
-                return product, True
-        return self._expression(step), False
+                return _apart_from_forks(product)
+        run = self._expression(step)
+        return _apart_from_forks(run) if step.node.op.kind in PRODUCTS else run
 
-    def _tiled(self, step: Step) -> tuple[Run, bool]:
+    def _tiled(self, step: Step) -> Run:
         from .tiled import Tiles
 
         parts = []
@@ -123,7 +122,7 @@ class ArraySteps:
                 for held, i, _ in moving:
                     held[i] = None
 
-        return run, all(tiles.steady for tiles, *_ in parts)
+        return run
 
     def _expression(self, step: Step) -> Run:
         sizes = self._sizes
@@ -155,3 +154,13 @@ class ArraySteps:
         work = dims.evaluate(step.flops, sizes) if isinstance(step.flops, dims.Dim) else step.flops
         small = step.node.op.kind is Kind.LINALG and work < SMALL
         return on_one_thread(evaluate) if small else evaluate
+
+
+def _apart_from_forks(product: Run) -> Run:
+    """Return a step whose end a fork of another thread waits for."""
+
+    def run() -> None:
+        with outside_of_forks:
+            product()
+
+    return run

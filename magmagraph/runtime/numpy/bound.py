@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import time
@@ -16,8 +17,8 @@ from ...interpret import bind_attributes
 from ...plan import Place, Plan, Step
 from ..together import run_before, says
 from .array_steps import ArraySteps
+from .aside import Landing, called, commit_at_once, with_updates_aside
 from .cells import StepCells
-from .interrupts import deferred
 from .results import ResultPool
 from .support import Program, address_of, aligned_empty
 
@@ -41,17 +42,7 @@ class NumpyBound:
         self.plan = plan
         self.prepared = prepared
         self.sizes: Mapping[str, int] = plan.sizes or {}
-        self._keep: list[Any] = [prepared.kernels]
-        self._arena = aligned_empty(max(1, plan.arena or 0))
-        self._base: list[np.ndarray | None] = []
-        self._address: list[int] = []
-        self._feeds: list[int] = []
-        for slot in plan.slots:
-            held = self._memory_of(slot)
-            self._base.append(held)
-            self._address.append(0 if held is None else address_of(held))
-            if slot.place is Place.FEED:
-                self._feeds.append(slot.index)
+        self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
         self._results = [fetch.slot for fetch in plan.fetches]
         self._pools = [
             ResultPool(tuple(map(int, fetch.type.shape)), fetch.type.dtype)
@@ -59,16 +50,23 @@ class NumpyBound:
         ]
         self._states = [slot.owner for slot in plan.slots if slot.place is Place.STATE]
         self._written = self._written_states()
-        self._dynamic: dict[int, np.ndarray] = {}
-        self._steps = ArraySteps(plan, self._base, self._dynamic)
         self._under_way: dict[Node, Pending] = {}
         self._awaited = {step.node for step in plan.steps if step.kernel == "wait"}
-        self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
-        self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
-        self._before, self._after = before, after = self._segments()
+        self._before: list[Any] = []
+        self._after: list[Any] = []
+        self._landing: Landing | None = None
+        if prepared.kernels is not None:
+            self._lay_out(plan)
+        if prepared.kernels is None or any(not isinstance(s, _Compiled) for s in self._after):
+            aside, places = with_updates_aside(plan)
+            self._lay_out(aside)
+            self._before += self._after
+            self._after = []
+            pairs = places.items()
+            self._landing = Landing([(self._base[old], self._base[new]) for old, new in pairs])
+        before, after = self._before, self._after
+        self._commit = [segment.run for segment in after]
         self._python = any(not isinstance(s, _Compiled) for s in (*before, *after))
-        self._apart = any(not isinstance(s, _Compiled) for s in after)
-        self._risky = any(not s.steady for s in after)
         self.ranks: Communicator | None = None
         self.meet: Callable[[], object] | None = None
         self._speaks_from = next((i for i, s in enumerate(before) if says(s)), 0)
@@ -79,6 +77,18 @@ class NumpyBound:
         self._shortly = self._short_run() if self.is_program else None
 
     # ------------------------------------------------------------------ binding
+
+    def _lay_out(self, plan: Plan) -> None:
+        """Give every slot of a plan its memory, and every step what runs it."""
+        self._keep: list[Any] = [self.prepared.kernels]
+        self._arena = aligned_empty(max(1, plan.arena or 0))
+        self._base = [self._memory_of(slot) for slot in plan.slots]
+        self._address = [0 if held is None else address_of(held) for held in self._base]
+        self._dynamic: dict[int, np.ndarray] = {}
+        self._steps = ArraySteps(plan, self._base, self._dynamic)
+        self._feed_cells: list[list[tuple[Any, int]]] = [[] for _ in self._feeds]
+        self._result_cells: list[list[tuple[Any, int]]] = [[] for _ in self._results]
+        self._before, self._after = self._segments(plan)
 
     def _memory_of(self, slot: Any) -> np.ndarray | None:
         """Return the bytes of a slot, or None where they come with the call."""
@@ -108,22 +118,22 @@ class NumpyBound:
                     found[value.slot] = slot.owner
         return list(found.values())
 
-    def _segments(self) -> tuple[list[Any], list[Any]]:
+    def _segments(self, plan: Plan) -> tuple[list[Any], list[Any]]:
         """Return the segments before and after the commit point."""
         parts: tuple[list[Any], list[Any]] = ([], [])
-        made = StepCells(self.plan, self.prepared, self._address, self._keep)
+        made = StepCells(plan, self.prepared, self._address, self._keep)
         self.ways = made.ways
         for part, numbers in (
-            (parts[0], range(self.plan.commit)),
-            (parts[1], range(self.plan.commit, len(self.plan.steps))),
+            (parts[0], range(plan.commit)),
+            (parts[1], range(plan.commit, len(plan.steps))),
         ):
             block: _Block | None = None
             for number in numbers:
-                step = self.plan.steps[number]
+                step = plan.steps[number]
                 cells = made.of(step, number)
                 if cells is None:
                     block = None
-                    part.append(_Interpreted(*self._python_step(step), step.node, number))
+                    part.append(_Interpreted(self._python_step(step), step.node, number))
                     continue
                 if block is None:
                     block = _Block()
@@ -134,7 +144,7 @@ class NumpyBound:
                 block.steps.append((function, values))
                 block.numbers.append(number)
         # Where nothing can fail, all steps are one call.
-        if len(parts[0]) == 1 and len(parts[1]) == 1 and not self.plan.guard:
+        if len(parts[0]) == 1 and len(parts[1]) == 1 and not plan.guard:
             first, second = parts[0][0], parts[1][0]
             if isinstance(first, _Block) and isinstance(second, _Block):
                 shift = len(first.steps)
@@ -150,7 +160,9 @@ class NumpyBound:
         return before, after
 
     def _compile(self, block: _Block) -> _Compiled:
-        program = Program(block.steps, keep=self._keep)
+        commit = bisect.bisect_left(block.numbers, self.plan.commit)
+        writes = self._written and commit < len(block.numbers)
+        program = Program(block.steps, keep=self._keep, commit=commit if writes else None)
         feeds = {slot: i for i, slot in enumerate(self._feeds)}
         results = {slot: i for i, slot in enumerate(self._results)}
         for step, cell, slot in block.dynamic:
@@ -222,14 +234,14 @@ class NumpyBound:
 
     # ------------------------------------------------------------------ steps in Python
 
-    def _python_step(self, step: Step) -> tuple[Callable[[], None], bool]:
-        """Return what runs a step, and whether it has no reason to fail."""
+    def _python_step(self, step: Step) -> Callable[[], None]:
+        """Return what runs a step."""
         under_way = self._under_way  # not all that holds the step: memory is free without a cycle
         if step.kernel == "wait":
-            return lambda: under_way.pop(step.node).wait(), False
-        work, steady = self._steps.of(step)
+            return lambda: under_way.pop(step.node).wait()
+        work = self._steps.of(step)
         if step.kernel != "collective" or "tag" in step.node.attrs:
-            return work, steady
+            return work
         awaited = step.node in self._awaited
 
         def start() -> None:
@@ -239,7 +251,7 @@ class NumpyBound:
             else:
                 pending.wait()
 
-        return start, False
+        return start
 
     # ------------------------------------------------------------------ running
 
@@ -267,12 +279,12 @@ class NumpyBound:
             results.append(array)
             for cells, position in places:
                 cells[position] = address
-        if self._whole is not None:
-            self._whole()
-        else:
+        if self._whole is None:
             self._run_segments(feeds, results)
-        for state in self._written:
-            state.version += 1
+        elif self._written:
+            commit_at_once(called([self._whole]), self._written)
+        else:
+            self._whole()
         if out is not None and not straight:
             for target, array in zip(out, results, strict=True):
                 np.copyto(target, array, casting="same_kind")
@@ -301,19 +313,9 @@ class NumpyBound:
         try:
             check = self._check_finite if self.plan.guard else None
             run_before(self._before, check, self.ranks, self.meet, self._speaks_from)
-            if not self._apart:
-                for segment in self._after:
-                    segment.run()
-                return
-            with deferred():
-                kept = [(s, s.data.copy()) for s in self._written] if self._risky else []
-                try:
-                    for segment in self._after:
-                        segment.run()
-                except BaseException:
-                    for state, value in kept:
-                        state.data[...] = value
-                    raise
+            landing = self._landing
+            calls = called(self._commit) if landing is None else landing.calls()
+            commit_at_once(calls, self._written)
         finally:
             self._end_collectives()
             self._dynamic.clear()
@@ -371,8 +373,6 @@ class NumpyBound:
 class _Compiled:
     """A segment that is one call into C."""
 
-    steady = True
-
     def __init__(self, program: Program, numbers: list[int]) -> None:
         self.program = program
         self.run = program.run
@@ -386,11 +386,8 @@ class _Compiled:
 class _Interpreted:
     """A step that runs in Python."""
 
-    def __init__(
-        self, run: Callable[[], None], steady: bool, node: Node, number: int
-    ) -> None:
+    def __init__(self, run: Callable[[], None], node: Node, number: int) -> None:
         self._run = run
-        self.steady = steady
         self.node = node
         self.number = number
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...locking import shared_lock
 from ...ops.indexing.gathering import TAKE
 from ...plan import Place, Plan, Step, Value
 from ..steps import bodies_of, bytes_of, join_layout, scaling_of, shape_of
@@ -315,7 +315,7 @@ class StepCells:
         return (*made, self._dynamic_cells(slots))
 
 
-_ones_lock = threading.Lock()
+_ones_lock = shared_lock()
 _ones_held: dict[np.dtype, np.ndarray] = {}
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from ...config import word
 from ...errors import CompilerUnavailable, message
 from ...files.folders import claim_folder, release_folder
+from ...locking import outside_of_forks, shared_lock
 from ...trust import temporary_folder, temporary_place
 from ..cache import default_cache
 from ..locks import Lock
@@ -36,7 +37,7 @@ from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_
 __all__ = ["compile_libraries", "compile_library", "start_libraries"]
 
 _loaded: dict[str, ctypes.CDLL] = {}
-_lock = threading.Lock()
+_lock = shared_lock()
 _PATIENCE = 30.0  # seconds without a library of another process before this one compiles it, too
 _LOOK = 0.005  # seconds between two looks for one
 
@@ -216,9 +217,7 @@ def _abandon() -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the runs are the parent's, and a thread of its may hold the lock."""
-    global _lock
-    _lock = threading.Lock()
+    """In a forked child: the runs are the parent's."""
     _started.clear()
     compilers.forget()
 
@@ -256,7 +255,9 @@ def _load_cached(key: str) -> bool:
 
 
 def _keep(key: str, path: Path) -> None:
-    _loaded.setdefault(key, ctypes.CDLL(str(path)))
+    with outside_of_forks:  # the loader has a lock
+        library = ctypes.CDLL(str(path))
+    _loaded.setdefault(key, library)
 
 
 def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:

@@ -70,11 +70,6 @@ class Program:
             else:
                 registers[to] = function(*pick(registers))
 
-    @property
-    def steady(self) -> bool:
-        """Whether all results have their memory, so that no call has a reason to fail."""
-        return not self.free
-
 
 def copied(x: Array, out: Array) -> None:
     """Copy, and convert."""

@@ -343,48 +343,75 @@ int64_t mg_thread_count(void) { return atomic_load_explicit(&pool.limit, memory_
 /* ---- Forks ------------------------------------------------------------------------------
 
    A child has one thread. The pool is forgotten there, to be started anew. OpenBLAS is less
-   forgiving: a fork during a product of another thread hangs the child, and often the parent. So a
-   fork waits until the products of this runtime have ended, and holds back new ones. */
+   forgiving: a fork during a product of another thread hangs the child, and often the parent. And
+   steps that write variables would leave the child some of before and some of after. So a fork waits
+   until the products of this runtime and such steps have ended, and holds back new ones. */
 
-static struct {
-    _Atomic int64_t active; /* threads inside of BLAS */
+typedef struct {
+    _Atomic int64_t active; /* threads inside */
     _Atomic int forking;
     pthread_mutex_t mutex; /* held while forking */
-} gate = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+} mg_gate;
 
-static void enter_blas(void)
+static mg_gate blas_gate = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static mg_gate commit_gate = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static void enter(mg_gate* gate)
 {
     for (;;) {
-        atomic_fetch_add(&gate.active, 1);
-        if (!atomic_load(&gate.forking)) return;
-        atomic_fetch_sub(&gate.active, 1);
-        pthread_mutex_lock(&gate.mutex);
-        pthread_mutex_unlock(&gate.mutex);
+        atomic_fetch_add(&gate->active, 1);
+        if (!atomic_load(&gate->forking)) return;
+        atomic_fetch_sub(&gate->active, 1);
+        pthread_mutex_lock(&gate->mutex);
+        pthread_mutex_unlock(&gate->mutex);
     }
 }
 
-static void leave_blas(void) { atomic_fetch_sub(&gate.active, 1); }
+static void leave(mg_gate* gate) { atomic_fetch_sub(&gate->active, 1); }
 
-static void before_fork(void)
+static void close_gate(mg_gate* gate)
 {
     struct timespec moment = { 0, 20000 };
-    pthread_mutex_lock(&gate.mutex);
-    atomic_store(&gate.forking, 1);
-    while (atomic_load(&gate.active)) nanosleep(&moment, NULL);
+    pthread_mutex_lock(&gate->mutex);
+    atomic_store(&gate->forking, 1);
+    while (atomic_load(&gate->active)) nanosleep(&moment, NULL);
+}
+
+static void open_gate(mg_gate* gate)
+{
+    atomic_store(&gate->forking, 0);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+static void renew_gate(mg_gate* gate)
+{
+    pthread_mutex_init(&gate->mutex, NULL);
+    atomic_store(&gate->active, 0);
+    atomic_store(&gate->forking, 0);
+}
+
+static void enter_blas(void) { enter(&blas_gate); }
+
+static void leave_blas(void) { leave(&blas_gate); }
+
+/* Commits first: their products, on threads of the pool, too, still pass the other gate. */
+static void before_fork(void)
+{
+    close_gate(&commit_gate);
+    close_gate(&blas_gate);
 }
 
 static void after_fork_in_parent(void)
 {
-    atomic_store(&gate.forking, 0);
-    pthread_mutex_unlock(&gate.mutex);
+    open_gate(&blas_gate);
+    open_gate(&commit_gate);
 }
 
 /* Locks may be held by threads that the child has not. */
 static void after_fork_in_child(void)
 {
-    pthread_mutex_init(&gate.mutex, NULL);
-    atomic_store(&gate.active, 0);
-    atomic_store(&gate.forking, 0);
+    renew_gate(&blas_gate);
+    renew_gate(&commit_gate);
     pthread_mutex_init(&pool.owner, NULL);
     pthread_mutex_init(&pool.blas, NULL);
     pthread_mutex_init(&pool.mutex, NULL);
@@ -494,6 +521,17 @@ int64_t mg_run(const mg_step* steps, int64_t count)
     return count;
 }
 
+/* As mg_run, where steps from `first` on write variables: no fork comes between those. */
+int64_t mg_run_commit(const mg_step* steps, int64_t count, int64_t first)
+{
+    int64_t ran = mg_run(steps, first);
+    if (ran < first) return ran;
+    enter(&commit_gate);
+    ran += mg_run(steps + first, count - first);
+    leave(&commit_gate);
+    return ran;
+}
+
 int64_t mg_run_timed(const mg_step* steps, int64_t count, int64_t* taken)
 {
     int64_t before = nanoseconds();
@@ -507,12 +545,21 @@ int64_t mg_run_timed(const mg_step* steps, int64_t count, int64_t* taken)
     return count;
 }
 
-/* As the two above, called with Python's lock held, where signals may end a loop. */
+/* As these, called with Python's lock held, where signals may end a loop. */
 int64_t mg_run_listening(const mg_step* steps, int64_t count)
 {
     int before;
     void* state = listen_to_signals(&before);
     int64_t ran = mg_run(steps, count);
+    stop_listening(state, before);
+    return ran;
+}
+
+int64_t mg_run_commit_listening(const mg_step* steps, int64_t count, int64_t first)
+{
+    int before;
+    void* state = listen_to_signals(&before);
+    int64_t ran = mg_run_commit(steps, count, first);
     stop_listening(state, before);
     return ran;
 }

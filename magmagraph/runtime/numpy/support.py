@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...config import word
+from ...locking import shared_lock
 from . import threads
 from .compiler import compile_libraries, compile_library, start_libraries
 from .memory import address_of, aligned_empty
@@ -64,6 +63,9 @@ class Support:
         self.run: Any = library.mg_run
         self.run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         self.run.restype = ctypes.c_int64
+        self.run_commit: Any = library.mg_run_commit
+        self.run_commit.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        self.run_commit.restype = ctypes.c_int64
         self.run_timed: Any = library.mg_run_timed
         self.run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
         self.run_timed.restype = ctypes.c_int64
@@ -73,6 +75,8 @@ class Support:
         # These are called with Python's lock, and raise what a handler of a signal raised.
         kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
         self.run_listening: Any = kind(("mg_run_listening", library))
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.run_commit_listening: Any = kind(("mg_run_commit_listening", library))
         kind = ctypes.PYFUNCTYPE(
             ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
         )
@@ -105,17 +109,7 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
-_support_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    """Replace the lock in a forked child: a thread that the child has not may hold it."""
-    global _support_lock
-    _support_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_support_lock = shared_lock()
 
 
 def support() -> Support:
@@ -238,6 +232,8 @@ class Program:
         The address of each step's function, and its cells: addresses of data and integers.
     keep : object
         Held as long as the program is: the libraries and buffers that the addresses lie in.
+    commit : int, optional
+        The first step that writes variables; a fork of another thread waits until all have.
 
     Attributes
     ----------
@@ -257,7 +253,12 @@ class Program:
 
     run: Callable[[], int]
 
-    def __init__(self, steps: Iterable[tuple[int, Sequence[int]]], keep: Any = None) -> None:
+    def __init__(
+        self,
+        steps: Iterable[tuple[int, Sequence[int]]],
+        keep: Any = None,
+        commit: int | None = None,
+    ) -> None:
         loaded = support()
         listed = [(function, list(cells)) for function, cells in steps]
         self._starts = []
@@ -281,8 +282,12 @@ class Program:
         # `run` may outlive the program: it holds all that it needs.
         start = _Pointer(ctypes.addressof(self._steps))
         start.held = (self._steps, self.cells, keep)
-        run = loaded.run_listening if nested else loaded.run
-        self.run = functools.partial(run, start, self._count)
+        if commit is None:
+            run = loaded.run_listening if nested else loaded.run
+            self.run = functools.partial(run, start, self._count)
+        else:
+            run = loaded.run_commit_listening if nested else loaded.run_commit
+            self.run = functools.partial(run, start, self._count, commit)
 
     def __len__(self) -> int:
         return self._count

@@ -129,11 +129,6 @@ class Tiles:
         if len(tiles) == 1:
             self._tiles[0][0].settle()
 
-    @property
-    def steady(self) -> bool:
-        """Whether a run only fills memory that is there, so that it has no reason to fail."""
-        return not self._counted and all(part.program.steady for part in self._parts)
-
     def run(self, arrays: Arrays, outs: Arrays) -> None:
         """Compute everything; of the arrays, those are looked at that were not there before."""
         with np.errstate(all="ignore"):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ....config import is_on
+from ....locking import cached_property, outside_of_forks
 
 __all__ = ["Blas", "describe", "find_blas", "slow_settings"]
 
@@ -76,7 +77,8 @@ class Blas:
         """Set the number of threads of the library; False where it has no function for that."""
         if self._set_threads is None:
             return False
-        self._set_threads(count)
+        with outside_of_forks:  # it takes locks of the library
+            self._set_threads(count)
         return True
 
     def threads(self) -> int | None:
@@ -85,7 +87,7 @@ class Blas:
 
     # Looked up once: around small work they take as long as it does.
 
-    @functools.cached_property
+    @cached_property
     def _set_threads(self) -> Any:
         function = self._function("set_num_threads")
         if function is None:
@@ -96,7 +98,7 @@ class Blas:
             function.restype = None
         return function
 
-    @functools.cached_property
+    @cached_property
     def _get_threads(self) -> Any:
         return self._function("get_num_threads")
 

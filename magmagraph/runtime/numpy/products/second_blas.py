@@ -12,27 +12,27 @@ import contextlib
 import functools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 
+from ....locking import shared_lock
 from .blas import Blas, find_blas, scipy_blas
 
 # Multiplications that one thread does in the time that a call may have to wait for a second one.
 SMALL = 1 << 29
 
-_lock = threading.Lock()
+_lock = shared_lock()
 _inside = 0
 _before = 0
 
 
 def _renew() -> None:
     """Forget in a forked child what threads did that the child has not."""
-    global _lock, _inside
+    global _inside
     if _inside:
         library = _library()
         if library is not None:
             library.set_threads(_before)
-    _lock, _inside = threading.Lock(), 0
+    _inside = 0
 
 
 if hasattr(os, "register_at_fork"):

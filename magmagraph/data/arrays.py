@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from ..types import FilePath
 from .files import unreadable
 
 # What NumPy and the zip reader raise for content that is cut short, damaged or pickled.
@@ -22,7 +22,7 @@ _DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError,
            zipfile.BadZipFile, zlib.error)
 
 
-def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[Any]:
+def read_npy(path: FilePath, *, mapped: bool = False) -> NDArray[Any]:
     """Read the array in a file that `numpy.save` wrote.
 
     Parameters
@@ -65,7 +65,7 @@ def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[A
 
 
 def read_npz(
-    path: str | os.PathLike[str], *, mapped: bool = False
+    path: FilePath, *, mapped: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Read all arrays in an archive that `numpy.savez` wrote.
 

@@ -7,7 +7,6 @@ file that asks for any other one is refused before it can run.
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from ..types import FilePath
 from .arrays import read_npz
 from .datasets import Dataset, given_folders, scaled_rows
 from .files import unreadable
@@ -32,7 +32,7 @@ _TEST = "test_batch"
 Images = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
-def read_cifar10(path: str | os.PathLike[str]) -> Images:
+def read_cifar10(path: FilePath) -> Images:
     """Read one file of CIFAR-10: a binary batch, or a batch of the Python version.
 
     Parameters
@@ -80,7 +80,7 @@ def read_cifar10(path: str | os.PathLike[str]) -> Images:
     return _of_records(path, content)
 
 
-def cifar10(path: str | os.PathLike[str] | None = None) -> Dataset:
+def cifar10(path: FilePath | None = None) -> Dataset:
     """Return CIFAR-10: 60,000 color images of ten kinds of things.
 
     Parameters

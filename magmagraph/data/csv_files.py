@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..errors import DataError, message
+from ..types import FilePath
 from .files import replace_file, unreadable
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
@@ -47,7 +47,7 @@ class Table:
 
 
 def read_csv(
-    path: str | os.PathLike[str],
+    path: FilePath,
     *,
     delimiter: str = ",",
     header: bool | Literal["auto"] = "auto",
@@ -99,6 +99,8 @@ def read_csv(
     array([[5.5, 1. ],
            [nan, 0. ]], dtype=float32)
     """
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise DataError(message(f"read_csv: delimiter={delimiter!r}", need="one character"))
     path = Path(path)
     if not np.issubdtype(np.dtype(dtype), np.floating):
         raise DataError(
@@ -161,7 +163,7 @@ def _names(rows: Sequence[Sequence[str]], missing: Collection[str]) -> list[int]
 
 
 def write_csv(
-    path: str | os.PathLike[str],
+    path: FilePath,
     values: ArrayLike,
     columns: Sequence[str] | None = None,
     *,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..config import config
 from ..errors import DataError, MissingFileError, message
+from ..types import FilePath
 
 
 def user_cache() -> Path:
@@ -25,14 +26,14 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "magmagraph"
 
 
-def unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
+def unreadable(path: FilePath, error: OSError) -> DataError:
     """Return the error that says why a file cannot be read."""
     kind = MissingFileError if isinstance(error, FileNotFoundError) else DataError
     return kind(message(f"{path} cannot be read: {error.strerror or error}"))
 
 
 @contextlib.contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replace_file(path: FilePath) -> Iterator[Path]:
     """Give a new file beside `path` to write, which takes its place when the block ends well.
 
     A reader sees the old content or the new one, never a part, and an error leaves the old one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, MissingFileError, message
+from ..types import FilePath
 
 __all__ = ["read_hdf5"]
 
 
 def read_hdf5(
-    path: str | os.PathLike[str], names: str | Sequence[str] | None = None
+    path: FilePath, names: str | Sequence[str] | None = None
 ) -> Any:
     """Read arrays of a file of the HDF5 format.
 

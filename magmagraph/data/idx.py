@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import struct
 import zlib
 from pathlib import Path
@@ -14,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from ..types import FilePath
 from .files import unreadable
 
 # The third byte of a file names the dtype of its values, which are big-endian.
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
-def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
+def read_idx(path: FilePath) -> NDArray[Any]:
     """Read the array in a file of the IDX format, gzipped or plain.
 
     Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
+from ..types import FilePath
 
 __all__ = ["LabelledImages", "read_images"]
 
@@ -42,7 +42,7 @@ class LabelledImages:
 
 
 def read_images(
-    folder: str | os.PathLike[str],
+    folder: FilePath,
     *,
     size: tuple[int, int] | None = None,
     channels: int = 3,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..errors import ArgumentError
 from .algebra import Dim, Extent, build, operand_terms
 from .atoms import (
     Floor,
@@ -53,7 +54,7 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
         return int(numerator) // int(divisor)
     top, bottom = operand_terms(numerator), operand_terms(divisor)
     if top is None or bottom is None:
-        raise TypeError(f"extents are int or Dim, not {numerator!r} // {divisor!r}")
+        raise ArgumentError(f"extents are int or Dim, not {numerator!r} // {divisor!r}")
     if not bottom:
         raise ZeroDivisionError(f"{numerator} // 0")
     if bottom[0][1] < 0:

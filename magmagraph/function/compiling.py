@@ -272,6 +272,11 @@ class Compiled(Together):
         >>> f.memory.feeds, f.memory.results
         (4000, 4000)
         """
+        if len(shapes) != len(self._inputs):
+            raise FeedError(
+                message(f"specialize: {len(shapes)} shapes for {len(self._inputs)} inputs",
+                        need="one for each")
+            )  # fmt: skip
         with self._lock:
             self._specialize(tuple(tuple(map(int, shape)) for shape in shapes))
         return self

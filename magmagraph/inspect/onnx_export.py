@@ -6,7 +6,6 @@ Operators are written by the operations' own records (their field `onnx`); this 
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ..errors import GraphError, message
 from ..graph import Graph, Node, topological
 from ..nesting import leaves
 from ..op import Kind, describe
-from ..types import Extent
+from ..types import Extent, FilePath
 
 OPSET = 21
 IR_VERSION = 10
@@ -29,7 +28,7 @@ _LARGEST = 1 << 30  # bytes of a model whose variables stand in the file itself
 _SHOWN = 10  # operations that an error names
 
 
-def to_onnx(what: Any, path: str | os.PathLike[str] | None = None) -> Any:
+def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     """Return a function or an expression as an ONNX model, and write it to a file.
 
     Parameters

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import ConfigError, message
 from ..plateau import Plateau
 from ..schedule import Schedule, at
+from ..types import FilePath
 
 if TYPE_CHECKING:
     from .training import Training
@@ -269,7 +270,7 @@ class Checkpoint(_Watching):
 
     def __init__(
         self,
-        path: Any,
+        path: FilePath,
         every: int = 1,
         unit: str = "epoch",
         *,

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..dtypes import canonical
 from ..errors import ConfigError, DataError, MissingFileError, StorageError, message
+from ..types import FilePath
 from .tensors import packed, unpacked
 
 __all__ = ["content_of", "read", "write"]
@@ -43,7 +44,7 @@ def _seal(about: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(about).encode())
 
 
-def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write tensors and what is to be known about them; a file that was there stays until then.
 
     The bytes go into a file beside it, reach the disk, and take its name in one step: whoever reads
@@ -106,7 +107,7 @@ def _not_written(place: Path, size: int, error: OSError) -> StorageError:
     return made
 
 
-def content_of(path: Any) -> bytes | None:
+def content_of(path: FilePath) -> bytes | None:
     """Return the bytes of a file, None where there is none; DataError where it cannot be read."""
     place = Path(path)
     try:
@@ -118,7 +119,7 @@ def content_of(path: Any) -> bytes | None:
 
 
 def read(
-    path: Any, kind: str | None = None, content: bytes | None = None
+    path: FilePath, kind: str | None = None, content: bytes | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the tensors of a file, and what is known about them.
 

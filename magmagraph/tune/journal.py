@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, DataError, message
+from ..types import FilePath
 from .domains import Code
 from .goal import Values
 from .trial import TrialResult
@@ -59,7 +60,7 @@ class Journal:
         If the file is no journal, or is damaged elsewhere than at its end.
     """
 
-    def __init__(self, path: Any, header: Mapping[str, Any]) -> None:
+    def __init__(self, path: FilePath, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
         wanted = {"journal": _MARK, "version": _VERSION, **header}
         new = not self.path.exists()
@@ -150,7 +151,7 @@ class Journal:
             ) from None
 
 
-def read_journal(path: Any) -> tuple[Event, dict[int, Event], dict[int, Event]]:
+def read_journal(path: FilePath) -> tuple[Event, dict[int, Event], dict[int, Event]]:
     """Return a journal's header, the starts and the ends of its trials.
 
     Parameters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import graphlib
 import json
-import os
 import re
 import shlex
 import string
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, message
+from ..types import FilePath
 from .modules import Module, Workflow, order
 
 __all__ = ["parse", "read", "text_of"]
@@ -116,7 +116,7 @@ def _listed(kind: str, value: Any) -> str | None:
 # ------------------------------------------------------------------- the file
 
 
-def read(path: str | os.PathLike[str]) -> Workflow:
+def read(path: FilePath) -> Workflow:
     r"""Read a workflow file, and check what can be checked without ranks.
 
     Parameters
@@ -147,7 +147,7 @@ def read(path: str | os.PathLike[str]) -> Workflow:
     return found
 
 
-def text_of(path: str | os.PathLike[str]) -> str:
+def text_of(path: FilePath) -> str:
     """Return the text of a workflow file."""
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
         raise ConfigError(message(f"{path} cannot be read: {error}", need="a TOML file")) from None
 
 
-def parse(text: str, path: str | os.PathLike[str]) -> Workflow:
+def parse(text: str, path: FilePath) -> Workflow:
     """Return the workflow that a text describes; functions and programs are not looked for."""
     path = Path(path)
     source = path.name

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from ...data.files import replace_file
 from ...inspect.pictures.chart import Frame, Scale
 from ...inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ...inspect.pictures.svg import FONT
+from ...types import FilePath
 
 __all__ = ["draw"]
 
@@ -20,7 +20,7 @@ _LINE = 17.0  # height of a line of text
 
 
 def draw(
-    path: Any,
+    path: FilePath,
     counts: Sequence[int],
     speeds: Mapping[str, Sequence[float]],
     assumptions: Sequence[str],

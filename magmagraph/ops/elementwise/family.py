@@ -24,6 +24,7 @@ from ...op import INEXACT, BadSample, Call, Kind, Op, Sample, ScalarRule, descri
 from ...op import REAL as FLOATS
 from ...types import Type
 from ..convert import as_node, cast, promoted
+from ..leaf import array_of
 
 BOOL = np.dtype(bool)
 Gradient = Callable[[Node, Node], Sequence[Node | None]]
@@ -176,7 +177,8 @@ def in_dtype(name: str, operands: Sequence[Any], dtype: Any, casting: str) -> tu
     """
     from ..shape.joining import converted
 
-    nodes = tuple(x if isinstance(x, Node) else as_node(np.asarray(x)) for x in operands)
+    what = f"an operand of {name}"
+    nodes = tuple(x if isinstance(x, Node) else as_node(array_of(x, what)) for x in operands)
     return converted(name, nodes, dtype, casting)
 
 

@@ -22,7 +22,6 @@ from ..reduction.primitives import sum, sum_to
 from ..shape.arrange import expand_dims
 from .parts import (
     COLUMNS,
-    ITERATION,
     ONE,
     POSITIVE_DEFINITE,
     SQUARE,
@@ -33,10 +32,10 @@ from .parts import (
     WIDE_,
     adjoint,
     bad_matrices,
-    checked,
     from_triangle,
     hermitian,
     is_empty,
+    iterated,
     matrices,
     numbers,
     of_triangle,
@@ -79,9 +78,9 @@ def _pinv_type(call: Call, a: Type, *, rtol: float | None, hermitian: bool) -> T
 def _pinv(xp: Any, a: Any, *, rtol: float | None, hermitian: bool) -> Any:
     ratio = _cut(a, rtol)
     if hermitian and xp is not np:
-        return checked("pinv", *ITERATION, lambda x: _hermitian_pinv(xp, x, ratio), a)
+        return iterated(xp, "pinv", lambda x: _hermitian_pinv(xp, x, ratio), a)
     more = {"hermitian": True} if hermitian else {}
-    return checked("pinv", *ITERATION, lambda x: xp.linalg.pinv(x, rcond=ratio, **more), a)
+    return iterated(xp, "pinv", lambda x: xp.linalg.pinv(x, rcond=ratio, **more), a)
 
 
 def _hermitian_pinv(xp: Any, a: Any, ratio: float) -> Any:
@@ -239,8 +238,8 @@ def _lstsq_type(
 
 
 def _lstsq(xp: Any, a: Any, b: Any, *, rcond: float | None) -> tuple[Any, Any, Any]:
-    left, values, right = checked(
-        "lstsq", *ITERATION, lambda x: xp.linalg.svd(x, full_matrices=False), a
+    left, values, right = iterated(
+        xp, "lstsq", lambda x: xp.linalg.svd(x, full_matrices=False), a
     )
     largest = values[..., :1]  # they fall; of an empty matrix there is none
     kept = values > _cut(a, rcond) * largest

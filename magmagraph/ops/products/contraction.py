@@ -322,7 +322,7 @@ def outer(a: Any, b: Any) -> Node:
     return multiply(expand_dims(ravel(left), 1), expand_dims(ravel(right), 0))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Node:
+def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
     """Sum products over pairs of axes.
 
     Parameters

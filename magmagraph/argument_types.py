@@ -47,7 +47,7 @@ def _is_int(value: Any) -> bool:
 def _is_float(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "iufb"
-    if isinstance(value, (Node, np.complexfloating)):
+    if isinstance(value, (Node, Dim, np.complexfloating)):
         return False
     return hasattr(type(value), "__float__") or hasattr(type(value), "__index__")
 
@@ -231,7 +231,7 @@ def expected(annotation: Any, place: Mapping[str, Any]) -> Expected | None:
     --------
     >>> kind = expected("int | Sequence[int] | None", {"Sequence": Sequence})
     >>> kind.words
-    'an int, a sequence, each an int or None'
+    'an int or a sequence, each an int or None'
     >>> [kind.accepts(value) for value in (3, (1, 2), None, 0.5, ("a",))]
     [True, True, True, False, False]
     """

@@ -33,7 +33,7 @@ import numpy as np
 
 import magmagraph as mg
 from magmagraph import dims
-from magmagraph.errors import MagmagraphError
+from magmagraph.errors import MagmagraphError, PassError
 from magmagraph.graph import topological
 from magmagraph.op import OWN, Kind
 from magmagraph.ops import TABLE
@@ -59,6 +59,7 @@ LEFT_OUT = {
     "mg.Variable": "made by mg.variable",
     "mg.Graph": "made by mg.function",
     "mg.Function": "made by mg.function",
+    "accuracy.result": "called by models, with a total that `batch` gave",
     "mg.dtypes.Kind": "a type for checkers",
     "mg.dtypes.Numerics": "a type for checkers",
     "mg.Type": "made by operations",
@@ -308,10 +309,13 @@ def shown(value: Any) -> str:
     return text if len(text) <= 90 else f"{text[:87]}..."
 
 
-def is_from_caller(error: BaseException) -> bool:
-    """Tell whether an error was raised in a function of the pool."""
+def is_from_caller(error: BaseException, values: list[Any]) -> bool:
+    """Tell whether an error was raised in a function of the pool, or by calling one."""
     frames = list(traceback.walk_tb(error.__traceback__))
-    return frames[-1][0].f_code.co_filename == __file__
+    if frames[-1][0].f_code.co_filename == __file__:
+        return True
+    names = tuple(f"{getattr(value, '__qualname__', None)}() " for value in values)
+    return isinstance(error, TypeError) and str(error).startswith(names)
 
 
 def call_once(
@@ -320,17 +324,19 @@ def call_once(
     """Make one call; return how it failed."""
     rng = random.Random(f"{seed} {index}")
     target = everything[index % len(everything)]
-    args, named = drawn(rng, target, pool())
+    values = pool()
+    args, named = drawn(rng, target, values)
     parts = [*map(shown, args), *(f"{name}={shown(value)}" for name, value in named.items())]
     call = f"{target.name}({', '.join(parts)})"
     announce(call)
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
         evaluate(target.function(*args, **named))
-    except MagmagraphError:
-        return None
     except Exception as error:
-        if is_from_caller(error):
+        failed_pass = isinstance(error, PassError) and error.__cause__ is not None
+        if isinstance(error, MagmagraphError) and not failed_pass:
+            return None
+        if is_from_caller(error, values):
             return None
         frames = traceback.extract_tb(error.__traceback__)[-4:]
         places = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))

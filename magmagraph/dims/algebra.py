@@ -307,8 +307,8 @@ def _node(name: str, left: Any, right: Any) -> Extent:
     return made
 
 
-def _no_number(dim: Dim) -> TypeError:
-    return TypeError(
+def _no_number(dim: Dim) -> ArgumentError:
+    return ArgumentError(
         message(
             f"the extent {dim} is known only at the call, and no number stands for it here",
             mend="give the axis an int in the input's shape, or compute with the extent itself",

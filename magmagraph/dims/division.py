@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ShapeError, message
 from .algebra import Dim, Extent, build, operand_terms
 from .atoms import (
     Floor,
@@ -20,6 +20,10 @@ from .atoms import (
     upper,
     without,
 )
+
+
+class ZeroExtentError(ShapeError, ZeroDivisionError):
+    """An extent is divided by zero."""
 
 
 def _scaled_down(terms: Terms, content: int, factor: Monomial) -> Extent:
@@ -41,7 +45,7 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
 
     Raises
     ------
-    ZeroDivisionError
+    ShapeError, ZeroDivisionError
         If the divisor is the int 0.
 
     Examples
@@ -56,7 +60,7 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
     if top is None or bottom is None:
         raise ArgumentError(f"extents are int or Dim, not {numerator!r} // {divisor!r}")
     if not bottom:
-        raise ZeroDivisionError(f"{numerator} // 0")
+        raise ZeroExtentError(message(f"{numerator} // 0"))
     if bottom[0][1] < 0:
         return floor_div(-numerator, -divisor)
     positive = lower(divisor) >= 0

@@ -354,7 +354,8 @@ class Tensor:
         ShapeError, DTypeError
             If shape or kind of dtype differ; nothing is changed then.
         """
-        shape = tuple(other.shape) if hasattr(other, "shape") else np.shape(other)
+        shape = getattr(other, "shape", None)
+        shape = shape if isinstance(shape, tuple) else host_values(other).shape
         if shape != self._shape:
             raise ShapeError(
                 message(f"copy_from: values of shape {shape}", need=f"shape {self._shape}")

@@ -20,6 +20,7 @@ from ..elementwise.family import floating
 from ..indexing.gathering import SCATTER_ADD, size_of
 from ..indexing.iota import INT64
 from ..indexing.sorting import searchsorted
+from ..leaf import real_array
 from ..shape.arrange import expand_dims, ravel, reshape
 from ..shape.joining import broadcast_to
 from ..shape.slicing import cut
@@ -152,12 +153,16 @@ def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
         edges = cast(as_node(bins), node.dtype)
         if edges.ndim != 1:
             raise call.shape_error(f"edges of {edges.ndim} axes", need="one axis, or a number")
+        if isinstance(edges.shape[0], int) and edges.shape[0] < 2:
+            raise call.shape_error(f"{edges.shape[0]} edges", need="two or more, or a number")
         return edges
     if bins < 1:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
     if limits is not None and len(limits) != 2:
         raise call.shape_error(f"range of {len(limits)} numbers", need="two: the ends")
     known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
+    if known:
+        limits = real_array("range", list(limits)).tolist()
     if known and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
         raise call.shape_error(
             f"range=({limits[0]}, {limits[1]})", need="finite numbers, the smaller one first"

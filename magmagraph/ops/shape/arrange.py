@@ -42,7 +42,7 @@ def _map_reshape(node: Node, operands: Sequence[Node], batched: Sequence[bool]) 
 def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
     """Read a shape in which one extent may be -1, and find that extent."""
     single = isinstance(shape, (int, str, Dim, np.integer))
-    if not single and (isinstance(shape, Node) or not hasattr(type(shape), "__len__")):
+    if not single and (isinstance(shape, Node) or not hasattr(type(shape), "__iter__")):
         raise call.shape_error(f"{type(shape).__name__} is no shape", need="ints, names and Dims")
     entries = [shape] if single else list(shape)
     for entry in entries:

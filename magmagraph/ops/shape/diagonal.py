@@ -341,7 +341,8 @@ def _positions(name: str, n: int, k: int, m: int | None) -> tuple[Node, Node]:
                     need=f"at most {_MOST_POSITIONS} elements: the positions are constants",
                     mend="mg.tril(x) or mg.triu(x), which take any extents")
         )  # fmt: skip
-    rows, columns = getattr(np, name)(n, k, m)
+    most = max(n, n if m is None else m) + 1  # beyond it all positions are taken, or none
+    rows, columns = getattr(np, name)(n, min(max(k, -most), most), m)
     return constant(rows), constant(columns)
 
 

@@ -18,6 +18,7 @@ from ...interpret import Body
 from ...op import Call, Kind, Op
 from ...transforms.closure import close
 from ...types import Extent, Type, TypeLike
+from ..rules import onnx_control
 from .loop_batching import loop_batching
 from .loop_gradient import loop_gradient, pullback_gradient
 from .mapped import results_of
@@ -122,6 +123,7 @@ LOOP = Op(
     doc="A body graph run again and again: the last carries, and a row of each iteration.",
     rule=_loop_type,
     evaluate=_evaluate,
+    onnx=onnx_control.looped,
     gradient=loop_gradient,
     batching=loop_batching,
     sharding="turns",

@@ -1308,11 +1308,13 @@ __all__ = [
 # What users call explains why arguments do not fit; modules here call each other without that.
 _tell(globals(), __all__)
 for _module in (
-    linalg, fft, special, init, optimizer, schedule, distributed, debug, passes
+    linalg, fft, special, init, optimizer, schedule, distributed, debug, passes, dtypes
 ):  # fmt: skip
     _tell(vars(_module), _module.__all__)
 _tell(vars(random), random.__all__, _shape_first)
-_tell_classes(vars(distributed), distributed.__all__)
+for _module in (distributed, schedule, passes):
+    _tell_classes(vars(_module), _module.__all__)
+_tell_classes(globals(), ("Function", "Graph"))
 del _module
 
 _label_errors()  # of a process that mpiexec has started as one of several

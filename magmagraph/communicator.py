@@ -87,11 +87,11 @@ class Mesh:
         several = isinstance(axes, Sequence) and not isinstance(axes, str)
         names = tuple(axes) if several else (axes,)
         for name in names:
-            if name not in self.axes or names.count(name) > 1:
+            if not isinstance(name, str) or name not in self.axes or names.count(name) > 1:
                 raise GraphError(
                     message(
                         f"group={axes!r} names {name!r}"
-                        + (" twice" if name in self.axes else ""),
+                        + (" twice" if names.count(name) > 1 else ""),
                         need=f"axes of the mesh: {', '.join(self.axes)}",
                         mend="mg.distributed.Mesh(...) names them, and () means all ranks",
                     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .arguments import check_updates
-from .errors import UpdateError, message
+from .errors import ArgumentError, UpdateError, message
 from .graph import Node, topological
 from .ops.control.stateful import STATEFUL
 from .ops.convert import as_node
@@ -86,6 +86,9 @@ def default_updates(
     {<variable 'calls' int32[]>: <add int32[]>}
     """
     roots = [nodes] if isinstance(nodes, Node) else list(nodes)
+    for root in roots:
+        if not isinstance(root, Node):
+            raise ArgumentError(message(f"default_updates of {root!r}", need="nodes"))
     others = {node.attrs.get("state", node) for node in known}
     found: dict[Any, tuple[Variable, Node]] = {}  # by what the variables hold
     for node in topological(roots):

@@ -14,7 +14,16 @@ import numpy as np
 
 from .errors import ArgumentError, message
 
-__all__ = ["counterpart", "misfit", "misfit_of_class", "misfit_of_method", "parameters_of"]
+__all__ = [
+    "counterpart",
+    "misfit",
+    "misfit_of_class",
+    "misfit_of_method",
+    "name_of_method",
+    "parameters_of",
+    "public_name",
+    "short_name",
+]
 
 _VALUE = "leave it out: a node is a value, and nothing is written into one; y = {call}"
 _MEMORY = "leave it out: how values lie in memory is chosen by passes"
@@ -270,7 +279,8 @@ def counterpart(
     return f"{near[0]}=" if near else None
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return what users call a function: ``mg.linalg.svd`` of ``magmagraph.linalg.svd``."""
     return name.replace("magmagraph.checks.", "mg.").replace("magmagraph", "mg", 1)
 
 
@@ -379,14 +389,14 @@ def misfit(
       needed: mg.sum(x, axis=None, keepdims=False, dtype=None, *, initial=None, where=True)
       mend: axis=
     """
-    return _why(_short(who), dict(inspect.signature(function).parameters), args, named)
+    return _why(short_name(who), dict(inspect.signature(function).parameters), args, named)
 
 
 def misfit_of_class(
     cls: type, args: Sequence[Any], named: Mapping[str, Any]
 ) -> ArgumentError | None:
     """Return (not raise) why arguments do not fit a class, or None where they do."""
-    return _why(_public(cls), parameters_of(cls), args, named)
+    return _why(public_name(cls), parameters_of(cls), args, named)
 
 
 def misfit_of_method(
@@ -394,14 +404,21 @@ def misfit_of_method(
 ) -> ArgumentError | None:
     """Return (not raise) why arguments do not fit a method, or None where they do."""
     parameters = dict(list(inspect.signature(method).parameters.items())[1:])
-    who = "x" if hasattr(cls, "__array_ufunc__") else _public(cls)  # a node, under any name
-    return _why(f"{who}.{method.__name__}", parameters, args, named)
+    return _why(name_of_method(cls, method), parameters, args, named)
+
+
+def name_of_method(cls: type, method: Callable[..., Any]) -> str:
+    """Return what users call a method: ``mg.nn.Dense.weight``; of a class, where it is made."""
+    if method.__name__ == "__init__":
+        return public_name(cls)
+    who = "x" if hasattr(cls, "__array_ufunc__") else public_name(cls)  # a node, under any name
+    return f"{who}.{method.__name__}"
 
 
 _ROOMS = ("nn", "optimizer", "metrics", "callbacks", "distributed", "data", "tune", "workflow")
 
 
-def _public(cls: type) -> str:
+def public_name(cls: type) -> str:
     """Return what users call a class: ``mg.nn.Dense``, or its own name where it is theirs."""
     if cls.__module__.partition(".")[0] == "magmagraph":
         import magmagraph

@@ -17,7 +17,7 @@ import numpy as np
 
 from .collection import collection_paused
 from .dims import Constraint
-from .errors import message
+from .errors import ArgumentError, message
 from .op import _NODE, Line, Op
 from .types import Extent, Shape, TypeLike
 
@@ -124,7 +124,7 @@ class Node(_Fields):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Node):
             return self is other
-        raise TypeError(
+        raise ArgumentError(
             message(
                 "== between nodes is identity (nodes are dictionary keys) and is not defined "
                 f"against {type(other).__name__}",
@@ -138,7 +138,7 @@ class Node(_Fields):
     __hash__ = object.__hash__
 
     def _no_value(self, what: str, mend: str) -> NoReturn:
-        raise TypeError(
+        raise ArgumentError(
             message(f"{what} of a node has no meaning: nothing has run yet", mend=mend)
         )
 

@@ -521,6 +521,12 @@ class Call:
             )
         return int(axis) % ndim
 
+    def whole(self, value: Any, name: str) -> int:
+        """Return an argument that is a whole number as an int, or raise."""
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise self.dtype_error(f"{name}={value!r} is not an int")
+        return int(value)
+
     def check_dtypes(self) -> None:
         """Raise unless each float or complex operand has a dtype that the operation takes."""
         refused = _refused(self.op.dtypes)

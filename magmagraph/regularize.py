@@ -15,7 +15,7 @@ from .graph import Node
 from .ops.convert import as_node
 from .ops.elementwise.arithmetic import absolute, add, multiply
 from .ops.reduction.primitives import sum
-from .telling import tell
+from .telling import tell, tell_classes
 
 __all__ = ["Penalty", "l1", "l2"]
 
@@ -132,3 +132,4 @@ def l2(factor: float = 0.01) -> Penalty:
 
 
 tell(globals(), __all__)
+tell_classes(globals(), __all__, "__call__")

@@ -1,9 +1,11 @@
-"""What callers are told whose arguments do not fit: each public function says what it takes.
+"""Explain failed calls of public functions: wrong keywords, and arguments of a wrong type.
 
-Python's own error knows the wrong keyword and no more. A public function is called through one
-that catches this error, and it alone, and asks `keywords` what the function takes, which of its
-arguments was meant, and what another library's is called here. Modules of this package call each
-other without it.
+A public function is called through a wrapper that catches the built-in errors. Where Python could
+not bind the arguments, `keywords` says what the function takes and which argument was meant. Where
+the function itself failed, `argument_types` compares each argument with the type that its parameter
+declares, and the first that does not fit becomes an `ArgumentError`; the error from inside is its
+cause. An error that no argument explains is passed on. Modules of this package call each other
+without the wrapper.
 """
 
 from __future__ import annotations
@@ -12,20 +14,30 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
+from .errors import MagmagraphError
+
 __all__ = ["tell", "tell_classes", "tell_methods", "told"]
 
 Check = Callable[[tuple[Any, ...], Mapping[str, Any]], None]
 
+_PACKAGE = __name__.partition(".")[0]
 _told: dict[Callable[..., Any], Callable[..., Any]] = {}  # each once, whatever it is called
 
 
-def _is_binding(error: TypeError, function: Callable[..., Any]) -> bool:
+# What Python and NumPy raise where a value is not of the type that a function computes with.
+_BUILTIN = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
+            MemoryError)  # fmt: skip
+
+
+def _is_binding(error: BaseException, function: Callable[..., Any]) -> bool:
     """Tell whether a call failed before the first line of the function."""
+    if type(error) is not TypeError:
+        return False
     trace = error.__traceback__
     if trace is None or trace.tb_next is None:
         return True
     # A function that is made from a table binds its arguments itself.
-    return hasattr(function, "__signature__") and type(error) is TypeError
+    return hasattr(function, "__signature__")
 
 
 def told(
@@ -54,15 +66,22 @@ def told(
             check(args, named)
         try:
             return function(*args, **named)
-        except TypeError as error:
-            if not _is_binding(error, function):
+        except _BUILTIN as error:
+            if isinstance(error, MagmagraphError):
                 raise
-            from .keywords import misfit
+            from .keywords import misfit, short_name
 
-            found = misfit(f"{module}.{name}", function, args, named)
-            if found is None:
+            who, failure, cause = f"{module}.{name}", None, None
+            if _is_binding(error, function):
+                failure = misfit(who, function, args, named)
+            if failure is None:
+                from .argument_types import misfit_of_types
+
+                failure = misfit_of_types(short_name(who), function, args, named, error)
+                cause = error
+            if failure is None:
                 raise
-        raise found
+        raise failure from cause
 
     call.__name__, call.__qualname__, call.__module__ = function.__name__, name, module
     call.__doc__ = function.__doc__
@@ -77,18 +96,26 @@ def _told_of_class(method: Callable[..., Any], starts: bool) -> Callable[..., An
     def call(self: Any, *args: Any, **named: Any) -> Any:
         try:
             return method(self, *args, **named)
-        except TypeError as error:
-            if not _is_binding(error, method):
+        except _BUILTIN as error:
+            if isinstance(error, MagmagraphError):
                 raise
-            from .keywords import misfit_of_class, misfit_of_method
+            from .keywords import misfit_of_class, misfit_of_method, name_of_method
 
-            if starts:
-                found = misfit_of_class(type(self), args, named)
-            else:
-                found = misfit_of_method(type(self), method, args, named)
-            if found is None:
+            cls, failure, cause = type(self), None, None
+            if _is_binding(error, method):
+                if starts:
+                    failure = misfit_of_class(cls, args, named)
+                else:
+                    failure = misfit_of_method(cls, method, args, named)
+            if failure is None:
+                from .argument_types import misfit_of_types
+
+                who = name_of_method(cls, method)
+                failure = misfit_of_types(who, method, args, named, error, skip_first=True)
+                cause = error
+            if failure is None:
                 raise
-        raise found
+        raise failure from cause
 
     call.__name__, call.__qualname__ = method.__name__, method.__qualname__
     call.__module__, call.__doc__ = method.__module__, method.__doc__
@@ -101,7 +128,7 @@ def tell(
     names: Iterable[str],
     check_of: Callable[[Callable[..., Any]], Check | None] | None = None,
 ) -> None:
-    """Have the public functions of a module explain.
+    """Wrap the public functions of a module.
 
     Parameters
     ----------
@@ -123,23 +150,26 @@ def tell(
 
 
 def tell_classes(namespace: dict[str, Any], names: Iterable[str], *methods: str) -> None:
-    """Have the public classes of a module explain: where instances are made, and in some methods.
+    """Wrap the public classes of a module: where instances are made, and their public methods.
 
     Parameters
     ----------
     namespace, names
         As of `tell`.
     methods
-        Names of methods.
+        Names of further methods, such as ``"__call__"``.
     """
     for name in names:
         value = namespace.get(name)
         if isinstance(value, type) and not issubclass(value, (tuple, BaseException)):
             tell_methods(value, ("__init__", *methods))
+            for base in value.__mro__:
+                if base.__module__.partition(".")[0] == _PACKAGE:
+                    tell_methods(base, [each for each in vars(base) if not each.startswith("_")])
 
 
 def tell_methods(cls: type, names: Iterable[str]) -> None:
-    """Have methods explain, of those that a class defines itself."""
+    """Wrap methods, of those that a class defines itself."""
     for name in names:
         method = cls.__dict__.get(name)
         if type(method) is FunctionType and not hasattr(method, "__wrapped__"):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from .dims import Dim, evaluate, size
 
 Extent = int | Dim
+MOST_TERMS = 10_000  # the most parts of a graph that one number asks for, such as a degree
+Operand: TypeAlias = Any
+"""A node, a number or an array: what `ops.convert.as_node` takes."""
+Operands: TypeAlias = Any
+"""A sequence of operands, or a node of which each row is one."""
+FilePath: TypeAlias = str | os.PathLike[str]
+"""The name of a file or folder."""
 Shape = tuple[Extent, ...]
 
 

@@ -21,6 +21,7 @@ from ..ops.convert import as_node
 from ..ops.elementwise.rounding import isfinite
 
 if TYPE_CHECKING:
+    from ..function import Function
     from ..inspect.checking.blame import NonFinite
 
 __all__ = ["assert_", "blame", "finite", "print", "tap", "values"]
@@ -209,7 +210,7 @@ def _label(node: Node, label: str | None) -> str:
     return f"{node.name or node.op.name}{where}"
 
 
-def values(function: Any, nodes: Any, *feeds: Any, **named: Any) -> Any:
+def values(function: Function, nodes: Any, *feeds: Any, **named: Any) -> Any:
     """Return what nodes of a function's program are worth for given feeds.
 
     Parameters
@@ -251,7 +252,7 @@ def values(function: Any, nodes: Any, *feeds: Any, **named: Any) -> Any:
     return result if several else result[0]
 
 
-def blame(function: Any, *feeds: Any, **named: Any) -> NonFinite | None:
+def blame(function: Function, *feeds: Any, **named: Any) -> NonFinite | None:
     """Return who made the first NaN or infinity that reaches a result or a variable.
 
     Parameters

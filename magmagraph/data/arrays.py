@@ -15,11 +15,12 @@ from ..errors import DataError, message
 from ..files.arrays import checked_size, npy_header
 from ..files.arrays import read_npy as read_array
 from ..files.reading import Archive, Damaged, TooLarge, open_file, reading
+from ..types import FilePath
 
 _ZIP = b"PK"
 
 
-def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[Any]:
+def read_npy(path: FilePath, *, mapped: bool = False) -> NDArray[Any]:
     """Read the array in a file that `numpy.save` wrote.
 
     Parameters
@@ -60,7 +61,7 @@ def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> NDArray[A
 
 
 def read_npz(
-    path: str | os.PathLike[str], *, mapped: bool = False
+    path: FilePath, *, mapped: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Read all arrays in an archive that `numpy.savez` wrote.
 

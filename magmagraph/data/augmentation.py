@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..dtypes import is_float
 from ..errors import DataError, ShapeError, message
@@ -20,13 +21,14 @@ from ..ops.elementwise.arithmetic import add, divide, subtract
 from ..ops.elementwise.comparison import where
 from ..ops.indexing.gathering import take_along_axis
 from ..ops.indexing.iota import IOTA
-from ..ops.leaf import constant
+from ..ops.leaf import constant, real_array
 from ..ops.random.basic import bernoulli, randint
 from ..ops.random.bits import Key, keys_for
 from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import broadcast_to
 from ..ops.shape.padding import pad
 from ..ops.shape.pieces import flip
+from ..types import Operand
 
 __all__ = ["normalize", "random_crop", "random_flip"]
 
@@ -189,7 +191,7 @@ def random_flip(
     return where(cast(chosen, np.bool_), mirrored, x)
 
 
-def normalize(x: Any, mean: Any, std: Any) -> Node:
+def normalize(x: Operand, mean: ArrayLike, std: ArrayLike) -> Node:
     """Take a mean away and divide by a deviation.
 
     Parameters
@@ -219,7 +221,8 @@ def normalize(x: Any, mean: Any, std: Any) -> Node:
     node = as_node(x)
     if not is_float(node.dtype):
         node = cast(node, "float32")
-    deviation = np.asarray(std)
+    deviation = real_array("normalize: std", std)
+    real_array("normalize: mean", mean)
     if not (deviation > 0).all():
         raise DataError(
             message(

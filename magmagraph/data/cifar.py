@@ -5,7 +5,6 @@ Pickles are read by `pickled`, which does not run them.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, message
 from ..files.reading import read_file, reading
+from ..types import FilePath
 from .arrays import read_npz
 from .datasets import Dataset, given_folders, scaled_rows
 from .pickled import unpickled
@@ -30,7 +30,7 @@ _TEST = "test_batch"
 Images = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
-def read_cifar10(path: str | os.PathLike[str]) -> Images:
+def read_cifar10(path: FilePath) -> Images:
     """Read one file of CIFAR-10: a binary batch, or a batch of the Python version.
 
     Parameters
@@ -75,7 +75,7 @@ def read_cifar10(path: str | os.PathLike[str]) -> Images:
     return _of_records(path, content)
 
 
-def cifar10(path: str | os.PathLike[str] | None = None) -> Dataset:
+def cifar10(path: FilePath | None = None) -> Dataset:
     """Return CIFAR-10: 60,000 color images of ten kinds of things.
 
     Parameters

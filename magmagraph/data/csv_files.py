@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..errors import DataError, message
 from ..files.reading import open_file, reading
 from ..files.writing import replace_file
+from ..types import FilePath
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 
@@ -49,7 +49,7 @@ class Table:
 
 
 def read_csv(
-    path: str | os.PathLike[str],
+    path: FilePath,
     *,
     delimiter: str = ",",
     header: bool | Literal["auto"] = "auto",
@@ -101,6 +101,8 @@ def read_csv(
     array([[5.5, 1. ],
            [nan, 0. ]], dtype=float32)
     """
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise DataError(message(f"read_csv: delimiter={delimiter!r}", need="one character"))
     path = Path(path)
     if not np.issubdtype(np.dtype(dtype), np.floating):
         raise DataError(
@@ -163,7 +165,7 @@ def _names(rows: Sequence[Sequence[str]], missing: Collection[str]) -> list[int]
 
 
 def write_csv(
-    path: str | os.PathLike[str],
+    path: FilePath,
     values: ArrayLike,
     columns: Sequence[str] | None = None,
     *,

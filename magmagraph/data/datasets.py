@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, MissingFileError, message
 from ..trust import make_missing
+from ..types import FilePath
 from .download import RemoteFile, download
 from .files import user_cache
 from .idx import read_idx
@@ -87,7 +88,7 @@ class Dataset:
 
 
 def mnist(
-    path: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, substitute: bool = True
+    path: FilePath | None = None, *, timeout: float = 5.0, substitute: bool = True
 ) -> Dataset:
     """Return the MNIST handwritten digits: 60,000 images of 28 x 28 and 10,000 for tests.
 

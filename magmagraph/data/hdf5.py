@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import DataError, MissingFileError, message
 from ..files.arrays import checked_size
 from ..files.reading import open_file, reading, too_large, unpacked_limit
+from ..types import FilePath
 
 __all__ = ["read_hdf5"]
 
@@ -19,7 +20,7 @@ _FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 
 
 def read_hdf5(
-    path: str | os.PathLike[str], names: str | Sequence[str] | None = None
+    path: FilePath, names: str | Sequence[str] | None = None
 ) -> Any:
     """Read arrays of a file of the HDF5 format.
 

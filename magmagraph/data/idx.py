@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from ..errors import DataError, message
 from ..files.arrays import checked_size
 from ..files.reading import gunzipped, read_file, reading
+from ..types import FilePath
 
 # The third byte of a file names the dtype of its values, which are big-endian.
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _LONGEST = 4 + 4 * 255  # bytes of a header
 
 
-def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
+def read_idx(path: FilePath) -> NDArray[Any]:
     """Read the array in a file of the IDX format, gzipped or plain.
 
     Parameters

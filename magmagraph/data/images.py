@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, message
 from ..files.reading import Damaged, open_file, reading
+from ..types import FilePath
 
 __all__ = ["LabelledImages", "read_images"]
 
@@ -47,7 +47,7 @@ class LabelledImages:
 
 
 def read_images(
-    folder: str | os.PathLike[str],
+    folder: FilePath,
     *,
     size: tuple[int, int] | None = None,
     channels: int = 3,

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ..errors import ShapeError, message
+from ..errors import ArgumentError, ShapeError, message
 from ..locking import shared_lock
 from .atoms import (
     MOST_TERMS,
@@ -34,6 +34,8 @@ from .atoms import (
     too_large,
     upper,
 )
+
+_MOST_POWER = 64  # of a dimension: an extent of 2 is then more than memory holds
 
 
 class Dim:
@@ -75,6 +77,8 @@ class Dim:
 
     def __new__(cls, name: str) -> Dim:
         """Find or make the dimension of a name."""
+        if not isinstance(name, str):
+            raise ArgumentError(message(f"a dimension's name is {name!r}", need="a string"))
         found = _NAMED.get(name)
         if found is not None:
             return found
@@ -147,6 +151,10 @@ class Dim:
     def __pow__(self, other: Any) -> Any:
         if not isinstance(other, (int, np.integer)) or other < 0:
             return _node("power", self, float(other) if isinstance(other, int) else other)
+        if other > _MOST_POWER:
+            raise ArgumentError(
+                message(f"{self}**{other} of a dimension", need=f"at most {_MOST_POWER}")
+            )
         result: Extent = 1
         for _ in range(other):
             result = result * self
@@ -196,7 +204,7 @@ class Dim:
     def __bool__(self) -> bool:
         if lower(self) > 0 or upper(self) < 0:
             return True
-        raise TypeError(
+        raise ArgumentError(
             message(
                 f"whether the extent {self} is zero is not known before the call",
                 mend="ask isinstance(extent, int) first, or compare with ==",
@@ -301,8 +309,8 @@ def _node(name: str, left: Any, right: Any) -> Extent:
     return made
 
 
-def _no_number(dim: Dim) -> TypeError:
-    return TypeError(
+def _no_number(dim: Dim) -> ArgumentError:
+    return ArgumentError(
         message(
             f"the extent {dim} is known only at the call, and no number stands for it here",
             mend="give the axis an int in the input's shape, or compute with the extent itself",
@@ -359,7 +367,7 @@ def _decide(left: Dim, relation: str, right: Extent) -> bool:
         return True
     if fails(low, 0) and fails(high, 0):
         return False
-    raise TypeError(
+    raise ArgumentError(
         message(
             f"whether {left} {relation} {right} is not known before the call",
             mend="use minimum and maximum of the extents, or give the axis an int",

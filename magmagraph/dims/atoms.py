@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
+
 from ..errors import ShapeError, message
 
 if TYPE_CHECKING:
@@ -170,8 +172,8 @@ def lower(extent: Extent) -> int | float:
     int or -inf
         Every value is at least this. It need not be the largest such number.
     """
-    if isinstance(extent, int):
-        return extent
+    if isinstance(extent, (int, np.integer)):
+        return int(extent)
     if extent.name is not None:
         return 0
     bound = _lowest(dict(extent._terms), SPLITS)
@@ -180,8 +182,8 @@ def lower(extent: Extent) -> int | float:
 
 def upper(extent: Extent) -> int | float:
     """Bound an extent from above; see :func:`lower`."""
-    if isinstance(extent, int):
-        return extent
+    if isinstance(extent, (int, np.integer)):
+        return int(extent)
     if extent.name is not None:
         return INFINITY
     bound = _lowest({monomial: -count for monomial, count in extent._terms}, SPLITS)

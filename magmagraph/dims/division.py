@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..errors import ArgumentError, ShapeError, message
 from .algebra import Dim, Extent, build, operand_terms
 from .atoms import (
     MOST_TERMS,
@@ -21,6 +22,10 @@ from .atoms import (
     upper,
     without,
 )
+
+
+class ZeroExtentError(ShapeError, ZeroDivisionError):
+    """An extent is divided by zero."""
 
 
 def _scaled_down(terms: Terms, content: int, factor: Monomial) -> Extent:
@@ -42,7 +47,7 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
 
     Raises
     ------
-    ZeroDivisionError
+    ShapeError, ZeroDivisionError
         If the divisor is the int 0.
 
     Examples
@@ -55,9 +60,9 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
         return int(numerator) // int(divisor)
     top, bottom = operand_terms(numerator), operand_terms(divisor)
     if top is None or bottom is None:
-        raise TypeError(f"extents are int or Dim, not {numerator!r} // {divisor!r}")
+        raise ArgumentError(f"extents are int or Dim, not {numerator!r} // {divisor!r}")
     if not bottom:
-        raise ZeroDivisionError(f"{numerator} // 0")
+        raise ZeroExtentError(message(f"{numerator} // 0"))
     if bottom[0][1] < 0:
         return floor_div(-numerator, -divisor)
     positive = lower(divisor) >= 0

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..communicator import Communicator, Group, Mesh, current, settle, using
-from ..errors import GraphError, message
+from ..errors import ArgumentError, GraphError, message
 from ..ops.collective.messages import barrier, index, recv, send
 from ..ops.collective.rows import allgather, alltoall, reduce_scatter
 from ..ops.collective.whole import allreduce, broadcast, permute
+from ..telling import tell
 from .data_parallel import DataParallel
 from .hybrid import Hybrid
 from .pipeline import PipelineParallel
@@ -174,6 +177,9 @@ def use(mesh: Mesh | Communicator) -> Iterator[Communicator]:
         yield chosen
 
 
+_MOST_THREADS = 1024  # ranks of one process
+
+
 def threads(
     count: int,
     function: Callable[[], Any],
@@ -218,8 +224,13 @@ def threads(
     >>> mg.distributed.threads(2, lambda: mg.distributed.rank() * 10)
     [0, 10]
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise GraphError(message(f"{count!r} ranks", need="a positive number of them"))
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_THREADS:
+        raise GraphError(message(f"{count!r} ranks", need=f"a number from 1 to {_MOST_THREADS}"))
+    if not callable(function) or not isinstance(overlap, (bool, np.bool_)):
+        raise ArgumentError(
+            message(f"threads: function={function!r}, overlap={overlap!r}",
+                    need="a function, and True or False")
+        )  # fmt: skip
     return THREADS[0](count, function, mesh=mesh, timeout=timeout, overlap=overlap)
 
 
@@ -232,10 +243,14 @@ _OF_COSTS = {
 
 def __getattr__(name: str) -> Any:
     if name in ("JobError", "launch"):  # what ranks themselves need not load
-        return getattr(import_module(".launching.launcher", __name__), name)
-    if name in _OF_COSTS:
-        return getattr(import_module(f".{_OF_COSTS[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(".launching.launcher", __name__), name)
+    elif name in _OF_COSTS:
+        value = getattr(import_module(f".{_OF_COSTS[name]}", __name__), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    tell(globals(), (name,))
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -95,7 +95,7 @@ int32, int64, uint8, uint16, uint32, uint64, bool
     elif dtype is not None:  # which NumPy would take for float64
         try:
             converted = np.dtype(dtype)
-        except TypeError:
+        except (TypeError, ValueError, SyntaxError):  # no dtype, or a text of one that is damaged
             pass
         else:
             if converted.name in BY_NAME:

@@ -8,12 +8,14 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
+from ..errors import DTypeError, message
 from .kinds import (
     BOOL,
     COMPLEXES,
     FLOAT32,
     FLOATS,
     INT64,
+    KINDS,
     SIGNED,
     UNSIGNED,
     DType,
@@ -37,6 +39,8 @@ def accumulation_dtype(dtype: DType) -> DType:
     >>> [accumulation_dtype(canonical(name)).name for name in ("bfloat16", "float32", "int8")]
     ['float32', 'float32', 'int64']
     """
+    if dtype not in _ACCUMULATION:
+        raise DTypeError(message(f"{dtype!r} is no dtype", need="one of mg.dtypes"))
     return _ACCUMULATION[dtype]
 
 
@@ -64,6 +68,8 @@ def c_name(dtype: DType) -> str:
     >>> [c_name(canonical(name)) for name in ("float32", "bfloat16", "int8", "bool")]
     ['float', 'uint16_t', 'int8_t', 'uint8_t']
     """
+    if dtype not in _C_NAMES:
+        raise DTypeError(message(f"{dtype!r} is no dtype", need="one of mg.dtypes"))
     return _C_NAMES[dtype]
 
 
@@ -79,6 +85,8 @@ def finfo(dtype: DType) -> Any:
     >>> float(finfo(canonical("bfloat16")).eps)
     0.0078125
     """
+    if KINDS.get(dtype) not in ("float", "complex"):
+        raise DTypeError(message(f"finfo of {dtype!r}", need="a float or complex dtype"))
     return ml_dtypes.finfo(real_dtype(dtype))  # type: ignore[no-untyped-call]
 
 
@@ -92,4 +100,6 @@ def iinfo(dtype: DType) -> np.iinfo[Any]:
     >>> iinfo(canonical("uint8")).max
     255
     """
+    if KINDS.get(dtype) != "integer":
+        raise DTypeError(message(f"iinfo of {dtype!r}", need="an integer dtype"))
     return np.iinfo(dtype)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import DTypeError, message
+from ..errors import ArgumentError, DTypeError, message
 from .kinds import (
     BOOL,
     FLOAT32,
@@ -67,6 +67,11 @@ def promote(*dtypes: DType) -> DType:
     """
     if len(dtypes) == 2:
         return _PROMOTION[dtypes]
+    unknown = [dtype for dtype in dtypes if dtype not in KINDS]
+    if unknown:
+        raise DTypeError(message(f"promote: {unknown[0]!r} is no dtype", need="those of mg.dtypes"))
+    if not dtypes:
+        raise ArgumentError(message("promote: no dtypes", need="at least one"))
     # Only the highest kind counts: int64 with uint64 is float64, but with a float32 it is float32.
     for wanted in (("complex", "float"), ("integer",)):
         of_kind = [dtype for dtype in dtypes if KINDS[dtype] in wanted]
@@ -187,7 +192,7 @@ def holds(dtype: DType, value: int) -> bool:
     return bool(limits.min <= value <= limits.max)
 
 
-def can_feed(source: Any, target: DType) -> bool:
+def can_feed(source: np.dtype | np.ndarray, target: DType) -> bool:
     """Tell whether values may be fed where a dtype is wanted.
 
     Feeds convert within a kind: floats to floats of any width, complex numbers alike, integers to
@@ -216,7 +221,7 @@ def can_feed(source: Any, target: DType) -> bool:
     (False, True)
     """
     values = None if isinstance(source, np.dtype) else source
-    given = source if values is None else values.dtype
+    given = source if isinstance(source, np.dtype) else source.dtype
     source_kind = KINDS.get(given)
     if source_kind is None or source_kind != KINDS[target]:
         return False

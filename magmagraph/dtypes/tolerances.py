@@ -129,6 +129,8 @@ def tolerance(dtype: DType, numerics: Numerics = "exact") -> Tolerance:
                 need=f"one of {', '.join(_MULTIPLES)}",
             )
         )
+    if dtype not in KINDS:
+        raise DTypeError(message(f"tolerance: {dtype!r} is no dtype", need="one of mg.dtypes"))
     if KINDS[dtype] not in ("float", "complex"):
         return Tolerance(0.0, 0.0)
     eps = float(finfo(dtype).eps)

@@ -310,6 +310,11 @@ class Compiled(Together):
         >>> f.memory.feeds, f.memory.results
         (4000, 4000)
         """
+        if len(shapes) != len(self._inputs):
+            raise FeedError(
+                message(f"specialize: {len(shapes)} shapes for {len(self._inputs)} inputs",
+                        need="one for each")
+            )  # fmt: skip
         with self._exclusive():
             self._specialize(tuple(tuple(map(int, shape)) for shape in shapes))
         return self

@@ -10,6 +10,7 @@ from ..config import config
 from ..graph import Graph, Node
 from ..interpret import body_function, body_settings
 from ..ops.leaf import Variable
+from ..types import FilePath
 from .compiling import Compiled
 from .loss_scale import LossScale, found_in
 
@@ -214,7 +215,7 @@ class Shown(Compiled):
         with self._as_rank():
             return ablate(self, *feeds, **named)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: FilePath) -> None:
         """Write the function to an archive, which `mg.load` reads."""
         from ..text.archive import save
 

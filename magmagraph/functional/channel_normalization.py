@@ -15,6 +15,7 @@ from ..ops.shape.arrange import reshape
 from ..ops.shape.axes import CUBE, MATRIX
 from ..ops.shape.padding import pad
 from ..ops.shape.slicing import cut
+from ..types import MOST_TERMS
 from .normalization import normalized, statistics
 from .operands import along, like, wide
 
@@ -195,6 +196,8 @@ def local_response_norm(
     axis = call.axis(axis, node.ndim)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise call.shape_error(f"size={size!r}", need="a positive int")
+    if size > MOST_TERMS:
+        raise call.shape_error(f"size={size}", need=f"at most {MOST_TERMS}")
     squares = multiply(node, node)
     widths = [(0, 0)] * node.ndim
     widths[axis] = (size // 2, (size - 1) // 2)

@@ -19,12 +19,12 @@ from ..types import Extent
 __all__ = ["alpha_dropout", "dropout", "spatial_dropout"]
 
 
-def _check_rate(name: str, rate: Any) -> None:
+def _check_rate(name: str, rate: float | Node) -> None:
     if not isinstance(rate, Node) and not 0 <= rate < 1:
         raise ShapeError(message(f"{name}: rate={rate}", need="0 <= rate < 1"))
 
 
-def _idle(rate: Any, training: bool) -> bool:
+def _idle(rate: float | Node, training: bool) -> bool:
     """Return whether nothing is dropped."""
     return not training or (isinstance(rate, (int, float)) and rate == 0)
 
@@ -37,7 +37,7 @@ def _masked(x: Node, rate: Any, shape: tuple[Extent, ...]) -> Node:
     return where(kept, multiply(x, factor), 0.0)
 
 
-def dropout(x: Any, rate: Any, training: bool = True) -> Node:
+def dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     """Set elements to zero at random and scale the others up, so that the mean stays.
 
     N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting",
@@ -75,7 +75,7 @@ def dropout(x: Any, rate: Any, training: bool = True) -> Node:
     return node if _idle(rate, training) else _masked(node, rate, node.shape)
 
 
-def spatial_dropout(x: Any, rate: Any, training: bool = True, axis: int = 1) -> Node:
+def spatial_dropout(x: Any, rate: float | Node, training: bool = True, axis: int = 1) -> Node:
     """Set whole channels to zero at random and scale the others up.
 
     J. Tompson et al., "Efficient object localization using convolutional networks", CVPR 2015,
@@ -123,7 +123,7 @@ def spatial_dropout(x: Any, rate: Any, training: bool = True, axis: int = 1) -> 
 _SATURATED = -1.0507009873554805 * 1.6732632423543772
 
 
-def alpha_dropout(x: Any, rate: Any, training: bool = True) -> Node:
+def alpha_dropout(x: Any, rate: float | Node, training: bool = True) -> Node:
     """Drop elements so that mean 0 and variance 1 stay, for networks with `selu`.
 
     Dropped elements become the value that selu saturates at, and an affine map puts mean and

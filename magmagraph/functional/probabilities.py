@@ -214,7 +214,7 @@ def logmeanexp(
 
 
 def gumbel_softmax(
-    x: Any, temperature: Any = 1.0, *, axis: int = -1, hard: bool = False
+    x: Any, temperature: float | Node = 1.0, *, axis: int = -1, hard: bool = False
 ) -> Node:
     """Draw a relaxed sample of the classes that scores make likely.
 

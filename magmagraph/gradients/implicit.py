@@ -184,7 +184,10 @@ def root(
     >>> mg.grad(found.value, p).eval().round(4)  # p**(-2/3) / 3
     np.float32(0.21)
     """
-    (start,) = _starts("root", [x0])
+    starts = _starts("root", [x0])
+    if len(starts) != 1:
+        raise ShapeError(message(f"root: x0 is {len(starts)} values", need="one"))
+    (start,) = starts
     point = input(start.name or "x", start.shape, start.dtype)
     residual = as_node(function(point), start.dtype)
     if residual.size != start.size:

@@ -6,8 +6,7 @@ Operators are written by the operations' own records (their field `onnx`); this 
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..files.writing import replace_file, write_file
 from ..graph import Graph, Node, topological
 from ..nesting import leaves
 from ..op import Kind, describe
-from ..types import Extent
+from ..types import Extent, FilePath, Type
 
 OPSET = 21
 IR_VERSION = 10
@@ -30,7 +29,7 @@ _LARGEST = 1 << 30  # bytes of a model whose variables stand in the file itself
 _SHOWN = 10  # operations that an error names
 
 
-def to_onnx(what: Any, path: str | os.PathLike[str] | None = None) -> Any:
+def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     """Return a function or an expression as an ONNX model, and write it to a file.
 
     Parameters
@@ -167,6 +166,7 @@ class _Model:
         self.operators: list[Any] = []
         self.initializers: list[Any] = []
         self.names: dict[Node, Any] = {}
+        self.elements: dict[str, int] = {}  # the element type of each name
         self._taken: set[str] = set()
         self._constants: dict[Any, str] = {}
         self._extents: dict[str, str] = {}
@@ -181,6 +181,7 @@ class _Model:
         helper = self.onnx.helper
         for node in self.inputs:
             self.names[node] = self._fresh(node.name or "input")
+            self.elements[self.names[node]] = self._element(node.dtype)
         reserved = [self._fresh(label) for label, _ in outputs]
         for node in self.nodes:
             self.node(node)
@@ -249,7 +250,73 @@ class _Model:
         return self.several(operator, 1, *inputs, **attributes)[0]
 
     def several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """Write an operator of several results."""
+        """Write an operator of several results.
+
+        Operands of a dtype that the operator does not take are cast to a wider one of their kind,
+        and its results are cast back.
+        """
+        schema = self.onnx.defs.get_schema(operator, OPSET)
+        given, wanted = self._bound(schema, inputs)
+        for letter, element in given.items():
+            wanted[letter] = self._accepted(schema, letter, element)
+        operands = [
+            self.add("Cast", name, to=wanted[letter])
+            if name and given.get(letter) != wanted.get(letter)
+            else name
+            for name, letter in zip(inputs, _letters(schema.inputs, len(inputs)), strict=True)
+        ]
+        results = self._operator(operator, count, *operands, **attributes)
+        for place, letter in enumerate(_letters(schema.outputs, count)):
+            name = results[place]
+            if operator == "Cast":
+                self.elements[name] = attributes["to"]
+            elif letter not in given:  # one element type, whatever the operands
+                self.elements[name] = self._sole(schema, letter)
+            else:
+                self.elements[name] = wanted[letter]
+                if wanted[letter] != given[letter]:
+                    results[place] = self.add("Cast", name, to=given[letter])
+        return results
+
+    def _bound(self, schema: Any, inputs: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the element types of an operator's type parameters, and a dict for new ones."""
+        given: dict[str, int] = {}
+        for name, letter in zip(inputs, _letters(schema.inputs, len(inputs)), strict=True):
+            if name:
+                given.setdefault(letter, self.elements[name])
+        return given, {}
+
+    def _allowed(self, schema: Any, letter: str) -> set[int]:
+        """Return the element types that a type parameter may be."""
+        texts = [letter]
+        for constraint in schema.type_constraints:
+            if constraint.type_param_str == letter:
+                texts = list(constraint.allowed_type_strs)
+        names = [text[7:-1].upper() for text in texts if text.startswith("tensor(")]
+        return {int(getattr(self.onnx.TensorProto, name)) for name in names}
+
+    def _sole(self, schema: Any, letter: str) -> int:
+        (element,) = self._allowed(schema, letter)
+        return element
+
+    def _accepted(self, schema: Any, letter: str, element: int) -> int:
+        """Return the element type itself, or the narrowest wider one that an operator takes."""
+        allowed = self._allowed(schema, letter)
+        proto = self.onnx.TensorProto
+        name = proto.DataType.Name(element)
+        if letter in ("T", "T1"):
+            allowed -= {getattr(proto, kind) for kind in _LACKING.get(schema.name, ())}
+        if element in allowed or not allowed:
+            return element
+        for wider in ("INT64",) if (schema.name, name) in _MODULAR else _WIDER.get(name, ()):
+            if getattr(proto, wider) in allowed:
+                return int(getattr(proto, wider))
+        node = self._current
+        assert node is not None
+        raise self.refuse(node, f"{schema.name} takes no {name.lower()}, and nothing wider")
+
+    def _operator(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Write an operator with operands of the right dtypes."""
         node = self._current
         label = operator.lower()
         if node is not None:
@@ -280,6 +347,7 @@ class _Model:
         tensor.dims.extend(array.shape)
         tensor.raw_data = np.ascontiguousarray(array).tobytes()
         self.initializers.append(tensor)
+        self.elements[name] = tensor.data_type
         return name
 
     def cast(self, name: str, dtype: np.dtype) -> str:
@@ -354,6 +422,66 @@ class _Model:
             self._extents[name] = self.add("Reshape", shape, empty)
         return self._extents[name]
 
+    # ------------------------------------------------------------------ graphs inside of operators
+
+    def write(
+        self, parameters: Sequence[Node], outputs: Sequence[Node], operands: Sequence[str]
+    ) -> list[str]:
+        """Write a body whose parameters are operands; return the names of its outputs."""
+        self.names.update(zip(parameters, operands, strict=True))
+        return [self.node(output) for output in outputs]
+
+    def reversed(self, x: str, axis: int) -> str:
+        """Return the name of a value turned around along an axis."""
+        back = self.constant(np.array([-1], np.int64))
+        first = np.iinfo(np.int64).min + 1  # the end of a slice backwards, up to the first element
+        places = [self.constant(np.array([place], np.int64)) for place in (first, axis)]
+        return self.add("Slice", x, back, *places, back)
+
+    def graph(
+        self, label: str, parameters: Sequence[Type], fill: Callable[[list[str]], Sequence[str]]
+    ) -> Any:
+        """Return a graph that an operator runs; it sees all names that are written before it.
+
+        Parameters
+        ----------
+        label
+            What its values are called.
+        parameters
+            The types of what the operator hands to it.
+        fill
+            Given the names of these, writes operators and returns the names of the results.
+        """
+        helper = self.onnx.helper
+        saved = self.operators, dict(self.names), dict(self._extents), dict(self._shapes)
+        self.operators = []
+        names = [self._fresh(label) for _ in parameters]
+        for name, type_ in zip(names, parameters, strict=True):
+            self.elements[name] = self._element(type_.dtype)
+        results = [self.add("Identity", result) for result in fill(names)]
+        made = helper.make_graph(
+            self.operators,
+            label,
+            [
+                helper.make_tensor_value_info(
+                    name, self.elements[name], [e if isinstance(e, int) else None for e in t.shape]
+                )
+                for name, t in zip(names, parameters, strict=True)
+            ],
+            [helper.make_tensor_value_info(name, self.elements[name], None) for name in results],
+        )
+        self.operators, self.names, self._extents, self._shapes = saved
+        return made
+
+    def run(
+        self, operator: str, types: Sequence[Type], *inputs: str, **attributes: Any
+    ) -> tuple[str, ...]:
+        """Write an operator that runs graphs; its results are of these types."""
+        results = self._operator(operator, len(types), *inputs, **attributes)
+        for name, type_ in zip(results, types, strict=True):
+            self.elements[name] = self._element(type_.dtype)
+        return tuple(results)
+
     def refuse(self, node: Node, reason: str) -> GraphError:
         """Make (not raise) the error for a node that cannot be written."""
         return GraphError(
@@ -365,10 +493,34 @@ class _Model:
 
 
 _ELEMENTS = {"float32": "FLOAT", "float64": "DOUBLE"}  # the others have the dtypes' names
+# Wider element types of a kind, in which results are the same once they are cast back.
+_WIDER: Mapping[str, Sequence[str]] = {
+    "INT8": ("INT16", "INT32", "INT64"), "INT16": ("INT32", "INT64"), "INT32": ("INT64",),
+    "UINT8": ("UINT16", "INT16", "UINT32", "INT32", "INT64"),
+    "UINT16": ("UINT32", "INT32", "INT64"), "UINT32": ("INT64",),
+    "BOOL": ("UINT8", "INT32", "INT64"),
+    "FLOAT16": ("FLOAT", "DOUBLE"), "BFLOAT16": ("FLOAT", "DOUBLE"), "FLOAT": ("DOUBLE",),
+}  # fmt: skip
+_INTS = ("INT8", "INT16", "UINT8", "UINT16", "UINT32")
+_SHORT = ("INT16", "UINT16", "UINT32")
+# What the standard's operators take and onnxruntime has no kernels for, where wider ones serve.
+_LACKING: Mapping[str, Sequence[str]] = {
+    "ArgMax": _SHORT, "ArgMin": _SHORT, "CumSum": (*_INTS, "UINT64"), "Max": _INTS[:4], "Min": _INTS[:4],
+    "Pow": _INTS, "ReduceMax": _SHORT, "ReduceMin": _SHORT, "ReduceProd": (*_INTS, "UINT64"),
+    "ReduceSum": (*_INTS, "UINT64"), "Relu": (*_SHORT, "UINT8"), "ScatterND": ("FLOAT16", "BFLOAT16"),
+    "TopK": _INTS, "Where": ("INT8", *_SHORT),
+}  # fmt: skip
+# Sums and products are the same modulo 2**64, whatever the sign.
+_MODULAR = [(name, "UINT64") for name in ("CumSum", "ReduceProd", "ReduceSum")]
 _ANONYMOUS = "anonymous_dimension_"
 _ARITHMETIC: Mapping[type[ast.operator], str] = {
     ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul",
 }
+
+
+def _letters(formals: Sequence[Any], count: int) -> list[str]:
+    """Return the type parameters of operands or results; the last one may stand for several."""
+    return [formals[min(place, len(formals) - 1)].type_str for place in range(count)]
 
 
 def _places(inputs: Sequence[Node]) -> dict[str, tuple[Node, int]]:

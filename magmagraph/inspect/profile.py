@@ -8,7 +8,6 @@ does nothing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..files.writing import write_file
 from ..graph import Graph, Node
 from ..op import Kind
 from ..plan import Step
+from ..types import FilePath
 from .checking.running import bind, kept_variables
 from .fate import maker, users_of
 from .peaks import Peaks
@@ -230,7 +230,7 @@ class Profile:
 
         return trace(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: FilePath) -> None:
         """Write a trace that Chrome's tracing page and https://ui.perfetto.dev open.
 
         Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from ..files.writing import write_file
 from ..graph import Graph, Node, Trace, freeze, topological
 from ..plan import Plan
 from ..text.writing import dump, write_node
+from ..types import FilePath
 from .networkx import members
 
 _FORMS = {
@@ -130,7 +130,7 @@ class Shown:
             **common,
         )
 
-    def save(self, path: str | os.PathLike[str], *, source: bool | None = None) -> None:
+    def save(self, path: FilePath, *, source: bool | None = None) -> None:
         """Write it to a file: text, DOT, a picture, the viewer, or its data.
 
         Parameters

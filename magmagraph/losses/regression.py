@@ -105,7 +105,7 @@ def huber(
     prediction: Any,
     target: Any,
     *,
-    delta: Any = 1.0,
+    delta: float | Node = 1.0,
     weights: Any = None,
     reduction: str = "mean",
 ) -> Node:

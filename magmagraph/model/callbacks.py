@@ -14,6 +14,7 @@ from ..errors import ConfigError, message
 from ..files.schema import anything, either, none, number, table, whole
 from ..plateau import Plateau
 from ..schedule import Schedule, at
+from ..types import FilePath
 
 if TYPE_CHECKING:
     from .training import Training
@@ -275,7 +276,7 @@ class Checkpoint(_Watching):
 
     def __init__(
         self,
-        path: Any,
+        path: FilePath,
         every: int = 1,
         unit: str = "epoch",
         *,

@@ -18,6 +18,7 @@ from ..dtypes import canonical
 from ..errors import DataError, MissingFileError, message
 from ..files.reading import Damaged, parse_json, read_file, reading
 from ..files.writing import write_file
+from ..types import FilePath
 from . import schema
 from .tensors import packed, unpacked
 
@@ -42,7 +43,7 @@ def _seal(about: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(about).encode())
 
 
-def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+def write(path: FilePath, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write tensors and what is to be known about them; a file that was there stays until then.
 
     See `magmagraph.files.writing`.
@@ -63,7 +64,7 @@ def write(path: Any, tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]
     write_file(path, content)
 
 
-def content_of(path: Any) -> bytes | None:
+def content_of(path: FilePath) -> bytes | None:
     """Return the bytes of a file, None where there is none; DataError where it cannot be read."""
     if not os.path.exists(path):
         return None
@@ -71,7 +72,7 @@ def content_of(path: Any) -> bytes | None:
 
 
 def read(
-    path: Any, kind: str | None = None, content: bytes | None = None
+    path: FilePath, kind: str | None = None, content: bytes | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the tensors of a file, and what is known about them.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..files.writing import replace_file
+from ..types import FilePath
 from .callbacks import Callback, check_folder
 from .events import EventFile
 
@@ -28,7 +29,7 @@ class CSVLog(Callback):
     resumes = False
     first_rank_only = True
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, path: FilePath) -> None:
         self.path = Path(path)
 
     def begin(self, training: Training) -> None:
@@ -68,7 +69,7 @@ class EventLog(Callback):
     resumes = False
     first_rank_only = True
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: FilePath) -> None:
         self.folder = Path(folder)
         self._file: EventFile | None = None
 

@@ -99,6 +99,8 @@ def _classes(values: Node, probabilities: bool) -> Node:
 
 
 def _found_and_true(outputs: Node, labels: Node, probabilities: bool) -> tuple[Node, Node]:
+    if not outputs.ndim:
+        raise DataError(message("outputs without axes", need="a row for each example"))
     if outputs.ndim == 1:
         outputs = reshape(outputs, (*outputs.shape, 1))
     found = _classes(outputs, probabilities)

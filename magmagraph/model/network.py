@@ -10,6 +10,7 @@ from ..graph import Node
 from ..nn import Input
 from ..nn.layer import Layer, Weight, name_layers
 from ..ops.random.bits import streams_from
+from ..types import FilePath
 from .architecture import describe_layer
 from .data import as_array, given_inputs
 from .model import Model
@@ -129,7 +130,7 @@ class NeuralNetwork(Model):
     @loading
     def load(
         cls,  # noqa: N805 (a class method, unless it is asked of a model)
-        path: Any,
+        path: FilePath,
         *,
         custom: Mapping[str, type[Layer]] | None = None,
         **options: Any,

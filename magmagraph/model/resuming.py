@@ -13,6 +13,7 @@ from ..distributed.strategies import held_apart
 from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
 from ..files.reading import Damaged, reading
 from ..ops.leaf import Variable
+from ..types import FilePath
 from . import files
 from .callbacks import EarlyStopping
 from .saving import same_json
@@ -80,7 +81,7 @@ class Resumable:
         except ConfigError:  # functions of the user's, which only his code builds again
             return None
 
-    def save(self, path: Any) -> None:
+    def save(self, path: FilePath) -> None:
         """Write all that the run needs to go on, to a file, whole or not at all.
 
         Where ranks train together, all of them call this: rank 0 writes the whole of the state, and
@@ -133,7 +134,7 @@ class Resumable:
         }
         self._write(path, tensors, about)
 
-    def _write(self, path: Any, tensors: dict[str, np.ndarray], about: dict[str, Any]) -> None:
+    def _write(self, path: FilePath, tensors: dict[str, np.ndarray], about: dict[str, Any]) -> None:
         world = self.function.communicator
         if world is None or world.size == 1:
             files.write(path, tensors, about)
@@ -148,7 +149,7 @@ class Resumable:
         if told is not None:
             raise told from failure
 
-    def _content(self, path: Any) -> bytes | None:
+    def _content(self, path: FilePath) -> bytes | None:
         """Return the bytes of a file, which all ranks have of rank 0, None where there is none."""
         world = self.function.communicator
         if world is None or world.size == 1:
@@ -170,7 +171,7 @@ class Resumable:
         shared: np.ndarray = world.broadcast(held, 0)
         return shared.tobytes()
 
-    def resume(self, path: Any) -> None:
+    def resume(self, path: FilePath) -> None:
         """Go to where a file was written; a file that is not there means the beginning.
 
         Where ranks train together, all of them call this, and rank 0 reads; their number may be

@@ -13,6 +13,7 @@ from ..errors import ConfigError, DataError, MagmagraphError, message
 from ..files.reading import reading
 from ..nn.layer import initial_values_left_out
 from ..regularize import Penalty
+from ..types import FilePath
 from . import files
 from .architecture import build_layer, build_optimizer, describe_optimizer
 from .metrics import Metric, metric
@@ -40,7 +41,7 @@ else:
                 return made
 
             @functools.wraps(made)
-            def load(path: Any, **options: Any) -> Any:
+            def load(path: FilePath, **options: Any) -> Any:
                 if options:
                     names = ", ".join(f"{name}=" for name in options)
                     raise ConfigError(
@@ -100,7 +101,7 @@ class Saving:
         """Return the values of all weights by name."""
         return {name: weight.variable.value for name, weight in self.weights().items()}
 
-    def save(self, path: Any) -> None:
+    def save(self, path: FilePath) -> None:
         """Write architecture and weights to a file, whole or not at all.
 
         Parameters
@@ -121,7 +122,7 @@ class Saving:
         """
         self._write(path, self.architecture())
 
-    def save_weights(self, path: Any) -> None:
+    def save_weights(self, path: FilePath) -> None:
         """Write the weights to a file, whole or not at all; the architecture where one can.
 
         Parameters
@@ -135,13 +136,13 @@ class Saving:
             held = None
         self._write(path, held)
 
-    def _write(self, path: Any, architecture: dict[str, Any] | None) -> None:
+    def _write(self, path: FilePath, architecture: dict[str, Any] | None) -> None:
         files.write(path, self.tensors(), {"kind": "model", "architecture": architecture})
 
     @loading
     def load(
         cls,  # noqa: N805 (a class method, unless it is asked of a model)
-        path: Any,
+        path: FilePath,
         *,
         custom: Mapping[str, type[Layer]] | None = None,
         **options: Any,
@@ -187,7 +188,7 @@ class Saving:
         """
         return read_model(path, custom, options)
 
-    def load_weights(self, path: Any) -> None:
+    def load_weights(self, path: FilePath) -> None:
         """Read the weights from a file that `save` wrote.
 
         Raises
@@ -259,7 +260,7 @@ def same_json(left: Any, right: Any) -> bool:
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
-def read_model(path: Any, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
+def read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
     """Return the model of a file; see `Model.load`."""
     from .model import Model
     from .network import NeuralNetwork

@@ -18,7 +18,7 @@ from ..data import batches
 from ..data.batching import part
 from ..distributed import strategies
 from ..distributed.alike import check_alike
-from ..errors import ConfigError, DataError, DivergedError, message
+from ..errors import ArgumentError, ConfigError, DataError, DivergedError, message
 from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
 from .data import as_array, check_rows, checked_size, conform_inputs, on_host
@@ -44,7 +44,7 @@ def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
             near = difflib.get_close_matches(
                 name, [*inspect.signature(method).parameters, *known], 1
             )
-            raise TypeError(
+            raise ArgumentError(
                 message(f"fit has no argument {name!r}", mend=f"{near[0]}=" if near else None)
             )
 

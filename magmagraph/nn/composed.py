@@ -16,7 +16,7 @@ __all__ = ["Add", "Concatenate", "Residual", "Sequential"]
 
 
 def _listed(layers: Any, who: str) -> list[Layer]:
-    if not isinstance(layers, (Layer, Iterable)):
+    if not isinstance(layers, (Layer, Iterable)) or getattr(layers, "ndim", 1) == 0:
         raise ConfigError(
             message(f"{who} is given {type(layers).__name__}", need="layers of mg.nn")
         )

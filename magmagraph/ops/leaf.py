@@ -12,8 +12,16 @@ from .. import dims
 from .. import init as initial
 from ..config import config
 from ..dims import Dim
-from ..dtypes import INT64, canonical, canonical_scalar, complex_dtype, is_bool, is_complex
-from ..errors import DTypeError, GraphError, ShapeError, message
+from ..dtypes import (
+    INT64,
+    canonical,
+    canonical_scalar,
+    complex_dtype,
+    is_bool,
+    is_complex,
+    is_float,
+)
+from ..errors import ArgumentError, DTypeError, GraphError, ShapeError, message
 from ..graph import Key, Node
 from ..op import Call, Effect, Kind, Op, caller_line
 from ..types import Extent, Shape, Type
@@ -152,7 +160,7 @@ def input(name: str, shape: ShapeLike = (), dtype: Any = None) -> Node:
     <input 'x' float32[batch, 784]>
     """
     if not isinstance(name, str):
-        raise TypeError(message(f"an input's name is a string, not {type(name).__name__}"))
+        raise ArgumentError(message(f"an input's name is a string, not {type(name).__name__}"))
     element = config.float_dtype if dtype is None else canonical(dtype)
     extents = dims.parse_shape(shape)
     attrs = {"key": Key(name), "dtype": element, "shape": extents}
@@ -239,7 +247,7 @@ def variable(
             element = _element_of(init, init)
         else:
             element = constant(init).dtype  # numbers and lists of them are taken alike
-        given = _array_of(init, f"variable '{name}'")
+        given = array_of(init, f"variable '{name}'")
         if not made_of_numbers(given):
             _element_of(init, given)
         _refuse_complex(f"variable '{name}'", given, element)
@@ -289,7 +297,7 @@ def holds_node(value: Any) -> bool:
     return False
 
 
-def _array_of(value: Any, what: str) -> np.ndarray:
+def array_of(value: Any, what: str) -> np.ndarray:
     """Return a value as an array; what is none is a `DTypeError`, ragged rows a `ShapeError`."""
     try:
         return plain_array(value)
@@ -298,6 +306,14 @@ def _array_of(value: Any, what: str) -> np.ndarray:
         if isinstance(value, (list, tuple)):
             raise ShapeError(message(text, need="rows of one length")) from None
         raise DTypeError(message(text)) from None
+
+
+def real_array(what: str, value: Any) -> np.ndarray:
+    """Return a value as an array of float64; a `DTypeError` where it is not real numbers."""
+    array = array_of(value, what)
+    if array.dtype.kind not in "buif" and not (array.dtype.kind == "V" and is_float(array.dtype)):
+        raise DTypeError(message(f"{what} is of dtype {array.dtype}", need="real numbers"))
+    return array.astype(np.float64)
 
 
 def _element_of(value: Any, array: np.ndarray) -> np.dtype:
@@ -331,7 +347,7 @@ def _read(value: Any, dtype: Any) -> tuple[Any, np.dtype]:
                 need="a node, a number or an array",
             )
         )
-    array = _array_of(value, "a constant")
+    array = array_of(value, "a constant")
     numbers = isinstance(value, (list, tuple))
     if dtype is not None:
         if not made_of_numbers(array):
@@ -370,7 +386,12 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
         return extent(value)
     array, element = _read(value, dtype)
     _refuse_complex("a constant", value, element)
-    held = np.array(array, dtype=element, order="C")
+    try:
+        held = np.array(array, dtype=element, order="C")
+    except OverflowError:
+        raise DTypeError(
+            message(f"{value!r} does not fit {element.name}", mend="dtype='float64'")
+        ) from None
     held.flags.writeable = False
     return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())
 

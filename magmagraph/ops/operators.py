@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ..errors import ShapeError, message
+from ..errors import ArgumentError, ShapeError, message
 from ..graph import Node
 from ..telling import tell_methods
 from .convert import cast
@@ -175,7 +175,7 @@ class Operators:
         """Answer NumPy's operators, which an array on the left asks; refuse its functions."""
         name = ufunc.__name__
         if options.get("out") is not None:
-            raise TypeError(
+            raise ArgumentError(
                 message(
                     f"np.{name}() would write a node's value into an array: nothing has run yet",
                     mend="array = array + node, say, which makes a node, not array += node",
@@ -218,7 +218,7 @@ class Operators:
         return Places(_node(self))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise TypeError(
+        raise ArgumentError(
             message(
                 "a node cannot be written into: it is a value, not a buffer",
                 mend="x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
@@ -229,7 +229,7 @@ class Operators:
     def __len__(self) -> int:
         node = _node(self)
         if node.ndim == 0:
-            raise TypeError(message("len() of a node without axes"))
+            raise ArgumentError(message("len() of a node without axes"))
         extent = node.shape[0]
         if type(extent) is not int:
             raise ShapeError(
@@ -243,7 +243,7 @@ class Operators:
     def __iter__(self) -> Iterator[Node]:
         node = _node(self)
         if node.ndim == 0:
-            raise TypeError(message("iteration over a node without axes"))
+            raise ArgumentError(message("iteration over a node without axes"))
         extent = node.shape[0]
         if type(extent) is not int:
             raise ShapeError(
@@ -256,7 +256,7 @@ class Operators:
         return (self[i] for i in range(extent))
 
     def __contains__(self, value: Any) -> NoReturn:
-        raise TypeError(
+        raise ArgumentError(
             message(
                 "'in' of a node has no meaning: nothing has run yet",
                 mend="mg.any(mg.equal(node, value)).eval()",
@@ -398,7 +398,7 @@ class Operators:
         """Reorder the axes, or reverse them; see `mg.transpose`."""
         from .shape.layout import transpose
 
-        if not axes or axes == (None,):
+        if not axes or (len(axes) == 1 and axes[0] is None):
             return transpose(self)
         return transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
 
@@ -441,12 +441,12 @@ _OPERATORS = frozenset(
 )
 
 
-def _no_function(called: str, name: str) -> TypeError:
+def _no_function(called: str, name: str) -> ArgumentError:
     """Say that a function of NumPy computes with values, and what to call in its place."""
     mend = "node.eval() for the value"
     if callable(getattr(sys.modules[_PACKAGE], name, None)):
         mend = f"mg.{name}(), which makes a node, or {mend}"
-    return TypeError(
+    return ArgumentError(
         message(f"{called}() computes with values, and a node has none: nothing has run", mend=mend)
     )
 
@@ -461,7 +461,8 @@ def _hang() -> None:
     for name, member in vars(Operators).items():
         if name not in own:
             setattr(Node, name, member)
-    tell_methods(Node, [name for name in vars(Operators) if not name.startswith("_")])
+    methods = [name for name in vars(Operators) if not name.startswith("_")]
+    tell_methods(Node, [*methods, "__round__"])
 
 
 _hang()

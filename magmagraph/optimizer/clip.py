@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ..errors import GradientError, message
 from ..graph import Node
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, square
@@ -15,7 +15,7 @@ from ..ops.reduction.primitives import sum
 __all__ = ["clip_by_norm", "clip_by_value", "global_norm"]
 
 
-def clip_by_value(gradients: Sequence[Node], limit: Any) -> list[Node]:
+def clip_by_value(gradients: Sequence[Node], limit: float | Node) -> list[Node]:
     """Limit every element to ``[-limit, limit]``.
 
     Parameters
@@ -50,13 +50,15 @@ def global_norm(gradients: Sequence[Node]) -> Node:
     array(5., dtype=float32)
     """
     squares = [sum(square(gradient)) for gradient in gradients]
+    if not squares:
+        raise GradientError(message("global_norm of no gradients", need="at least one"))
     total = squares[0]
     for other in squares[1:]:
         total = add(total, other) if total.dtype == other.dtype else total + other
     return sqrt(total)
 
 
-def clip_by_norm(gradients: Sequence[Node], limit: Any) -> list[Node]:
+def clip_by_norm(gradients: Sequence[Node], limit: float | Node) -> list[Node]:
     """Scale all gradients by one factor so that their global norm is at most `limit`.
 
     The factor is ``limit / max(norm, limit)`` (Pascanu, Mikolov and Bengio 2013).
@@ -75,6 +77,7 @@ def clip_by_norm(gradients: Sequence[Node], limit: Any) -> list[Node]:
     >>> [float(gradient.eval().item()) for gradient in clipped]
     [0.6000000238418579, 0.800000011920929]
     """
+    gradients = list(gradients)
     if not gradients:
         return []
     norm = global_norm(gradients)

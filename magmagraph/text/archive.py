@@ -40,6 +40,7 @@ from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
 from ..function.structure import Structure
 from ..graph import Graph, Node
+from ..types import FilePath
 from .archive_schema import MANIFEST, SETTINGS
 from .reading import load as load_text
 from .writing import Writer, dump
@@ -56,7 +57,7 @@ _STAMP = (1980, 1, 1, 0, 0, 0)  # equal functions make equal files
 _DIGITS = 2 * hashlib.sha256().digest_size  # of the checksum that ends a file, as zip's comment
 
 
-def save(function: Any, path: str | os.PathLike[str]) -> None:
+def save(function: Any, path: FilePath) -> None:
     """Write a function to an archive.
 
     The file takes its place when it is whole: what stood there before is kept on an error.
@@ -104,7 +105,7 @@ def save(function: Any, path: str | os.PathLike[str]) -> None:
         seal(file)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: FilePath) -> Any:
     """Return the function of an archive, with variables of its own.
 
     It takes the same inputs by name and order, gives outputs of the same form, and renews its

@@ -19,7 +19,7 @@ __all__ = ["op_from_graph"]
 
 
 def op_from_graph(
-    inputs: Any = None,
+    inputs: Sequence[Node] | None = None,
     outputs: Any = None,
     *,
     name: str | None = None,

@@ -324,6 +324,8 @@ def grid(
     if step is not None:
         if by <= 0:
             raise ConfigError(message(f"{told}: the step is {by!r}", need="a positive step"))
+        if (high - low) / by > 1e15:
+            raise ConfigError(message(f"{told}: too many steps", need="at most 1e15"))
         count = int((_exact(high) - _exact(low)) // _exact(by)) + 1
         steps = Steps(low, count, by)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError, message
+from ..errors import ArgumentError, ConfigError, message
 
 __all__ = ["Goal", "Values", "measured"]
 
@@ -148,7 +148,7 @@ def measured(returned: Any, seconds: float, alone: str = ALONE) -> Values:
         if getattr(number, "shape", None) == ():
             number = number.item()  # an array of no axes
         if not isinstance(name, str) or not isinstance(number, numbers.Real):
-            raise TypeError(
+            raise ArgumentError(
                 f"the objective returned {returned!r}, which is neither a number nor a dict of "
                 "numbers by name"
             )

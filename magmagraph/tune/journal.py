@@ -34,6 +34,7 @@ from ..files.schema import (
     whole,
 )
 from ..files.writing import flush_folder, storage_errors
+from ..types import FilePath
 from .domains import MOST_STEPS, Code
 from .goal import Values
 from .trial import TrialResult
@@ -140,7 +141,7 @@ class Journal:
         If the file is no journal, or is damaged elsewhere than at its end.
     """
 
-    def __init__(self, path: Any, header: Mapping[str, Any]) -> None:
+    def __init__(self, path: FilePath, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
         new = not self.path.exists()
         try:
@@ -245,7 +246,7 @@ class Journal:
             ) from None
 
 
-def read_journal(path: Any) -> tuple[Event, dict[int, Event], dict[int, Event]]:
+def read_journal(path: FilePath) -> tuple[Event, dict[int, Event], dict[int, Event]]:
     """Return a journal's header, the starts and the ends of its trials.
 
     Parameters

@@ -11,6 +11,7 @@ from ..errors import DataError, message
 from ..files.reading import Damaged, reading
 from ..files.writing import replace_file, write_file
 from ..inspect.profile import table
+from ..types import FilePath
 from .goal import Goal
 from .journal import numbers_of, read_journal
 from .space import Space
@@ -120,7 +121,7 @@ class SearchResult:
             lines.append(f"left running by an earlier process, and run again: {again}")
         return "\n".join(lines)
 
-    def to_csv(self, path: Any) -> None:
+    def to_csv(self, path: FilePath) -> None:
         """Write all trials to a file of comma-separated values, by number.
 
         The columns are the trial's number, its state, the parameters, the goal, all values that
@@ -154,7 +155,7 @@ class SearchResult:
                     ]
                 )
 
-    def report(self, path: Any, title: str = "Hyperparameter search") -> None:
+    def report(self, path: FilePath, title: str = "Hyperparameter search") -> None:
         """Write a page that shows the search: one HTML file, which needs nothing else.
 
         Parameters
@@ -182,7 +183,7 @@ class SearchResult:
         return f"<search of {len(self.trials)} trials{best}>"
 
 
-def read(path: Any) -> tuple[SearchResult, list[int]]:
+def read(path: FilePath) -> tuple[SearchResult, list[int]]:
     """Read a journal: what has ended, and which trials run, or ran when the search was cut.
 
     Parameters

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import canonical
+from ..errors import ArgumentError, message
 from .given import plain_array
 
 __all__ = ["as_array", "host_array"]
@@ -50,6 +51,11 @@ def as_array(value: Any) -> np.ndarray:
     BufferError, RuntimeError, ValueError
         It is of another element type that NumPy has not, or cannot be given.
     """
+    if not hasattr(value, "__dlpack__"):
+        raise ArgumentError(
+            message(f"from_dlpack of an object of type {type(value).__name__}",
+                    need="one with the method __dlpack__", mend="mg.constant(array)")
+        )  # fmt: skip
     try:
         array: np.ndarray = np.from_dlpack(value)
     except (BufferError, RuntimeError, ValueError):

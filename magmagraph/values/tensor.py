@@ -12,8 +12,9 @@ import numpy as np
 from .. import init as initializers
 from ..config import config
 from ..dtypes import can_hold, canonical
-from ..errors import ConfigError, DTypeError, ShapeError, message
+from ..errors import ArgumentError, ConfigError, DTypeError, ShapeError, message
 from ..function import device_arrays
+from ..graph import Node
 from ..ops.leaf import Variable, constant
 from .dlpack import host_array
 from .storage import (
@@ -27,6 +28,30 @@ from .storage import (
 __all__ = ["Tensor"]
 
 MEMORY = ("managed", "host", "device", "cuda_managed")
+
+
+class TensorIndexError(ShapeError, IndexError):
+    """An index of a tensor is out of range, or is none."""
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    """Return the entries of an index; lists and tensors become arrays."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, Node) for part in parts):
+        raise TensorIndexError(
+            message("a tensor is indexed with a node", need="ints, slices or arrays",
+                    mend="node.eval() for the value")
+        )  # fmt: skip
+    return tuple(np.asarray(p) if isinstance(p, (Tensor, list)) else p for p in parts)
+
+
+def _check_ints(name: str, values: Any) -> None:
+    """Raise `ArgumentError` unless all values are ints that an array's axis may have."""
+    if not isinstance(values, (tuple, list, np.ndarray)) or not all(
+        isinstance(value, (int, np.integer)) and abs(int(value)) < 2**31 for value in values
+    ):
+        raise ArgumentError(message(f"{name}({values!r}) of a tensor", need="ints"))
+
 
 
 class Tensor:
@@ -193,7 +218,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self._shape:
-            raise TypeError("a tensor without axes has no length")
+            raise ArgumentError("a tensor without axes has no length")
         return self._shape[0]
 
     # The two sides.
@@ -256,14 +281,22 @@ class Tensor:
 
     def __getitem__(self, index: Any) -> Tensor:
         """Return the part at an index: a view, or a copy for arrays as indices."""
-        parts = index if isinstance(index, tuple) else (index,)
-        parts = tuple(np.asarray(p) if isinstance(p, (Tensor, list)) else p for p in parts)
+        parts = _parts(index)
         if any(isinstance(part, np.ndarray) for part in parts):
-            return Tensor.of(self.numpy()[parts], self._memory, self._device)
+            return Tensor.of(self._indexed(self.numpy(), parts), self._memory, self._device)
         if not any(part is Ellipsis for part in parts):
             parts = (*parts, Ellipsis)  # an array also where all axes are indexed
-        view = self._shadow()[parts]
-        return self._view(view)
+        return self._view(self._indexed(self._shadow(), parts))
+
+    def _indexed(self, array: np.ndarray, parts: tuple[Any, ...]) -> np.ndarray:
+        """Return the part of an array of this shape, or raise `TensorIndexError`."""
+        try:
+            part: np.ndarray = array[parts]
+        except (IndexError, ValueError, TypeError, OverflowError) as error:
+            raise TensorIndexError(
+                message(f"a tensor of shape {self._shape} cannot be indexed: {error}")
+            ) from error
+        return part
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write values that broadcast to the part at an index."""
@@ -276,8 +309,7 @@ class Tensor:
                     mend=f"value.astype('{self.dtype.name}')",
                 )
             )
-        parts = index if isinstance(index, tuple) else (index,)
-        parts = tuple(np.asarray(p) if isinstance(p, (Tensor, list)) else p for p in parts)
+        parts = _parts(index)
         wanted = self._shadow_shape(parts)
         try:
             fitted = np.broadcast_to(given, wanted)
@@ -292,6 +324,10 @@ class Tensor:
 
     def item(self) -> Any:
         """Return the only element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(
+                message(f"item() of a tensor of {self.size} elements", need="a tensor of one")
+            )
         return self.numpy().item()
 
     def get(self, *index: int) -> Any:
@@ -318,7 +354,8 @@ class Tensor:
         ShapeError, DTypeError
             If shape or kind of dtype differ; nothing is changed then.
         """
-        shape = tuple(other.shape) if hasattr(other, "shape") else np.shape(other)
+        shape = getattr(other, "shape", None)
+        shape = shape if isinstance(shape, tuple) else host_values(other).shape
         if shape != self._shape:
             raise ShapeError(
                 message(f"copy_from: values of shape {shape}", need=f"shape {self._shape}")
@@ -348,9 +385,9 @@ class Tensor:
 
     def _shadow_shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
         if any(isinstance(part, np.ndarray) for part in parts):
-            found: np.ndarray = np.broadcast_to(np.int8(0), self._shape)[parts]
-            return found.shape
-        return self._shadow()[parts if Ellipsis in parts else (*parts, Ellipsis)].shape
+            return self._indexed(np.broadcast_to(np.int8(0), self._shape), parts).shape
+        whole = parts if any(part is Ellipsis for part in parts) else (*parts, Ellipsis)
+        return self._indexed(self._shadow(), whole).shape
 
     def _view(self, view: np.ndarray) -> Tensor:
         """Return the tensor of this memory that a view of a fresh shadow describes."""
@@ -379,6 +416,7 @@ class Tensor:
             Ints, or one tuple of them; one may be -1.
         """
         extents = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        _check_ints("reshape", extents)
         shadow = self._shadow()
         try:
             view = np.reshape(shadow, tuple(extents), copy=False)
@@ -395,6 +433,7 @@ class Tensor:
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
         """Return it without axes of extent 1: all, or those that are given."""
+        _check_ints("squeeze", () if axis is None else np.atleast_1d(np.asarray(axis)))
         try:
             view = self._shadow().squeeze(axis if axis is None else tuple(np.atleast_1d(axis)))
         except ValueError as error:
@@ -405,6 +444,7 @@ class Tensor:
 
     def unsqueeze(self, axis: int) -> Tensor:
         """Return it with an axis of extent 1 at a position."""
+        _check_ints("unsqueeze", (axis,))
         try:
             return self._view(np.expand_dims(self._shadow(), axis))
         except ValueError as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..communicator import Communicator, current
 from ..errors import CommunicationError, ConfigError, MagmagraphError
+from ..types import FilePath
 from .client import Client
 from .file import parse, text_of
 from .line import JOB, Line, Pause
@@ -25,7 +26,7 @@ from .worker import Worker
 __all__ = ["run"]
 
 
-def run(path: str | os.PathLike[str], output: str | os.PathLike[str] | None = None) -> Result:
+def run(path: FilePath, output: str | os.PathLike[str] | None = None) -> Result:
     r"""Run the workflow of a file; called by all ranks of the job.
 
     Parameters
@@ -94,7 +95,7 @@ def run(path: str | os.PathLike[str], output: str | os.PathLike[str] | None = No
 
 
 def _agreed(
-    path: str | os.PathLike[str],
+    path: FilePath,
     output: str | os.PathLike[str] | None,
     communicator: Communicator,
 ) -> tuple[Workflow, tuple[tuple[int, ...], tuple[int, ...], int], str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import graphlib
 import json
-import os
 import re
 import shlex
 import string
@@ -15,6 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError, MissingFileError, message
 from ..files.reading import check_depth, read_file
+from ..types import FilePath
 from .modules import Module, Workflow, order
 
 __all__ = ["parse", "read", "text_of"]
@@ -120,7 +120,7 @@ def _listed(kind: str, value: Any) -> str | None:
 # ------------------------------------------------------------------- the file
 
 
-def read(path: str | os.PathLike[str]) -> Workflow:
+def read(path: FilePath) -> Workflow:
     r"""Read a workflow file, and check what can be checked without ranks.
 
     Parameters
@@ -151,7 +151,7 @@ def read(path: str | os.PathLike[str]) -> Workflow:
     return found
 
 
-def text_of(path: str | os.PathLike[str]) -> str:
+def text_of(path: FilePath) -> str:
     """Return the text of a workflow file."""
     try:
         return read_file(path, ConfigError, LARGEST_FILE).decode("utf-8")
@@ -161,7 +161,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
         raise ConfigError(message(f"{path} cannot be read: {error}", need="a TOML file")) from None
 
 
-def parse(text: str, path: str | os.PathLike[str]) -> Workflow:
+def parse(text: str, path: FilePath) -> Workflow:
     """Return the workflow that a text describes; functions and programs are not looked for."""
     path = Path(path)
     source = path.name

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import MagmagraphError
 from ..files.writing import replace_file, write_file
 from ..inspect.profile import table
+from ..types import FilePath
 
 __all__ = ["ModuleRun", "Result", "WorkflowError"]
 
@@ -117,7 +117,7 @@ class Result:
         """Return the runs as text."""
         return table(self.rows(), left=(0, 4, 5, 8))
 
-    def to_csv(self, path: Any) -> None:
+    def to_csv(self, path: FilePath) -> None:
         """Write the runs as comma-separated values; `path` is whole or not there."""
         with (
             replace_file(Path(path)) as partial,
@@ -129,7 +129,7 @@ class Result:
                 row = {**asdict(run), "ranks": " ".join(map(str, run.ranks))}
                 writer.writerow([row[name] for name in (*_COLUMNS, "output")])
 
-    def to_json(self, path: Any) -> None:
+    def to_json(self, path: FilePath) -> None:
         """Write the runs as JSON; `path` is whole or not there."""
         held = {
             "name": self.name,
@@ -139,7 +139,7 @@ class Result:
         }
         write_file(path, json.dumps(held, indent=1) + "\n")
 
-    def timeline(self, path: Any) -> None:
+    def timeline(self, path: FilePath) -> None:
         """Draw which rank ran what when, as SVG; `path` is whole or not there."""
         from .timeline import draw
 

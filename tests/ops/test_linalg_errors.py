@@ -134,3 +134,40 @@ def test_sqrtm_of_rounded_zeros_is_real(rng: Rng) -> None:
     assert_close(root @ root, a, scale=10.0)
     a = np.diag([1.0, -4.0])
     assert_close(value(mg.linalg.sqrtm(a.astype(complex))), np.diag([1.0, 2.0j]), "complex128")
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_an_infinity_ends_in_an_error(
+    dtype: str, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iterations that LAPACK does not end where an element is infinite are not begun."""
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    batch = np.stack([np.eye(20, dtype=dtype)] * 3)
+    batch[1] += np.linspace(0.1, 0.9, 400).reshape(20, 20).astype(dtype)
+    batch[1, 3, 3] = np.inf
+    x = mg.input("x", batch.shape, dtype)
+    made = {
+        "svd": mg.linalg.svd(x)[1],
+        "svdvals": mg.linalg.svdvals(x),
+        "pinv": mg.linalg.pinv(x),
+        "lstsq": mg.linalg.lstsq(x, np.ones((3, 20, 1), dtype))[0],
+        "eigh": mg.linalg.eigh(x)[0],
+        "eigvalsh": mg.linalg.eigvalsh(x),
+        "eig": mg.linalg.eig(x)[0],
+        "eigvals": mg.linalg.eigvals(x),
+    }
+    for name, node in made.items():
+        said = raised(node, {x: batch})
+        assert said.startswith(f"{name}: matrix [1] of the batch (3,) holds NaN or infinite values")
+    # What decomposes in a fixed number of steps gives NaN or an error, as NumPy does.
+    for node in (mg.linalg.qr(x)[1], mg.linalg.det(x), mg.linalg.lu_factor(x)[0]):
+        mg.function([x], node)(batch)
+
+
+def test_eigh_reads_one_triangle() -> None:
+    matrix = np.eye(4)
+    matrix[0, 3] = np.nan
+    assert value(mg.linalg.eigvalsh(matrix)).tolist() == [1.0] * 4
+    with pytest.raises(LinAlgError, match="holds NaN"):
+        value(mg.linalg.eigvalsh(matrix, UPLO="U"))

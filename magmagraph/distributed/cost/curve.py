@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from ...files.writing import write_file
 from ...inspect.pictures.chart import Frame, Scale
 from ...inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ...inspect.pictures.svg import FONT
+from ...types import FilePath
 
 __all__ = ["draw"]
 
@@ -19,7 +19,7 @@ _LINE = 17.0  # height of a line of text
 
 
 def draw(
-    path: Any,
+    path: FilePath,
     counts: Sequence[int],
     speeds: Mapping[str, Sequence[float]],
     assumptions: Sequence[str],

@@ -13,6 +13,7 @@ from ...communicator import Communicator, current, using
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
 from ...inspect.profile import table
+from ...types import FilePath
 from ..data_parallel import DataParallel
 from .alone import Rank, spread
 from .asked import check_options, numbers_of_ranks
@@ -158,7 +159,7 @@ class StrategyPlan:
 
     def curve(
         self,
-        path: Any,
+        path: FilePath,
         algorithms: Sequence[str] = ("auto", "ring", "parameter_server", "async"),
         *,
         jitter: float = 0.05,

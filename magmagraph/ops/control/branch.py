@@ -13,6 +13,7 @@ from ...transforms.closure import close
 from ...transforms.rebuild import rebuild, unobserved
 from ...types import Extent, Type, TypeLike
 from ..leaf import input, parameter
+from ..rules import onnx_control
 from ..rules.batching import mapped_extent
 from .loop_batching import example_by_example
 from .mapped import results_of
@@ -119,6 +120,7 @@ BRANCH = Op(
     doc="One of several body graphs, by a number that is clamped to those that there are.",
     rule=_branch_type,
     evaluate=_evaluate,
+    onnx=onnx_control.branched,
     gradient=_gradient,
     batching=_batching,
     sharding="choice",

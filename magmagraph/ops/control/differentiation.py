@@ -172,7 +172,9 @@ def _saves(policy: Any) -> Callable[[Node], bool] | None:
     )
 
 
-def checkpoint(target: Any, inputs: Any = None, *, policy: Policy = "nothing") -> Any:
+def checkpoint(
+    target: Any, inputs: Node | Sequence[Node] | None = None, *, policy: Policy = "nothing"
+) -> Any:
     """Recompute in the backward pass instead of keeping intermediate values.
 
     The value is the same, and so are the gradients. What lies between the inputs and the value

@@ -18,6 +18,7 @@ from ...interpret import Body
 from ...op import Call, Kind, Op
 from ...transforms.closure import close
 from ...types import Extent, Type, TypeLike
+from ..rules import onnx_control
 from .loop_batching import loop_batching
 from .loop_gradient import loop_gradient, pullback_gradient
 from .mapped import results_of
@@ -128,6 +129,7 @@ LOOP = Op(
     rule=_loop_type,
     attributes=_ATTRIBUTES,
     evaluate=_evaluate,
+    onnx=onnx_control.looped,
     gradient=loop_gradient,
     batching=loop_batching,
     sharding="turns",

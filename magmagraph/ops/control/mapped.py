@@ -16,6 +16,7 @@ from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type, TypeLike
 from ..leaf import input, parameter
 from ..reduction.primitives import SUM
+from ..rules import onnx_control
 from ..rules.batching import all_batched, mapped_extent
 from ..shape.arrange import reshape
 from ..shape.joining import broadcast_to
@@ -122,6 +123,7 @@ MAPPED = Op(
     doc="A body graph run once for each position along an axis.",
     rule=_mapped_type,
     evaluate=_evaluate,
+    onnx=onnx_control.mapped,
     gradient=_gradient,
     batching=_batching,
     sharding="mapped",

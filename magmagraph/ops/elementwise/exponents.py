@@ -15,10 +15,11 @@ from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Type
 from ..convert import as_node, cast
 from ..networks.activation import sigmoid
+from ..rules import onnx_forms
 from ..rules.namesakes import namesake
-from .arithmetic import multiply, power, subtract
+from .arithmetic import absolute, floor_divide, multiply, power, subtract
 from .bits import logical_and
-from .comparison import equal, where
+from .comparison import clip, equal, maximum, where
 from .family import (
     OTHER,
     REAL,
@@ -30,6 +31,7 @@ from .family import (
     floating_pair,
     numpy_named,
 )
+from .math import exp, log1p
 from .rounding import isinf
 
 __all__ = ["float_power", "frexp", "ldexp", "logaddexp", "logaddexp2"]
@@ -53,6 +55,14 @@ def _ldexp_type(call: Call, x: Type, exponent: Type) -> Type:
 def _ldexp(xp: Any, x: Any, exponent: Any) -> Any:
     # Exponents beyond any float's range would wrap in the C library's int.
     return xp.ldexp(x, xp.clip(exponent, -(1 << 14), 1 << 14).astype(np.int32))
+
+
+def _ldexp_written(x: Node, exponent: Node) -> Node:
+    """Multiply by two powers: one alone is beyond the range where the result is not."""
+    wide = clip(cast(exponent, np.int64), -(1 << 14), 1 << 14)
+    half = floor_divide(wide, 2)
+    first, second = (power(2.0, cast(part, x.dtype)) for part in (half, wide - half))
+    return cast(x * first * second, x.dtype)
 
 
 def ldexp(x1: Any, x2: Any) -> Node:
@@ -90,6 +100,7 @@ LDEXP = Op(
     doc="Multiplied by powers of two.",
     rule=_ldexp_type,
     evaluate=_ldexp,
+    onnx=onnx_forms.rewritten(lambda node: _ldexp_written(*node.inputs)),
     gradient=lambda node, cotangent: (ldexp(cotangent, node.inputs[1]), None),
     function=ldexp,
     samples=lambda: [
@@ -179,6 +190,11 @@ def float_power(x1: Any, x2: Any, dtype: Any = "float64") -> Node:
 # Sums of exponentials.
 
 
+def _log_sum_written(scale: float, x: Node, y: Node) -> Node:
+    smaller = log1p(exp(absolute(subtract(x, y)) * -scale)) * (1.0 / scale)
+    return where(equal(x, y), x + math.log(2.0) / scale, maximum(x, y) + smaller)
+
+
 def _log_sum(name: str, base: str, unit: str, example: str) -> Any:
     scale = {"exp": 1.0, "exp2": math.log(2.0)}[base]
 
@@ -197,6 +213,7 @@ def _log_sum(name: str, base: str, unit: str, example: str) -> Any:
         module=__name__,
         notes="Where both are infinite and equal each has half of the gradient.",
         evaluate=numpy_named(name),
+        onnx=onnx_forms.rewritten(lambda node: _log_sum_written(scale, *node.inputs)),
         scalar=f"a == b ? a + (T){math.log(2.0) / scale!r} : $maximum(a, b) + {smaller}",
         gradient=gradient,
         rule=broadcast_floats,

@@ -12,7 +12,9 @@ from ...graph import Node
 from ...op import INEXACT, Composite, Kind, Op, Sample
 from ...op import REAL as FLOATS
 from ..rules import onnx_forms
-from .arithmetic import divide
+from .arithmetic import absolute, divide, power, sign
+from .bits import logical_and, logical_or
+from .comparison import equal, greater, less, maximum, minimum, not_equal, where
 from .family import (
     POSITIVE,
     REAL,
@@ -188,12 +190,22 @@ sqrt, SQRT = _function(
     onnx="Sqrt",
 )
 
+def _cbrt_written(x: Node) -> Node:
+    """Take a power of the absolute value, and a step of Newton's method to the last digits."""
+    size = absolute(x)
+    guess = power(size, 1.0 / 3.0)
+    usual = logical_and(greater(size, 0.0), less(size, np.inf))
+    better = guess - (guess - size / where(usual, guess * guess, 1.0)) * (1.0 / 3.0)
+    return sign(x) * where(usual, better, size)
+
+
 cbrt, CBRT = _function(
     "cbrt",
     "Take the cube root.",
     "[8.0, -27.0]",
     "[ 2., -3.]",
     lambda node, cotangent: (cotangent / (node * node * 3.0),),
+    onnx=onnx_forms.rewritten(lambda node: _cbrt_written(node.inputs[0])),
     notes="The gradient at 0 is infinite.",
     dtypes=FLOATS,
 )
@@ -239,6 +251,16 @@ def _hypot_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     return share * node.inputs[0], share * node.inputs[1]
 
 
+def _hypot_written(x: Node, y: Node) -> Node:
+    """Divide by the larger one, whose square may be beyond the range."""
+    large = maximum(absolute(x), absolute(y))
+    small = minimum(absolute(x), absolute(y))
+    usual = logical_and(greater(large, 0.0), less(large, np.inf))
+    ratio = small / where(usual, large, 1.0)
+    infinite = logical_or(equal(absolute(x), np.inf), equal(absolute(y), np.inf))
+    return where(infinite, np.inf, where(usual, large * sqrt(ratio * ratio + 1.0), large))
+
+
 hypot, HYPOT = binary(
     "hypot",
     "Compute sqrt(x**2 + y**2) without overflow in between.",
@@ -249,6 +271,7 @@ hypot, HYPOT = binary(
     module=__name__,
     notes="The gradient at (0, 0) is 0.",
     evaluate=numpy_named("hypot"),
+    onnx=onnx_forms.rewritten(lambda node: _hypot_written(*node.inputs)),
     scalar="$hypot(a, b)",
     gradient=_hypot_gradient,
     rule=broadcast_floats,
@@ -335,6 +358,21 @@ def _arctan2_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     return share * x, -(share * y)
 
 
+def _arctan2_written(x: Node, y: Node) -> Node:
+    """Take the arctangent of the smaller over the larger one, and move it to its eighth."""
+    up, across = absolute(x), absolute(y)
+    large, small = maximum(up, across), minimum(up, across)
+    same = equal(up, across)  # infinities, zeros
+    ratio = where(same, 1.0, small / where(equal(large, 0.0), 1.0, large))
+    angle = arctan(where(equal(large, 0.0), 0.0, ratio))
+    angle = where(greater(up, across), np.pi / 2.0 - angle, angle)
+    left = logical_or(less(y, 0.0), logical_and(equal(y, 0.0), less(divide(1.0, y), 0.0)))
+    angle = where(left, np.pi - angle, angle)
+    below = logical_or(less(x, 0.0), logical_and(equal(x, 0.0), less(divide(1.0, x), 0.0)))
+    angle = where(below, -angle, angle)
+    return where(logical_or(not_equal(x, x), not_equal(y, y)), x + y, angle)
+
+
 arctan2, ARCTAN2 = binary(
     "arctan2",
     "Find the angle in [-pi, pi] of the point with ordinate x and abscissa y.",
@@ -345,6 +383,7 @@ arctan2, ARCTAN2 = binary(
     module=__name__,
     notes="As in NumPy the first operand is the ordinate.",
     evaluate=numpy_named("arctan2"),
+    onnx=onnx_forms.rewritten(lambda node: _arctan2_written(*node.inputs)),
     scalar="$atan2(a, b)",
     gradient=_arctan2_gradient,
     rule=broadcast_floats,

@@ -12,9 +12,10 @@ from ...errors import DTypeError, message
 from ...graph import Node
 from ...op import INEXACT, Composite, Kind, Op, Sample
 from ..convert import as_dtype, as_node
+from ..rules import onnx_forms
 from ..rules.namesakes import namesake
 from .bits import logical_and, logical_or
-from .comparison import greater, less, where
+from .comparison import greater, less, maximum, minimum, where
 from .complex_numbers import complex as complex_of
 from .complex_numbers import imag, real
 from .family import (
@@ -42,6 +43,11 @@ _HOLES = (np.array([[1.0, np.nan, np.nan], [0.5, -2.0, 3.0]]), np.array([2.0, 1.
 # The larger and the smaller one, without NaN.
 
 
+def _written(name: str, x: Node, y: Node) -> Node:
+    choice = maximum if name == "fmax" else minimum
+    return where(isnan(x), y, where(isnan(y), x, choice(x, y)))
+
+
 def _extremum(name: str, word: str, symbol: str, result: str) -> Any:
     def scalar(dtype: np.dtype) -> str:
         choice = f"a {symbol} b ? a : b"
@@ -64,6 +70,7 @@ def _extremum(name: str, word: str, symbol: str, result: str) -> Any:
         module=__name__,
         notes="NaN where both are. Where both are equal the second has the gradient, as in JAX.",
         evaluate=numpy_named(name),
+        onnx=onnx_forms.rewritten(lambda node: _written(name, *node.inputs)),
         scalar=scalar,
         gradient=gradient,
         samples=lambda: [

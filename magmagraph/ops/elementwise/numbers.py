@@ -13,6 +13,7 @@ from ...errors import DTypeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Type
+from ..rules import onnx_forms
 from ..rules.namesakes import namesake
 from .arithmetic import absolute, divide, floor_divide, multiply, remainder, subtract
 from .comparison import less, where
@@ -67,6 +68,7 @@ fmod, FMOD = binary(
     module=__name__,
     notes="An integer modulo zero is 0, as in NumPy; a float is NaN.",
     evaluate=numpy_named("fmod"),
+    onnx=onnx_forms.modulo_of_c,
     scalar=_fmod_scalar,
     gradient=lambda node, cotangent: (
         cotangent,
@@ -147,6 +149,7 @@ def _angle(name: str, what: str, factor: float, argument: float) -> Any:
         """,
         module=__name__,
         evaluate=numpy_named(name),
+        onnx=onnx_forms.rewritten(lambda node: node.inputs[0] * factor),
         scalar=f"a * (T){factor!r}",
         gradient=lambda node, cotangent: (cotangent * factor,),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_float
-from ...errors import DTypeError, message
+from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..convert import as_node
@@ -99,6 +99,9 @@ rint, RINT = _rounding(
 )
 
 
+_MOST_DECIMALS = 308  # 10**308 is the largest power of ten in float64
+
+
 def round(x: Any, decimals: int = 0) -> Node:
     """Round to a number of decimals, halves to the even neighbour.
 
@@ -141,6 +144,10 @@ def round(x: Any, decimals: int = 0) -> Node:
         return node
     if decimals == 0:
         return rint(node)
+    if abs(decimals) > _MOST_DECIMALS:
+        raise ShapeError(
+            message(f"round: decimals={decimals}", need=f"at most {_MOST_DECIMALS} in magnitude")
+        )
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
         return rint(node * scale) / scale

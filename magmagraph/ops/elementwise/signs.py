@@ -11,8 +11,11 @@ from ...dtypes import is_float, is_unsigned
 from ...graph import Node
 from ...op import INEXACT, WIDE, Composite, Kind, Op, Sample
 from ..convert import as_node
+from ..rules import onnx_forms
 from ..rules.namesakes import namesake
-from .comparison import equal, greater, where
+from .arithmetic import absolute, divide, negative
+from .bits import logical_or
+from .comparison import equal, greater, less, where
 from .family import (
     OTHER,
     REAL,
@@ -48,6 +51,16 @@ def _signbit_scalar(dtype: np.dtype) -> str:
     return "0" if is_unsigned(dtype) else "a < 0"
 
 
+def _signbit_written(x: Node) -> Node:
+    """Compare; of zeros the reciprocal is -inf where the sign is negative."""
+    below = less(x, 0)
+    return logical_or(below, less(divide(1.0, x), 0)) if is_float(x.dtype) else below
+
+
+def _copysign_written(x: Node, y: Node) -> Node:
+    return where(_signbit_written(y), negative(absolute(x)), absolute(x))
+
+
 signbit, SIGNBIT = unary(
     "signbit",
     "Tell where the sign is negative; that of -0.0 is.",
@@ -57,6 +70,7 @@ signbit, SIGNBIT = unary(
     """,
     module=__name__,
     evaluate=lambda xp, x: xp.signbit(x) if x.dtype.kind not in "iub" else x < 0,
+    onnx=onnx_forms.rewritten(lambda node: _signbit_written(node.inputs[0])),
     scalar=_signbit_scalar,
     no_gradient="boolean valued",
     rule=to_bool,
@@ -75,6 +89,7 @@ copysign, COPYSIGN = binary(
     module=__name__,
     notes="The gradient with respect to `y` is 0; that with respect to `x` changes sign with it.",
     evaluate=numpy_named("copysign"),
+    onnx=onnx_forms.rewritten(lambda node: _copysign_written(*node.inputs)),
     scalar="$copysign(a, b)",
     gradient=lambda node, cotangent: (
         where(equal(signbit(node), signbit(node.inputs[0])), cotangent, -cotangent),
@@ -172,6 +187,7 @@ positive, POSITIVE = unary(
     """,
     module=__name__,
     evaluate=lambda xp, x: x,
+    onnx=onnx_forms.first,
     scalar="a",
     gradient=lambda node, cotangent: (cotangent,),
     rule=like_number,

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...types import Operands
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import remainder
 from ..elementwise.comparison import equal, less, where
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Node:
+def select(condlist: Operands, choicelist: Operands, default: Any = 0) -> Node:
     """Choose from the first array whose condition holds.
 
     Parameters
@@ -65,7 +66,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Node:
     return result
 
 
-def choose(a: Any, choices: Any, mode: str = "clip") -> Node:
+def choose(a: Any, choices: Operands, mode: str = "clip") -> Node:
     """Choose, element by element, from the array whose number stands there.
 
     Parameters

@@ -20,6 +20,7 @@ from ..convert import as_node
 from ..elementwise.arithmetic import floor_divide, remainder
 from ..elementwise.comparison import less, where
 from ..elementwise.family import BOOL, truth
+from ..rules import onnx_forms
 from ..shape.arrange import ravel
 from ..shape.joining import stack
 from .gathering import size_of
@@ -68,6 +69,7 @@ FOUND = Op(
     doc="The first positions of true elements; behind them the number of all elements.",
     rule=_found_type,
     evaluate=_found,
+    onnx=onnx_forms.found,
     into=_found_into,
     no_gradient="integer valued",
     numerics="exact",

@@ -65,3 +65,5 @@ class Places:
 
     def __getitem__(self, key: Any) -> Place:
         return Place(self._node, key)
+
+    __iter__ = None  # Python would subscript it with 0, 1, 2, ... without end

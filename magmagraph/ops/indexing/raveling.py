@@ -15,6 +15,7 @@ from ...op import Call, Kind, Sample
 from ...types import Extent
 from ..convert import as_node
 from ..elementwise.arithmetic import floor_divide, remainder
+from ..leaf import ShapeLike
 from ..rules.namesakes import namesake
 from ..shape.arrange import by_columns, reshape
 from ..shape.axes import MATRIX
@@ -72,7 +73,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Node, ...
 
 
 def ravel_multi_index(
-    multi_index: Sequence[Any], dims: Any, mode: str = "clip", order: str = "C"
+    multi_index: Sequence[Any], dims: ShapeLike, mode: str = "clip", order: str = "C"
 ) -> Node:
     """Turn positions along each axis into positions in the raveled array.
 
@@ -121,8 +122,7 @@ def ravel_multi_index(
 
 
 def _parsed(shape: Any) -> tuple[Extent, ...]:
-    single = isinstance(shape, (int, np.integer, str, dims.Dim))
-    return dims.parse_shape((shape,) if single else tuple(shape))
+    return dims.parse_shape(shape)
 
 
 def ix_(*args: Any) -> tuple[Node, ...]:

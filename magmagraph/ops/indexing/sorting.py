@@ -409,6 +409,7 @@ SEARCHSORTED = Op(
     attributes={"side": "Literal['left', 'right']"},
     evaluate=lambda xp, a, v, *, side: xp.searchsorted(sortable(a), sortable(v), side=side),
     no_gradient="integer valued",
+    onnx=onnx_forms.counted_below,
     batching=_map_searchsorted,
     sharding=shard_searched,
     function=searchsorted,

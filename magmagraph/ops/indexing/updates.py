@@ -18,6 +18,7 @@ from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, maximum, minimum, where
 from ..leaf import constant
+from ..rules import onnx_forms
 from ..rules.batching import all_batched
 from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.axes import CUBE, MATRIX
@@ -186,6 +187,7 @@ UPDATE = Op(
     dtypes=INEXACT,
     batching=_map_update,
     evaluate=_update,
+    onnx=onnx_forms.updated,
     into=_update_into,
     kernel=lambda node: added(node) if node.attrs["how"] == "add" else "",
     gradient=_update_gradient,

@@ -22,18 +22,17 @@ from ..shape.joining import broadcast_to
 from .lowered import factored_det, factored_slogdet
 from .parts import (
     EMPTY,
-    ITERATION,
     ONE,
     SQUARE,
     SQUARES,
     STRIDED,
     bad_squares,
-    checked,
     diagonal_matrix,
     diagonal_of,
     hermitian,
     identity,
     is_empty,
+    iterated,
     numbers,
     square_type,
     squares,
@@ -234,7 +233,7 @@ def _adjugate(xp: Any, a: Any) -> Any:
     # The inverse has lost a quarter of the digits at this condition.
     careful = singular[..., 0, 0] | ~(size < float(finfo(a.dtype).eps) ** -0.25)
     if careful.any():
-        left, values, right = checked("det", *ITERATION, xp.linalg.svd, a[careful])
+        left, values, right = iterated(xp, "det", xp.linalg.svd, a[careful])
         others = PRODUCT_OF_OTHERS.evaluate(xp, values, axes=(values.ndim - 1,))
         phase = xp.linalg.det(left) * xp.linalg.det(right)
         middle = (phase[:, None] * others)[:, None, :] * xp.swapaxes(right.conj(), -1, -2)

@@ -24,7 +24,6 @@ from ..shape.arrange import expand_dims
 from ..shape.joining import broadcast_to
 from .parts import (
     COLUMNS,
-    ITERATION,
     ONE,
     POSITIVE_DEFINITE,
     SQUARE,
@@ -35,10 +34,10 @@ from .parts import (
     WIDE_,
     adjoint,
     bad_matrices,
-    checked,
     from_triangle,
     hermitian,
     is_empty,
+    iterated,
     matrices,
     numbers,
     of_triangle,
@@ -87,7 +86,7 @@ def _pinv_type(
 
 def _pinv(xp: Any, a: Any, *ratios: Any, rtol: float | None, hermitian: bool) -> Any:
     def run(a: Any, *ratios: Any) -> Any:
-        ratio = ratios[0][..., 0] if ratios else _cut(a, rtol)
+        ratio: Any = ratios[0][..., 0] if ratios else _cut(a, rtol)
         if xp is np:
             rcond = ratio[..., 0] if ratios else ratio
             return xp.linalg.pinv(a, rcond=rcond, hermitian=hermitian)
@@ -95,7 +94,7 @@ def _pinv(xp: Any, a: Any, *ratios: Any, rtol: float | None, hermitian: bool) ->
             return _hermitian_pinv(xp, a, ratio)
         return _pinv_by_parts(xp, a, ratio) if ratios else xp.linalg.pinv(a, rcond=ratio)
 
-    return checked("pinv", *ITERATION, run, a, *ratios)
+    return iterated(xp, "pinv", run, a, *ratios)
 
 
 def _pinv_by_parts(xp: Any, a: Any, ratio: Any) -> Any:
@@ -286,8 +285,8 @@ def _lstsq_type(
 
 
 def _lstsq(xp: Any, a: Any, b: Any, *, rcond: float | None) -> tuple[Any, Any, Any]:
-    left, values, right = checked(
-        "lstsq", *ITERATION, lambda x: xp.linalg.svd(x, full_matrices=False), a
+    left, values, right = iterated(
+        xp, "lstsq", lambda x: xp.linalg.svd(x, full_matrices=False), a
     )
     largest = values[..., :1]  # they fall; of an empty matrix there is none
     kept = values > _cut(a, rcond) * largest

@@ -52,6 +52,8 @@ _ORDERS = "'fro', 'nuc', 1, -1, 2, -2, inf or -inf"
 
 def _of_matrices(call: Call, x: Node, order: Any) -> Node:
     """Return the norms of the matrices in the last two axes."""
+    if isinstance(order, (np.ndarray, Node)):
+        raise call.shape_error(f"ord is of type {type(order).__name__}", need=f"one of {_ORDERS}")
     if order is None or order == "fro":
         return length(x, axis=(-2, -1))
     if order == "nuc":

@@ -292,6 +292,23 @@ def checked(
         raise failed(op, problem, need, mend, first, None) from None
 
 
+def iterated(
+    xp: Any, op: str, run: Callable[..., Any], a: Any, *others: Any, read: Any = None
+) -> Any:
+    """Return ``run(a, *others)``, a decomposition that LAPACK finds by iteration; see `checked`.
+
+    With an infinity among the elements some of LAPACK's iterations never end. So all elements are
+    looked at first, as SciPy does; the elements that are read are those of `read`, where given.
+    """
+    elements = a if read is None else read
+    finite = xp.isfinite(elements)
+    if not bool(finite.all()):
+        for index in np.ndindex(*a.shape[:-2]):
+            if not bool(finite[index].all()):
+                raise failed(op, *ITERATION, elements, index)
+    return checked(op, *ITERATION, run, a, *others)
+
+
 def _one_of(array: Any, index: tuple[int, ...]) -> Any:
     """Return some member of a broadcast batch: any serves, since the matrix is what fails."""
     return array[(0,) * (array.ndim - 2)] if 0 not in array.shape[:-2] else array[..., :0, :]

@@ -221,7 +221,7 @@ INV = Op(
 # With factors that are there already.
 
 
-def lu_solve(factors: Any, b: Any, trans: str | int = "N") -> Node:
+def lu_solve(factors: tuple[Any, Any], b: Any, trans: str | int = "N") -> Node:
     """Solve systems of linear equations whose matrices are factored by `lu_factor`.
 
     Parameters

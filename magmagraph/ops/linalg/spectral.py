@@ -27,7 +27,6 @@ from ..rules.matrix_facts import Facts
 from ..shape.arrange import expand_dims
 from .parts import (
     EMPTY,
-    ITERATION,
     ONE,
     POSITIVE_DEFINITE,
     SQUARE,
@@ -35,9 +34,9 @@ from .parts import (
     STRIDED,
     adjoint,
     bad_squares,
-    checked,
     hermitian,
     is_empty,
+    iterated,
     numbers,
     of_triangle,
     squares,
@@ -79,11 +78,11 @@ def _eigh_type(
 
 
 def _eigh(xp: Any, a: Any, *, lower: bool, subset: tuple[int, int] | None) -> tuple[Any, Any]:
-    triangle = "L" if lower else "U"
+    triangle, read = ("L", xp.tril(a)) if lower else ("U", xp.triu(a))
     if subset is None:
-        return tuple(checked("eigh", *ITERATION, lambda x: xp.linalg.eigh(x, triangle), a))
+        return tuple(iterated(xp, "eigh", lambda x: xp.linalg.eigh(x, triangle), a, read=read))
     if xp is not np:
-        values, vectors = checked("eigh", *ITERATION, lambda x: xp.linalg.eigh(x, triangle), a)
+        values, vectors = iterated(xp, "eigh", lambda x: xp.linalg.eigh(x, triangle), a, read=read)
         some_of = slice(subset[0], subset[1] + 1)
         return values[..., some_of], vectors[..., some_of]
     from scipy.linalg import eigh as some
@@ -102,7 +101,7 @@ def _eigh(xp: Any, a: Any, *, lower: bool, subset: tuple[int, int] | None) -> tu
             values[index], vectors[index] = found, basis
         return values, vectors
 
-    return tuple(checked("eigh", *ITERATION, one, a))
+    return tuple(iterated(xp, "eigh", one, a, read=read))
 
 
 def _eigh_facts(node: Node, known: object) -> tuple[Facts, Facts]:
@@ -270,8 +269,8 @@ def _eigvalsh_type(call: Call, a: Type, *, lower: bool) -> Type:
 
 
 def _eigvalsh(xp: Any, a: Any, *, lower: bool) -> Any:
-    triangle = "L" if lower else "U"
-    return checked("eigvalsh", *ITERATION, lambda x: xp.linalg.eigvalsh(x, triangle), a)
+    triangle, read = ("L", xp.tril(a)) if lower else ("U", xp.triu(a))
+    return iterated(xp, "eigvalsh", lambda x: xp.linalg.eigvalsh(x, triangle), a, read=read)
 
 
 @hermitian

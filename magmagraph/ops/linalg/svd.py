@@ -26,7 +26,6 @@ from ..shape.joining import broadcast_to
 from ..shape.slicing import cut
 from .parts import (
     EMPTY,
-    ITERATION,
     ONE,
     SQUARE,
     SQUARES,
@@ -35,11 +34,11 @@ from .parts import (
     WIDE_,
     adjoint,
     bad_matrices,
-    checked,
     close_to,
     diagonal_matrix,
     hermitian,
     is_empty,
+    iterated,
     matrices,
     numbers,
     safe_inverse,
@@ -71,7 +70,7 @@ def _svd_type(call: Call, a: Type, *, full_matrices: bool) -> tuple[Type, Type, 
 
 
 def _svd(xp: Any, a: Any, *, full_matrices: bool) -> tuple[Any, Any, Any]:
-    return tuple(checked("svd", *ITERATION, lambda x: xp.linalg.svd(x, full_matrices), a))
+    return tuple(iterated(xp, "svd", lambda x: xp.linalg.svd(x, full_matrices), a))
 
 
 @hermitian
@@ -366,8 +365,8 @@ SVDVALS = Op(
     dtypes=LAPACK,
     doc="Singular values.",
     rule=_svdvals_type,
-    evaluate=lambda xp, a: checked(
-        "svdvals", *ITERATION, lambda x: xp.linalg.svd(x, compute_uv=False), a
+    evaluate=lambda xp, a: iterated(
+        xp, "svdvals", lambda x: xp.linalg.svd(x, compute_uv=False), a
     ),
     gradient=_svdvals_gradient,
     function=svdvals,

@@ -14,6 +14,7 @@ from ...op import LAPACK, BadSample, Call, Composite, Kind, Sample
 from ..convert import as_node
 from ..elementwise.family import pair
 from ..shape.arrange import moveaxis, reshape
+from ..shape.axes import axes_of
 from .parts import (
     VECTOR,
 )
@@ -59,7 +60,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """
     left, right = pair(a, b)
     if axes is not None:
-        moved = [axis % left.ndim for axis in axes]
+        moved = axes_of(Call(TENSORSOLVE, (left, right)), axes, left.ndim, "axes")
         left = moveaxis(left, moved, range(left.ndim - len(moved), left.ndim))
     shape = left.shape[right.ndim :]
     order = dims.size(shape)

@@ -93,6 +93,7 @@ def diagonal(x: Any, *, offset: int = 0) -> Node:
 
 
 def _diagonal(call: Call, node: Node, offset: int) -> Node:
+    offset = call.whole(offset, "offset")
     batch, rows, columns = matrices(call, node.type)
     down, across = (0, offset) if offset > 0 else (-offset, 0)
     count = dims.maximum(dims.minimum(rows - down, columns - across), 0)

@@ -207,7 +207,7 @@ def scaled_dot_product_attention(
     *,
     causal: bool = False,
     scale: Any = None,
-    dropout: Any = 0.0,
+    dropout: float | Node = 0.0,
     algorithm: str = "auto",
     block: int = 256,
 ) -> Node:
@@ -311,7 +311,7 @@ def scaled_dot_product_attention(
     return cast(reshape(result, shape[1:] if flat else shape), given[0].dtype)
 
 
-def _check_options(algorithm: str, block: int, dropout: Any) -> None:
+def _check_options(algorithm: str, block: int, dropout: float | Node) -> None:
     name = "scaled_dot_product_attention"
     if algorithm not in _ALGORITHMS:
         need = f"one of {', '.join(_ALGORITHMS)}"

@@ -35,6 +35,8 @@ def _angles(positions: Node, pairs: int, base: float) -> Node:
 
     In float64: of position 10,000 the angle in float32 is off by some 1e-3.
     """
+    if not base > 0:
+        raise ShapeError(message(f"the base of positions is {base}", need="a positive number"))
     step = -math.log(base) / max(pairs, 1)
     rates = exp(multiply(IOTA(shape=(pairs,), axis=0, dtype=FLOAT64), step))
     return multiply(expand_dims(cast(positions, FLOAT64), -1), rates)

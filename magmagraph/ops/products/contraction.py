@@ -322,7 +322,7 @@ def outer(a: Any, b: Any) -> Node:
     return multiply(expand_dims(ravel(left), 1), expand_dims(ravel(right), 0))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Node:
+def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
     """Sum products over pairs of axes.
 
     Parameters
@@ -361,6 +361,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Node:
         ours: Sequence[int] = range(left.ndim - axes, left.ndim)
         theirs: Sequence[int] = range(axes)
     else:
+        if len(axes) != 2:
+            raise call.shape_error(f"{len(axes)} entries of axes", need="a pair, or an int")
         ours = axes_of(call, axes[0], left.ndim, "axes[0]")
         theirs = axes_of(call, axes[1], right.ndim, "axes[1]")
     if len(ours) != len(theirs):

@@ -322,7 +322,9 @@ def cross(
     return moveaxis(result, -1, call.axis(axisc, result.ndim, "axisc"))
 
 
-def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2.0 * math.pi) -> Node:
+def unwrap(
+    p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2.0 * math.pi
+) -> Node:
     """Remove jumps of whole periods between neighbours.
 
     Parameters

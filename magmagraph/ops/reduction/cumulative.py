@@ -13,14 +13,15 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..convert import as_node
 from ..elementwise.arithmetic import multiply
 from ..elementwise.bits import logical_and, logical_not, logical_or
-from ..elementwise.comparison import not_equal, where
+from ..elementwise.comparison import maximum, minimum, not_equal, where
+from ..elementwise.exponents import logaddexp
 from ..elementwise.family import floating, publish
 from ..elementwise.math import exp
 from ..elementwise.rounding import isfinite, isnan
 from ..indexing.gathering import SCATTER_ADD, flat_along, size_of, wide
 from ..indexing.iota import INT64, IOTA
 from ..leaf import constant
-from ..rules import onnx_forms
+from ..rules import onnx_control, onnx_forms
 from ..shape.arrange import ravel, reshape
 from ..shape.axes import CUBE
 from ..shape.joining import broadcast_to, concatenate
@@ -236,6 +237,7 @@ CUMPROD = _record(
     "The running products along an axis.",
     dtypes=INEXACT,
     gradient=_cumprod_gradient,
+    onnx=onnx_control.scanned_with(lambda h, x: h * x, lambda dtype: 1),
     function=cumprod,
     samples=_samples(
         Sample((np.array([2.0, 0.0, -1.5, 0.0, 3.0]),)),
@@ -287,6 +289,10 @@ def _running_extremum(name: str, function: str, word: str, result: str) -> Any:
         function,
         f"The {word} element so far, along an axis.",
         gradient=_extremum_gradient,
+        onnx=onnx_control.scanned_with(
+            *((maximum, onnx_control.lowest) if function == "maximum"
+              else (minimum, onnx_control.highest))
+        ),
         function=scan,
         samples=_samples(
             Sample((np.array([3, 1, 4, 1, 5]),)),
@@ -354,6 +360,7 @@ CUMLOGSUMEXP = _record(
     "cumlogsumexp",
     "logaddexp",
     "The logarithm of the running sum of exponentials along an axis.",
+    onnx=onnx_control.scanned_with(logaddexp, onnx_control.lowest),
     gradient=_logsumexp_gradient,
     function=cumlogsumexp,
     samples=_samples(

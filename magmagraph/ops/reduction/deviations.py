@@ -15,7 +15,7 @@ from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import equal, maximum, where
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.math import sqrt
-from ..leaf import extent
+from ..leaf import array_of, extent
 from ..shape.axes import shown
 from .folding import CUBE, Axis, extent_product, kept, normalized_axes, restored
 from .masked import counted, filled, mask_of
@@ -38,6 +38,8 @@ def degrees_of(name: str, ddof: Any, correction: Any) -> Any:
     less = ddof if correction is None else correction
     if isinstance(less, (int, float)):  # the usual
         return less
+    if not isinstance(less, Node):
+        less = array_of(less, f"{name}: ddof")
     if isinstance(less, Node) or np.asarray(less).dtype.kind in "biuf":
         if np.ndim(less) if not isinstance(less, Node) else less.ndim:
             raise ShapeError(message(f"{name}: ddof is an array", need="a scalar"))

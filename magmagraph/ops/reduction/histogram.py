@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from ... import dims
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
-from ...types import Extent
+from ...types import Extent, Operand, Operands
 from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.bits import logical_and
@@ -19,6 +20,7 @@ from ..elementwise.family import floating, floating_pair
 from ..indexing.gathering import SCATTER_ADD, size_of
 from ..indexing.iota import INT64
 from ..indexing.sorting import searchsorted
+from ..leaf import real_array
 from ..shape.arrange import expand_dims, ravel, reshape
 from ..shape.joining import broadcast_to
 from ..shape.slicing import cut
@@ -110,7 +112,9 @@ class Histogram2D(NamedTuple):
     y_edges: Node
 
 
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Node:
+def histogram_bin_edges(
+    a: Any, bins: Operand = 10, range: Operands | None = None, weights: Any = None
+) -> Node:
     """Return the edges of bins of equal width, as `histogram` uses them.
 
     Parameters
@@ -149,10 +153,16 @@ def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
         edges = cast(bins, node.dtype)
         if edges.ndim != 1:
             raise call.shape_error(f"edges of {edges.ndim} axes", need="one axis, or a number")
+        if isinstance(edges.shape[0], int) and edges.shape[0] < 2:
+            raise call.shape_error(f"{edges.shape[0]} edges", need="two or more, or a number")
         return edges
     if bins < 1:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
+    if limits is not None and len(limits) != 2:
+        raise call.shape_error(f"range of {len(limits)} numbers", need="two: the ends")
     known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
+    if known:
+        limits = real_array("range", list(limits)).tolist()
     if known and not (np.isfinite(limits).all() and limits[0] <= limits[1]):
         raise call.shape_error(
             f"range=({limits[0]}, {limits[1]})", need="finite numbers, the smaller one first"
@@ -186,7 +196,11 @@ def _widths(edges: Node) -> Node:
 
 
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+    a: Any,
+    bins: Operand = 10,
+    range: Operands | None = None,
+    density: bool = False,
+    weights: Any = None,
 ) -> Histogram:
     """Count how many values lie in each bin.
 
@@ -237,7 +251,12 @@ def histogram(
 
 
 def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
+    x: Any,
+    y: Any,
+    bins: Operand = 10,
+    range: Sequence[Any] | None = None,
+    density: bool = False,
+    weights: Any = None,
 ) -> Histogram2D:
     """Count how many pairs of values lie in each cell of a grid.
 
@@ -283,6 +302,8 @@ def histogram2d(
     if len(each) != 2:
         raise call.shape_error(f"{len(each)} entries of bins", need="one int, or a pair")
     limits = (None, None) if range is None else tuple(range)
+    if len(limits) != 2:
+        raise call.shape_error(f"{len(limits)} entries of range", need="a pair for each axis")
     rows = _edges("histogram2d", first, each[0], limits[0])
     columns = _edges("histogram2d", second, each[1], limits[1])
     row, in_row = _bin(rows, first)

@@ -12,7 +12,7 @@ from ...dtypes import is_complex, is_float
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Sample
-from ...types import Extent
+from ...types import Extent, Operand
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
@@ -22,6 +22,7 @@ from ..elementwise.rounding import isfinite, isnan
 from ..indexing.gathering import size_of, take, take_along_axis
 from ..indexing.iota import INT64
 from ..indexing.sorting import argsort, sort
+from ..leaf import real_array
 from ..shape.arrange import expand_dims, moveaxis, reshape
 from ..shape.axes import axes_of
 from ..shape.slicing import cut
@@ -92,7 +93,7 @@ def _spread(q: Node, lines: Node) -> Node:
 
 def _check_weights(record: Composite, node: Node, weights: Any) -> None:
     values = weights.attrs.get("value") if isinstance(weights, Node) else weights
-    if values is not None and not (np.asarray(values) >= 0).all():
+    if values is not None and not (real_array("weights", values) >= 0).all():
         raise Call(record, (node,)).shape_error(
             "a weight is negative, or NaN", need="weights of at least 0"
         )
@@ -176,7 +177,7 @@ def _rank(q: Any) -> int:
 def _checked(record: Composite, x: Any, q: Any, highest: float) -> None:
     if isinstance(q, Node):
         return
-    values = np.asarray(q, np.float64)
+    values = real_array("q", q)
     if values.size and not ((values >= 0) & (values <= highest)).all():
         raise Call(record, (as_node(x),)).shape_error(
             f"q={q!r} lies outside", need=f"numbers from 0 to {highest:g}"
@@ -247,7 +248,7 @@ Examples
 def _quantile(name: str, skip: bool, scale: float) -> Any:
     def function(
         x: Any,
-        q: Any,
+        q: Operand,
         axis: Axis = None,
         method: str = "linear",
         keepdims: bool = False,

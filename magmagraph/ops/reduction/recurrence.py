@@ -16,6 +16,7 @@ from ..elementwise.arithmetic import multiply
 from ..elementwise.family import inexact_pair, one_dtype
 from ..indexing.gathering import wide
 from ..leaf import constant
+from ..rules import onnx_control
 from ..shape.axes import CUBE
 from ..shape.joining import broadcast_to, concatenate
 from ..shape.slicing import cut
@@ -158,6 +159,7 @@ LINEAR_RECURRENCE = Op(
     rule=scan_type,
     batching="axes",
     evaluate=_recurrence,
+    onnx=onnx_control.scanned_with(lambda h, a, b: a * h + b, lambda dtype: 0),
     into=_recurrence_into,
     gradient=_recurrence_gradient,
     function=linear_recurrence,

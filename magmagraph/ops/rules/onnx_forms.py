@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...dims import Dim
-from ...dtypes import is_bool, is_inexact, is_integer
+from ...dtypes import is_bool, is_inexact, is_integer, is_unsigned
 from ...graph import Node
-from ...types import Extent, Shape
+from ...types import Extent, Shape, Type
 
 Names = str | tuple[str, ...]
 Rule = Callable[..., Names]
@@ -48,6 +48,24 @@ class Target(Protocol):
 
     def node(self, node: Node) -> str:
         """Return the name of another node's value, which is written if it is not yet."""
+
+    def write(
+        self, parameters: Sequence[Node], outputs: Sequence[Node], operands: Sequence[str]
+    ) -> list[str]:
+        """Write a body whose parameters are operands; return the names of its outputs."""
+
+    def graph(
+        self, label: str, parameters: Sequence[Type], fill: Callable[[list[str]], Sequence[str]]
+    ) -> Any:
+        """Return a graph that an operator runs; it sees all names that are written before it."""
+
+    def run(
+        self, operator: str, types: Sequence[Type], *inputs: str, **attributes: Any
+    ) -> tuple[str, ...]:
+        """Write an operator that runs graphs; its results are of these types."""
+
+    def reversed(self, x: str, axis: int) -> str:
+        """Return the name of a value turned around along an axis."""
 
     def refuse(self, node: Node, reason: str) -> Exception:
         """Make (not raise) the error for a node that cannot be written."""
@@ -161,14 +179,52 @@ def floor_divided(to: Target, node: Node, x: str, y: str) -> str:
     """Divide, and round down; ONNX divides ints toward zero."""
     if is_inexact(node.dtype):
         return to.add("Floor", to.add("Div", x, y))
-    return to.add("Div", to.add("Sub", x, to.add("Mod", x, y)), y)
+    divisor, none = _not_zero(to, node, y)
+    quotient = to.add("Div", to.add("Sub", x, to.add("Mod", x, divisor)), divisor)
+    return _zero_where(to, node, none, quotient)
+
+
+def _not_zero(to: Target, node: Node, y: str) -> tuple[str, str]:
+    """Return an integer divisor with ones for zeros, and where these are; "" where none can be."""
+    value = node.inputs[1].attrs.get("value")
+    if value is not None and np.all(value):
+        return y, ""
+    none = to.add("Equal", y, to.constant(np.zeros((), node.dtype)))
+    return to.add("Where", none, to.constant(np.ones((), node.dtype)), y), none
+
+
+def _zero_where(to: Target, node: Node, none: str, result: str) -> str:
+    """Return a result with zeros where an integer was divided by zero, as NumPy has them."""
+    if not none:
+        return result
+    return to.add("Where", none, to.constant(np.zeros((), node.dtype)), result)
 
 
 def modulo(to: Target, node: Node, x: str, y: str) -> str:
     """Take the remainder, which has the sign of the divisor."""
     if is_integer(node.dtype):
-        return to.add("Mod", x, y)
+        divisor, none = _not_zero(to, node, y)
+        return _zero_where(to, node, none, to.add("Mod", x, divisor))
     return to.add("Sub", x, to.add("Mul", to.add("Floor", to.add("Div", x, y)), y))
+
+
+def modulo_of_c(to: Target, node: Node, x: str, y: str) -> str:
+    """Take the remainder, which has the sign of the dividend."""
+    if not is_integer(node.dtype):
+        return to.add("Mod", x, y, fmod=1)
+    divisor, none = _not_zero(to, node, y)
+    return _zero_where(to, node, none, to.add("Mod", x, divisor, fmod=1))
+
+
+def shifted(direction: str) -> Rule:
+    """Return the rule of a shift of bits, which ONNX has of unsigned integers."""
+
+    def rule(to: Target, node: Node, x: str, count: str) -> str:
+        if not is_unsigned(node.dtype):
+            raise to.refuse(node, "shifts of signed integers")
+        return to.add("BitShift", x, count, direction=direction)
+
+    return rule
 
 
 def cast(to: Target, node: Node, x: str) -> str:
@@ -265,19 +321,13 @@ def placed(to: Target, node: Node, x: str) -> str:
     for axis, step in enumerate(attrs["steps"]):
         if step < 0:  # the same places, counted from the other end
             starts[axis] = starts[axis] + (extents[axis] - 1) * step
-            x = _reversed(to, x, axis)
+            x = to.reversed(x, axis)
         if abs(step) > 1:
             x = _apart(to, x, extents, axis, abs(step), value)
             extents[axis] = extents[axis] * abs(step)
     # Below zero where elements are taken away: what stands behind the last one that is placed.
     ends = [w - s - e for w, s, e in zip(node.shape, starts, extents, strict=True)]
     return to.add("Pad", x, to.extents([*starts, *ends]), value)
-
-
-def _reversed(to: Target, x: str, axis: int) -> str:
-    one = to.constant(np.array([-1], np.int64))
-    places = [to.constant(np.array([place], np.int64)) for place in (_LAST, axis)]
-    return to.add("Slice", x, one, *places, one)
 
 
 def _apart(
@@ -299,7 +349,7 @@ def gathered(to: Target, node: Node, x: str, positions: str) -> str:
     """Take elements at positions along an axis; positions out of range are clipped or wrap."""
     axis = node.attrs["axis"]
     given = node.inputs[1]
-    if "value" not in given.attrs:  # constants were looked at when they were written
+    if "value" not in given.attrs or node.attrs["mode"] == "wrap":
         positions = _settled(to, node, positions, node.inputs[0].shape[axis])
     elif given.dtype.kind == "u" or given.dtype.itemsize < 4:
         positions = to.cast(positions, np.dtype(np.int64))
@@ -314,6 +364,64 @@ def _settled(to: Target, node: Node, positions: str, extent: Extent) -> str:
     counted = to.add("Where", to.add("Less", wide, zero), to.add("Add", wide, count), wide)
     last = to.add("Sub", count, to.constant(np.int64(1)))
     return to.add("Min", to.add("Max", counted, zero), last)
+
+
+_REDUCTIONS = {"add": "add", "multiply": "mul", "min": "min", "max": "max"}
+
+
+def updated(to: Target, node: Node, x: str, positions: str, values: str) -> str:
+    """Set, add, multiply or compare rows at positions along the first axis."""
+    array, given, _ = node.inputs
+    if not isinstance(array.ndim, int) or (is_bool(array.dtype) and node.attrs["how"] != "set"):
+        raise to.refuse(node, f"{node.attrs['how']} of bools")
+    settled = _settled(to, node, positions, array.shape[0])
+    places = to.add("Reshape", settled, to.constant(np.array([-1, 1], np.int64)))
+    rest = array.shape[1:]
+    one = to.constant(np.array([-1], np.int64))
+    lines = to.add("Concat", one, to.extents(rest), axis=0)
+    rows = to.add("Reshape", values, lines)
+    how = node.attrs["how"]
+    if how != "set":
+        return to.add("ScatterND", x, places, rows, reduction=_REDUCTIONS[how])
+    # Of equal positions the last one stays: ScatterND says nothing of these, so that the last is
+    # found first, by a maximum.
+    count = to.extent(given.size)
+    zero, step = to.constant(np.int64(0)), to.constant(np.int64(1))
+    none = to.add("Expand", to.constant(np.int64(-1)), to.extents(array.shape[:1]))
+    turns = to.add("Range", zero, count, step)
+    last = to.add("ScatterND", none, places, turns, reduction="max")
+    chosen = to.add("Gather", rows, to.add("Max", last, zero), axis=0)
+    line = to.extents((array.shape[0], *[1] * len(rest)))
+    written = to.add("Reshape", to.add("GreaterOrEqual", last, zero), line)
+    return to.add("Where", written, chosen, x)
+
+
+def found(to: Target, node: Node, mask: str) -> str:
+    """Find the first positions of true elements; behind them the number of all elements."""
+    flat = to.constant(np.array([-1], np.int64))
+    places = to.add("Reshape", to.add("NonZero", mask), flat)
+    size = to.extents((node.attrs["size"],))
+    behind = to.add("Expand", to.extent(node.inputs[0].shape[0]), size)
+    both = to.add("Concat", places, behind, axis=0)
+    zero = to.constant(np.array([0], np.int64))
+    return to.add("Slice", both, zero, size, zero)
+
+
+def counted_below(to: Target, node: Node, line: str, values: str) -> str:
+    """Count the elements of a sorted line that stand before each value."""
+    dtype = node.inputs[0].dtype
+    less = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
+    if is_bool(dtype):
+        line, values = (to.cast(name, np.dtype(np.int32)) for name in (line, values))
+    apart = to.add("Unsqueeze", values, to.constant(np.array([-1], np.int64)))
+    before = to.add(less, line, apart)
+    if is_inexact(dtype):  # NaN stands behind all numbers
+        nan = to.add("IsNaN", apart)
+        if node.attrs["side"] == "left":
+            nan = to.add("And", nan, to.add("Not", to.add("IsNaN", line)))
+        before = to.add("Or", before, nan)
+    ones = to.cast(before, np.dtype(np.int64))
+    return to.add("ReduceSum", ones, to.constant(np.array([-1], np.int64)), keepdims=0)
 
 
 def scattered(to: Target, node: Node, values: str, positions: str) -> str:

@@ -14,6 +14,7 @@ from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis
 from ...types import Extent, Shape, Type
 from ..convert import as_node
+from ..leaf import ShapeLike
 from ..rules import onnx_forms
 from .axes import CUBE, MATRIX, axes_of, shown
 
@@ -40,8 +41,15 @@ def _map_reshape(node: Node, operands: Sequence[Node], batched: Sequence[bool]) 
 
 def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
     """Read a shape in which one extent may be -1, and find that extent."""
-    entries = [shape] if isinstance(shape, (int, str, Dim, np.integer)) else list(shape)
+    single = isinstance(shape, (int, str, Dim, np.integer))
+    if not single and (isinstance(shape, Node) or not hasattr(type(shape), "__iter__")):
+        raise call.shape_error(f"{type(shape).__name__} is no shape", need="ints, names and Dims")
+    entries = [shape] if single else list(shape)
     for entry in entries:
+        if entry is not None and not isinstance(entry, (int, str, Dim, np.integer)):
+            raise call.shape_error(
+                f"the extent {entry!r} of a shape", need="ints, names and Dims"
+            )
         if entry is None:
             raise call.shape_error(
                 f"shape {shown(entries)} has the extent None",
@@ -87,7 +95,7 @@ def by_columns(name: str, order: Any) -> bool:
     return True
 
 
-def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Node:
+def reshape(x: Any, shape: ShapeLike, order: str = "C", *, copy: bool | None = None) -> Node:
     """Give `x` another shape with the same elements in the same (row-major) order.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from ... import dims
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import Call, Kind, Sample
-from ...types import Extent
+from ...types import Extent, Operands
 from ..convert import as_node, promoted
 from ..elementwise.family import publish
 from ..rules.namesakes import namesake
@@ -109,10 +109,10 @@ dtype, casting
 def _stack(
     name: str, what: str, join: Callable[[list[Node]], Node], example: str, *, casts: bool = False
 ) -> Any:
-    def function(tup: Any) -> Node:
+    def function(tup: Operands) -> Node:
         return join(list(promoted(*_arrays(name, tup))))
 
-    def casting_function(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
+    def casting_function(tup: Operands, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         members = _arrays(name, tup)
         operands = promoted(*members) if dtype is None else members
         return join(list(converted(name, operands, dtype, casting)))
@@ -258,7 +258,7 @@ def _collect(part: Any, members: list[Any]) -> None:
 # Pieces.
 
 
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
+def array_split(ary: Any, indices_or_sections: int | Sequence[Any], axis: int = 0) -> list[Node]:
     """Cut an array into pieces along an axis, the first ones longer by one where that is needed.
 
     Parameters
@@ -304,7 +304,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]
 
 
 def _split(name: str, axis: Callable[[Node], int], least: int, what: str, example: str) -> Any:
-    def function(ary: Any, indices_or_sections: Any) -> Any:
+    def function(ary: Any, indices_or_sections: int | Sequence[Any]) -> Any:
         node = as_node(ary)
         if node.ndim < least:
             raise ShapeError(

@@ -9,8 +9,7 @@ import numpy as np
 
 from ... import dims
 from ...config import config
-from ...dims import Dim
-from ...errors import ShapeError
+from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import Kind, Sample
 from ...types import Extent, Shape
@@ -19,7 +18,7 @@ from ..elementwise.comparison import equal, greater_equal
 from ..elementwise.family import publish
 from ..indexing.gathering import size_of
 from ..indexing.iota import INT64, IOTA
-from ..leaf import constant
+from ..leaf import ShapeLike, constant
 from ..rules.namesakes import namesake
 from .axes import LINE
 from .joining import broadcast_to
@@ -38,11 +37,12 @@ __all__ = [
 
 
 def shape_of(shape: Any) -> Shape:
-    single = isinstance(shape, (int, np.integer, str, Dim))
-    return dims.parse_shape((shape,) if single else tuple(shape))
+    if shape is None:
+        raise ShapeError(message("None is not a shape", need="ints, names and Dims"))
+    return dims.parse_shape(shape)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Node:
+def full(shape: ShapeLike, fill_value: Any, dtype: Any = None) -> Node:
     """Make an array of one value.
 
     Parameters
@@ -76,7 +76,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     return broadcast_to(value, shape_of(shape))
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Node:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: ShapeLike = None) -> Node:
     """Make an array of one value, of the shape and dtype of another.
 
     Parameters
@@ -104,10 +104,10 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
 
 
 def _constant(name: str, number: int, word: str) -> tuple[Any, Any]:
-    def make(shape: Any, dtype: Any = None) -> Node:
+    def make(shape: ShapeLike, dtype: Any = None) -> Node:
         return full(shape, constant(number, config.float_dtype if dtype is None else dtype))
 
-    def make_like(x: Any, dtype: Any = None, shape: Any = None) -> Node:
+    def make_like(x: Any, dtype: Any = None, shape: ShapeLike = None) -> Node:
         return full_like(x, number, dtype, shape)
 
     publish(

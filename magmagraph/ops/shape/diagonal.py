@@ -193,6 +193,7 @@ def diag(v: Any, k: int = 0) -> Node:
     array([1, 4], dtype=int32)
     """
     node = as_node(v)
+    k = Call(DIAG, (node,)).whole(k, "k")
     if node.ndim == 2:
         return diagonal(node, k)
     if node.ndim != 1:
@@ -329,9 +330,20 @@ def _static(name: str, *extents: Any) -> None:
             )
 
 
+_MOST_POSITIONS = 1 << 28  # elements of a matrix whose positions are listed
+_MOST_AXES = 64  # as NumPy's arrays have
+
+
 def _positions(name: str, n: int, k: int, m: int | None) -> tuple[Node, Node]:
     _static(name, n, m)
-    rows, columns = getattr(np, name)(n, k, m)
+    if max(n, 0) * max(n if m is None else m, 0) > _MOST_POSITIONS:
+        raise ShapeError(
+            message(f"{name}: a matrix of shape ({n}, {n if m is None else m})",
+                    need=f"at most {_MOST_POSITIONS} elements: the positions are constants",
+                    mend="mg.tril(x) or mg.triu(x), which take any extents")
+        )  # fmt: skip
+    most = max(n, n if m is None else m) + 1  # beyond it all positions are taken, or none
+    rows, columns = getattr(np, name)(n, min(max(k, -most), most), m)
     return constant(rows), constant(columns)
 
 
@@ -418,6 +430,8 @@ def diag_indices(n: Any, ndim: int = 2) -> tuple[Node, ...]:
     array([[0, 2],
            [3, 0]], dtype=int32)
     """
+    if not 0 <= ndim <= _MOST_AXES:
+        raise ShapeError(message(f"diag_indices: ndim={ndim}", need=f"at most {_MOST_AXES} axes"))
     return (IOTA(shape=dims.parse_shape((n,)), axis=0, dtype=INT64),) * ndim
 
 

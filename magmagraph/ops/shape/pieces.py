@@ -48,7 +48,7 @@ def flip(x: Any, axis: int | Sequence[int] | None = None) -> Node:
     return node
 
 
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
+def split(x: Any, indices_or_sections: int | Sequence[Any], axis: int = 0) -> list[Node]:
     """Cut an array into pieces along an axis.
 
     Parameters
@@ -93,6 +93,10 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Node]:
         # Where only the call can tell that it divides, this reshape is what makes it check.
         even = reshape(node, [*node.shape[:axis], sections * each, *node.shape[axis + 1 :]])
         return [cut(even, axis, part * each, each) for part in range(sections)]
+    if isinstance(indices_or_sections, Dim):
+        raise call.dtype_error(
+            f"{indices_or_sections} parts", need="an int: each part is a node"
+        )
     edges = [0, *(_edge(call, extent, each) for each in indices_or_sections), extent]
     return [
         cut(node, axis, start, _count(start, stop)) for start, stop in itertools.pairwise(edges)

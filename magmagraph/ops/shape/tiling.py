@@ -19,6 +19,7 @@ from ..elementwise.arithmetic import add, remainder, subtract
 from ..indexing.gathering import size_of, take
 from ..indexing.iota import INT64, IOTA
 from ..indexing.sorting import searchsorted
+from ..leaf import ShapeLike
 from ..reduction.cumulative import cumsum
 from ..rules.namesakes import namesake
 from .arrange import ravel, reshape, transpose
@@ -42,7 +43,7 @@ def _is_extent(value: Any) -> bool:
     return isinstance(value, (int, np.integer, Dim, str)) and not isinstance(value, bool)
 
 
-def tile(A: Any, reps: Any) -> Node:
+def tile(A: Any, reps: ShapeLike) -> Node:
     """Repeat a whole array along its axes.
 
     Parameters
@@ -70,7 +71,7 @@ def tile(A: Any, reps: Any) -> Node:
            [1, 2, 1, 2]], dtype=int32)
     """
     node = as_node(A)
-    counts = dims.parse_shape((reps,) if _is_extent(reps) else tuple(reps))
+    counts = dims.parse_shape(reps)
     ndim = len(counts) if len(counts) > node.ndim else node.ndim
     shape = (*[1] * (ndim - node.ndim), *node.shape)
     counts = (*[1] * (ndim - len(counts)), *counts)
@@ -139,6 +140,8 @@ def repeat(
     if numbers.ndim > 1:
         raise call.shape_error(f"repeats of {numbers.ndim} axes", need="one number, or one axis")
     value = numbers.attrs.get("value")
+    if value is not None:
+        value = value.astype(np.int64)
     if numbers.ndim == 0 or (numbers.size == 1 and extent != 1):
         numbers = broadcast_to(reshape(numbers, ()), (extent,))
         value = None if value is None or isinstance(extent, Dim) else np.broadcast_to(value, extent)
@@ -260,7 +263,7 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
     if len(plane) != 2:
         raise call.shape_error(f"axes={tuple(axes)} are not two", need="two axes")
     first, second = plane
-    turns = k % 4
+    turns = call.whole(k, "k") % 4
     if turns == 0:
         return node
     if turns == 2:

@@ -96,6 +96,8 @@ def _axes(call: Call, node: Node, s: Lengths, axes: Axes) -> tuple[list[Extent |
     """Return the lengths that are asked for (None: all there are), and the axes."""
     if isinstance(axes, (int, np.integer)):
         chosen = [call.axis(axes, node.ndim)]
+        if s is not None and len(s) != 1:
+            raise call.shape_error(f"{len(s)} lengths for one axis", need="one for each")
         (n,) = s or (None,)
         return [None if n is None else _length(call, n, "n")], chosen
     if axes is None:

@@ -30,7 +30,7 @@ def _positions(who: str, n: Any, d: Any, count: Any) -> tuple[Node, Any]:
     """Return 0, 1, ... as many as `count` says, and what frequencies are multiplied by."""
     if isinstance(n, bool) or not isinstance(n, (int, np.integer, Dim, str)):
         raise DTypeError(message(f"{who}: n={n!r}", need="an int or a Dim"))
-    whole = dims.parse_shape((n,))[0] if isinstance(n, str) else n
+    whole = dims.parse_shape((n,))[0] if isinstance(n, str) else n if isinstance(n, Dim) else int(n)
     if isinstance(whole, (int, np.integer)) and whole < 1:
         raise ShapeError(message(f"{who}: n is {whole}", need="at least 1"))
     if not isinstance(d, (int, float)) or not d:

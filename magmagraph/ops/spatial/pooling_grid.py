@@ -12,6 +12,7 @@ from ...dims import Dim
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Sample
+from ...types import MOST_TERMS
 from ..convolution.functions import per_axis, values
 from ..convolution.shapes import channels_last, numbers, spatial_axes
 from ..elementwise.family import floating
@@ -117,6 +118,8 @@ def _adaptive(
             )
         if n < 1:
             raise call.shape_error(f"{parts} parts of an axis without elements", need="elements")
+        if parts > MOST_TERMS:
+            raise call.shape_error(f"{parts} parts of an axis", need=f"at most {MOST_TERMS}")
         cells = [(i * n // parts, -(-(i + 1) * n // parts)) for i in range(parts)]
         node = concatenate(
             [fold(cut(node, axis, a, b - a), axis, keepdims=True) for a, b in cells], axis

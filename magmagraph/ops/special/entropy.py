@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ import numpy as np
 from ...graph import Node
 from ...op import Composite, Op, Refusal, Sample
 from ..elementwise.arithmetic import absolute, power
+from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
 from ..elementwise.family import OTHER, POSITIVE, REAL, UNIT, scipy_named, special
 from ..elementwise.math import LN10, log, log1p, sin
+from ..elementwise.rounding import isnan
 from ..networks.activation import sigmoid, softplus
+from ..rules import onnx_forms
 from .family import SpecialFunction, composite, elementwise
 
 _SHARES = 0.5 + 0.5 * UNIT
@@ -24,6 +28,18 @@ _EDGES = (
     np.array([0.0, 1.0, -1.0, 0.0, 2.0, 1.0, np.nan, 2.0]),
 )
 _EDGE_SAMPLE = Sample(_EDGES, gradient=(), reason="the ends of the domain")
+
+def _logit_written(x: Node) -> Node:
+    """Near 1/2, where log(x) and log1p(-x) cancel, with a logarithm near 1."""
+    near = 2.0 * x - 1.0
+    middle = log1p(near) - log1p(-near)
+    return where(less(absolute(near), 0.5), middle, log(x) - log1p(-x))
+
+
+def _product_written(logarithm: Callable[[Node], Node], x: Node, y: Node) -> Node:
+    zero = logical_and(equal(x, 0.0), logical_not(isnan(y)))
+    return where(zero, 0.0, x * logarithm(where(zero, 1.0, y)))
+
 
 logit, LOGIT = elementwise(
     "logit",
@@ -36,6 +52,7 @@ logit, LOGIT = elementwise(
     module=__name__,
     notes="-inf at 0, infinite at 1, NaN beyond. The inverse of `expit`.",
     evaluate=special("logit"),
+    onnx=onnx_forms.rewritten(lambda node: _logit_written(node.inputs[0])),
     scalar="$logit(a)",
     partials=(lambda f, x: 1.0 / (x * (1.0 - x)),),
     samples=lambda: [
@@ -91,6 +108,7 @@ xlogy, XLOGY = elementwise(
     module=__name__,
     notes="The gradient is ``log(y)`` and ``x / y``, the latter 0 for x = 0.",
     evaluate=special("xlogy"),
+    onnx=onnx_forms.rewritten(lambda node: _product_written(log, *node.inputs)),
     scalar="$xlogy(a, b)",
     partials=(lambda f, x, y: log(y), lambda f, x, y: _quotient(x, y)),
     samples=lambda: [Sample((REAL, _PARTNER)), Sample((REAL, _ROW)), _EDGE_SAMPLE],
@@ -108,6 +126,7 @@ xlog1py, XLOG1PY = elementwise(
     module=__name__,
     notes="The gradient is ``log1p(y)`` and ``x / (1 + y)``, the latter 0 for x = 0.",
     evaluate=special("xlog1py"),
+    onnx=onnx_forms.rewritten(lambda node: _product_written(log1p, *node.inputs)),
     scalar="$xlog1py(a, b)",
     partials=(lambda f, x, y: log1p(y), lambda f, x, y: _quotient(x, y + 1.0)),
     samples=lambda: [Sample((REAL, _PARTNER)), Sample((REAL, _ROW)), _EDGE_SAMPLE],
@@ -342,6 +361,7 @@ exp10, EXP10 = elementwise(
     """,
     module=__name__,
     evaluate=special("exp10"),
+    onnx=onnx_forms.rewritten(lambda node: power(10.0, node.inputs[0])),
     scalar="$power((T)10, a)",
     partials=(lambda f, x: f * LN10,),
     samples=lambda: [Sample((REAL,))],

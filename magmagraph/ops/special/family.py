@@ -121,6 +121,7 @@ def elementwise(
     reference: Callable[..., Any] | None = None,
     numerics: str = "stable",
     public: bool = True,
+    onnx: str | Callable[..., Any] = "",
 ) -> tuple[SpecialFunction, Op]:
     """Make a function that is an operation of its own, and its record.
 
@@ -135,7 +136,7 @@ def elementwise(
     partials
         For each operand its partial derivative, ``partial(value, *operands)``; or the `Refusal`
         that `unknown` makes.
-    evaluate, scalar, no_gradient, samples, reference, numerics
+    evaluate, scalar, no_gradient, samples, reference, numerics, onnx
         Fields of the record; see `Op`. Default reference: the array expression in float64.
     public
         False for operations that only derivatives are made of.
@@ -167,6 +168,7 @@ def elementwise(
         samples=samples,
         bad_samples=(lambda: _misfits(name, parameters)) if public else None,
         reference=reference or (lambda *operands: evaluate(np, *operands)),
+        onnx=onnx,
         numerics=numerics,
     )
     return function, op

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
+from ...types import MOST_TERMS
 from ..control.identities import stop_gradient
 from ..convert import cast
 from ..elementwise.comparison import equal, greater_equal, less, less_equal, where
@@ -120,7 +121,7 @@ def multigammaln(a: Any, d: int) -> Node:
     Raises
     ------
     ShapeError
-        If `d` is not an int of at least 1.
+        If `d` is not an int from 1 to 10,000: each dimension is a term of the graph.
 
     Examples
     --------
@@ -128,8 +129,10 @@ def multigammaln(a: Any, d: int) -> Node:
     >>> mg.special.multigammaln([3.0, 4.0], 2).eval().round(4)
     array([1.5502, 3.5651], dtype=float32)
     """
-    if not isinstance(d, (int, np.integer)) or isinstance(d, bool) or d < 1:
-        raise ShapeError(message(f"multigammaln: the dimension {d!r}", need="an int of at least 1"))
+    if not isinstance(d, (int, np.integer)) or isinstance(d, bool) or not 1 <= d <= MOST_TERMS:
+        raise ShapeError(
+            message(f"multigammaln: the dimension {d!r}", need=f"an int from 1 to {MOST_TERMS}")
+        )
     (given,) = floats("multigammaln", a)
     node = widened(given)
     total = lgamma(node)

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
+from ...types import MOST_TERMS
 from ..convert import cast
 from ..elementwise.family import REAL, publish, scipy_named
 from .family import SpecialFunction, floats, widened
@@ -27,6 +28,8 @@ def _degree(name: str, n: Any) -> int:
         )
     if n < 0:
         raise ShapeError(message(f"{name}: the degree {n} is negative", need="0, 1, 2, ..."))
+    if n > MOST_TERMS:
+        raise ShapeError(message(f"{name}: the degree {n}", need=f"at most {MOST_TERMS}"))
     return int(n)
 
 
@@ -45,7 +48,7 @@ _TEXT = """Evaluate {what} of degree n.
 Parameters
 ----------
 n
-    The degree, an int from 0.
+    The degree, an int from 0 to 10,000.
 {more}x
     Node or array; ints become floats.
 
@@ -57,7 +60,7 @@ Node
 Raises
 ------
 DTypeError, ShapeError
-    Where `n` is not an int, or negative.
+    Where `n` is not an int from 0 to 10,000: each degree is a step of the graph.
 
 Examples
 --------

@@ -170,6 +170,9 @@ ZETA = Op(
 )
 
 
+_HIGHEST_ORDER = 170  # the factorial of 171 is more than float64 holds
+
+
 def polygamma(n: int, x: Any) -> Node:
     """Take the derivative of order n + 1 of lgamma.
 
@@ -202,6 +205,8 @@ def polygamma(n: int, x: Any) -> Node:
         raise ShapeError(message(f"polygamma: the order {n} is negative", need="0, 1, 2, ..."))
     if n == 0:
         return digamma(x)
+    if n > _HIGHEST_ORDER:
+        raise ShapeError(message(f"polygamma: the order {n}", need=f"at most {_HIGHEST_ORDER}"))
     factor = math.factorial(int(n)) * (1.0 if n % 2 else -1.0)
     return zeta(float(n + 1), floating(x)) * factor
 

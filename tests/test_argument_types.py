@@ -1,0 +1,144 @@
+"""Arguments of wrong types are named, with what their parameters take."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmagraph as mg
+from magmagraph.argument_types import expected
+from magmagraph.errors import ArgumentError, MagmagraphError
+
+X = mg.input("x", ("batch", 3))
+SQUARE = np.arange(9.0).reshape(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: mg.schedule.at(0.5, X), "mg.schedule.at: rate is 0.5\n  needed: a function"),
+        (
+            lambda: mg.percentile(X, np.dtype("float64")),
+            "q is of dtype object\n  needed: real numbers",
+        ),
+        (lambda: mg.nn.Dropout(iter([1])), "mg.nn.Dropout: rate is <list_iterator"),
+        (lambda: mg.data.read_npz(-1), "mg.data.read_npz: path is -1\n  needed: a path"),
+        (lambda: mg.load("\0"), r"mg.load: path is '\x00'"),
+        (lambda: mg.rot90(SQUARE, k="a"), "rot90: k='a' is not an int"),
+        (
+            lambda: mg.linalg.diagonal(SQUARE, offset=0.5),
+            "linalg_diagonal: offset=0.5 is not an int",
+        ),
+        (lambda: X.round(decimals="a"), "x.round: decimals is 'a'\n  needed: an int"),
+        (lambda: mg.concatenate([X, X], axis=0, dtype=0.5), "0.5 is not a dtype"),
+        (
+            lambda: mg.tile(X, reps=0.5),
+            "0.5 is not a shape",
+        ),
+        (
+            lambda: mg.batches(SQUARE, size=2, shard=(1,)),
+            "mg.data.batches: shard is (1,)\n  needed: 2 values, each an int or None",
+        ),
+        (
+            lambda: mg.fixed_point(lambda a, b: a, X),
+            "mg.fixed_point: function is a function that does not fit: ",
+        ),
+        (lambda: mg.callbacks.GrowingBatch("a"), "mg.callbacks.GrowingBatch: every is 'a'"),
+        (
+            lambda: mg.optimizer.SGD(0.1, clip_norm="a"),
+            "mg.optimizer.GradientDescent: clip_norm is 'a'",
+        ),
+    ],
+)
+def test_the_argument_is_named(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(MagmagraphError) as caught:
+        call()
+    assert str(caught.value).startswith(text), str(caught.value)
+    assert isinstance(caught.value, (TypeError, ValueError))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: mg.histogram(SQUARE, bins=(99,)),
+        lambda: mg.special.eval_legendre(10**30, X),
+        lambda: mg.special.eval_gegenbauer(2**31, 0.5, X),
+        lambda: mg.special.multigammaln(X, 2**63),
+        lambda: mg.adaptive_avg_pool(np.ones((1, 1, 4, 4)), 10**30),
+        lambda: mg.local_response_norm(np.ones((1, 2, 3)), 2**31),
+        lambda: mg.distributed.threads(2**63, lambda: 0),
+        lambda: mg.Dim("n") ** 2**64,
+        lambda: mg.triu_indices(10**30),
+        lambda: mg.constant(10**30, dtype="int64"),
+    ],
+)
+def test_numbers_that_ask_for_too_much_are_refused(call: Callable[[], Any]) -> None:
+    with pytest.raises(MagmagraphError):
+        call()
+
+
+def test_hyp1f1_ends() -> None:
+    """SciPy takes as many steps as the argument is large."""
+    result = mg.special.hyp1f1(1.3, 1.6, np.array([1e15, 1e300, -1e300])).eval()
+    assert result.tolist() == [np.inf, np.inf, 0.0]
+    polynomial = mg.special.hyp1f1(-1.0, 2.0, np.array([1e15])).eval()
+    assert polynomial.tolist() == [1.0 - 0.5e15]
+
+
+def test_the_error_from_inside_is_the_cause() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        X.round(decimals="a")
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+
+
+def test_errors_of_callers_and_of_this_library_pass() -> None:
+    """What no argument explains is not renamed."""
+
+    def failing(x: mg.Node) -> mg.Node:
+        raise KeyError("of the caller")
+
+    with pytest.raises(KeyError, match="of the caller"):
+        mg.vmap(failing)(X)
+    with pytest.raises(mg.ShapeError):
+        mg.sum(X, axis=7)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "right", "wrong"),
+    [
+        ("int", [3, np.int64(3), np.array(3)], [True, 0.5, "3", None, X, np.arange(3)]),
+        ("float", [3, 0.5, np.float32(1), np.array(1.0)], ["a", 1j, X, None, np.arange(3)]),
+        ("bool", [True, False, np.bool_(True), 1], [2, "a", None, X]),
+        ("str | None", ["a", None], [3, b"a"]),
+        ("int | Sequence[int]", [3, (1, 2), [], range(3)], ["ab", (0.5,), 0.5, {1: 2}]),
+        ("tuple[int, int]", [(1, 2), [1, 2]], [(1,), (1, 2, 3), 3]),
+        ("tuple[int, ...]", [(1, 2, 3), ()], [("a",), 3]),
+        ("Literal['a', 'b']", ["a"], ["c", 3]),
+        ("Mapping[str, int]", [{"a": 1}], [[("a", 1)], "a"]),
+        ("Callable[..., Any]", [len, lambda: 0], ["len", 3]),
+        ("Operand", [X, 0.5, [1, 2], np.arange(3)], ["a", None, len, [[1], [1, 2]]]),
+        ("Iterable[int]", [iter([1]), (1, 2)], [3, "ab", mg.input("y", ()).at]),
+        ("mg.Node | float", [X, 0.5], ["a", None]),
+        ("np.ndarray", [np.arange(3)], [[1], X]),
+        ("DTypeLike", ["int8", np.float32, float], ["int9", 3]),
+    ],
+)
+def test_annotations_are_a_schema(annotation: str, right: list[Any], wrong: list[Any]) -> None:
+    import collections.abc as abc
+    from typing import Literal
+
+    place = {"np": np, "mg": mg, "Any": Any, "Literal": Literal, **vars(abc)}
+    kind = expected(annotation, place)
+    assert kind is not None
+    assert [kind.accepts(value) for value in right] == [True] * len(right)
+    assert [kind.accepts(value) for value in wrong] == [False] * len(wrong)
+
+
+@pytest.mark.parametrize("annotation", ["Any", "object", "Missing", "np.missing", ""])
+def test_what_says_nothing_takes_everything(annotation: str) -> None:
+    assert expected(annotation or "Any", {"Any": Any, "np": np}) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import magmagraph
-from magmagraph import cli
+from magmagraph import cli, trust
 from magmagraph.cli import info
 from magmagraph.errors import DataError
 
@@ -75,6 +75,19 @@ def test_info_tells_that_there_is_no_compiler(monkeypatch):
     monkeypatch.setattr(magmagraph.config, "compiler", "off")
     facts = {fact.name: fact for fact in info.facts()}
     assert facts["C compiler"].value == "switched off: kernels run in NumPy"
+
+
+def test_info_tells_of_a_cache_that_others_can_change(monkeypatch, tmp_path):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MAGMAGRAPH_CACHE_DIR", str(folder))
+    for mode, said in ((None, ""), (0o700, ""), (0o777, f"not used: {folder} can be changed by")):
+        if mode is not None:
+            folder.mkdir(exist_ok=True)
+            folder.chmod(mode)
+        trust._resolved.cache_clear()
+        (fact,) = (fact for fact in info._cache() if fact.name == "folder")
+        assert fact.advice.startswith(said)
+        assert bool(fact.advice) == bool(said)
 
 
 def test_info_tells_of_settings_that_cannot_be_used(monkeypatch):

@@ -136,9 +136,10 @@ def _warn_unusable(directory: Path, error: OSError | str) -> None:
         cause = Path(error.filename)
     while not cause.exists() and cause != cause.parent:
         cause = cause.parent
-    if cause in _unusable:
+    trouble = directory if cause.is_relative_to(directory) else cause
+    if trouble in _unusable:
         return
-    _unusable.add(cause)
+    _unusable.add(trouble)
     need = "a folder that this user may write to and load libraries from"
     mend = "set MAGMAGRAPH_CACHE_DIR to one"
     if isinstance(error, Untrusted):
@@ -277,7 +278,7 @@ class DiskCache:
         except UntrustedFile as error:
             self._warn_damaged(error.filename, error.strerror)
         except Untrusted as error:
-            self.abandon(error)
+            _warn_unusable(self.directory, error)
         except OSError:  # it was never put, or evicted
             pass
         return None

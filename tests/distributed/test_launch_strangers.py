@@ -189,6 +189,7 @@ def impostor(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
         lambda said: {"script": "evil.py", "arguments": []},
         lambda said: {"program": "{}", "proof": proof(TOKEN, said["nonce"], '{"other": 1}')},
         lambda said: {"program": "{}", "proof": "\u00e9"},
+        lambda said: {"program": "{}", "proof": "\udc80"},
     ],
 )
 def test_a_rank_runs_nothing_for_a_stranger(answer):
@@ -454,11 +455,11 @@ def alive(number: int) -> bool:
 @linux
 def test_a_command_that_is_tied_to_a_process_that_has_gone_is_not_run(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-I", "-S", tied.__file__, "1", "/bin/sh", "-c", "echo run"],
+        [sys.executable, "-P", "-S", tied.__file__, "1", "/bin/sh", "-c", "echo run"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
-    own = [sys.executable, "-I", "-S", tied.__file__, str(os.getpid()), "/bin/sh", "-c", "echo run"]
+    own = [sys.executable, "-P", "-S", tied.__file__, str(os.getpid()), "/bin/sh", "-c", "echo run"]
     assert subprocess.run(own, capture_output=True, text=True, check=True).stdout == "run\n"
 
 

@@ -406,6 +406,22 @@ def test_temporary_files_are_made_where_others_cannot_replace_them(
     assert trust.temporary_place() != str(open_to_all)
 
 
+def test_without_any_safe_folder_reading_gives_nothing_and_writing_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def nowhere() -> str:
+        raise Untrusted("/tmp", "can be changed by other users")
+
+    monkeypatch.setattr(trust, "temporary_place", nowhere)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    cache = DiskCache(tmp_path / "cache")
+    with pytest.warns(CacheWarning, match="cannot be used"):
+        assert cache.get(KEY) is None
+    with pytest.raises(Untrusted, match="/tmp can be changed by other users"):
+        cache.put(KEY, b"content")
+
+
 @as_root
 @pytest.mark.parametrize("name", ["index.json", "a.so"])
 @pytest.mark.parametrize("change", [as_writable, as_of_other, as_pipe])

@@ -153,7 +153,7 @@ class Job:
         settings = self.settings
         # -P: no module of the current folder is taken for one of Python's.
         program = [sys.executable, "-P", "-m", "magmagraph.distributed.launching.rank"]
-        starter = [sys.executable, "-I", "-S", str(tied.__file__), str(os.getpid())]
+        starter = [sys.executable, "-P", "-S", str(tied.__file__), str(os.getpid())]
         return subprocess.Popen(
             starter + settings.engine.command(settings.ranks, settings.hosts, program),
             stdout=self._output.starter["out"],

@@ -1,7 +1,7 @@
 """Run a command that ends with the process that has started it, however that ends.
 
 Started as a file, with the number of that process and the command, by a Python without the package:
-``python -I -S tied.py 4711 mpiexec -n 2 ...``. On Linux the kernel sends the command SIGTERM when
+``python -P -S tied.py 4711 mpiexec -n 2 ...``. On Linux the kernel sends the command SIGTERM when
 its parent has ended. Elsewhere the ranks notice by their lines that the launcher is gone.
 """
 

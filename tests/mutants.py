@@ -396,6 +396,9 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
     def hdf5() -> Format:
         import h5py
 
+        from magmagraph.data import hdf5 as hdf5_reader
+
+        hdf5_reader.PATIENCE = 5.0
         with h5py.File(folder / "h", "w") as out:
             out["train/x"] = ramp
             out.create_dataset("y", data=np.arange(100), chunks=(10,), compression="gzip")

@@ -65,11 +65,11 @@ def read_hdf5(
         raise MissingFileError(message(f"{path} cannot be read: there is no such file"))
     with open_file(path) as (_, length):
         pass
-    wanted = None if names is None else [names] if isinstance(names, str) else list(names)
+    chosen = None if names is None else [names] if isinstance(names, str) else list(names)
     need = "a whole file of this format"
     with reading(path, "is truncated, corrupted, or not an HDF5 file", need=need):
-        found = _from_process(path, wanted, unpacked_limit(length) + _SPARE)
-    return found[names] if isinstance(names, str) else found
+        arrays = _from_process(path, chosen, unpacked_limit(length) + _SPARE)
+    return arrays[names] if isinstance(names, str) else arrays
 
 
 def _from_process(
@@ -90,10 +90,10 @@ def _from_process(
             answer = json.loads(stream.line())
             if isinstance(answer, str):
                 raise Damaged(answer) if str(path) not in answer else DataError(answer)
-            found = {name: np.empty(shape, dtype) for name, dtype, shape in answer}
-            for array in found.values():
+            arrays = {name: np.empty(shape, dtype) for name, dtype, shape in answer}
+            for array in arrays.values():
                 stream.fill(array)
-            return found
+            return arrays
         finally:
             process.kill()
 

@@ -311,7 +311,7 @@ def check_depth(value: Any, what: str) -> None:
     """Raise `Damaged` where lists and tables are within each other for more than 100 levels."""
     level = [value]
     for _ in range(DEEPEST_JSON):
-        level = [member for held in level for member in _members(held)]
+        level = [member for part in level for member in _members(part)]
         if not level:
             return
     raise Damaged(f"{what} is nested deeper than {DEEPEST_JSON} levels")

@@ -115,8 +115,8 @@ def _not_written(place: Path, error: OSError, size: int | None) -> StorageError:
     room = "room" if size is None else f"{size} bytes"
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(place.parent).free
-        room += f" in {str(place.parent)!r}, where {free} are free"
-    made = StorageError(
+        room += f" in {str(place.parent)!r}, where {free} bytes are free"
+    storage_error = StorageError(
         message(
             f"{str(place)!r} cannot be written: {error.strerror or error}",
             need=room,
@@ -124,8 +124,8 @@ def _not_written(place: Path, error: OSError, size: int | None) -> StorageError:
             + ("; the file that was there is whole" if place.exists() else ""),
         )
     )
-    made.errno = error.errno
-    return made
+    storage_error.errno = error.errno
+    return storage_error
 
 
 def _target(place: Path) -> Path:

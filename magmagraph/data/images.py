@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
-from ..files.reading import Damaged, open_file, reading
+from ..files.reading import Damaged, open_file, reading, too_large, unpacked_limit
 
 __all__ = ["LabelledImages", "read_images"]
 
@@ -102,8 +102,14 @@ def read_images(
             )
         )
     pixels: list[NDArray[np.uint8]] = []
+    unpacked = length = 0
     for file in files:
         array = _read(library, file, size, channels)
+        unpacked, length = unpacked + array.nbytes, length + file.stat().st_size
+        if unpacked > unpacked_limit(length):
+            with reading(folder, "holds too much"):
+                limit = unpacked_limit(length)
+                raise too_large(f"all images up to {file.name}", unpacked, limit)
         if pixels and array.shape != pixels[0].shape:
             raise DataError(
                 message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
-from ..files.reading import Damaged, open_file, reading, too_large, unpacked_limit
+from ..files.reading import Damaged, read_file, reading, too_large, unpacked_limit
 
 __all__ = ["LabelledImages", "read_images"]
 
@@ -127,10 +128,10 @@ def read_images(
 def _read(
     library: Any, file: Path, size: tuple[int, int] | None, channels: int
 ) -> NDArray[np.uint8]:
+    content = io.BytesIO(read_file(file))  # of which no more can be read than there is
     with (
-        open_file(file) as (opened, _),
         reading(file, "is truncated, corrupted, or no image", need="a whole image"),
-        library.open(opened, formats=_FORMATS) as image,
+        library.open(content, formats=_FORMATS) as image,
     ):
         if math.prod(image.size) > MOST_PIXELS:
             raise Damaged(

@@ -2,7 +2,7 @@
 
 Each is read, or refused by an error of the package that names it, in bounded time and memory: no
 other exception, none that ran out of memory, none that took ten seconds. `tests/mutants.py` makes
-and reads them, in processes that have 512 MiB of memory beside their imports.
+and reads them, in processes that have 512 MiB of memory beside their imports (1 GiB for images).
 """
 
 from __future__ import annotations

@@ -95,6 +95,8 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path):
         (tmp_path / "pipe", "a pipe or a device"),
         (tmp_path / "circle", "a link"),
         (Path("/dev/null"), "a pipe or a device"),
+        (Path("/dev/stdout"), "what this process has open"),
+        (Path("/proc/self/fd/1"), "what this process has open"),
     ):
         with pytest.raises(PathError, match=text):
             write_file(path, b"")

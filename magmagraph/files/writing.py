@@ -143,7 +143,7 @@ def _target(place: Path) -> Path:
         folder = place.parent if not place.is_symlink() else target.parent
         raise PathError(
             message(
-                f"{str(place)!r} cannot be written: there is no folder {str(folder)!r}",
+                f"{place} cannot be written: there is no folder {folder}",
                 mend=f"os.makedirs({str(folder)!r})",
             )
         )

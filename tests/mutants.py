@@ -146,7 +146,9 @@ class Format:
         read: Callable[[Path], Any],
         inside: Callable[[Rng], bytes] | None = None,
         errors: tuple[type[Exception], ...] = (DataError,),
+        spare: int = SPARE,
     ) -> None:
+        self.spare = spare
         self.name, self.whole, self.read, self.errors = name, whole, read, errors
         self.inside = inside or (lambda rng: text_changed(whole, rng))
 
@@ -396,6 +398,9 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
     def hdf5() -> Format:
         import h5py
 
+        from magmagraph.data import hdf5 as hdf5_reader
+
+        hdf5_reader.PATIENCE = 5.0
         with h5py.File(folder / "h", "w") as out:
             out["train/x"] = ramp
             out.create_dataset("y", data=np.arange(100), chunks=(10,), compression="gzip")
@@ -414,7 +419,8 @@ def formats(folder: Path) -> dict[str, Callable[[], Format]]:
                 (folder / kind / "class" / f"a.{kind}").write_bytes(path.read_bytes())
                 mg.data.read_images(folder / kind)
 
-            return Format(kind, file.getvalue(), read)
+            # 64 million pixels, the limit, are held three times while they are converted.
+            return Format(kind, file.getvalue(), read, spare=1 << 30)
 
         return made
 
@@ -482,7 +488,7 @@ def tried(name: str, trials: int, seed: int) -> dict[str, Any]:
         path = folder / "mutant"
         path.write_bytes(made.whole)
         made.read(path)  # a whole file is read
-        limit = _memory() + SPARE
+        limit = _memory() + made.spare
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
         signal.signal(signal.SIGALRM, _ring)
         for trial in range(trials):

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..errors import DataError, message
-from ..files.reading import open_file, reading
+from ..files.reading import Damaged, open_file, reading
 from ..files.writing import replace_file
 from ..types import FilePath
 
+MOST_COLUMNS = 1_000_000
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null")
 
 
@@ -243,6 +244,11 @@ def _rows(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
             for cells in reader:
                 if not cells or cells == [""]:
                     continue
+                if len(cells) > MOST_COLUMNS:
+                    raise Damaged(
+                        f"line {reader.line_num} has {len(cells)} cells, and the limit is "
+                        f"{MOST_COLUMNS}"
+                    )
                 rows.append([cell.strip() for cell in cells])
                 lines.append(reader.line_num)
         except UnicodeDecodeError as error:

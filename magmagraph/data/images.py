@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, message
-from ..files.reading import Damaged, open_file, reading
+from ..files.reading import Damaged, read_file, reading, too_large, unpacked_limit
 from ..types import FilePath
 
 __all__ = ["LabelledImages", "read_images"]
@@ -102,8 +103,14 @@ def read_images(
             )
         )
     pixels: list[NDArray[np.uint8]] = []
+    unpacked = length = 0
     for file in files:
         array = _read(library, file, size, channels)
+        unpacked, length = unpacked + array.nbytes, length + file.stat().st_size
+        if unpacked > unpacked_limit(length):
+            with reading(folder, "holds too much"):
+                limit = unpacked_limit(length)
+                raise too_large(f"all images up to {file.name}", unpacked, limit)
         if pixels and array.shape != pixels[0].shape:
             raise DataError(
                 message(
@@ -121,10 +128,10 @@ def read_images(
 def _read(
     library: Any, file: Path, size: tuple[int, int] | None, channels: int
 ) -> NDArray[np.uint8]:
+    content = io.BytesIO(read_file(file))  # of which no more can be read than there is
     with (
-        open_file(file) as (opened, _),
         reading(file, "is truncated, corrupted, or no image", need="a whole image"),
-        library.open(opened, formats=_FORMATS) as image,
+        library.open(content, formats=_FORMATS) as image,
     ):
         if math.prod(image.size) > MOST_PIXELS:
             raise Damaged(

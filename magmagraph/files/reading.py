@@ -36,7 +36,7 @@ __all__ = [
     "unreadable",
 ]
 
-LARGEST_JSON = 32 << 20  # bytes of one JSON text in a file: a header, a manifest, settings
+LARGEST_JSON = 16 << 20  # bytes of one JSON text in a file: a header, a manifest, settings
 DEEPEST_JSON = 100  # lists and tables within each other
 _RATIO = 64  # times a file's length that its content may unpack to, whatever the setting is
 
@@ -289,7 +289,7 @@ def check_length(what: str, size: int, limit: int) -> None:
 
 
 def parse_json(content: bytes | str, what: str) -> Any:
-    """Return the value of a JSON text, of at most 32 MiB and 100 levels.
+    """Return the value of a JSON text, of at most 16 MiB and 100 levels.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def check_depth(value: Any, what: str) -> None:
     """Raise `Damaged` where lists and tables are within each other for more than 100 levels."""
     level = [value]
     for _ in range(DEEPEST_JSON):
-        level = [member for held in level for member in _members(held)]
+        level = [member for part in level for member in _members(part)]
         if not level:
             return
     raise Damaged(f"{what} is nested deeper than {DEEPEST_JSON} levels")

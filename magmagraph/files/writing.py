@@ -23,6 +23,7 @@ from .locking import lock
 __all__ = ["flush_folder", "replace_file", "storage_errors", "write_file"]
 
 _PARTIAL = re.compile(r"[0-9a-f]{16}\.part")
+_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr|fd(/|$))|/proc/")
 _STEM = 50  # characters of a file's name that its partial file has, too
 _TRIES = 100
 # Systems that cannot flush a folder, or do not let this user open it, say so by these.
@@ -115,8 +116,8 @@ def _not_written(place: Path, error: OSError, size: int | None) -> StorageError:
     room = "room" if size is None else f"{size} bytes"
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(place.parent).free
-        room += f" in {str(place.parent)!r}, where {free} are free"
-    made = StorageError(
+        room += f" in {str(place.parent)!r}, where {free} bytes are free"
+    storage_error = StorageError(
         message(
             f"{str(place)!r} cannot be written: {error.strerror or error}",
             need=room,
@@ -124,18 +125,25 @@ def _not_written(place: Path, error: OSError, size: int | None) -> StorageError:
             + ("; the file that was there is whole" if place.exists() else ""),
         )
     )
-    made.errno = error.errno
-    return made
+    storage_error.errno = error.errno
+    return storage_error
 
 
 def _target(place: Path) -> Path:
     """Return the file that is replaced: the one that a link names."""
+    if _DESCRIPTOR.match(os.path.abspath(place)):
+        raise PathError(
+            message(
+                f"{str(place)!r} is no file, but what this process has open",
+                need="the path of a file",
+            )
+        )
     target = Path(os.path.realpath(place))
     if not target.parent.is_dir():
         folder = place.parent if not place.is_symlink() else target.parent
         raise PathError(
             message(
-                f"{str(place)!r} cannot be written: there is no folder {str(folder)!r}",
+                f"{place} cannot be written: there is no folder {folder}",
                 mend=f"os.makedirs({str(folder)!r})",
             )
         )

@@ -587,6 +587,25 @@ def test_hdf5_files_read_themselves_alone(tmp_path):
         mg.data.read_hdf5(tmp_path / "large.h5")
 
 
+def test_reading_hdf5_comes_to_an_end(tmp_path, monkeypatch):
+    """Damaged files make the HDF5 library run for ever: the process that reads is ended."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed (magmagraph[data])")
+    from magmagraph.data import hdf5
+
+    path = tmp_path / "a.h5"
+    values = {"x": np.arange(12.0).reshape(3, 4), "y": np.array(2.5), "z": np.zeros((0, 3))}
+    with h5py.File(path, "w") as file:
+        for name, value in values.items():
+            file[name] = value
+        file["big"] = np.arange(3).astype(">i4")
+    found = mg.data.read_hdf5(path)
+    assert all(np.array_equal(found[name], value) for name, value in values.items())
+    assert found["big"].tolist() == [0, 1, 2] and found["x"].flags.writeable
+    monkeypatch.setattr(hdf5, "PATIENCE", 0.001)
+    with pytest.raises(DataError, match="a.h5 is .*: reading it makes no progress for 0.001 s"):
+        mg.data.read_hdf5(path)
+
+
 def test_images_have_limits(tmp_path):
     image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
     folder = tmp_path / "class"

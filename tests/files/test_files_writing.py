@@ -95,6 +95,8 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path):
         (tmp_path / "pipe", "a pipe or a device"),
         (tmp_path / "circle", "a link"),
         (Path("/dev/null"), "a pipe or a device"),
+        (Path("/dev/stdout"), "what this process has open"),
+        (Path("/proc/self/fd/1"), "what this process has open"),
     ):
         with pytest.raises(PathError, match=text):
             write_file(path, b"")
@@ -316,3 +318,54 @@ def test_a_full_disk_ends_the_search_for_a_place_of_the_cache(tmp_path):
     )  # fmt: skip
     assert done.stdout.splitlines() == ["1 True"] * 3
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+SAVES = """
+import sys
+import numpy as np
+import magmagraph as mg
+net = mg.NeuralNetwork([mg.nn.Input((64,)), mg.nn.Dense(256)], loss="mse")
+x = mg.var("x", shape=(64,))
+w = mg.var("w", init=np.zeros((256, 64), "f4"))
+function = mg.function([x], w @ x)
+function(np.zeros(64, "f4"))
+print("ready", flush=True)
+number = 0
+while True:
+    number += 1
+    net.set_tensors({k: np.full_like(v, number) for k, v in net.tensors().items()})
+    net.save(sys.argv[1])
+    w.value = np.full((256, 64), number, "f4")
+    function.save(sys.argv[2])
+    mg.data.write_csv(sys.argv[3], np.full((500, 8), number))
+"""
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_kill_at_any_time_leaves_whole_files(kills, tmp_path, rng):
+    """Each file is the one before or the one after; nothing is left after the next write."""
+    paths = [tmp_path / name for name in ("net.safetensors", "f.magma", "t.csv")]
+    found = 0
+    for _ in range(kills):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", SAVES, *map(str, paths)], stdout=subprocess.PIPE
+        )
+        assert writer.stdout.readline() == b"ready\n"
+        try:
+            writer.wait(float(rng.uniform(0.0, 0.25)))
+        except subprocess.TimeoutExpired:
+            writer.kill()
+        writer.wait()
+        writer.stdout.close()
+        for path, values in (
+            (paths[0], lambda path: mg.Model.load(path).tensors()["dense/kernel"]),
+            (paths[1], lambda path: mg.load(path).source_graph.variables[0].value),
+            (paths[2], lambda path: mg.data.read_csv(path).values),
+        ):
+            if path.exists():
+                assert len(np.unique(values(path))) == 1
+        found += sum(p.name.endswith(".part") for p in tmp_path.iterdir())
+    for path in paths:
+        write_file(path, b"")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in paths)
+    print(f"{kills} kills left {found} files, which later writers removed")

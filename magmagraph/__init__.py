@@ -164,7 +164,6 @@ from .ops.elementwise.arithmetic import (
     power,
     reciprocal,
     remainder,
-    sign,
     square,
     subtract,
 )
@@ -276,6 +275,7 @@ from .ops.elementwise.signs import (
     heaviside,
     nextafter,
     positive,
+    sign,
     signbit,
 )
 from .ops.indexing.choosing import (

@@ -87,7 +87,7 @@ def _pinv_type(
 
 def _pinv(xp: Any, a: Any, *ratios: Any, rtol: float | None, hermitian: bool) -> Any:
     def run(a: Any, *ratios: Any) -> Any:
-        ratio = ratios[0][..., 0] if ratios else _cut(a, rtol)
+        ratio: Any = ratios[0][..., 0] if ratios else _cut(a, rtol)
         if xp is np:
             rcond = ratio[..., 0] if ratios else ratio
             return xp.linalg.pinv(a, rcond=rcond, hermitian=hermitian)

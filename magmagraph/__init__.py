@@ -166,7 +166,6 @@ from .ops.elementwise.arithmetic import (
     power,
     reciprocal,
     remainder,
-    sign,
     square,
     subtract,
 )
@@ -278,6 +277,7 @@ from .ops.elementwise.signs import (
     heaviside,
     nextafter,
     positive,
+    sign,
     signbit,
 )
 from .ops.indexing.choosing import (

@@ -47,7 +47,6 @@ __all__ = [
     "power",
     "reciprocal",
     "remainder",
-    "sign",
     "square",
     "subtract",
 ]
@@ -323,66 +322,6 @@ negative, NEGATIVE = unary(
 )
 
 
-def _sign_scalar(dtype: np.dtype) -> str:
-    if is_float(dtype):
-        return "a != a ? a : (T)((a > 0) - (a < 0))"
-    return "(T)((a > 0) - (a < 0))"
-
-
-def _sign_type(call: Call, x: Type) -> Type:
-    if is_complex(x.dtype):
-        raise call.dtype_error(
-            f"operand of dtype {x.dtype.name}",
-            need="a real dtype: mg.sign divides complex numbers by their absolute values",
-        )
-    return like_number(call, x)
-
-
-def _complex_sign(x: Node) -> Node:
-    """Return ``x / abs(x)``, 0 at 0; one infinite part counts alone, two give NaN."""
-    from ..control.identities import stop_gradient
-    from .bits import logical_and, logical_or
-    from .comparison import equal, maximum, where
-    from .complex_numbers import complex, imag, real
-    from .rounding import isinf
-
-    # Divided by the larger part first, so that the absolute value neither over- nor underflows;
-    # the sign does not depend on that divisor, so no gradient flows through it.
-    parts = real(x), imag(x)
-    size = stop_gradient(maximum(*map(absolute, parts)))
-    scale = where(logical_or(equal(size, 0), isinf(size)), 1, size)
-    both = logical_and(*map(isinf, parts))
-    far = [where(isinf(part), where(both, np.nan, sign(part)), 0) for part in parts]
-    near = [divide(part, scale) for part in parts]
-    scaled = complex(*[where(isinf(size), *pair) for pair in zip(far, near, strict=True)])
-    none = equal(size, 0)
-    length = absolute(where(none, 1, scaled))
-    return where(none, 0, divide(scaled, cast(length, x.dtype)))
-
-
-sign, SIGN = unary(
-    "sign",
-    "Give -1, 0 or 1 as an element is negative, zero or positive; NaN stays NaN.",
-    """
-    >>> mg.sign([-1.5, 0.0, 2.0]).eval()
-    array([-1.,  0.,  1.], dtype=float32)
-    >>> mg.sign([3.0 + 4.0j]).eval()
-    array([0.6+0.8j], dtype=complex64)
-    """,
-    module=__name__,
-    notes="Of a complex number it is ``x / abs(x)``, and 0 at 0; that has a gradient, 0 at 0.",
-    evaluate=numpy_named("sign"),
-    scalar=_sign_scalar,
-    no_gradient="piecewise constant of real numbers, so zero wherever it exists",
-    rule=_sign_type,
-    operand=as_node,
-    of_complex=_complex_sign,
-    samples=lambda: [Sample((REAL,)), Sample((np.array([np.nan, 0.0, -0.0]),)), Sample((WHOLE,))],
-    dtypes=INEXACT,
-    onnx="Sign",
-)
-
-
 def _absolute_scalar(dtype: np.dtype) -> str:
     if is_float(dtype):
         return "$fabs(a)"
@@ -400,6 +339,7 @@ def _absolute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 
         return (cast(cotangent, x.dtype) * direction(x, node),)
     from .comparison import equal, where
+    from .signs import sign
 
     return (cotangent * where(equal(x, 0), 1, sign(x)),)
 
@@ -503,7 +443,6 @@ RECORDS: tuple[Op | Composite, ...] = (
     POWER,
     NEGATIVE,
     ABSOLUTE,
-    SIGN,
     SQUARE,
     RECIPROCAL,
 )

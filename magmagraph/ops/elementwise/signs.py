@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_float, is_unsigned
+from ...dtypes import is_complex, is_float, is_unsigned
 from ...graph import Node
-from ...op import INEXACT, WIDE, Composite, Kind, Op, Sample
-from ..convert import as_node
+from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample
+from ...types import Type
+from ..control.identities import stop_gradient
+from ..convert import as_node, cast
 from ..rules import onnx_forms
 from ..rules.namesakes import namesake
 from .arithmetic import absolute, divide, negative
-from .bits import logical_or
-from .comparison import equal, greater, less, where
+from .bits import logical_and, logical_or
+from .comparison import equal, greater, less, maximum, where
+from .complex_numbers import complex, imag, real
 from .family import (
     OTHER,
     REAL,
@@ -29,13 +32,14 @@ from .family import (
     to_bool,
     unary,
 )
-from .rounding import isnan
+from .rounding import isinf, isnan
 
 __all__ = [
     "copysign",
     "heaviside",
     "nextafter",
     "positive",
+    "sign",
     "signbit",
 ]
 
@@ -43,6 +47,60 @@ _SIGNED_ZEROS = np.array([0.0, -0.0, 1.5, -np.inf, np.nan])
 
 
 # Signs.
+
+
+def _sign_scalar(dtype: np.dtype) -> str:
+    if is_float(dtype):
+        return "a != a ? a : (T)((a > 0) - (a < 0))"
+    return "(T)((a > 0) - (a < 0))"
+
+
+def _sign_type(call: Call, x: Type) -> Type:
+    if is_complex(x.dtype):
+        raise call.dtype_error(
+            f"operand of dtype {x.dtype.name}",
+            need="a real dtype: mg.sign divides complex numbers by their absolute values",
+        )
+    return like_number(call, x)
+
+
+def _complex_sign(x: Node) -> Node:
+    """Return ``x / abs(x)``, 0 at 0; one infinite part counts alone, two give NaN."""
+    # Divided by the larger part first, so that the absolute value neither over- nor underflows;
+    # the sign does not depend on that divisor, so no gradient flows through it.
+    parts = real(x), imag(x)
+    size = stop_gradient(maximum(*map(absolute, parts)))
+    scale = where(logical_or(equal(size, 0), isinf(size)), 1, size)
+    both = logical_and(*map(isinf, parts))
+    far = [where(isinf(part), where(both, np.nan, sign(part)), 0) for part in parts]
+    near = [divide(part, scale) for part in parts]
+    scaled = complex(*[where(isinf(size), *pair) for pair in zip(far, near, strict=True)])
+    none = equal(size, 0)
+    length = absolute(where(none, 1, scaled))
+    return where(none, 0, divide(scaled, cast(length, x.dtype)))
+
+
+sign, SIGN = unary(
+    "sign",
+    "Give -1, 0 or 1 as an element is negative, zero or positive; NaN stays NaN.",
+    """
+    >>> mg.sign([-1.5, 0.0, 2.0]).eval()
+    array([-1.,  0.,  1.], dtype=float32)
+    >>> mg.sign([3.0 + 4.0j]).eval()
+    array([0.6+0.8j], dtype=complex64)
+    """,
+    module=__name__,
+    notes="Of a complex number it is ``x / abs(x)``, and 0 at 0; that has a gradient, 0 at 0.",
+    evaluate=numpy_named("sign"),
+    scalar=_sign_scalar,
+    no_gradient="piecewise constant of real numbers, so zero wherever it exists",
+    rule=_sign_type,
+    operand=as_node,
+    of_complex=_complex_sign,
+    samples=lambda: [Sample((REAL,)), Sample((np.array([np.nan, 0.0, -0.0]),)), Sample((WHOLE,))],
+    dtypes=INEXACT,
+    onnx="Sign",
+)
 
 
 def _signbit_scalar(dtype: np.dtype) -> str:
@@ -200,6 +258,7 @@ positive, POSITIVE = unary(
 _composite = partial(namesake, Kind.ELEMENTWISE)
 
 RECORDS: tuple[Op | Composite, ...] = (
+    SIGN,
     SIGNBIT,
     COPYSIGN,
     NEXTAFTER,

@@ -527,11 +527,10 @@ def _unsized(name: str) -> Callable[[], list[BadSample]]:
 
 
 def _record(name: str, doc: str, samples: list[Sample], reference: Callable[..., Any]) -> Composite:
-    of_two = name in ("intersect1d", "setdiff1d", "setxor1d")  # which search: numbers with an order
     return Composite(
         name=name,
         kind=Kind.INDEX,
-        dtypes=REAL if of_two else INEXACT,
+        dtypes=REAL if name in ("intersect1d", "setdiff1d", "setxor1d") else INEXACT,
         function=globals()[name],
         doc=doc,
         samples=lambda: samples,

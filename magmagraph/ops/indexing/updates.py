@@ -23,14 +23,7 @@ from ..rules.batching import all_batched
 from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.axes import CUBE, MATRIX
 from ..shape.joining import broadcast_to
-from ..shape.slicing import (
-    PLACE,
-    Selection,
-    cut_out,
-    known_mask,
-    positions_of_masks,
-    selection,
-)
+from ..shape.slicing import PLACE, Selection, cut_out, known_mask, positions_of_masks, selection
 from .gathering import (
     SCATTER_ADD,
     TAKE,

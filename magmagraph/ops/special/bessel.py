@@ -9,9 +9,9 @@ import numpy as np
 
 from ...graph import Node
 from ...op import Composite, Op, Sample
-from ..elementwise.arithmetic import sign
 from ..elementwise.comparison import equal, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
+from ..elementwise.signs import sign
 from .family import Partial, SpecialFunction, elementwise, unknown
 
 _ORDERS = np.array([0.0, 1.0, 2.5])

@@ -16,9 +16,10 @@ from ...dims import Dim
 from ...graph import Node
 from ...op import Kind
 from ...ops.control.identities import ITEM
-from ...ops.elementwise.arithmetic import ABSOLUTE, MULTIPLY, absolute, multiply, sign
+from ...ops.elementwise.arithmetic import ABSOLUTE, MULTIPLY, absolute, multiply
 from ...ops.elementwise.comparison import WHERE, less, where
 from ...ops.elementwise.math import log
+from ...ops.elementwise.signs import sign
 from ...ops.indexing.gathering import TAKE
 from ...ops.indexing.iota import IOTA
 from ...ops.linalg.determinant import DET, SLOGDET
@@ -37,14 +38,7 @@ from ..lowering.buffers import hinted
 from ..rewriting.build import like, spread
 from ..rewriting.pattern import P, wildcards
 from ..rewriting.rewrite import Match, Rule
-from .structure import (
-    facts,
-    is_adjoint,
-    is_square,
-    masked,
-    swaps_last_two,
-    taken_diagonal,
-)
+from .structure import facts, is_adjoint, is_square, masked, swaps_last_two, taken_diagonal
 
 x, y = wildcards("x y")
 IDENTITY = ~Facts.NONE

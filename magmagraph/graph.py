@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .collection import collection_paused
 from .dims import Constraint
 from .errors import GraphError, message
 from .interning import Interner, attribute_key, same_nodes
@@ -246,6 +247,7 @@ def _graph_again(counts: tuple[int, ...], *held: Any) -> Graph:
     return freeze(inputs, outputs, list(zip(rest[::2], rest[1::2], strict=True)), effects)
 
 
+@collection_paused()
 def freeze(
     inputs: Sequence[Node],
     outputs: Sequence[Node],

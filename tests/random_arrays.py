@@ -103,6 +103,10 @@ def _arranged(build: Pairs) -> None:
 # Fourier transforms.
 
 
+def _single(x: Any, axis: int) -> bool:
+    return bool(x[0].shape[axis] == 1)
+
+
 def _transformed(build: Pairs) -> None:
     name = build.some(
         (
@@ -120,13 +124,13 @@ def _transformed(build: Pairs) -> None:
         lengths = None
         if build.rng.uniform() < 0.4:
             lengths = tuple(int(n) for n in build.rng.integers(2, 8, 2))
-        elif name.startswith("irfft") and x[0].shape[axes[-1]] < 2:
+        elif name.startswith("irfft") and _single(x, axes[-1]):
             raise LookupError
         options = {"s": lengths, "axes": axes, "norm": norm}
     else:
         axes = axis_of(build, x)
         length = int(build.rng.integers(2, 9)) if build.rng.uniform() < 0.4 else None
-        if length is None and name in ("irfft", "hfft") and x[0].shape[axes] < 2:
+        if length is None and name in ("irfft", "hfft") and _single(x, axes):
             raise LookupError
         options = {"n": length, "axis": axes, "norm": norm}
     build.apply(lambda xp, a: getattr(xp.fft, name)(a, **options), x)
@@ -157,18 +161,25 @@ def _t(xp: Any, a: Any) -> Any:
     return xp.conj(xp.swapaxes(a, -1, -2))
 
 
+def _eye(xp: Any, *extents: Any) -> Any:
+    """Return a matrix of single precision with ones on its diagonal, of named extents, too."""
+    known = all(isinstance(extent, int) for extent in extents)
+    return (np if known else xp).eye(*extents, dtype=np.float32)
+
+
 def _hermitian(xp: Any, a: Any, least: float = 0.0) -> Any:
-    return a @ _t(xp, a) * 0.5 + least * np.eye(a.shape[-1], dtype=np.float32)
+    return a @ _t(xp, a) * 0.5 + least * _eye(xp, a.shape[-1])
 
 
 def _regular(xp: Any, a: Any) -> Any:
-    return a * 0.5 + 2.0 * np.eye(a.shape[-1], dtype=np.float32)
+    return a * 0.5 + 2.0 * _eye(xp, a.shape[-1])
 
 
 def _graded(xp: Any, a: Any) -> Any:
     """Return a Hermitian matrix whose eigenvalues stand apart."""
-    steps = np.diag(np.arange(1, a.shape[-1] + 1)).astype(np.float32)
-    return (a + _t(xp, a)) * 0.1 + steps
+    count = a.shape[-1]
+    own = np if isinstance(count, int) else xp
+    return (a + _t(xp, a)) * 0.1 + _eye(xp, count) * own.arange(1, count + 1, dtype=np.float32)
 
 
 def _of_eigen(xp: Any, a: Any) -> Any:
@@ -237,8 +248,7 @@ def _fitted(build: Pairs) -> None:
     fitting = [p for p in fitting if np.dtype(p[0].dtype).kind == "f"]
 
     def tall(xp: Any, a: Any) -> Any:
-        rows, columns = a.shape
-        return a * 0.3 + np.eye(rows, columns, dtype=np.float32) * 2.0
+        return a * 0.3 + _eye(xp, *a.shape) * 2.0
 
     build.apply(
         lambda xp, a, b: xp.linalg.lstsq(tall(xp, a), b, rcond=None)[0], x, build.some(fitting)
@@ -256,8 +266,9 @@ def _exponential(build: Pairs) -> None:
 def _ordered(build: Pairs) -> None:
     x = build.pick("f")
     axis = axis_of(build, x)
-    last = x[0].shape[-1]
-    k, q = int(build.rng.integers(1, last + 1)), float(build.rng.uniform())
+    last = x[0].shape[-1]  # of a named one as many as there may be
+    k = int(build.rng.integers(1, last + 1)) if isinstance(last, int) else 1
+    q = float(build.rng.uniform())
     edges = np.sort(build.rng.uniform(-1, 1, 5)).astype(np.float32)
     functions: tuple[Callable[..., Any], ...] = (
         lambda xp, a: xp.sort(a, axis=axis),
@@ -294,13 +305,12 @@ def _indexed(build: Pairs) -> None:
     x = build.pick("f", ndim=2)
     if at[0].ndim > 2:
         raise LookupError
-    rows = x[0].shape[0]
-    build.apply(lambda xp, a, i: a[xp.mod(i * 1, rows)], x, at)
+    build.apply(lambda xp, a, i: a[xp.mod(i * 1, a.shape[0])], x, at)
 
 
 def _matrices(kinds: str) -> Maker:
     def leaves(build: Pairs) -> None:
-        n, m = (int(e) for e in build.rng.choice((1, 2, 3, 4, 5, 7), 2))
+        n, m = build.extents(("n", "m"), (1, 2, 3, 4, 5, 7))
         for shape, kind in (
             *(((n, n), "f"), ((n, m), "f"), ((n, n), "c"), ((m,), "c"), ((n, m), "c")),
             ((2, n, n), build.some("fc")),

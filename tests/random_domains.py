@@ -8,7 +8,7 @@ register domains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,6 +77,8 @@ class Plain:
         return np.linalg.solve(np.tril(a), b)
 
     def top(self, a: Any, k: int) -> Any:
+        if a.shape[-1] < k:
+            raise IndexError
         return -np.sort(-a, axis=-1)[..., :k]
 
     def different(self, a: Any, size: int) -> Any:
@@ -85,6 +87,27 @@ class Plain:
 
     def counts(self, a: Any, length: int) -> Any:
         return np.bincount(a, minlength=length)
+
+    def changed(self, a: Any, key: Any, how: str) -> Any:
+        new = a.copy()
+        new[key] = 0.25 if how == "set" else new[key] * 0.25
+        return new
+
+    def median(self, a: Any, axis: int) -> Any:
+        return self.quantile(a, 0.5, axis)
+
+    def quantile(self, a: Any, q: Any, axis: int) -> Any:
+        if not a.shape[axis]:  # a number of no elements is refused
+            raise IndexError
+        return np.quantile(a, q, axis=axis)
+
+    def percentile(self, a: Any, q: Any, axis: int) -> Any:
+        return self.quantile(a, np.divide(q, 100.0), axis)
+
+    def take(self, a: Any, at: Any, axis: int, mode: str) -> Any:
+        if not a.shape[axis]:  # NumPy's "wrap" never returns then
+            raise IndexError
+        return np.take(a, at, axis=axis, mode=mode)
 
     def places(self, a: Any, size: int) -> Any:
         found = np.nonzero(np.ravel(a))[0][:size]
@@ -114,6 +137,9 @@ class Ours:
     def counts(self, a: Any, length: int) -> Any:
         return mg.bincount(a, length=length)
 
+    def changed(self, a: Any, key: Any, how: str) -> Any:
+        return getattr(a.at[key], how)(0.25)
+
     def places(self, a: Any, size: int) -> Any:
         return mg.nonzero(mg.ravel(a), size=size)[0]
 
@@ -131,17 +157,20 @@ class Pairs:
         self.inputs: list[Node] = []
         self.feeds: list[np.ndarray] = []
         self.made: list[tuple[Node, np.ndarray | None]] = []
+        self.sizes: Mapping[str, int] = SIZES
+        # How NumPy makes what was made: a function and its operands.
+        self.recipes: dict[Node, tuple[Callable[..., Any], list[Node]]] = {}
+
+    def extents(self, names: Sequence[str], choices: Sequence[int]) -> list[Any]:
+        """Return a random extent for each name; it stands for the name where all are ints."""
+        return [int(e) for e in self.rng.choice(choices, len(names))]
 
     def leaf(self, shape: Sequence[int | str], kind: str = "f") -> Node:
         """Add an input (or, sometimes, a variable) with random values of single precision."""
-        extents = [SIZES.get(e, e) if isinstance(e, str) else e for e in shape]
-        value = self.rng.uniform(-1.5, 1.5, extents).astype(np.float32).astype(np.float64)
-        if kind == "c":
-            other = self.rng.uniform(-1.5, 1.5, extents).astype(np.float32)
-            value = value + 1j * other.astype(np.float64)
+        value = self.values(shape, kind)
         typed = value.astype(self.dtype if kind == "f" else self.complex)
         name = f"x{len(self.made)}"
-        if self.rng.uniform() < 0.25 and "batch" not in shape:
+        if self.rng.uniform() < 0.25 and not any(isinstance(e, str) for e in shape):
             node: Node = mg.variable(name, init=typed)
         else:
             node = mg.input(name, tuple(shape), dtype=typed.dtype)
@@ -149,6 +178,15 @@ class Pairs:
             self.feeds.append(typed)
         self.made.append((node, value))
         return node
+
+    def values(self, shape: Sequence[int | str], kind: str) -> np.ndarray:
+        """Return random values of single precision, in double precision."""
+        extents = [self.sizes.get(e, e) if isinstance(e, str) else e for e in shape]
+        value = self.rng.uniform(-1.5, 1.5, extents).astype(np.float32).astype(np.float64)
+        if kind == "c":
+            other = self.rng.uniform(-1.5, 1.5, extents).astype(np.float32)
+            value = value + 1j * other.astype(np.float64)
+        return value
 
     def pick(self, kinds: str = "fc", ndim: int | None = None) -> tuple[Node, np.ndarray | None]:
         """Return what was made so far, late things more often; a leaf where nothing fits."""
@@ -185,10 +223,11 @@ class Pairs:
         if all(v is not None for v in values):
             value = np.asarray(function(PLAIN, *values))
         self.add(node, value)
+        self.recipes[self.made[-1][0]] = function, nodes
 
     def add(self, node: Node, value: np.ndarray | None = None) -> None:
         """Take a node in, cut to a moderate size and magnitude."""
-        extents = node.type.concrete(SIZES)
+        extents = node.type.concrete(dict(self.sizes))
         if node.ndim > 5 or not 0 < np.prod(extents) <= MOST:
             raise LookupError
         kind = np.dtype(node.dtype).kind
@@ -207,6 +246,26 @@ class Pairs:
                 count -= 1
             except LookupError:
                 continue
+
+    def case(self) -> Case:
+        """Return the program: all that was made, and a loss of it."""
+        made = [(node, value) for node, value in self.made if node.inputs]
+        loss = mg.constant(0.0, self.dtype)
+        for place, (node, _) in enumerate(made):
+            kind = np.dtype(node.dtype).kind
+            if kind == "c":
+                part = mg.real(node) * 0.7 + mg.imag(node) * (0.3 + 0.1 * place)
+            elif kind == "f":
+                part = node * (0.5 + 0.1 * place)
+            else:
+                continue
+            loss = loss + self.gathered(part)
+        wanted = [value for _, value in made]
+        return Case(self.inputs, [node for node, _ in made], self.feeds, loss, wanted=wanted)
+
+    def gathered(self, part: Node) -> Node:
+        """Return what the loss has of a value."""
+        return mg.mean(part)
 
 
 def small(xp: Any, x: Any, kind: str) -> Any:
@@ -234,13 +293,4 @@ def case(name: str, seed: int, dtype: str = "float64", operations: int = 9) -> C
     leaves, makers = DOMAINS[name]
     leaves(build)
     build.grow(makers, operations)
-    made = [(node, value) for node, value in build.made if node.inputs]
-    loss = mg.constant(0.0, build.dtype)
-    for place, (node, _) in enumerate(made):
-        kind = np.dtype(node.dtype).kind
-        if kind == "c":
-            loss = loss + mg.mean(mg.real(node) * 0.7 + mg.imag(node) * (0.3 + 0.1 * place))
-        elif kind == "f":
-            loss = loss + mg.mean(node * (0.5 + 0.1 * place))
-    wanted = [value for _, value in made]
-    return Case(build.inputs, [node for node, _ in made], build.feeds, loss, wanted=wanted)
+    return build.case()

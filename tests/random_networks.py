@@ -16,7 +16,8 @@ LAST = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
 
 def _images(build: Pairs) -> None:
     batch = build.some(("batch", 2, 1))
-    spatial = [int(e) for e in build.rng.integers(3, 9, build.some((1, 2, 2, 2, 3)))]
+    count = int(build.some((1, 2, 2, 2, 3)))
+    spatial = build.extents(("h", "w", "d")[:count], range(3, 9))
     channels = int(build.some((1, 2, 3, 4, 6)))
     build.leaf((batch, channels, *spatial[: max(1, len(spatial))]))
     build.leaf((batch, channels, *spatial))
@@ -34,8 +35,16 @@ def _weights(build: Pairs, *shape: int) -> Node:
     return node * 0.5
 
 
-def _extents(node: Node) -> list[int]:
-    return list(node.type.concrete(SIZES))
+def _extents(node: Node) -> list[Any]:
+    """Return the extents, with the size of the batch in its place; others may be named."""
+    return [SIZES["batch"] if extent == "batch" else extent for extent in node.shape]
+
+
+def _known(extent: Any) -> int:
+    """Return an extent that weights are made for."""
+    if not isinstance(extent, int):
+        raise LookupError
+    return extent
 
 
 def _each(build: Pairs, count: int, low: int, high: int) -> Any:
@@ -71,7 +80,7 @@ def _windowed(build: Pairs, made: Callable[[], Node], last: bool) -> None:
 
 def _convolved(build: Pairs) -> None:
     x = _image(build)
-    axes, channels = x.ndim - 2, _extents(x)[1]
+    axes, channels = x.ndim - 2, _known(_extents(x)[1])
     groups = int(build.some([g for g in (1, 1, 2, 3, channels) if channels % g == 0]))
     results = groups * int(build.rng.integers(1, 4))
     window = [int(e) for e in build.rng.integers(1, 4, axes)]
@@ -96,7 +105,7 @@ def _convolved(build: Pairs) -> None:
 
 def _spread(build: Pairs) -> None:
     x = _image(build)
-    axes, channels = x.ndim - 2, _extents(x)[1]
+    axes, channels = x.ndim - 2, _known(_extents(x)[1])
     groups = int(build.some([g for g in (1, 1, 2, channels) if channels % g == 0]))
     results = int(build.rng.integers(1, 3))
     window = [int(e) for e in build.rng.integers(1, 4, axes)]
@@ -156,7 +165,7 @@ def _resized(build: Pairs) -> None:
 
 def _normalized(build: Pairs) -> None:
     x = _image(build)
-    channels = _extents(x)[1]
+    channels = _known(_extents(x)[1])
     scale, offset = _weights(build, channels), _weights(build, channels)
     mean, variance = _weights(build, channels), mg.square(_weights(build, channels)) + 0.5
     groups = int(build.some([g for g in (1, 2, 3, channels) if channels % g == 0]))
@@ -187,11 +196,11 @@ def _activated(build: Pairs) -> None:
 
 def _attended(build: Pairs) -> None:
     x = _image(build)
-    width, heads = _extents(x)[-1], int(build.some((1, 2, 4)))
+    width, heads = _known(_extents(x)[-1]), int(build.some((1, 2, 4)))
     shared = int(build.some([h for h in (1, heads) if heads % h == 0]))
     rows = mg.reshape(x, (x.shape[0], -1, width))
     length = _extents(rows)[1]
-    if length * length * heads > 4000:
+    if isinstance(length, int) and length * length * heads > 4000:
         raise LookupError
 
     def cut(count: int, size: int) -> Node:
@@ -202,7 +211,7 @@ def _attended(build: Pairs) -> None:
     if build.rng.uniform() < 0.3:
         query, key = mg.apply_rotary(query), mg.apply_rotary(key)
     mask = None
-    which = build.rng.integers(3)
+    which = build.rng.integers(3) if isinstance(length, int) else 0
     if which == 1:
         mask = mg.constant(build.rng.uniform(size=(length, length)) < 0.7)
     elif which == 2:
@@ -222,16 +231,19 @@ def _unfolded(build: Pairs) -> None:
     if x.ndim != 4:
         raise LookupError
     _, channels, high, wide = _extents(x)
+    channels = _known(channels)
     window, stride = (int(build.rng.integers(1, 4)) for _ in range(2))
     padding = build.some(("valid", 1))
 
     def made() -> Node:
         patches = mg.unfold(x, window, stride, padding)
+        if not isinstance(high, int) or not isinstance(wide, int):
+            return mg.tanh(patches)
         return mg.fold(mg.tanh(patches), (high, wide), window, stride, padding)
 
     if channels % 4 == 0 and build.rng.uniform() < 0.4:
         build.add(mg.pixel_shuffle(x, 2))
-    elif high % 2 == 0 and wide % 2 == 0 and build.rng.uniform() < 0.4:
+    elif 0 == high % 2 == wide % 2 and build.rng.uniform() < 0.4:
         build.add(mg.pixel_unshuffle(x, 2))
     else:
         _windowed(build, made, False)
@@ -243,7 +255,7 @@ def _padded_out(build: Pairs) -> None:
     functions: tuple[Callable[[Node], Node], ...] = (
         lambda a: mg.pad(a, [(0, 0)] * (a.ndim - 1) + [(1, 2)]),
         lambda a: mg.concatenate([a, a * 0.5], axis=1),
-        lambda a: a[..., 1:] if _extents(a)[-1] > 1 else a,
+        lambda a: a[..., 1:] if _extents(a)[-1] != 1 else a,
         lambda a: a + mg.max(a, axis=axis, keepdims=True),
         lambda a: a - mg.mean(a, axis=tuple(range(2, a.ndim)), keepdims=True),
         lambda a: mg.linear_recurrence(mg.sigmoid(a), a, axis=axis),

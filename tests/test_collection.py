@@ -14,6 +14,7 @@ import magmagraph as mg
 from magmagraph import collection
 from magmagraph.collection import collection_paused
 from magmagraph.config import config
+from magmagraph.graph import freeze
 
 
 def _called(scale: float) -> mg.Function:
@@ -134,3 +135,31 @@ def test_the_memory_of_a_function_is_free_with_it(compiler: str, monkeypatch: An
         assert bound() is None and arena() is None
     finally:
         gc.enable()
+
+
+def test_nothing_is_collected_while_a_graph_is_frozen_and_printed(monkeypatch: Any) -> None:
+    """Each full collection looks at every node: the first print would grow with their square."""
+    x = mg.input("x", (4,))
+    value: mg.Node = x
+    for _ in range(5_000):
+        value = mg.tanh(value)
+    phases: list[str] = []
+
+    def note(phase: str, _about: Any) -> None:
+        phases.append(phase)
+
+    gc.collect()
+    gc.callbacks.append(note)
+    threshold = gc.get_threshold()
+    gc.set_threshold(50, 2, 2)
+    try:
+        phases.clear()
+        text = str(freeze([x], [value]))
+        assert len(phases) <= 8  # at the ends of pauses, one of each generation
+        phases.clear()
+        assert "more ..." in str(value)
+        assert len(phases) <= 8
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(note)
+    assert text.count("\n") == 5_001

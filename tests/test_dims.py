@@ -281,15 +281,19 @@ def test_symbolic_bounds_agree_with_python(length: int, a: int, b: int, step: in
 
 def test_slices_in_their_simple_form() -> None:
     needs: list[Constraint] = []
-    assert slice_extent(n, 1, None, None, needs) == n - 1
-    assert slice_extent(n, None, -1, None, needs) == n - 1
-    assert slice_extent(n, 2, -3, None, needs) == n - 5
+    assert slice_extent(n, 1, None, None, needs) == maximum(n - 1, 0)
+    assert slice_extent(n, None, -1, None, needs) == maximum(n - 1, 0)
+    assert slice_extent(n, 2, -3, None, needs) == maximum(n - 5, 0)
+    assert slice_extent(maximum(n - 1, 0), None, -2, None, needs) == maximum(n - 3, 0)
+    assert slice_extent(n, 1, None, 2, needs) == n // 2
     assert slice_extent(n, None, None, -1, needs) == n
     assert slice_extent(n, None, None, 2, needs) == (n + 1) // 2
     assert slice_extent(n, None, 4, None, needs) == minimum(n, 4)
     assert slice_extent(n + 2, 2, None, None, needs) == n
     assert slice_extent(n, 4, 2, None, needs) == 0
-    assert needs == [Constraint(n, ">=", 1), Constraint(n, ">=", 1), Constraint(n, ">=", 5)]
+    assert needs == []  # no size is refused
+    assert slice_extent(n, m, None, None, needs) == n - m
+    assert needs[0] == Constraint(n, ">=", m)
     with pytest.raises(ShapeError, match="step of a slice is 0"):
         slice_extent(n, None, None, 0)
     with pytest.raises(ShapeError, match="whether the slice bound m - 3 is negative"):

@@ -9,8 +9,8 @@ Examples
 >>> constraints = []
 >>> broadcast([parse_shape(("batch", 1)), parse_shape(("batch", 784))], constraints)
 (batch, 784)
->>> slice_extent(Dim("batch"), 1, None, constraints=constraints), constraints
-(batch - 1, [batch >= 1])
+>>> slice_extent(Dim("batch"), 1, None), unify(Dim("batch"), 5, constraints), constraints
+(max(batch - 1, 0), 5, [batch == 5])
 """
 
 from .algebra import Dim, Extent, anonymous

@@ -212,9 +212,11 @@ def _least(value: Extent) -> Extent:
         if len(monomial) == 1 and isinstance(monomial[0], Least) and abs(count) == 1:
             whole = value if count > 0 else -value
             shift = whole - build({monomial: 1})
-            if lower(shift) >= 0:  # min(k + min(e, 0), 0) = min(k + e, 0) for k >= 0
-                settled = _least(shift + monomial[0].argument)
-                return settled if count > 0 else value + settled
+            both = shift, shift + monomial[0].argument  # `whole` is the smaller of the two
+            for known, other in (both, both[::-1]):
+                if lower(known) >= 0:  # min(min(k, e), 0) = min(e, 0) for k >= 0
+                    settled = _least(other)
+                    return settled if count > 0 else value + settled
     if terms_of(value)[0][1] < 0:  # min(e, 0) = e + min(-e, 0): the leading coefficient is positive
         flipped = -value
         assert isinstance(flipped, Dim)

@@ -18,10 +18,10 @@ def slice_extent(
 ) -> Extent:
     """Find how many elements ``x[start:stop:step]`` has along an axis.
 
-    For ints these are Python's rules. For symbolic extents the result is as simple as it can be
-    at the price of requirements: ``x[1:]`` and ``x[:-1]`` have ``n - 1`` elements, given that `n`
-    is at least 1, which goes into `constraints`. Without such a list the result is exact for
-    every size: ``max(n - 1, 0)``. ``x[:k]`` is ``min(n, k)`` either way.
+    These are Python's rules, for symbolic extents, too: ``x[1:]`` and ``x[:-1]`` have
+    ``max(n - 1, 0)`` elements, none where `n` is 0, and ``x[:5]`` has ``min(n, 5)``. A bound that
+    is a Dim has to lie between 0 and the extent, which goes into `constraints`; without such a
+    list the result is exact for every bound that is not negative.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ def slice_extent(
     >>> n, needs = Dim("n"), []
     >>> [slice_extent(n, *bounds, constraints=needs)
     ...  for bounds in ((1, None), (2, -3), (None, 5), (None, None, 2), (None, None, -1))]
-    [n - 1, n - 5, min(n, 5), (n + 1)//2, n]
-    >>> needs
-    [n >= 1, n >= 5]
+    [max(n - 1, 0), max(n - 5, 0), min(n, 5), (n + 1)//2, n]
+    >>> slice_extent(n, Dim("k"), None, constraints=needs), needs
+    (-k + n, [n >= k, n >= k])
     """
     stride = 1 if step is None else step
     if stride == 0:
@@ -69,32 +69,21 @@ def slice_extent(
     else:
         low, high = start, stop
     if isinstance(low, Dim) or isinstance(high, Dim) or isinstance(extent, int):
-        length = _between(extent, low, high, constraints)
-    else:
-        length = _constant_cut(extent, low or 0, high, constraints)
-    return ceil_div(length, abs(stride))
+        return ceil_div(_between(extent, low, high, constraints), abs(stride))
+    return maximum(ceil_div(_constant_cut(extent, low or 0, high), abs(stride)), 0)
 
 
-def _constant_cut(
-    extent: Dim, low: int, high: int | None, constraints: list[Constraint] | None
-) -> Extent:
-    """The length of ``[low:high]`` where only the extent is symbolic."""
+def _constant_cut(extent: Dim, low: int, high: int | None) -> Extent:
+    """The length of ``[low:high]`` where only the extent is symbolic; none where it is negative."""
     if low >= 0:
         if high is None or high < 0:
-            return _shortened(extent, low - (high or 0), constraints)
+            return extent - low + (high or 0)
         return 0 if high <= low else minimum(extent, high) - minimum(extent, low)
     if high is None:
         return minimum(extent, -low)
     if high < 0:
         return 0 if high <= low else minimum(extent, -low) - minimum(extent, -high)
     return maximum(minimum(extent, high) - maximum(extent + low, 0), 0)
-
-
-def _shortened(extent: Dim, cut: int, constraints: list[Constraint] | None) -> Extent:
-    """``extent - cut``, required to be possible; or exact where nothing may be required."""
-    if require(extent, ">=", cut, constraints):
-        return extent - cut
-    return maximum(extent - cut, 0)
 
 
 def _between(

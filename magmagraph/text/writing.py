@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from .. import dims
+from ..collection import collection_paused
 from ..dims import Dim
 from ..dims.algebra import atom_dim
 from ..dtypes import SUPPORTED
@@ -37,6 +38,7 @@ _SHOWN_BY_TYPE = ("dtype", "shape")  # of leaves, where they say what the line's
 _WORDS = frozenset((*DTYPES, "True", "False", "None", "nan", "inf"))
 
 
+@collection_paused()
 def dump(what: Any, *, data: bool = True) -> str:
     """Return a graph or a plan as text that `load` reads back.
 
@@ -79,6 +81,7 @@ def dump(what: Any, *, data: bool = True) -> str:
     return "\n".join([*lines, *writer.data_lines()] if data else lines)
 
 
+@collection_paused()
 def write_node(node: Node, shown: int = PRINTED) -> str:
     """Return the expression below a node as text, elided in the middle where it is long.
 

@@ -9,6 +9,7 @@ import pytest
 from interpreted import value
 
 import magmagraph as mg
+from magmagraph.config import config
 from magmagraph.dims import Dim
 from magmagraph.errors import DTypeError, ShapeError
 from magmagraph.ops.indexing.ordered import put_in_order
@@ -390,3 +391,41 @@ def test_updates_in_the_order_of_positions(
                 (np.minimum if how == "min" else np.maximum).at(wanted, at, rows)
         put_in_order(np, x, at, rows, how)
         np.testing.assert_array_equal(x, wanted)
+
+
+CUTS = [
+    *(slice(1, None), slice(None, -1), slice(1, -1), slice(2, 5), slice(-3, -1), slice(None, -3)),
+    *(slice(1, None, 2), slice(None, None, -2), slice(-2, None, -1), slice(-1, 0, -1)),
+    *(slice(5, 1, -1), slice(-3, None), slice(None, -1, 3)),
+]
+
+
+def _cut(xp: Any, x: Any) -> list[Any]:
+    return [*(x[cut] for cut in CUTS), x[1:][1:], x[1:][:-1], xp.diff(x, 2, axis=0)]
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+def test_slices_of_dimensions_that_turn_out_short(
+    compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are as empty as NumPy's, also slices of slices, and so are their gradients."""
+    monkeypatch.setattr(config, "compiler", compiler)
+    x = mg.input("x", ("n", 2), "float64")
+    parts = _cut(mg, x)
+    total = sum((mg.sum(part * part) for part in parts), mg.constant(0.0, "float64"))
+    f = mg.function([x], [*(part * 2.0 for part in parts), mg.grad(total, x)])
+    for n in (0, 1, 2, 3, 7):
+        array = np.arange(1.0, 2 * n + 1).reshape(n, 2)
+        *found, slope = f(array)
+        for part, expected in zip(found, _cut(np, array), strict=True):
+            np.testing.assert_array_equal(part, expected * 2.0)
+        differences = np.zeros_like(array)  # exact: the loss is of second degree
+        for at in np.ndindex(array.shape):
+            for sign in (0.5, -0.5):
+                moved = array.copy()
+                moved[at] += sign
+                differences[at] += 2.0 * sign * sum((part**2).sum() for part in _cut(np, moved))
+        np.testing.assert_allclose(slope, differences, rtol=1e-12)
+    assert x[1:].shape == x[:-1].shape
+    assert x[1:][1:].shape == x[2:].shape
+    assert x[1::2].shape[0] + x[::2].shape[0] == x.shape[0]

@@ -23,7 +23,7 @@ from ..rules.namesakes import namesake
 from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.axes import CUBE, MATRIX, axes_of
 from ..shape.joining import broadcast_to, concatenate, stack
-from ..shape.slicing import cut
+from ..shape.slicing import cut, index
 from .cumulative import cumsum
 from .primitives import sum
 
@@ -32,8 +32,8 @@ __all__ = ["cross", "diff", "ediff1d", "gradient", "trapezoid", "unwrap"]
 
 def _neighbours(node: Node, axis: int) -> tuple[Node, Node]:
     """Return all elements along an axis but the last, and all but the first."""
-    count = node.shape[axis] - 1
-    return cut(node, axis, 0, count), cut(node, axis, 1, count)
+    before = (*[slice(None)] * axis, slice(None, -1))
+    return index(node, before), index(node, (*before[:-1], slice(1, None)))
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
@@ -58,7 +58,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     Raises
     ------
     ShapeError
-        If `n` is negative, or the extent is symbolic and found to be below `n` at the call.
+        If `n` is negative.
 
     Examples
     --------
@@ -80,9 +80,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         parts = [part if part.ndim else broadcast_to(part, line) for part in nodes]
         node = concatenate(parts, axis)
     for _ in range(n):
-        extent = node.shape[axis]
-        if isinstance(extent, int) and extent < 1:
-            break
         before, behind = _neighbours(node, axis)
         node = not_equal(behind, before) if node.dtype == BOOL else subtract(behind, before)
     return node

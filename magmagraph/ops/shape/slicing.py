@@ -430,7 +430,7 @@ def index(x: Any, key: Any, mode: str = "clip") -> Node:
     Returns
     -------
     Node
-        Extents of slices of symbolic axes are exact: ``x[1:]`` has ``n - 1``.
+        Extents of slices of symbolic axes are exact: ``x[1:]`` has ``max(n - 1, 0)``.
 
     Raises
     ------
@@ -445,7 +445,7 @@ def index(x: Any, key: Any, mode: str = "clip") -> Node:
     >>> import magmagraph as mg
     >>> x = mg.input("x", ("n", 6))
     >>> x[1:, ::-2].shape, x[0, None, :4].shape
-    ((n - 1, 3), (1, 4))
+    ((max(n - 1, 0), 3), (1, 4))
     >>> i, j = mg.constant([[0], [1]]), mg.constant([2, 4])
     >>> x[i, j].shape
     (2, 2)

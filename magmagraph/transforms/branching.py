@@ -16,6 +16,7 @@ from ..op import describe
 from ..ops.control.branch import branch
 from ..ops.convert import as_node, cast
 from ..ops.leaf import input
+from ..ops.shape.joining import in_shape
 
 __all__ = ["cond", "switch"]
 
@@ -162,6 +163,9 @@ def _switch(
             [(label, as_node(member)) for label, member in leaves(result, "result")]
             for result in results
         ]
+        for other in members[1:]:
+            for i, ((label, node), (_, first)) in enumerate(zip(other, members[0], strict=False)):
+                other[i] = label, in_shape(node, first.shape)
     if not members[0]:
         raise GraphError(message(f"{who}: {labels[0]} returned nothing", need="nodes"))
     for label, other in zip(labels[1:], members[1:], strict=True):

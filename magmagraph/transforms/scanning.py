@@ -19,7 +19,7 @@ from ..ops.indexing.iota import IOTA
 from ..ops.leaf import constant, input
 from ..ops.random.bits import RANDOM_STEP
 from ..ops.random.drawing import drawing
-from ..ops.shape.joining import concatenate
+from ..ops.shape.joining import concatenate, in_shape
 from ..types import Extent
 from .rebuild import rebuild
 
@@ -337,6 +337,7 @@ def _carried(
                     f"in {node.dtype.name}",
                 )
             )
+        node = in_shape(node, point.shape)
         if node.shape != point.shape:
             raise ShapeError(
                 message(

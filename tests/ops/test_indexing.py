@@ -429,3 +429,19 @@ def test_slices_of_dimensions_that_turn_out_short(
     assert x[1:].shape == x[:-1].shape
     assert x[1:][1:].shape == x[2:].shape
     assert x[1::2].shape[0] + x[::2].shape[0] == x.shape[0]
+
+
+def test_a_cut_that_is_padded_back_is_a_carry_and_a_branch() -> None:
+    """Its extent is max(n, 1), which is n at every call but that with no element."""
+    x = mg.var("x", shape=("n",))
+    shifted, _ = mg.scan(lambda c, _: (mg.pad(c[:-1], (1, 0)), None), x, length=2)
+    chosen = mg.cond(mg.sum(x) > 0, lambda v: mg.pad(v[1:], (0, 1)), lambda v: -v, x)
+    f = mg.function([x], [shifted, chosen, mg.grad(mg.sum(shifted * shifted), x)])
+    values = f(np.arange(4, dtype=np.float32))
+    for value, expected in zip(values, ([0, 0, 0, 1], [1, 2, 3, 0], [0, 2, 0, 0]), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    with pytest.raises(mg.FeedError, match=r"max\(n, 1\) == n, but n is 0"):
+        f(np.zeros(0, np.float32))
+    other = mg.var("y", shape=("m",))
+    with pytest.raises(mg.ShapeError, match="one shape"):
+        mg.scan(lambda c, _: (other, None), x, length=2)

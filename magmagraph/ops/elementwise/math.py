@@ -12,7 +12,7 @@ from ...graph import Node
 from ...op import INEXACT, Composite, Kind, Op, Sample
 from ...op import REAL as FLOATS
 from ..rules import onnx_forms
-from .arithmetic import absolute, divide, power, sign
+from .arithmetic import absolute, divide, power
 from .bits import logical_and, logical_or
 from .comparison import equal, greater, less, maximum, minimum, not_equal, where
 from .family import (
@@ -196,7 +196,8 @@ def _cbrt_written(x: Node) -> Node:
     guess = power(size, 1.0 / 3.0)
     usual = logical_and(greater(size, 0.0), less(size, np.inf))
     better = guess - (guess - size / where(usual, guess * guess, 1.0)) * (1.0 / 3.0)
-    return sign(x) * where(usual, better, size)
+    root = where(usual, better, size)
+    return where(less(x, 0.0), -root, root)
 
 
 cbrt, CBRT = _function(

@@ -46,6 +46,21 @@ def _broadcast_view(node: Node) -> list[ViewAxis]:
     ]
 
 
+def in_shape(node: Node, shape: Shape) -> Node:
+    """Return a node in a shape that its own equals for the sizes of the call, which is checked.
+
+    So ``max(n, 1)``, the extent of a cut that was padded back, meets ``n``. The node itself is
+    returned where the shapes cannot be the same.
+    """
+    if node.shape == shape or len(node.shape) != len(shape):
+        return node
+    for own, other in zip(node.shape, shape, strict=True):
+        known = isinstance(own, int) or isinstance(other, int)
+        if own != other and (known or dims.unify(own, other, []) is None):
+            return node
+    return broadcast_to(node, shape)
+
+
 def _map_broadcast(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     x = lifted(operands[0], node.ndim)
     return broadcast_to(x, (x.shape[0], *node.shape))

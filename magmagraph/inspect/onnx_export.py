@@ -20,6 +20,8 @@ from ..errors import GraphError, message
 from ..graph import Graph, Node, topological
 from ..nesting import leaves
 from ..op import Kind, describe
+from ..ops.rules.onnx_forms import first, item
+from ..ops.rules.onnx_pairs import Pairs
 from ..types import Extent, FilePath, Type
 
 OPSET = 21
@@ -71,6 +73,13 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     onnx = _library()
     nodes = topological([*inputs, *(node for _, node in outputs)])
     _check(nodes)
+    for label, node in outputs:
+        if is_complex(node.dtype):
+            raise GraphError(
+                message(f"the output '{label}' is complex: {describe(node)}",
+                        need="real outputs: ONNX has no operators of complex numbers",
+                        mend="mg.real(x) and mg.imag(x)")
+            )  # fmt: skip
     model = _Model(onnx, inputs, nodes).build(outputs, getattr(what, "name", None))
     large = model.ByteSize() > _LARGEST
     if not large:
@@ -115,7 +124,7 @@ def _check(nodes: Sequence[Node]) -> None:
     missing: dict[str, Node] = {}
     for node in nodes:
         types = node.type if isinstance(node.type, tuple) else (node.type,)
-        if any(is_complex(type_.dtype) for type_ in types):
+        if any(is_complex(type_.dtype) for type_ in types) and not _of_pairs(node):
             missing.setdefault(f"{node.op.name} of complex numbers", node)
         elif not node.op.onnx and not _is_given(node):
             missing.setdefault(node.op.name, node)
@@ -129,6 +138,12 @@ def _check(nodes: Sequence[Node]) -> None:
                 mend="export the part that lies before or behind them",
             )
         )
+
+
+def _of_pairs(node: Node) -> bool:
+    """Return whether a node of complex numbers can be written with pairs of real ones."""
+    rule = node.op.onnx
+    return isinstance(rule, Pairs) or rule in (first, item) or "value" in node.attrs
 
 
 def _is_given(node: Node) -> bool:
@@ -328,6 +343,8 @@ class _Model:
     def constant(self, value: Any) -> str:
         """Return the name of an array."""
         array = np.asarray(value)
+        if is_complex(array.dtype):
+            array = np.stack([array.real, array.imag], axis=-1)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self._initializer("constant", array)
@@ -499,9 +516,11 @@ _INTS = ("INT8", "INT16", "UINT8", "UINT16", "UINT32")
 _SHORT = ("INT16", "UINT16", "UINT32")
 # What the standard's operators take and onnxruntime has no kernels for, where wider ones serve.
 _LACKING: Mapping[str, Sequence[str]] = {
-    "ArgMax": _SHORT, "ArgMin": _SHORT, "CumSum": (*_INTS, "UINT64"), "Max": _INTS[:4], "Min": _INTS[:4],
+    "ArgMax": _SHORT, "ArgMin": _SHORT, "CumSum": (*_INTS, "UINT64"), "Max": _INTS[:4],
+    "Min": _INTS[:4],
     "Pow": _INTS, "ReduceMax": _SHORT, "ReduceMin": _SHORT, "ReduceProd": (*_INTS, "UINT64"),
-    "ReduceSum": (*_INTS, "UINT64"), "Relu": (*_SHORT, "UINT8"), "ScatterND": ("FLOAT16", "BFLOAT16"),
+    "ReduceSum": (*_INTS, "UINT64"), "Relu": (*_SHORT, "UINT8"),
+    "ScatterND": ("FLOAT16", "BFLOAT16"),
     "TopK": _INTS, "Where": ("INT8", *_SHORT),
 }  # fmt: skip
 # Sums and products are the same modulo 2**64, whatever the sign.

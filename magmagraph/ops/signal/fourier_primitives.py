@@ -29,6 +29,7 @@ from ..elementwise.comparison import equal, where
 from ..elementwise.complex_numbers import conj
 from ..indexing.iota import IOTA
 from ..leaf import extent
+from ..rules import onnx_pairs
 
 _INT64 = np.dtype(np.int64)
 # What norm= scales the other direction with: of the transposes.
@@ -163,6 +164,7 @@ FFT = _record(
     doc="The discrete Fourier transform of complex values along axes, or its inverse.",
     rule=_spectrum_type,
     evaluate=_spectrum,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.spectrum),
     into=_into(_spectrum),
     gradient=_spectrum_gradient,
     flops=_flops,
@@ -173,6 +175,7 @@ RFFT = _record(
     doc="The half that is kept of the spectrum of real values along an axis.",
     rule=_half_type,
     evaluate=_half,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.spectrum_of_real),
     into=_into(_half),
     gradient=_half_gradient,
     flops=_real_flops,
@@ -183,6 +186,7 @@ IRFFT = _record(
     doc="The real values of which half a spectrum along an axis is given.",
     rule=_whole_type,
     evaluate=_whole,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.values_of_half),
     into=_into(_whole),
     gradient=_whole_gradient,
     flops=_real_flops,

@@ -24,8 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_coverage
 
 from magmagraph import passes
+from magmagraph.inspect.onnx_export import reason_of
 from magmagraph.op import Composite, Kind, Op
 from magmagraph.ops import TABLE
+from magmagraph.ops.rules.onnx_pairs import Pairs
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- Made by docs/build.py from the code: change it there, then run `make docs`. -->"
@@ -36,6 +38,7 @@ def pages() -> dict[Path, str]:
     made = {
         HERE / "ops.md": operations,
         HERE / "passes.md": pipeline,
+        HERE / "onnx.md": onnx_forms,
         HERE / "coverage.md": library_coverage.page,
     }
     found = {page: page_of() for page, page_of in made.items()}
@@ -69,6 +72,45 @@ def operations() -> str:
             rows = [[_call(r), _cell(r.doc), _gradient(r), _generated(r)] for r in records]
             parts += [f"## {kind.value.capitalize()}", _table(["", "", "gradient", "C"], rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def onnx_forms() -> str:
+    """Return the page of what `mg.to_onnx` writes for each operation, and what it refuses."""
+    records = sorted(
+        (r for r in TABLE.values() if isinstance(r, Op) and r.kind is not Kind.LEAF),
+        key=lambda record: record.name,
+    )
+    with_form = [record for record in records if record.onnx]
+    without = [record for record in records if not record.onnx]
+    parts = [
+        "# ONNX",
+        NOTE,
+        f"`mg.to_onnx` writes {len(with_form)} of {len(records)} operations, and functions made of "
+        "these. An operator's name is that of the same meaning; *rule* marks operations "
+        "that are written as several operators, or as one with attributes; *complex* those that "
+        "take complex numbers too, as pairs of real ones along a last axis. Operands of a dtype "
+        "that an operator does not take are cast to a wider one, and results are cast back.",
+        "A test exports each operation in each dtype, checks the model, and compares what "
+        "onnxruntime computes. Where the standard has a dtype and onnxruntime has no kernel, "
+        "mostly for float64 and uint64, the model is valid and onnxruntime refuses it.",
+        "## Operations with a form",
+        _table(["", "", "ONNX"], [[_call(r), _cell(r.doc), _form(r)] for r in with_form]),
+        "## Operations without a form",
+        "A program that holds one is refused; the error names them.",
+        _table(
+            ["", "", "reason"], [[_call(r), _cell(r.doc), _cell(reason_of(r))] for r in without]
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _form(record: Op) -> str:
+    """Return the operator of a record's form."""
+    form, also = record.onnx, ""
+    if isinstance(form, Pairs):
+        form, also = form.real, ", complex" if form.real else "complex"
+    text = f"`{form}`" if isinstance(form, str) and form else "rule" if form else ""
+    return text + also
 
 
 def pipeline() -> str:

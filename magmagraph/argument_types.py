@@ -85,7 +85,7 @@ def _is_operands(value: Any) -> bool:
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, (str, os.PathLike)) and "\0" not in os.fspath(value)
+    return isinstance(value, (str, os.PathLike)) and str(value) != "" and "\0" not in str(value)
 
 
 def _is_dtype(value: Any) -> bool:

@@ -170,6 +170,11 @@ def from_dlpack(value: Any) -> Node:
     value
         An object with ``__dlpack__`` whose memory the host can read.
 
+    Raises
+    ------
+    DTypeError
+        If its elements are of a dtype that DLPack does not have, or its memory cannot be read.
+
     Examples
     --------
     >>> import numpy as np
@@ -177,7 +182,11 @@ def from_dlpack(value: Any) -> Node:
     >>> mg.from_dlpack(np.array([1.0, 2.0])).eval()
     array([1., 2.])
     """
-    return as_node(np.array(as_array(value)))
+    try:
+        array = as_array(value)
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise DTypeError(message(f"from_dlpack: {error}", need="numbers on the host")) from error
+    return as_node(np.array(array))
 
 
 def result_type(*operands: Any) -> np.dtype:

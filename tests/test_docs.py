@@ -51,6 +51,7 @@ def test_blocks_run_and_print_what_the_page_shows(page: Path) -> None:
     [
         ("ops.md", build.operations),
         ("passes.md", build.pipeline),
+        ("onnx.md", build.onnx_forms),
         ("coverage.md", build.library_coverage.page),
     ],
 )

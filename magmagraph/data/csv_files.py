@@ -49,6 +49,11 @@ class Table:
             raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}") from None
 
 
+def _check_delimiter(name: str, delimiter: object) -> None:
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise DataError(message(f"{name}: delimiter={delimiter!r}", need="one character"))
+
+
 def read_csv(
     path: FilePath,
     *,
@@ -102,8 +107,7 @@ def read_csv(
     array([[5.5, 1. ],
            [nan, 0. ]], dtype=float32)
     """
-    if not isinstance(delimiter, str) or len(delimiter) != 1:
-        raise DataError(message(f"read_csv: delimiter={delimiter!r}", need="one character"))
+    _check_delimiter("read_csv", delimiter)
     path = Path(path)
     if not np.issubdtype(np.dtype(dtype), np.floating):
         raise DataError(
@@ -213,6 +217,7 @@ def write_csv(
                 need="a matrix of real numbers, shape (rows, columns)",
             )
         )
+    _check_delimiter("write_csv", delimiter)
     if columns is not None and len(columns) != array.shape[1]:
         raise DataError(
             message(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError, ShapeError, message
 from .algebra import Dim, Extent, build, operand_terms
 from .atoms import (
@@ -58,6 +60,8 @@ def floor_div(numerator: Extent, divisor: Extent) -> Extent:
     """
     if not isinstance(numerator, Dim) and not isinstance(divisor, Dim):
         return int(numerator) // int(divisor)
+    if isinstance(divisor, np.integer):
+        divisor = int(divisor)
     top, bottom = operand_terms(numerator), operand_terms(divisor)
     if top is None or bottom is None:
         raise ArgumentError(f"extents are int or Dim, not {numerator!r} // {divisor!r}")

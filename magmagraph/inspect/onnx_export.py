@@ -20,8 +20,11 @@ from ..errors import GraphError, message
 from ..files.writing import replace_file, write_file
 from ..graph import Graph, Node, topological
 from ..nesting import leaves
-from ..op import Kind, describe
+from ..op import Kind, Op, describe
+from ..ops.rules.onnx_forms import first, item
+from ..ops.rules.onnx_pairs import Pairs
 from ..types import Extent, FilePath, Type
+from .onnx_dtypes import accepted, allowed, type_parameters
 
 OPSET = 21
 IR_VERSION = 10
@@ -51,14 +54,19 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     Raises
     ------
     GraphError
-        It holds no nodes, or operations that have no form in ONNX; the text lists them.
+        It holds no nodes, operations that have no form in ONNX (the text lists them, with the
+        reasons), or complex outputs.
     ImportError
         The package ``onnx`` is not installed.
 
     Notes
     -----
     Taps and asserts are left out. Random numbers cannot be exported: ONNX says nothing about their
-    bits. Positions out of range are clipped or wrap as `take` says.
+    bits. Positions out of range are clipped or wrap as `take` says. Loops and branches become
+    ``Loop``, ``Scan`` and ``If``; complex numbers inside of a program are pairs of real ones along
+    a last axis. Where an operator does not take a dtype, or onnxruntime has no kernel for it,
+    operands are cast to a wider one and results back. A few float64 operators of the standard
+    have no kernel in onnxruntime. docs/onnx.md lists all operations.
 
     Examples
     --------
@@ -72,6 +80,13 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     onnx = _library()
     nodes = topological([*inputs, *(node for _, node in outputs)])
     _check(nodes)
+    for label, node in outputs:
+        if is_complex(node.dtype):
+            raise GraphError(
+                message(f"the output '{label}' is complex: {describe(node)}",
+                        need="real outputs: ONNX has no operators of complex numbers",
+                        mend="mg.real(x) and mg.imag(x)")
+            )  # fmt: skip
     model = _Model(onnx, inputs, nodes).build(outputs, getattr(what, "name", None))
     large = model.ByteSize() > _LARGEST
     if not large:
@@ -116,12 +131,15 @@ def _check(nodes: Sequence[Node]) -> None:
     missing: dict[str, Node] = {}
     for node in nodes:
         types = node.type if isinstance(node.type, tuple) else (node.type,)
-        if any(is_complex(type_.dtype) for type_ in types):
+        if any(is_complex(type_.dtype) for type_ in types) and not _of_pairs(node):
             missing.setdefault(f"{node.op.name} of complex numbers", node)
         elif not node.op.onnx and not _is_given(node):
             missing.setdefault(node.op.name, node)
     if missing:
-        shown = "".join(f"\n{name}: {describe(n)}" for name, n in list(missing.items())[:_SHOWN])
+        shown = "".join(
+            f"\n{name}: {describe(node)} ({reason_of(node.op)})"
+            for name, node in list(missing.items())[:_SHOWN]
+        )
         more = f"\n... {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         raise GraphError(
             message(
@@ -130,6 +148,27 @@ def _check(nodes: Sequence[Node]) -> None:
                 mend="export the part that lies before or behind them",
             )
         )
+
+
+_REASONS: Mapping[Kind, str] = {
+    Kind.RANDOM: "ONNX does not say which bits random numbers are made of",
+    Kind.COLLECTIVE: "ONNX has no messages between processes",
+    Kind.LINALG: "ONNX has no decompositions of matrices",
+    Kind.LOWERED: "passes make it, and a program is exported as it was before them",
+}
+
+
+def reason_of(op: Op) -> str:
+    """Return why an operation has no form in ONNX, or none for complex numbers."""
+    if op.onnx:
+        return "it is written for real numbers only"
+    return _REASONS.get(op.kind, "ONNX has no operators that compute it")
+
+
+def _of_pairs(node: Node) -> bool:
+    """Return whether a node of complex numbers can be written with pairs of real ones."""
+    rule = node.op.onnx
+    return isinstance(rule, Pairs) or rule in (first, item) or "value" in node.attrs
 
 
 def _is_given(node: Node) -> bool:
@@ -256,64 +295,40 @@ class _Model:
         and its results are cast back.
         """
         schema = self.onnx.defs.get_schema(operator, OPSET)
-        given, wanted = self._bound(schema, inputs)
-        for letter, element in given.items():
-            wanted[letter] = self._accepted(schema, letter, element)
+        letters = type_parameters(schema.inputs, len(inputs))
+        given: dict[str, int] = {}
+        for name, letter in zip(inputs, letters, strict=True):
+            if name:
+                given.setdefault(letter, self.elements[name])
+        taken = {letter: self._taken_for(schema, letter, given[letter]) for letter in given}
         operands = [
-            self.add("Cast", name, to=wanted[letter])
-            if name and given.get(letter) != wanted.get(letter)
+            self.add("Cast", name, to=taken[letter])
+            if name and given[letter] != taken[letter]
             else name
-            for name, letter in zip(inputs, _letters(schema.inputs, len(inputs)), strict=True)
+            for name, letter in zip(inputs, letters, strict=True)
         ]
         results = self._operator(operator, count, *operands, **attributes)
-        for place, letter in enumerate(_letters(schema.outputs, count)):
+        for place, letter in enumerate(type_parameters(schema.outputs, count)):
             name = results[place]
             if operator == "Cast":
                 self.elements[name] = attributes["to"]
             elif letter not in given:  # one element type, whatever the operands
-                self.elements[name] = self._sole(schema, letter)
+                (self.elements[name],) = allowed(self.onnx, schema, letter)
             else:
-                self.elements[name] = wanted[letter]
-                if wanted[letter] != given[letter]:
+                self.elements[name] = taken[letter]
+                if taken[letter] != given[letter]:
                     results[place] = self.add("Cast", name, to=given[letter])
         return results
 
-    def _bound(self, schema: Any, inputs: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the element types of an operator's type parameters, and a dict for new ones."""
-        given: dict[str, int] = {}
-        for name, letter in zip(inputs, _letters(schema.inputs, len(inputs)), strict=True):
-            if name:
-                given.setdefault(letter, self.elements[name])
-        return given, {}
+    def _taken_for(self, schema: Any, letter: str, element: int) -> int:
+        """Return the element type in which an operator is given operands of one."""
+        taken = accepted(self.onnx, schema, letter, element)
+        if taken is not None:
+            return taken
+        name = self.onnx.TensorProto.DataType.Name(element).lower()
+        assert self._current is not None
+        raise self.refuse(self._current, f"{schema.name} takes no {name}, and nothing wider")
 
-    def _allowed(self, schema: Any, letter: str) -> set[int]:
-        """Return the element types that a type parameter may be."""
-        texts = [letter]
-        for constraint in schema.type_constraints:
-            if constraint.type_param_str == letter:
-                texts = list(constraint.allowed_type_strs)
-        names = [text[7:-1].upper() for text in texts if text.startswith("tensor(")]
-        return {int(getattr(self.onnx.TensorProto, name)) for name in names}
-
-    def _sole(self, schema: Any, letter: str) -> int:
-        (element,) = self._allowed(schema, letter)
-        return element
-
-    def _accepted(self, schema: Any, letter: str, element: int) -> int:
-        """Return the element type itself, or the narrowest wider one that an operator takes."""
-        allowed = self._allowed(schema, letter)
-        proto = self.onnx.TensorProto
-        name = proto.DataType.Name(element)
-        if letter in ("T", "T1"):
-            allowed -= {getattr(proto, kind) for kind in _LACKING.get(schema.name, ())}
-        if element in allowed or not allowed:
-            return element
-        for wider in ("INT64",) if (schema.name, name) in _MODULAR else _WIDER.get(name, ()):
-            if getattr(proto, wider) in allowed:
-                return int(getattr(proto, wider))
-        node = self._current
-        assert node is not None
-        raise self.refuse(node, f"{schema.name} takes no {name.lower()}, and nothing wider")
 
     def _operator(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
         """Write an operator with operands of the right dtypes."""
@@ -334,6 +349,8 @@ class _Model:
     def constant(self, value: Any) -> str:
         """Return the name of an array."""
         array = np.asarray(value)
+        if is_complex(array.dtype):
+            array = np.stack([array.real, array.imag], axis=-1)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self._initializer("constant", array)
@@ -493,34 +510,10 @@ class _Model:
 
 
 _ELEMENTS = {"float32": "FLOAT", "float64": "DOUBLE"}  # the others have the dtypes' names
-# Wider element types of a kind, in which results are the same once they are cast back.
-_WIDER: Mapping[str, Sequence[str]] = {
-    "INT8": ("INT16", "INT32", "INT64"), "INT16": ("INT32", "INT64"), "INT32": ("INT64",),
-    "UINT8": ("UINT16", "INT16", "UINT32", "INT32", "INT64"),
-    "UINT16": ("UINT32", "INT32", "INT64"), "UINT32": ("INT64",),
-    "BOOL": ("UINT8", "INT32", "INT64"),
-    "FLOAT16": ("FLOAT", "DOUBLE"), "BFLOAT16": ("FLOAT", "DOUBLE"), "FLOAT": ("DOUBLE",),
-}  # fmt: skip
-_INTS = ("INT8", "INT16", "UINT8", "UINT16", "UINT32")
-_SHORT = ("INT16", "UINT16", "UINT32")
-# What the standard's operators take and onnxruntime has no kernels for, where wider ones serve.
-_LACKING: Mapping[str, Sequence[str]] = {
-    "ArgMax": _SHORT, "ArgMin": _SHORT, "CumSum": (*_INTS, "UINT64"), "Max": _INTS[:4], "Min": _INTS[:4],
-    "Pow": _INTS, "ReduceMax": _SHORT, "ReduceMin": _SHORT, "ReduceProd": (*_INTS, "UINT64"),
-    "ReduceSum": (*_INTS, "UINT64"), "Relu": (*_SHORT, "UINT8"), "ScatterND": ("FLOAT16", "BFLOAT16"),
-    "TopK": _INTS, "Where": ("INT8", *_SHORT),
-}  # fmt: skip
-# Sums and products are the same modulo 2**64, whatever the sign.
-_MODULAR = [(name, "UINT64") for name in ("CumSum", "ReduceProd", "ReduceSum")]
 _ANONYMOUS = "anonymous_dimension_"
 _ARITHMETIC: Mapping[type[ast.operator], str] = {
     ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul",
 }
-
-
-def _letters(formals: Sequence[Any], count: int) -> list[str]:
-    """Return the type parameters of operands or results; the last one may stand for several."""
-    return [formals[min(place, len(formals) - 1)].type_str for place in range(count)]
 
 
 def _places(inputs: Sequence[Node]) -> dict[str, tuple[Node, int]]:

@@ -26,7 +26,7 @@ from ..graph import Node
 from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ..types import Type
 from .leaf import constant, natural_dtype
-from .rules import onnx_forms
+from .rules import onnx_forms, onnx_pairs
 
 _SCALARS = (bool, int, float, complex)
 
@@ -125,7 +125,7 @@ CAST = Op(
         )
     ],
     reference=lambda x, dtype: np.asarray(x).astype(dtype),
-    onnx=onnx_forms.cast,
+    onnx=onnx_pairs.Pairs(onnx_forms.cast, onnx_pairs.cast),
 )
 
 

@@ -108,3 +108,14 @@ def test_the_report_names_what_cuts_the_captured_graph(rng: np.random.Generator)
     f = mg.function([a], mg.sum(mg.linalg.inv(mg.tanh(a)) ** 2), device="cuda")
     f(matrices(rng).astype("f4"))
     assert "the captured graph is cut by inv" in " ".join(f.report["kernels"].notes)
+
+
+@pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "lstsq", "eigvalsh"])
+def test_an_infinity_ends_in_an_error(name: str, rng: np.random.Generator) -> None:
+    """Decompositions by iteration look at all elements before they begin."""
+    a, b = mg.input("a", (2, ORDER, ORDER), "float64"), mg.input("b", (2, ORDER, 1), "float64")
+    function = mg.function([a, b], CASES[name](a, b), device="cuda")
+    matrix = matrices(rng, 2)
+    matrix[1, 3, 4] = matrix[1, 4, 3] = np.inf
+    with pytest.raises(mg.LinAlgError, match=r"matrix \[1\] of the batch \(2,\) holds NaN or inf"):
+        function(matrix, np.ones((2, ORDER, 1)))

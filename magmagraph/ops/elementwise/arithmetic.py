@@ -14,7 +14,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Type
 from ..convert import as_node, cast
 from ..leaf import CONSTANT
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from .family import (
     BOOL,
     FLAGS,
@@ -85,7 +85,7 @@ add, ADD = binary(
     dtypes=INEXACT,
     epilogue="bias",
     sharding="linear",
-    onnx=onnx_forms.by_dtype("Or", "Add"),
+    onnx=onnx_pairs.Pairs(onnx_forms.by_dtype("Or", "Add"), onnx_pairs.same("Add")),
 )
 
 subtract, SUBTRACT = binary(
@@ -107,7 +107,7 @@ subtract, SUBTRACT = binary(
     ],
     dtypes=INEXACT,
     sharding="linear",
-    onnx="Sub",
+    onnx=onnx_pairs.Pairs("Sub", onnx_pairs.same("Sub")),
 )
 
 multiply, MULTIPLY = binary(
@@ -130,7 +130,7 @@ multiply, MULTIPLY = binary(
     commutative=True,
     dtypes=INEXACT,
     sharding="product",
-    onnx=onnx_forms.by_dtype("And", "Mul"),
+    onnx=onnx_pairs.Pairs(onnx_forms.by_dtype("And", "Mul"), onnx_pairs.multiplied),
 )
 
 
@@ -155,7 +155,7 @@ divide, DIVIDE = binary(
     samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW)), Sample(_INTEGER_PAIRS)],
     dtypes=INEXACT,
     sharding="quotient",
-    onnx="Div",
+    onnx=onnx_pairs.Pairs("Div", onnx_pairs.divided),
 )
 
 floor_divide, FLOOR_DIVIDE = binary(
@@ -318,7 +318,7 @@ negative, NEGATIVE = unary(
     numerics="exact",
     dtypes=INEXACT,
     sharding="linear",
-    onnx="Neg",
+    onnx=onnx_pairs.Pairs("Neg", onnx_pairs.same("Neg")),
 )
 
 
@@ -362,7 +362,7 @@ absolute, ABSOLUTE = unary(
     samples=lambda: [Sample((REAL,)), Sample((WHOLE,)), Sample((FLAGS,))],
     numerics="exact",
     dtypes=INEXACT,
-    onnx=onnx_forms.magnitude,
+    onnx=onnx_pairs.Pairs(onnx_forms.magnitude, onnx_pairs.absolute),
 )
 
 

@@ -12,7 +12,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ...op import REAL as FLOATS
 from ...types import Type
 from ..convert import as_node
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from .family import (
     BOOL,
     FLAGS,
@@ -318,7 +318,7 @@ WHERE = Op(
     ],
     reference=np.where,
     numerics="exact",
-    onnx="Where",
+    onnx=onnx_pairs.Pairs("Where", onnx_pairs.chosen),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

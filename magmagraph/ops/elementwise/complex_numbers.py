@@ -24,6 +24,7 @@ from ...types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..leaf import constant
+from ..rules import onnx_pairs
 from ..shape.layout import broadcast_to
 from .arithmetic import divide, multiply
 from .comparison import equal, not_equal, where
@@ -252,12 +253,14 @@ def _part(
     reference: Callable[..., Any],
     rule: Callable[..., Type] = _part_type,
     numerics: str = "exact",
+    onnx: Any = "",
 ) -> Op:
     """Make the record of one part of complex numbers."""
     return Op(
         name=name,
         kind=Kind.ELEMENTWISE,
         doc=doc,
+        onnx=onnx,
         rule=rule,
         evaluate=evaluate,
         gradient=gradient,
@@ -276,6 +279,7 @@ REAL_PART = _part(
     lambda xp, x: x.real,
     lambda node, c: (cast(c, node.inputs[0].dtype),),
     np.real,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.part(0)),
 )
 IMAGINARY_PART = _part(
     "imag",
@@ -284,6 +288,7 @@ IMAGINARY_PART = _part(
     lambda xp, x: x.imag,
     lambda node, c: (cast(c, node.inputs[0].dtype) * -1.0j,),
     np.imag,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.part(1)),
 )
 CONJ = _part(
     "conj",
@@ -293,6 +298,7 @@ CONJ = _part(
     lambda node, c: (conj(c),),
     np.conj,
     _same_complex,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.conjugate),
 )
 ANGLE = _part(
     "angle",
@@ -321,6 +327,7 @@ MAKE_COMPLEX = Op(
     name="complex",
     kind=Kind.ELEMENTWISE,
     doc="Make complex numbers of two parts.",
+    onnx=onnx_pairs.Pairs("", onnx_pairs.of_real),
     rule=_made_type,
     evaluate=_made,
     # Re(c (da + i db)) is Re(c) da - Im(c) db.

@@ -166,6 +166,9 @@ def _sylvester(xp: Any, a: Any, b: Any, c: Any) -> Any:
     form = "complex" if a.dtype.kind == "c" else "real"
     left, right, side = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b, c))
     for index in np.ndindex(*batch):
+        for matrices in (left, right):
+            if not np.isfinite(matrices[index]).all():
+                raise failed("solve_sylvester", "", "", "", matrices, index)
         # A = U R U^H and B = V S V^H make it R Y + Y S = U^H C V, with triangles.
         triangle, basis = schur(left[index], output=form, check_finite=False)
         other, turned = schur(right[index], output=form, check_finite=False)

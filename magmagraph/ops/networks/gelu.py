@@ -75,6 +75,20 @@ def _gelu_tanh_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (cotangent * (0.5 * (1.0 + bent) + x * 0.5 * slope),)
 
 
+_gelu_operator = onnx_forms.with_attributes("Gelu", approximate="tanh")
+_gelu_written = onnx_forms.rewritten(lambda node: _gelu_by_tanh(node.inputs[0]))
+
+
+def _gelu_by_tanh(x: Node) -> Node:
+    return x * 0.5 * (tanh((x + x * x * x * _CUBIC) * _STEEP) + 1.0)
+
+
+def _gelu_tanh_onnx(to: onnx_forms.Target, node: Node, x: str) -> onnx_forms.Names:
+    """Write the operator, but for float64: runtimes compute it in float32."""
+    form = _gelu_written if node.dtype.itemsize == 8 else _gelu_operator
+    return form(to, node, x)
+
+
 GELU_TANH = Op(
     name="gelu_tanh",
     kind=Kind.ELEMENTWISE,
@@ -84,7 +98,7 @@ GELU_TANH = Op(
     scalar=f"a * (T)0.5 * (1 + $tanh((a + a * a * a * (T){_CUBIC}) * (T){_STEEP!r}))",
     gradient=_gelu_tanh_gradient,
     epilogue="gelu",
-    onnx=onnx_forms.with_attributes("Gelu", approximate="tanh"),
+    onnx=_gelu_tanh_onnx,
 )
 
 

@@ -38,7 +38,7 @@ def degrees_of(name: str, ddof: Any, correction: Any) -> Any:
     less = ddof if correction is None else correction
     if isinstance(less, (int, float)):  # the usual
         return less
-    if not isinstance(less, Node):
+    if isinstance(less, (list, tuple)):
         less = array_of(less, f"{name}: ddof")
     if isinstance(less, Node) or np.asarray(less).dtype.kind in "biuf":
         if np.ndim(less) if not isinstance(less, Node) else less.ndim:

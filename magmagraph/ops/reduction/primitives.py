@@ -13,7 +13,7 @@ from ...types import Shape
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.comparison import equal, maximum, minimum
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from .folding import (
     CUBE,
     NO_AXES,
@@ -125,7 +125,9 @@ array([4., 6.], dtype=float32)""",
     sharding="sum",
     dtypes=INEXACT,
     numerics="reassoc",
-    onnx=onnx_forms.over_axes("ReduceSum"),
+    onnx=onnx_pairs.Pairs(
+        onnx_forms.over_axes("ReduceSum"), onnx_forms.over_axes("ReduceSum")
+    ),
 )
 
 prod, PROD = typed_fold(

@@ -93,7 +93,9 @@ def _spread(q: Node, lines: Node) -> Node:
 
 def _check_weights(record: Composite, node: Node, weights: Any) -> None:
     values = weights.attrs.get("value") if isinstance(weights, Node) else weights
-    if values is not None and not (real_array("weights", values) >= 0).all():
+    if values is None or np.iscomplexobj(values):  # refused where they are promoted
+        return
+    if not (real_array("weights", values) >= 0).all():
         raise Call(record, (node,)).shape_error(
             "a weight is negative, or NaN", need="weights of at least 0"
         )

@@ -81,35 +81,19 @@ def highest(dtype: np.dtype) -> Any:
 
 
 def looped(to: Target, node: Node, *inputs: str) -> Names:
-    """Run a body again and again: the last carries, and a row of each iteration."""
+    """Run a body again and again: the last carries, and a row of each iteration.
+
+    A flag among the carries ends the loop. One in the first stack leaves an iteration out: the
+    carries stay, and its rows are zeros.
+    """
     attrs = node.attrs
     body: Graph = attrs["body"]
-    carries, stacks, reverse = attrs["carries"], attrs["stacks"], attrs["reverse"]
-    if attrs["flag"] == "stack":
-        raise to.refuse(node, "iterations that a flag of each leaves out")
+    carries, stacks = attrs["carries"], attrs["stacks"]
     extent = node.inputs[carries].shape[0] if stacks else attrs["length"]
     count = "" if extent is None else to.extent(extent)
-    return _result(
-        node,
-        _loop(
-            to, node, body, inputs, carries, stacks, count, reverse, attrs["flag"] == "carry"
-        ),
-    )
-
-
-def _loop(
-    to: Target,
-    node: Node,
-    body: Graph,
-    inputs: Sequence[str],
-    carries: int,
-    stacks: int,
-    count: str,
-    reverse: bool = False,
-    flagged: bool = False,
-) -> tuple[str, ...]:
-    """Write ONNX's loop; stacks are operands behind the carries, the others are read by all."""
     types = _types(node)
+    reverse, flag = attrs["reverse"], attrs["flag"]
+    flagged = flag == "carry"
     rows = len(types) - carries
     first, along = inputs[:carries], inputs[carries : carries + stacks]
     reads = inputs[carries + stacks :]
@@ -119,20 +103,34 @@ def _loop(
         turn, state = names[0], names[2:]
         at = to.add("Sub", to.add("Sub", count, one), turn) if reverse else turn
         parts = [to.add("Gather", stack, at, axis=0) for stack in along]
-        results = to.write(body.inputs, body.outputs, [*state, *parts, *reads])
+        operands = [*state, *parts, *reads]
+        if flag == "stack":
+            made = [each.type for each in body.outputs]
+            run = to.graph(
+                node.op.name, [], lambda _: to.write(body.inputs, body.outputs, operands)
+            )
+            stay = to.graph(
+                node.op.name, [], lambda _: [*state, *(_zeros(to, row) for row in made[carries:])]
+            )
+            results = list(to.run("If", made, parts[0], then_branch=run, else_branch=stay))
+        else:
+            results = to.write(body.inputs, body.outputs, operands)
         return [results[0] if flagged else true, *results]
 
     parameters = [_STEP, _FLAG, *(each.type for each in node.inputs[:carries])]
     inner = to.graph(node.op.name, parameters, fill)
-    results = list(
-        to.run("Loop", types, count, first[0] if flagged else true, *first, body=inner)
-    )
+    start = first[0] if flagged else true
+    results = list(to.run("Loop", types, count, start, *first, body=inner))
     for place in range(carries, carries + rows):
         if flagged:  # rows of iterations that do not run are zeros
             results[place] = _filled(to, results[place], types[place])
         if reverse:
             results[place] = to.reversed(results[place], 0)
-    return tuple(results)
+    return _result(node, results)
+
+
+def _zeros(to: Target, type_: Type) -> str:
+    return to.add("Expand", to.constant(np.zeros((), type_.dtype)), to.extents(type_.shape))
 
 
 def _filled(to: Target, rows: str, type_: Type) -> str:

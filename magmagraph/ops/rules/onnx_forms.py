@@ -372,7 +372,9 @@ _REDUCTIONS = {"add": "add", "multiply": "mul", "min": "min", "max": "max"}
 def updated(to: Target, node: Node, x: str, positions: str, values: str) -> str:
     """Set, add, multiply or compare rows at positions along the first axis."""
     array, given, _ = node.inputs
-    if not isinstance(array.ndim, int) or (is_bool(array.dtype) and node.attrs["how"] != "set"):
+    if given.size == 0:
+        return x
+    if is_bool(array.dtype) and node.attrs["how"] != "set":
         raise to.refuse(node, f"{node.attrs['how']} of bools")
     settled = _settled(to, node, positions, array.shape[0])
     places = to.add("Reshape", settled, to.constant(np.array([-1, 1], np.int64)))

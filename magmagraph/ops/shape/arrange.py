@@ -15,7 +15,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxi
 from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..leaf import ShapeLike
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from .axes import CUBE, MATRIX, axes_of, shown
 
 # Reshape.
@@ -172,7 +172,7 @@ RESHAPE = Op(
     reference=lambda x, shape, order="C": np.reshape(x, shape, order=order),
     numerics="exact",
     alias=True,
-    onnx=onnx_forms.reshaped,
+    onnx=onnx_pairs.Pairs(onnx_forms.reshaped, onnx_pairs.shaped("Reshape", allowzero=1)),
 )
 
 
@@ -397,7 +397,7 @@ TRANSPOSE = Op(
     ],
     reference=lambda x, axes=None: np.transpose(x, axes),
     numerics="exact",
-    onnx=onnx_forms.transposed,
+    onnx=onnx_pairs.Pairs(onnx_forms.transposed, onnx_pairs.transposed),
 )
 
 

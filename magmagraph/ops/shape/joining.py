@@ -15,7 +15,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxi
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast, promoted
 from ..elementwise.family import one_dtype
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from ..rules.batching import lifted
 from .arrange import expand_dims, ravel
 from .axes import MATRIX, shown
@@ -124,7 +124,7 @@ BROADCAST_TO = Op(
     ],
     reference=lambda x, shape: np.broadcast_to(x, shape),
     numerics="exact",
-    onnx=onnx_forms.broadcast,
+    onnx=onnx_pairs.Pairs(onnx_forms.broadcast, onnx_pairs.shaped("Expand")),
 )
 
 
@@ -295,7 +295,7 @@ CONCATENATE = Op(
     ],
     reference=lambda arrays, axis=0: np.concatenate(arrays, axis),
     numerics="exact",
-    onnx=onnx_forms.joined,
+    onnx=onnx_pairs.Pairs(onnx_forms.joined, onnx_forms.joined),
 )
 
 

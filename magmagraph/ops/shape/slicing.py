@@ -23,7 +23,7 @@ from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..indexing.gathering import check_range, flat_positions, take
 from ..leaf import CONSTANT, constant, holds_node, input
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from .arrange import moveaxis, reshape
 from .axes import CUBE, MATRIX
 
@@ -110,7 +110,7 @@ SLICE = Op(
     batching=_map_positions,
     sharding="window",
     numerics="exact",
-    onnx=onnx_forms.sliced,
+    onnx=onnx_pairs.Pairs(onnx_forms.sliced, onnx_forms.sliced),
 )
 
 

@@ -29,6 +29,7 @@ from ..elementwise.comparison import equal, where
 from ..elementwise.complex_numbers import conj
 from ..indexing.iota import IOTA
 from ..leaf import extent
+from ..rules import onnx_pairs
 
 _INT64 = np.dtype(np.int64)
 # What norm= scales the other direction with: of the transposes.
@@ -165,6 +166,7 @@ FFT = _record(
     rule=_spectrum_type,
     attributes=_NORMS,
     evaluate=_spectrum,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.spectrum),
     into=_into(_spectrum),
     gradient=_spectrum_gradient,
     flops=_flops,
@@ -176,6 +178,7 @@ RFFT = _record(
     rule=_half_type,
     attributes=_NORMS,
     evaluate=_half,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.spectrum_of_real),
     into=_into(_half),
     gradient=_half_gradient,
     flops=_real_flops,
@@ -187,6 +190,7 @@ IRFFT = _record(
     rule=_whole_type,
     attributes=_NORMS,
     evaluate=_whole,
+    onnx=onnx_pairs.Pairs("", onnx_pairs.values_of_half),
     into=_into(_whole),
     gradient=_whole_gradient,
     flops=_real_flops,

@@ -32,6 +32,7 @@ from .rows import Row, Rows
 from .writing import DTYPES, Code, decoded, digest, read_elements
 
 _DIGITS = 20  # of an int: a seed has so many
+_SKIPPED = 1000  # anonymous dimensions whose lines someone took out
 _AXES = 64  # as many as NumPy's arrays have
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
@@ -145,11 +146,12 @@ class Reader(Rows):
         return found
 
     def _number_anonymous(self, text: str) -> None:
-        """Make the anonymous dimensions of an extent; they are numbered without gaps."""
+        """Make the anonymous dimensions of an extent; those that a text skips are made, too."""
         numbers = [int(digits[:_DIGITS]) for digits in _UNNAMED.findall(text)]
-        for number in range(len(self._anonymous), 1 + max(numbers, default=-1)):
-            if number >= len(self._anonymous) + len(numbers):
-                raise self.wrong(f"the anonymous dimension ?{max(numbers)}", f"?{number} before it")
+        known, highest = len(self._anonymous), max(numbers, default=-1)
+        if highest > known + _SKIPPED:
+            raise self.wrong(f"the anonymous dimension ?{highest}", f"?{known} as the next one")
+        for number in range(known, 1 + highest):
             self._anonymous[f"?{number}"] = dims.anonymous()
 
     def type(self, text: str) -> Type:

@@ -187,7 +187,7 @@ RANDOM_BITS = Op(
     effect=Effect.RANDOM,
     doc="Words of Philox4x32-10, from (seed, stream, part; step, element index).",
     rule=_bits_type,
-    attributes={"seed": "Seed", "stream": "Count", "part": "Count"},
+    attributes={"seed": "Seed", "stream": "Seed", "part": "Count"},
     evaluate=_bits,
     # The key words are a kernel's arguments, and `index` is the element's position in the array,
     # behind those that a second operand says (an array that is a part of a larger one).

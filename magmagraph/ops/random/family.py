@@ -263,7 +263,7 @@ def drawing_op(
         effect=Effect.RANDOM,
         doc=doc,
         rule=_drawn_type,
-        attributes={"seed": "Seed", "stream": "Count", **(attributes or {})},
+        attributes={"seed": "Seed", "stream": "Seed", **(attributes or {})},
         evaluate=evaluate,
         gradient=gradient,
         no_gradient=no_gradient,

@@ -1,0 +1,301 @@
+"""The attributes of operations: every record's schema, and values that no graph may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from regions import make_body, region_of
+from table import leaves, results, sample_of, samples, together
+
+import magmagraph as mg
+from magmagraph.attributes import LARGEST
+from magmagraph.errors import GraphError, MagmagraphError, PlanError
+from magmagraph.graph import Graph, Key, Node, freeze, topological
+from magmagraph.op import Op
+from magmagraph.ops import TABLE
+from magmagraph.ops.leaf import CONSTANT, parameter
+from magmagraph.ops.shape.slicing import SLICE
+from magmagraph.ops.spatial.pooling_records import MAX_POOL
+from magmagraph.region.analysis import Region, analyze
+from magmagraph.runtime.cuda.kernels.few_channels_code import FewChannels
+from magmagraph.runtime.cuda.kernels.few_channels_code import source as channels_source
+from magmagraph.runtime.cuda.kernels.gathering_code import Gathering, gathering_source
+from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
+from magmagraph.runtime.cuda.kernels.pooling_code import Axis, Pooling
+from magmagraph.runtime.cuda.kernels.pooling_code import source as pooling_source
+from magmagraph.runtime.cuda.kernels.scattering_code import (
+    Scattering,
+    Sorting,
+    scattering_source,
+    sorting_source,
+)
+from magmagraph.runtime.literals import checked, literal, shown, word
+from magmagraph.runtime.numpy.codegen.step import step_code
+from magmagraph.text.reading import load
+from magmagraph.text.writing import Code, dump
+from magmagraph.types import Type
+from magmagraph.values.state import State
+
+OPS = {name: op for name, op in TABLE.items() if isinstance(op, Op)}
+MARK = "evil_code"
+STRINGS = (
+    f"*/ {MARK} /*",
+    f'"); {MARK}(); ("',
+    f"\n#include <{MARK}>\n",
+    f"\\\n{MARK}",
+    f"'{MARK}'",
+    f"%0, {MARK}=1",
+    MARK * 100_000,
+)
+OTHERS: tuple[Any, ...] = (
+    2**64, -(2**63) - 1, 10**400, float("nan"), True, None, (((1,),),), (True, False), ("a", 1),
+    (2**70,), [1, 2], {"a": 1}, b"bytes", 1j, np.float64(1.0), np.dtype("datetime64[s]"), "",
+    np.array(["*/"], dtype=object), object(), Code("Rule"), Key("x"), mg.Dim("n"),
+)  # fmt: skip
+UNKNOWN = ("value", "key", "state", "body", "dtype", "evil", "into", "workspace", "__class__", "")
+VALID: dict[str, Any] = {
+    "int": 1, "Count": 1, "Positive": 1, "Step": 1, "Offset": 0, "Seed": 2**64 - 1, "Extent": 3,
+    "Shape": (2, mg.Dim("n")), "bool": True, "float": 0.5, "Number": 1.5, "str": "a word",
+    "np.dtype": np.dtype("float32"), "np.ndarray": np.ones(3), "Type": Type(np.dtype("int8"), ()),
+    "State": State(np.zeros(2), "w"), "Key": Key("x"), "Code": Code("Rule"),
+    "Graph": freeze([], [mg.constant(1.0)]), "None": None,
+}  # fmt: skip
+
+
+def example(expected: str) -> Any:
+    """Return a value of a declared type."""
+    first = expected.split(" | ")[0]
+    if first.startswith("Literal["):
+        return first[len("Literal[") :].split(",")[0].strip("[]'")
+    if first.startswith("tuple["):
+        inside = first[len("tuple[") : -1]
+        if inside.endswith(", ..."):
+            return (example(inside[: -len(", ...")]),)
+        parts = ["tuple[str, ...]", "Positive"] if inside.startswith("tuple") else inside.split(",")
+        return tuple(example(part.strip()) for part in parts)
+    return VALID[first]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_record_declares_its_attributes(name: str) -> None:
+    schema = OPS[name].schema
+    whole = {key: example(attribute.expected) for key, attribute in schema.attributes.items()}
+    assert schema.fault(whole) is None
+    for key, attribute in schema.attributes.items():
+        lacking = {other: value for other, value in whole.items() if other != key}
+        assert (schema.fault(lacking) is None) is not attribute.required
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_no_operation_takes_an_attribute_that_it_does_not_know(name: str) -> None:
+    schema = OPS[name].schema
+    whole = {key: example(attribute.expected) for key, attribute in schema.attributes.items()}
+    for key in UNKNOWN:
+        if key not in whole:
+            for value in (*STRINGS, 1, np.ones(3)):
+                fault = schema.fault({**whole, key: value})
+                assert fault is not None
+                assert "there is no attribute" in fault[0]
+                assert len(fault[0]) < 200
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_no_attribute_takes_a_value_of_another_type(name: str) -> None:
+    schema = OPS[name].schema
+    whole = {key: example(attribute.expected) for key, attribute in schema.attributes.items()}
+    for key, attribute in schema.attributes.items():
+        for value in (*STRINGS, *OTHERS):
+            fault = schema.fault({**whole, key: value})
+            if fault is None:
+                assert _is(value, attribute.expected), (key, value)
+            else:
+                assert len(fault[0]) < 300
+                assert fault[1] == attribute.expected
+
+
+def _is(value: Any, expected: str) -> bool:
+    """Return whether a hostile value is of a type, as this file understands it."""
+    if " | " in expected:
+        return any(_is(value, part) for part in expected.split(" | "))
+    if expected in ("int", "Count", "Positive", "Step", "Offset", "Seed"):
+        return False
+    kinds: dict[str, Any] = {
+        "bool": bool, "str": str, "Extent": mg.Dim, "Key": Key, "None": type(None),
+        "float": float, "Number": (bool, float, complex, np.float64),
+    }  # fmt: skip
+    if expected == "tuple[bool, ...]":
+        return value == (True, False)
+    if expected == "Code":
+        return isinstance(value, (Code, Key)) or type(value) is object
+    if expected == "Literal['', 'tf32']" or expected.startswith("Literal['', "):
+        return bool(value == "")
+    return expected in kinds and isinstance(value, kinds[expected])
+
+
+def test_calls_are_checked() -> None:
+    x = mg.input("x", (3,))
+    for attrs in ({"value": "*/"}, {"anything": 1}):
+        with pytest.raises(GraphError, match="exp: there is no attribute"):
+            OPS["exp"](x, **attrs)
+    with pytest.raises(GraphError, match=r"slice: steps=\(True\)"):
+        SLICE(x, starts=(0,), steps=(True,), shape=(3,))
+    with pytest.raises(GraphError, match=r"marker: role=3\n  needed: str"):
+        OPS["marker"](x, role=3)
+    with pytest.raises(GraphError, match="the attribute role is missing"):
+        OPS["marker"](x)
+
+
+def test_graphs_are_verified() -> None:
+    x = mg.input("x", (3,))
+    node = Node(OPS["exp"], (x,), {"value": "*/"}, x.type)
+    with pytest.raises(GraphError, match="there is no attribute value"):
+        freeze([x], [node]).verify()
+
+
+# ---------------------------------------------------------------------- texts
+
+LINES = """%0 = input() : float32[3]  # x
+%1 = exp(%0) : float32[3]
+return %1"""
+
+
+def calls(name: str) -> Iterator[tuple[str, str]]:
+    """Yield texts that give an operation a hostile value, and the attribute."""
+    for key in (*OPS[name].schema.attributes, *UNKNOWN[:-1]):
+        for value in (*map(repr, STRINGS[:-1]), "9" * 30, "9" * 5000, "{0}", "<system>", "1e400"):
+            yield key, LINES.replace("exp(%0)", f"{name}(%0, {key}={value})")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_texts_with_hostile_attributes_are_refused(name: str) -> None:
+    for key, text in calls(name):
+        attribute = OPS[name].schema.attributes.get(key)
+        if attribute is not None and attribute.expected in ("str", "Code"):
+            continue  # which an error may quote, and sources may not: see below
+        with pytest.raises(GraphError) as raised:
+            load(text)
+        assert str(raised.value).startswith("line 2: ")
+        assert len(str(raised.value)) < 600
+
+
+def test_a_long_string_is_refused_in_a_short_message() -> None:
+    with pytest.raises(GraphError, match="there is no attribute value") as raised:
+        load(LINES.replace("exp(%0)", f"exp(%0, value={STRINGS[-1]!r})"))
+    assert len(str(raised.value)) < 600
+
+
+def test_a_text_brings_no_expression_of_a_kernel() -> None:
+    class Cube(mg.Operation):
+        kernel = "a * a * a"
+
+        def numpy(self, x):
+            return x * x * x
+
+    text = dump(freeze([x := mg.input("x", (3,))], [Cube()(x)]))
+    assert "a * a" not in text
+    assert load(text).outputs[0].op is Cube.op
+    for extra in ("kernel='a'", "scalar='system(1)'", "made_for=('os', 'system')"):
+        with pytest.raises(GraphError, match="there is no attribute"):
+            load(text.replace("(%0)", f"(%0, {extra})"))
+
+
+# ---------------------------------------------------------------------- generated sources
+
+
+def sources(graph: Graph) -> list[str]:
+    """Return the C and the CUDA that are generated for a graph's body."""
+    made = []
+    region = analyze(graph)
+    if isinstance(region, Region):
+        made.append(step_code((graph,)).text())
+        made.append(RegionKernels(region).source)
+    return made
+
+
+def _changed(graph: Graph, node: Node, attrs: dict[str, Any]) -> Graph:
+    """Return a body in which a node has other attributes, which nobody checked."""
+    again: dict[Node, Node] = {}
+    for old in topological(graph.outputs):
+        inputs = tuple(again[operand] for operand in old.inputs)
+        own = attrs if old is node else old.attrs
+        again[old] = Node(old.op, inputs, own, old.type, f"*/ {MARK}", old.line, old.constraints)
+    return Graph(
+        tuple(again[leaf] for leaf in graph.inputs if leaf in again),
+        tuple(again[output] for output in graph.outputs),
+        (), graph.interner, (), None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("names", together([n for n, i in samples() if i == 0], 25))
+def test_no_source_holds_what_a_graph_says(names: list[str]) -> None:
+    """Also where the attributes are not checked: a node is made by its parts."""
+    for name in names:
+        record, sample = sample_of(name, 0)
+        operands, feeds = leaves(sample.inputs)
+        made = [n for n in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
+                if isinstance(n, Node) and not isinstance(n.type, tuple)]  # fmt: skip
+        if not made or any(isinstance(node.type, tuple) for node in topological(made)):
+            continue  # an operation with several results is no part of a region
+        known = set(topological(made))
+        body = _body([leaf for leaf in feeds if leaf in known], made)
+        for node in [n for n in body.nodes if n.inputs or n.op is CONSTANT][:3]:
+            for key in (*node.attrs, "value", "dim"):
+                for value in (STRINGS[0], np.array(STRINGS[1])):
+                    changed = _changed(body, node, {**node.attrs, key: value})
+                    try:
+                        text = "".join(sources(changed))
+                    except (MagmagraphError, TypeError, ValueError, AttributeError, AssertionError):
+                        continue
+                    assert MARK not in text, (name, key)
+
+
+def _body(inputs: list[Node], outputs: list[Node]) -> Graph:
+    """Return a graph as the body of a fused node."""
+    return make_body(
+        [(node.shape, node.dtype) for node in inputs],
+        lambda *given: mg.substitute(outputs, dict(zip(inputs, given, strict=True))),
+    )
+
+
+def test_literals_are_numbers() -> None:
+    float32 = np.dtype("float32")
+    assert literal(np.float32(0.5), float32) == literal(0.5, float32) == "0.5f"
+    assert shown(np.float32(0.5)) == shown(np.array(0.5)) == "0.5"
+    for value in (*STRINGS, None, (1,), b"1", np.array(["*/"], dtype=object), np.ones(2), 1j):
+        for write in (lambda value: literal(value, float32), shown):
+            with pytest.raises(PlanError, match="a generated source would hold a"):
+                write(value)
+    for value in STRINGS:
+        assert not set(word(value)) & set("*/\"'\\\n ;(){}#<>%,=")
+
+
+KERNELS: tuple[tuple[Any, Any], ...] = (
+    (pooling_source, Pooling("max", "float32", 4, False, False, 1, (Axis(4, 2, 2, 2, 1, 0),) * 3)),
+    (channels_source, FewChannels("float32", True, 3, 8, (8, 8), (8, 8), (3, 3), (1, 1), (1, 1))),
+    (gathering_source, Gathering(4, "int32_t", False, False)),
+    (sorting_source, Sorting("int32_t", False)),
+    (scattering_source, Scattering("float32", 4, False, False)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("write", "kernel"), KERNELS, ids=lambda v: type(v).__name__)
+def test_descriptions_of_kernels_hold_numbers_and_words(write: Any, kernel: Any) -> None:
+    assert checked(kernel) is kernel
+    for field in kernel._fields:
+        for value in (*STRINGS, None, np.ones(2), [1], (1, STRINGS[0])):
+            with pytest.raises(PlanError, match="a generated source would hold a"):
+                write(kernel._replace(**{field: value}))
+
+
+def test_windows_are_small_enough_for_kernels() -> None:
+    x = mg.input("x", (1, 1, 8, 8))
+    attrs = mg.max_pool2d(x, 2).attrs
+    for key, value in (("low", (-(2**31), 0)), ("strides", (2**31, 1)), ("dilation", (0, 1))):
+        with pytest.raises(GraphError, match=f"{key}="):
+            MAX_POOL(x, **{**attrs, key: value})
+    assert LARGEST == 2**63 - 1
+    assert region_of(make_body([(3,)], lambda x: mg.exp(x))) is not None
+    assert parameter(0, x.type).op.name == "parameter"

@@ -210,6 +210,7 @@ class Graph:
                     raise GraphError(f"{node!r} is ordered before its operand {operand!r}")
             if node not in self.interner:
                 raise GraphError(f"{node!r} is not a member of the graph's interner")
+            node.op.check_attributes(node.attrs)
             if node.op.kind is not Kind.LEAF:
                 result, _ = node.op.infer(node.inputs, node.attrs)
                 if result != node.type:

@@ -11,7 +11,6 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def texts() -> tuple[str, ...]:
         plan, report = pipeline.run(graph, trace)
         found += [dump(graph), dump(plan)]
         found += [dump(after) for _, _, after in report.steps()]
-        sizes = {name: 8 for name in _names(graph)}
+        sizes = dict.fromkeys(_names(graph), 8)
         found.append(dump(specialize.specialize(plan, sizes)))
     return tuple(dict.fromkeys(found))
 
@@ -113,9 +112,8 @@ def mutated(number: int) -> str:
 def _of_characters(text: str, rng: random.Random) -> str:
     at = rng.randrange(len(text) + 1)
     count = rng.choice((0, 1, 1, 4))
-    return text[:at] + rng.choice(("", chr(rng.randrange(256)), text[rng.randrange(len(text) or 1)] if text else "x")) + text[
-        at + count :
-    ]
+    put = rng.choice(("", chr(rng.randrange(256)), text[at : at + 1]))
+    return text[:at] + put + text[at + count :]
 
 
 def _of_tokens(text: str, rng: random.Random) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from regions import make_body, region_of
-from table import leaves, results, sample_of, samples
+from table import leaves, results, sample_of, samples, together
 
 import magmagraph as mg
 from magmagraph.attributes import LARGEST
@@ -140,8 +140,8 @@ def test_calls_are_checked() -> None:
     for attrs in ({"value": "*/"}, {"anything": 1}):
         with pytest.raises(GraphError, match="exp: there is no attribute"):
             OPS["exp"](x, **attrs)
-    with pytest.raises(GraphError, match="starts="):
-        SLICE(x, starts=(2**64,), steps=(1,), shape=(1,))
+    with pytest.raises(GraphError, match=r"slice: steps=\(True\)"):
+        SLICE(x, starts=(0,), steps=(True,), shape=(3,))
     with pytest.raises(GraphError, match=r"marker: role=3\n  needed: str"):
         OPS["marker"](x, role=3)
     with pytest.raises(GraphError, match="the attribute role is missing"):
@@ -165,7 +165,7 @@ return %1"""
 def calls(name: str) -> Iterator[tuple[str, str]]:
     """Yield texts that give an operation a hostile value, and the attribute."""
     for key in (*OPS[name].schema.attributes, *UNKNOWN[:-1]):
-        for value in (*map(repr, STRINGS), "9" * 30, "9" * 5000, "{0}", "<system>", "1e400"):
+        for value in (*map(repr, STRINGS[:-1]), "9" * 30, "9" * 5000, "{0}", "<system>", "1e400"):
             yield key, LINES.replace("exp(%0)", f"{name}(%0, {key}={value})")
 
 
@@ -179,6 +179,12 @@ def test_texts_with_hostile_attributes_are_refused(name: str) -> None:
             load(text)
         assert str(raised.value).startswith("line 2: ")
         assert len(str(raised.value)) < 600
+
+
+def test_a_long_string_is_refused_in_a_short_message() -> None:
+    with pytest.raises(GraphError, match="there is no attribute value") as raised:
+        load(LINES.replace("exp(%0)", f"exp(%0, value={STRINGS[-1]!r})"))
+    assert len(str(raised.value)) < 600
 
 
 def test_a_text_brings_no_expression_of_a_kernel() -> None:
@@ -223,28 +229,35 @@ def _changed(graph: Graph, node: Node, attrs: dict[str, Any]) -> Graph:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "i"), list(samples()))
-def test_no_source_holds_what_a_graph_says(name: str, i: int) -> None:
+@pytest.mark.parametrize("names", together([n for n, i in samples() if i == 0], 25))
+def test_no_source_holds_what_a_graph_says(names: list[str]) -> None:
     """Also where the attributes are not checked: a node is made by its parts."""
-    record, sample = sample_of(name, i)
-    operands, feeds = leaves(sample.inputs)
-    made = [node for node in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
-            if isinstance(node, Node) and not isinstance(node.type, tuple)]
-    if any(isinstance(node.type, tuple) for node in topological(made)):
-        pytest.skip("an operation with several results is no part of a region")
-    whole = freeze(list(feeds), made)
-    body = make_body(
-        [(node.shape, node.dtype) for node in feeds],
-        lambda *given: whole and mg.substitute(made, dict(zip(feeds, given, strict=True))),
+    for name in names:
+        record, sample = sample_of(name, 0)
+        operands, feeds = leaves(sample.inputs)
+        made = [n for n in results(record.function(*operands, **sample.attrs))  # type: ignore[misc]
+                if isinstance(n, Node) and not isinstance(n.type, tuple)]  # fmt: skip
+        if not made or any(isinstance(node.type, tuple) for node in topological(made)):
+            continue  # an operation with several results is no part of a region
+        known = set(topological(made))
+        body = _body([leaf for leaf in feeds if leaf in known], made)
+        for node in [n for n in body.nodes if n.inputs or n.op is CONSTANT][:3]:
+            for key in (*node.attrs, "value", "dim"):
+                for value in (STRINGS[0], np.array(STRINGS[1])):
+                    changed = _changed(body, node, {**node.attrs, key: value})
+                    try:
+                        text = "".join(sources(changed))
+                    except (MagmagraphError, TypeError, ValueError, AttributeError, AssertionError):
+                        continue
+                    assert MARK not in text, (name, key)
+
+
+def _body(inputs: list[Node], outputs: list[Node]) -> Graph:
+    """Return a graph as the body of a fused node."""
+    return make_body(
+        [(node.shape, node.dtype) for node in inputs],
+        lambda *given: mg.substitute(outputs, dict(zip(inputs, given, strict=True))),
     )
-    for node in [n for n in body.nodes if n.inputs or n.op is CONSTANT][:6]:
-        for key in (*node.attrs, "value", "dim", "evil"):
-            for value in (STRINGS[0], np.array(STRINGS[1], dtype=object), (STRINGS[0],)):
-                try:
-                    text = "".join(sources(_changed(body, node, {**node.attrs, key: value})))
-                except (MagmagraphError, TypeError, ValueError, AttributeError, AssertionError):
-                    continue
-                assert MARK not in text
 
 
 def test_literals_are_numbers() -> None:
@@ -252,11 +265,9 @@ def test_literals_are_numbers() -> None:
     assert literal(np.float32(0.5), float32) == literal(0.5, float32) == "0.5f"
     assert shown(np.float32(0.5)) == shown(np.array(0.5)) == "0.5"
     for value in (*STRINGS, None, (1,), b"1", np.array(["*/"], dtype=object), np.ones(2), 1j):
-        with pytest.raises(PlanError, match="a generated source would hold a"):
-            literal(value, float32)
-        if value != 1j:
+        for write in (lambda value: literal(value, float32), shown):
             with pytest.raises(PlanError, match="a generated source would hold a"):
-                shown(value)
+                write(value)
     for value in STRINGS:
         assert not set(word(value)) & set("*/\"'\\\n ;(){}#<>%,=")
 

@@ -17,7 +17,7 @@ from ..errors import PlanError, message
 
 __all__ = ["checked", "literal", "shown", "word"]
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]*")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]{,39}")
 _NO_WORD = re.compile(r"[^A-Za-z0-9_.]")
 _Record = TypeVar("_Record", bound=tuple[Any, ...])
 

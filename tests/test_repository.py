@@ -34,6 +34,7 @@ SHARED = {
     "errors",
     "graph",
     "interpret",
+    "locking",
     "op",
     "ops",
     "plan",

@@ -1,4 +1,4 @@
-"""A call within a call of the same function and thread, on a device: refused, and nothing is lost."""
+"""A call within a call of one function and thread, on a device: refused, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ SHARED = {
     "graph",
     "interpret",
     "launchers",
+    "locking",
     "op",
     "ops",
     "plan",

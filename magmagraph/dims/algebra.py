@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import weakref
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
@@ -41,7 +42,7 @@ _MOST_POWER = 64  # of a dimension: an extent of 2 is then more than memory hold
 class Dim:
     """An extent that is not known yet, as an exact integer expression.
 
-    ``Dim("batch")`` is the dimension of that name, the same object every time. Arithmetic
+    ``Dim("batch")`` is the dimension of that name, the same object as long as it lives. Arithmetic
     (``+ - * // %``, with ints on either side) gives a Dim, or an int where the result is
     constant. With floats and arrays, and in true divisions, it stands for the scalar node
     ``mg.extent(dim)``, and the result is a node.
@@ -67,7 +68,7 @@ class Dim:
     (batch + 1)//2
     """
 
-    __slots__ = ("_hash", "_name", "_terms", "_text")
+    __slots__ = ("__weakref__", "_hash", "_name", "_terms", "_text")
     __array_ufunc__: ClassVar[None] = None  # numpy integers on the left leave the work to Dim
 
     _terms: Terms
@@ -240,7 +241,7 @@ class Dim:
 
 Extent: TypeAlias = int | Dim
 
-_NAMED: dict[str, Dim] = {}
+_NAMED: weakref.WeakValueDictionary[str, Dim] = weakref.WeakValueDictionary()
 _anonymous_lock = shared_lock()
 _anonymous_numbers = itertools.count()
 

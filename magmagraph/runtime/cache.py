@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 import warnings
 from pathlib import Path
@@ -248,7 +249,7 @@ class DiskCache:
         except OSError as error:
             self.abandon(error)
             return self.put_file(key, data, suffix)
-        self._unmeasured += len(data)
+        self._unmeasured += len(data) + len(digest)
         if self._unmeasured > self.limit // 32:
             self._unmeasured = 0
             self._trim(keep=path)
@@ -315,36 +316,57 @@ class DiskCache:
         )
 
     def _trim(self, keep: str) -> None:
-        """Remove the values used longest ago until three quarters of the limit are left.
+        """Remove the values used longest ago, and their keys, until three quarters are left.
 
-        The value just put stays, whatever its size: its caller is about to open it. Keys are
-        left: each is a hundred bytes, and one without its value is as good as none.
+        The value just put stays, whatever its size: its caller is about to open it.
         """
-        files: list[tuple[float, int, str]] = []
-        total = 0
-        now = time.time()
-        for folder, _, names in os.walk(self.directory / "values"):
-            for name in names:
-                path = os.path.join(folder, name)
-                try:
-                    status = os.stat(path)
-                    if name.endswith(".tmp"):
-                        if now - status.st_mtime > _HOUR:  # its writer was killed
-                            os.unlink(path)
-                        continue
-                except OSError:
-                    continue
-                total += status.st_size
-                if path != keep:
-                    files.append((status.st_mtime, status.st_size, path))
+        values, keys = _files(self.directory / "values"), _files(self.directory / "keys")
+        total = sum(size for _, size, _ in (*values, *keys))
         if total <= self.limit:
             return
-        for _, size, path in sorted(files):
-            with contextlib.suppress(OSError):  # another process may have removed it
-                os.unlink(path)
-            total -= size
+        known = {path.name for _, _, path in values}
+        named: dict[str, list[tuple[int, Path]]] = {}
+        for _, size, path in keys:
+            with contextlib.suppress(OSError):
+                name = path.read_bytes().decode("ascii", "replace")
+                if name in known:
+                    named.setdefault(name, []).append((size, path))
+                else:
+                    path.unlink()
+                    total -= size
+        for _, size, path in sorted(values):
             if total <= self.limit * 3 // 4:
                 break
+            if str(path) == keep:
+                continue
+            for taken, file in (*named.get(path.name, ()), (size, path)):
+                with contextlib.suppress(OSError):  # another process may have removed it
+                    file.unlink()
+                total -= taken
+        for _, size, path in sorted(keys)[:-1]:  # of the values that stay: one may have many
+            if total <= self.limit * 3 // 4:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+
+
+def _files(folder: Path) -> list[tuple[float, int, Path]]:
+    """Return time, bytes and path of the files in a folder; what killed writers left is removed."""
+    found = []
+    now = time.time()
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            path = Path(inner, name)
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                if not name.endswith(".tmp"):
+                    found.append((status.st_mtime, status.st_size, path))
+                elif now - status.st_mtime > _HOUR:
+                    path.unlink()
+    return found
 
 
 class _PrivateCache(DiskCache):

@@ -13,14 +13,16 @@ import numpy as np
 
 from ...communicator import Communicator, Pending, current
 from ...errors import MagmagraphError, NonFiniteError, message
-from ...interpret import bind_attributes
+from ...interpret import PRODUCTS, bind_attributes
 from ...plan import Place, Plan, Step
 from ..together import run_before, says
 from .array_steps import ArraySteps
 from .aside import Landing, called, commit_at_once, with_updates_aside
 from .cells import StepCells
+from .products.blas import find_blas
 from .results import ResultPool
 from .support import Program, address_of, aligned_empty
+from .threads import get_threads
 
 if TYPE_CHECKING:
     from ...graph import Node
@@ -54,6 +56,10 @@ class NumpyBound:
         self._awaited = {step.node for step in plan.steps if step.kernel == "wait"}
         self._before: list[Any] = []
         self._after: list[Any] = []
+        if any(step.node.op.kind in PRODUCTS and step.kernel != "fused" for step in plan.steps):
+            blas = find_blas()
+            if blas is not None:
+                blas.reserve(get_threads())
         self._landing: Landing | None = None
         if prepared.kernels is not None:
             self._lay_out(plan)

@@ -18,8 +18,12 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
+
+# What `ctypes` itself uses; on Windows, where there is no compiler, it has another name.
+from _ctypes import dlclose
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 from ...config import word
@@ -36,7 +40,9 @@ from .toolchain import TIMEOUT, Compiler, end_run, kill_run, library_key, start_
 
 __all__ = ["compile_libraries", "compile_library", "start_libraries"]
 
-_loaded: dict[str, ctypes.CDLL] = {}
+_loaded: MutableMapping[str, ctypes.CDLL] = weakref.WeakValueDictionary()
+_lasting: dict[str, ctypes.CDLL] = {}  # whose addresses are kept without them
+_recent: deque[ctypes.CDLL] = deque(maxlen=64)  # functions are often dropped and made again
 _lock = shared_lock()
 _PATIENCE = 30.0  # seconds without a library of another process before this one compiles it, too
 _LOOK = 0.005  # seconds between two looks for one
@@ -74,7 +80,10 @@ def compile_library(source: str, optimization: str | None = None) -> ctypes.CDLL
 
 
 def compile_libraries(
-    sources: Sequence[str], optimization: Sequence[str | None] | None = None
+    sources: Sequence[str],
+    optimization: Sequence[str | None] | None = None,
+    *,
+    lasting: bool = True,
 ) -> list[ctypes.CDLL]:
     """Compile several C files at the same time.
 
@@ -84,6 +93,8 @@ def compile_libraries(
         A C file each.
     optimization : sequence of (str or None), optional
         The level of each, as for :func:`compile_library`, which says the rest.
+    lasting : bool
+        False lets the system unload a library, some time after nobody has its object any more.
     """
     compiler = find_compiler()
     flags, keys = _keys(compiler, sources, optimization)
@@ -100,7 +111,12 @@ def compile_libraries(
     failed = {key: wanted[key] for key in begun if not _is_there(key)}
     if failed:
         _build(compiler, failed)
-    return [_loaded[key] for key in keys]
+    libraries = [library for key in keys if (library := _loaded.get(key)) is not None]
+    if len(libraries) < len(keys):  # others came between, and nobody has had some of these yet
+        return compile_libraries(sources, optimization, lasting=lasting)
+    if lasting:
+        _lasting.update(zip(keys, libraries, strict=True))
+    return libraries
 
 
 def start_libraries(
@@ -257,7 +273,13 @@ def _load_cached(key: str) -> bool:
 def _keep(key: str, path: Path) -> None:
     with outside_of_forks:  # the loader has a lock
         library = ctypes.CDLL(str(path))
-    _loaded.setdefault(key, library)
+    weakref.finalize(library, _unload, library._handle).atexit = False
+    _recent.append(_loaded.setdefault(key, library))
+
+
+def _unload(handle: int) -> None:
+    with outside_of_forks:
+        dlclose(handle)
 
 
 def _build(compiler: Compiler, sources: dict[str, tuple[str, str]]) -> None:

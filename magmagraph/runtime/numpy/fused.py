@@ -112,6 +112,7 @@ class Kernels:
         libraries = compile_libraries(
             [SUPPORT_HEADER + source for source in sources],
             [VECTOR_LEVEL if _at_lower_level(share) else None for share in shares],
+            lasting=False,
         )
         for share, library in zip(shares, libraries, strict=True):
             join_pool(library)

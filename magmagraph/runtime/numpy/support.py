@@ -106,7 +106,8 @@ def function_address(library: ctypes.CDLL, name: str) -> int:
     AttributeError
         Where the library has no such function.
     """
-    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    # By index: a function that is an attribute would stay with the library, and hold it.
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
 
 
 _support_lock = shared_lock()
@@ -208,7 +209,7 @@ def start_support(
 
 def join_pool(library: ctypes.CDLL) -> None:
     """Give a library of kernels, compiled with `SUPPORT_HEADER` before them, the pool."""
-    library.mg_bind(ctypes.c_void_p(support().table))
+    library["mg_bind"](ctypes.c_void_p(support().table))
 
 
 class _Step(ctypes.Structure):

@@ -90,7 +90,7 @@ def _shared(body: Graph) -> BodyCode:
 
 
 _plain: dict[tuple[Any, ...], BodyCode] = {}
-_PLAIN_LIMIT = 1024
+_PLAIN_LIMIT = 256
 
 
 def plain_signature(body: Graph) -> tuple[Any, ...] | None:

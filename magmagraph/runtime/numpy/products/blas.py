@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ....config import is_on
+from ....errors import message
 from ....locking import cached_property, outside_of_forks
 
 __all__ = ["Blas", "describe", "find_blas", "slow_settings"]
@@ -27,6 +29,7 @@ __all__ = ["Blas", "describe", "find_blas", "slow_settings"]
 # What support.c calls them.
 PLAIN, CBLAS_64, CBLAS_32, FORTRAN_32 = range(4)
 _INTERFACES = ("none", "cblas, 64-bit integers", "cblas, 32-bit integers", "Fortran, 32-bit")
+_BUFFER = 32 << 20  # bytes that OpenBLAS maps for a product, of 64 threads at most
 FUNCTIONS = ("sgemm", "dgemm", "sgemv", "dgemv")
 
 # (before the name, after the name, interface) of the builds in use: NumPy's wheels; OpenBLAS with
@@ -66,6 +69,7 @@ class Blas:
     addresses: dict[str, int]
     library: Any = field(repr=False, compare=False, default=None)
     control: tuple[str, str] | None = None
+    _reserved: list[int] = field(repr=False, compare=False, default_factory=lambda: [0])
 
     def _function(self, name: str) -> Any:
         if self.control is None:
@@ -80,6 +84,39 @@ class Blas:
         with outside_of_forks:  # it takes locks of the library
             self._set_threads(count)
         return True
+
+    def reserve(self, callers: int) -> None:
+        """Let an OpenBLAS have buffers for so many products at once, and keep them.
+
+        It maps one when a product finds none free, and ends the process where it cannot. So that
+        happens when a plan is bound, after a look for as much memory, and not while variables are
+        written. Products that more threads of the program begin at once need more, then.
+
+        Raises
+        ------
+        MemoryError
+            There is not as much.
+        """
+        missing = callers - self._reserved[0]
+        take = getattr(self.library, "blas_memory_alloc", None)
+        give = getattr(self.library, "blas_memory_free", None)
+        if missing <= 0 or self.control is None or take is None or give is None:
+            return
+        try:
+            mmap.mmap(-1, missing * _BUFFER).close()
+        except OSError as error:
+            raise MemoryError(
+                message(
+                    f"no memory for {missing} buffers of {_BUFFER >> 20} MiB, which products need",
+                    mend="fewer threads (mg.config.threads), or a higher limit of memory",
+                )
+            ) from error
+        take.argtypes, take.restype = [ctypes.c_int], ctypes.c_void_p
+        give.argtypes, give.restype = [ctypes.c_void_p], None
+        with outside_of_forks:
+            for buffer in [take(0) for _ in range(callers)]:
+                give(buffer)
+        self._reserved[0] = callers
 
     def threads(self) -> int | None:
         """Return the number of threads of the library, or None where it does not say."""

@@ -147,6 +147,7 @@ def activation(
     *options: dict[str, Any],
     more: np.ndarray | None = None,
     numerics: str = "stable",
+    loses: str = "",
 ) -> Composite:
     """Return the record of a function of one operand and options, with `more` values to try."""
     return Composite(
@@ -161,6 +162,7 @@ def activation(
         ],
         reference=reference,
         numerics=numerics,
+        loses=loses,
     )
 
 RECORDS: tuple[Op | Composite, ...] = (

@@ -120,6 +120,7 @@ def elementwise(
     notes: str = "",
     reference: Callable[..., Any] | None = None,
     numerics: str = "stable",
+    loses: str = "",
     public: bool = True,
 ) -> tuple[SpecialFunction, Op]:
     """Make a function that is an operation of its own, and its record.
@@ -135,7 +136,7 @@ def elementwise(
     partials
         For each operand its partial derivative, ``partial(value, *operands)``; or the `Refusal`
         that `unknown` makes.
-    evaluate, scalar, no_gradient, samples, reference, numerics
+    evaluate, scalar, no_gradient, samples, reference, numerics, loses
         Fields of the record; see `Op`. Default reference: the array expression in float64.
     public
         False for operations that only derivatives are made of.
@@ -168,6 +169,7 @@ def elementwise(
         bad_samples=(lambda: _misfits(name, parameters)) if public else None,
         reference=reference or (lambda *operands: evaluate(np, *operands)),
         numerics=numerics,
+        loses=loses,
     )
     return function, op
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
 from ..control.identities import stop_gradient
 from ..convert import cast
+from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import equal, greater_equal, less, less_equal, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
-from ..elementwise.math import cos
 from ..elementwise.rounding import floor
 from .family import composite, elementwise, floats, widened
 from .primitives import digamma, lgamma
@@ -63,9 +64,12 @@ gammasgn, GAMMASGN = elementwise(
 
 def _rgamma_slope(f: Node, x: Node) -> Node:
     # At a pole of gamma the two factors are 0 and infinite; their product is (-1)**n n!.
-    pole = stop_gradient(less_equal(x, 0) & equal(x, floor(x)))
+    whole = floor(x)
+    near = less(absolute(x), 4.0 * float(finfo(x.dtype).tiny))  # 1/x may overflow
+    pole = stop_gradient(less_equal(x, 0) & equal(x, whole) | near)
     inside = where(pole, 1, x)
-    at_pole = cos(math.pi * x) * gamma(1.0 - where(pole, x, 0))
+    sign = where(equal(floor(whole * 0.5) * 2.0, whole) | near, 1.0, -1.0)
+    at_pole = sign * gamma(1.0 - where(pole, x, 0))
     return where(pole, at_pole, -digamma(inside) * rgamma(inside))
 
 
@@ -78,7 +82,7 @@ rgamma, RGAMMA = elementwise(
     array([0.    , 0.5642, 0.0417], dtype=float32)
     """,
     module=__name__,
-    evaluate=special("rgamma"),
+    evaluate=lambda xp, x: xp.where(xp.abs(x) < 1e-300, x, special("rgamma")(xp, x)),
     scalar="$rgamma(a)",
     partials=(_rgamma_slope,),
     samples=lambda: [Sample((POSITIVE,)), Sample((REAL,)), _POLES],

@@ -7,16 +7,21 @@ operations for each degree; fusion makes one kernel of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
 from ..convert import cast
+from ..elementwise.arithmetic import absolute
+from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, publish, scipy_named
+from ..elementwise.rounding import isinf
 from .family import SpecialFunction, floats, widened
 
 
@@ -30,14 +35,25 @@ def _degree(name: str, n: Any) -> int:
     return int(n)
 
 
-def _evaluated(degree: int, x: Node, step: Callable[[int, Node, Node], Node], first: Node) -> Node:
-    """Return p of a degree, where ``step(k, p_k, p_before)`` is p of degree k + 1."""
-    before, current = x * 0.0 + 1.0, first
+def _evaluated(
+    degree: int, x: Node, far: Node, step: Callable[[int, Node, Node], Node], first: Node
+) -> Node:
+    """Return p of a degree, where ``step(k, p_k, p_before)`` is p of degree k + 1.
+
+    Where `far` is true, p_before is below the rounding of the other term, and is left out: where
+    both overflow, the difference of two infinities would be NaN.
+    """
+    before, current = where(isinf(x), 0.0, x) * 0.0 + 1.0, first
     if degree == 0:
         return before
     for k in range(1, degree):
-        before, current = current, step(k, current, before)
+        before, current = current, step(k, current, where(far, 0.0, before))
     return current
+
+
+def _is_far(x: Node, scale: Node | float) -> Node:
+    """Return where x is so large that terms of x**(n - 2) do not count beside that of x**n."""
+    return greater(absolute(x), 32.0 / math.sqrt(float(finfo(x.dtype).eps)) * scale)
 
 
 _TEXT = """Evaluate {what} of degree n.
@@ -81,7 +97,13 @@ def _family(
     def plain(n: Any, x: Any) -> Node:
         (given,) = floats(name, x)
         node = widened(given)
-        value = _evaluated(_degree(name, n), node, lambda *args: step(node, *args), first(node))
+        value = _evaluated(
+            _degree(name, n),
+            node,
+            _is_far(node, 1.0),
+            lambda *args: step(node, *args),
+            first(node),
+        )
         return cast(value, given.dtype)
 
     def shaped(n: Any, alpha: Any, x: Any) -> Node:
@@ -90,6 +112,7 @@ def _family(
         value = _evaluated(
             _degree(name, n),
             node + shape * 0.0,
+            _is_far(node, 1.0 + shape * shape),
             lambda *args: step(node, shape, *args),
             first(node, shape),
         )

@@ -142,29 +142,27 @@ _SPELLED = {
     else mpmath.log(mpmath.erfc(-x / mpmath.sqrt(2)) / 2),
     "i0": lambda x: mpmath.besseli(0, x),
     "i1": lambda x: mpmath.besseli(1, x),
-    "k0": lambda x: mpmath.besselk(0, x),
-    "k1": lambda x: mpmath.besselk(1, x),
+    "k0": lambda x: _scaled_k(0, x) * mpmath.exp(-x),
+    "k1": lambda x: _scaled_k(1, x) * mpmath.exp(-x),
     "i0e": lambda x: mpmath.besseli(0, x) * mpmath.exp(-abs(x)),
     "i1e": lambda x: mpmath.besseli(1, x) * mpmath.exp(-abs(x)),
-    "k0e": lambda x: mpmath.besselk(0, x) * mpmath.exp(x),
-    "k1e": lambda x: mpmath.besselk(1, x) * mpmath.exp(x),
-    "j0": lambda x: mpmath.besselj(0, x),
-    "j1": lambda x: mpmath.besselj(1, x),
-    "y0": lambda x: mpmath.bessely(0, x),
-    "y1": lambda x: mpmath.bessely(1, x),
+    "k0e": lambda x: _scaled_k(0, x),
+    "k1e": lambda x: _scaled_k(1, x),
+    "j0": lambda x: _waves(0, x)[0],
+    "j1": lambda x: _waves(1, x)[0],
+    "y0": lambda x: _waves(0, x)[1],
+    "y1": lambda x: _waves(1, x)[1],
     "expi": lambda x: mpmath.ei(x),
     "exp1": lambda x: mpmath.e1(x),
-    "ellipkm1": lambda p: mpmath.nan if p < 0 else mpmath.pi / 2 / mpmath.agm(1, mpmath.sqrt(p)),
+    "ellipkm1": lambda p: _ellipkm1(p),
     "elliprd": mpmath.elliprd,
-    "gammainc": lambda a, x: mpmath.gammainc(a, 0, x, regularized=True),
-    "gammaincc": lambda a, x: mpmath.gammainc(a, x, mpmath.inf, regularized=True),
     "ellipe": lambda m: mpmath.ellipe(m),
     "spence": lambda z: mpmath.nan if z < 0 else mpmath.polylog(2, 1 - z),
     "betaln": lambda a, b: mpmath.re(
         mpmath.loggamma(a) + mpmath.loggamma(b) - mpmath.loggamma(a + b)
     ),
     "dawsn": lambda x: mpmath.exp(-x * x) * mpmath.erfi(x) * mpmath.sqrt(mpmath.pi) / 2,
-    "zeta": lambda s, q: mpmath.zeta(s, q),
+    "zeta": lambda s, q: mpmath.zeta(s, q) if s > 1 else mpmath.nan,
 }
 # Those whose names are the same, but for NumPy's "arc".
 _SAME = frozenset(
@@ -196,6 +194,45 @@ _OTHERS = {
     "logical_not": operator.not_,
     "invert": operator.not_,
 }
+
+
+def _ellipkm1(p: Any) -> Any:
+    if p <= 0:
+        return mpmath.nan if p < 0 else mpmath.inf
+    return mpmath.pi / 2 / mpmath.agm(1, mpmath.sqrt(p))
+
+
+def _coefficients(order: int, x: Any) -> Iterator[Any]:
+    """Yield the terms of the asymptotic series of Bessel functions, from 1 until they vanish."""
+    term, k = mpmath.mpf(1), 0
+    while abs(term) > mpmath.eps:
+        yield term
+        k += 1
+        term *= (4 * order * order - (2 * k - 1) ** 2) / (8 * k * x)
+
+
+def _scaled_k(order: int, x: Any) -> Any:
+    if x < 0:
+        return mpmath.nan
+    if x < 1000:
+        return mpmath.besselk(order, x) * mpmath.exp(x)
+    return mpmath.sqrt(mpmath.pi / (2 * x)) * mpmath.fsum(_coefficients(order, x))
+
+
+def _waves(order: int, x: Any) -> tuple[Any, Any]:
+    """Return the Bessel functions of the first and of the second kind."""
+    if abs(x) < 1000:
+        return mpmath.besselj(order, x), mpmath.bessely(order, x) if x > 0 else mpmath.nan
+    terms = list(_coefficients(order, abs(x)))
+    even = mpmath.fsum((-1) ** k * term for k, term in enumerate(terms[::2]))
+    odd = mpmath.fsum((-1) ** k * term for k, term in enumerate(terms[1::2]))
+    turn = (order * mpmath.mpf(2) + 1) * mpmath.pi / 4  # cos(x) is exact for any x
+    sine, cosine = mpmath.sin(abs(x)), mpmath.cos(x)
+    wave = cosine * mpmath.cos(turn) + sine * mpmath.sin(turn)
+    other = sine * mpmath.cos(turn) - cosine * mpmath.sin(turn)
+    height = mpmath.sqrt(2 / (mpmath.pi * abs(x)))
+    first = height * (even * wave - odd * other) * (-1 if x < 0 and order % 2 else 1)
+    return first, height * (even * other + odd * wave) if x > 0 else mpmath.nan
 
 
 def _erfcinv(y: Any) -> Any:
@@ -286,7 +323,7 @@ def _one(node: Any, operands: list[Any]) -> Any:
             return result
         if isinstance(result, (float, np.floating)):
             return wide(result)
-    except (AttributeError, TypeError, ValueError, NotImplementedError, mpmath.libmp.NoConvergence):
+    except (AttributeError, OverflowError, TypeError, ValueError, NotImplementedError, mpmath.libmp.NoConvergence):
         pass
     fallbacks.add(node.op.name)
     arrays = [

@@ -163,8 +163,8 @@ def squareplus(x: Any, b: float = 4.0) -> Node:
     positive = greater(node, 0)
     # Not `absolute`, whose derivative at 0 is 0: either side's own is right here.
     size = where(positive, node, -node)
-    total = size + hypot(node, math.sqrt(b))
-    return where(positive, total * 0.5, (0.5 * b) / total)
+    total = size * 0.5 + hypot(node, math.sqrt(b)) * 0.5  # which does not overflow
+    return where(positive, total, (0.25 * b) / total)
 
 
 def tanhshrink(x: Any) -> Node:

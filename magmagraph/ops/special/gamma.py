@@ -153,7 +153,8 @@ MULTIGAMMALN = Composite(
         BadSample((POSITIVE, 0), ShapeError, "multigammaln: the dimension 0"),
         BadSample((POSITIVE, 1.5), ShapeError, "multigammaln: the dimension 1.5"),
     ],
-    reference=scipy_named("multigammaln"),
+    reference=lambda a, d: 0.25 * d * (d - 1) * math.log(math.pi)
+    + sum(scipy_named("gammaln")(a - 0.5 * j) for j in range(d)),
 )
 
 poch, POCH = elementwise(

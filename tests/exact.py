@@ -8,6 +8,7 @@ same names; where mpmath lacks one, that node alone is computed in float64 by Sc
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -165,9 +166,8 @@ _SPELLED = {
     "zeta": lambda s, q: mpmath.zeta(s, q) if s > 1 else mpmath.nan,
 }
 # Those whose names are the same, but for NumPy's "arc".
-_SAME = frozenset(
-    "exp expm1 log log1p log10 sqrt hypot sin cos tan sinh cosh tanh arcsin arccos arctan arcsinh"
-    " arccosh arctanh erf erfinv digamma gamma rgamma floor ceil".split()
+_SAME = re.compile(
+    "exp|expm1|log|log1p|log10|sqrt|hypot|(arc)?(sin|cos|tan)h?|erf|erfinv|(di|r)?gamma|floor|ceil"
 )
 _OTHERS = {
     "where": _where,
@@ -273,7 +273,7 @@ class _Functions:
         function = _SPELLED.get(name)
         if function is None:
             spelled = name.replace("arc", "a") if name.startswith("arc") else name
-            function = getattr(mpmath, spelled, None) if name in _SAME else None
+            function = getattr(mpmath, spelled, None) if _SAME.fullmatch(name) else None
         if function is None:
             raise AttributeError(name)
         found = _real(function)
@@ -298,6 +298,15 @@ def special_functions() -> Iterator[None]:
 
 
 
+# What array expressions raise where there is no such function, and mpmath where a series has no end.
+_UNKNOWN = (
+    AttributeError,
+    NotImplementedError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    mpmath.libmp.NoConvergence,
+)
 fallbacks: set[str] = set()
 """Operations that were computed in float64, for want of a function with more digits."""
 
@@ -323,7 +332,7 @@ def _one(node: Any, operands: list[Any]) -> Any:
             return result
         if isinstance(result, (float, np.floating)):
             return wide(result)
-    except (AttributeError, OverflowError, TypeError, ValueError, NotImplementedError, mpmath.libmp.NoConvergence):
+    except _UNKNOWN:
         pass
     fallbacks.add(node.op.name)
     arrays = [

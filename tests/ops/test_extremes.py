@@ -27,7 +27,6 @@ from exact import exactly, fallbacks, special_functions  # noqa: E402  (needs mp
 
 _BETWEEN = (1e-4, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 9.0, 10.0, 20.0, 50.0, 88.0, 100.0, 104.0)
 _FAR = (300.0, 700.0, 745.0, 1e3, 3e3, 1e4, 1e8, 1e19, 1e30, 1e300)
-_FLOATS = tuple(name for name in ("float64", "float32", "float16", "bfloat16"))
 
 
 def arguments(dtype: DType) -> np.ndarray:
@@ -75,11 +74,6 @@ def graph_of(name: str, sample: Sample, shape: tuple[Any, ...], dtype: DType) ->
     return operand, outputs
 
 
-def rounded(number: Any) -> float:
-    """Return a number of many digits as float64, infinite where that is out of range."""
-    return float(number) if mpmath.isfinite(number) else float(number)
-
-
 class Truth:
     """The values and slopes of one function at any argument, with many digits."""
 
@@ -105,7 +99,7 @@ class Truth:
                 if last and all(map(_same, numbers, last)):
                     break
             last = numbers
-        return [rounded(number) for number in numbers]
+        return [float(number) for number in numbers]
 
 
 def _same(one: Any, other: Any) -> bool:

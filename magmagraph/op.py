@@ -398,7 +398,8 @@ def _op_by_name(name: str) -> Op:
 class Composite:
     """A public function made of operations: listed, documented and tested like an `Op`.
 
-    Attributes are those of `Op` of the same names; `numerics`, `loses` and `samples` drive the tests.
+    Attributes are those of `Op` of the same names; `numerics`, `loses` and `samples` drive the
+    tests.
     `no_gradient` gives the mathematical reason where the function has none.
     """
 

@@ -97,10 +97,11 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(Wide, f"__{_name}__", _plain)
     setattr(Wide, f"__r{_name}__", lambda a, b, _plain=_plain: _plain(b, a))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    _plain = getattr(operator, _name)
     setattr(
         Wide,
         f"__{_name}__",
-        lambda a, b, _plain=getattr(operator, _name): bool(_plain(a.number, wide(b).number)),
+        lambda a, b, _plain=_plain: bool(_plain(a.number, wide(b).number)),
     )
 
 
@@ -298,7 +299,7 @@ def special_functions() -> Iterator[None]:
 
 
 
-# What array expressions raise where there is no such function, and mpmath where a series has no end.
+# What array expressions raise where there is no such function, and mpmath where none converges.
 _UNKNOWN = (
     AttributeError,
     NotImplementedError,

@@ -53,9 +53,9 @@ def cast(x: Any, dtype: Any) -> Node:
     """Convert `x` to another dtype, element by element.
 
     Floats to ints truncate toward zero; what is out of range becomes the nearest end of the range,
-    and NaN becomes 0, with every compiler and device (NumPy's result depends on the processor).
-    Ints to narrower ints keep the low bits; to bool, nonzero is true. The gradient is converted back
-    (that of a float made complex is the real part); none flows through an integer.
+    and NaN becomes 0, on every device (NumPy's result depends on the processor). Ints to narrower
+    ints keep the low bits; to bool, nonzero is true. The gradient is converted back (that of a
+    float made complex is the real part); none flows through an integer.
 
     Parameters
     ----------

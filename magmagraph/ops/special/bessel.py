@@ -69,8 +69,12 @@ def _extended(
 
 
 # Values near 0: with k0(x) goes exp(x) k0(x), and so on.
-_K0_NEAR: Callable[[Any, Any], Any] = lambda xp, x: math.log(2.0) - np.euler_gamma - xp.log(x)
-_K1_NEAR: Callable[[Any, Any], Any] = lambda xp, x: xp.where(x > 0, 1.0 / x, math.nan)
+def _k0_near(xp: Any, x: Any) -> Any:
+    return math.log(2.0) - np.euler_gamma - xp.log(x)
+
+
+def _k1_near(xp: Any, x: Any) -> Any:
+    return xp.where(x > 0, 1.0 / x, math.nan)
 
 
 def _bessel(
@@ -163,7 +167,7 @@ k0, K0 = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
-    near=_K0_NEAR,
+    near=_k0_near,
 )
 k0e, K0E = _bessel(
     "k0e",
@@ -175,7 +179,7 @@ k0e, K0E = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
-    near=_K0_NEAR,
+    near=_k0_near,
 )
 k1, K1 = _bessel(
     "k1",
@@ -187,7 +191,7 @@ k1, K1 = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
-    near=_K1_NEAR,
+    near=_k1_near,
 )
 k1e, K1E = _bessel(
     "k1e",
@@ -199,7 +203,7 @@ k1e, K1E = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
-    near=_K1_NEAR,
+    near=_k1_near,
 )
 j0, J0 = _bessel(
     "j0",

@@ -119,7 +119,7 @@ def multigammaln(a: Any, d: int) -> Node:
     -------
     Node
         Of the shape and float dtype of `a`: ``d (d - 1) / 4 log(pi)`` and ``lgamma(a - j / 2)``
-        for j from 0 to d - 1. NaN or meaningless where `a` is too small.
+        for j from 0 to d - 1. NaN where `a` is too small.
 
     Raises
     ------
@@ -139,7 +139,8 @@ def multigammaln(a: Any, d: int) -> Node:
     total = lgamma(node)
     for j in range(1, int(d)):
         total = total + lgamma(node - 0.5 * j)
-    return cast(total + 0.25 * d * (d - 1) * math.log(math.pi), given.dtype)
+    total = total + 0.25 * d * (d - 1) * math.log(math.pi)
+    return cast(where(less(node, 0.5 * (d - 1)), math.nan, total), given.dtype)
 
 
 MULTIGAMMALN = Composite(
@@ -153,8 +154,12 @@ MULTIGAMMALN = Composite(
         BadSample((POSITIVE, 0), ShapeError, "multigammaln: the dimension 0"),
         BadSample((POSITIVE, 1.5), ShapeError, "multigammaln: the dimension 1.5"),
     ],
-    reference=lambda a, d: 0.25 * d * (d - 1) * math.log(math.pi)
-    + sum(scipy_named("gammaln")(a - 0.5 * j) for j in range(d)),
+    reference=lambda a, d: np.where(
+        a < 0.5 * (d - 1),
+        math.nan,
+        0.25 * d * (d - 1) * math.log(math.pi)
+        + sum(scipy_named("gammaln")(a - 0.5 * j) for j in range(d)),
+    ),
 )
 
 poch, POCH = elementwise(

@@ -34,7 +34,7 @@ _TWICE = "its own derivative in the shape is not known"
 
 
 def _in_double(name: str) -> Callable[..., Any]:
-    """Return SciPy's function in float64: its float32 variants lose digits where results are small."""
+    """Return SciPy's function in float64: its float32 variants lose digits of small results."""
     function = special(name)
 
     def evaluate(xp: Any, *operands: Any) -> Any:

@@ -158,7 +158,8 @@ def _ndtri_exp_array(xp: Any, y: Any) -> Any:
 
 
 def _ndtri_exp_slope(f: Node, y: Node) -> Node:
-    # exp(y) over the normal density, which is 1 - exp(y) or exp(y) over half of erfcx(|f| / 2**0.5).
+    # exp(y) over the normal density, which is 1 - exp(y) or exp(y) over half of
+    # erfcx(|f| / 2**0.5).
     above = greater(f, 0)
     scaled = math.sqrt(0.5 * math.pi) * erfcx(absolute(f) * _ROOT_HALF)
     rest = where(above, -expm1(y), 1.0)

@@ -164,7 +164,6 @@ _SPELLED = {
         mpmath.loggamma(a) + mpmath.loggamma(b) - mpmath.loggamma(a + b)
     ),
     "dawsn": lambda x: mpmath.exp(-x * x) * mpmath.erfi(x) * mpmath.sqrt(mpmath.pi) / 2,
-    "zeta": lambda s, q: mpmath.zeta(s, q) if s > 1 else mpmath.nan,
 }
 # Those whose names are the same, but for NumPy's "arc".
 _SAME = re.compile(
@@ -237,6 +236,8 @@ def _waves(order: int, x: Any) -> tuple[Any, Any]:
 
 
 def _erfcinv(y: Any) -> Any:
+    if y == 0:
+        return mpmath.inf
     if y > 1:
         return -_erfcinv(2 - y)
     if y > 0.5:

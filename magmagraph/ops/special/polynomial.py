@@ -189,7 +189,7 @@ eval_laguerre, LAGUERRE = _family(
     "2",
     "[ 0.125, -0.5  ]",
     lambda x: 1.0 - x,
-    lambda x, k, p, before: ((2.0 * k + 1.0 - x) * p - float(k) * before) * (1.0 / (k + 1)),
+    lambda x, k, p, before: (2.0 * k + 1.0 - x) / (k + 1) * p - (k / (k + 1)) * before,
 )
 eval_genlaguerre, GENLAGUERRE = _family(
     "eval_genlaguerre",
@@ -198,7 +198,7 @@ eval_genlaguerre, GENLAGUERRE = _family(
     "[ 0.75 , -0.125]",
     lambda x, alpha: 1.0 + alpha - x,
     lambda x, alpha, k, p, before: (
-        ((2.0 * k + 1.0 + alpha - x) * p - (k + alpha) * before) * (1.0 / (k + 1))
+        (2.0 * k + 1.0 + alpha - x) / (k + 1) * p - (k + alpha) / (k + 1) * before
     ),
     0.5,
 )

@@ -236,6 +236,10 @@ class Op:
         ``reference(*arrays, **attrs)`` of NumPy or SciPy that the tests compare with.
     numerics
         Row of the tolerance table: exact, stable, reassoc, half.
+    loses
+        What bounds the error at extreme arguments, where it is not the rounding of the result:
+        "difference" (the rounding of the argument), "exponent" (that of the result's logarithm).
+        The docstring says so, and tests/ops/test_extremes.py tests it.
     flops
         ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
     precision
@@ -323,6 +327,7 @@ class Op:
     bad_samples: Callable[[], Sequence[BadSample]] | None = None
     reference: Callable[..., Any] | None = None
     numerics: str = "stable"
+    loses: str = ""
     flops: Callable[..., Extent] | None = None
     precision: str = ""
     mixed: tuple[str, ...] = ()
@@ -448,7 +453,8 @@ def _op_by_name(name: str) -> Op:
 class Composite:
     """A public function made of operations: listed, documented and tested like an `Op`.
 
-    Attributes are those of `Op` of the same names; `numerics` and `samples` drive the tests.
+    Attributes are those of `Op` of the same names; `numerics`, `loses` and `samples` drive the
+    tests.
     `no_gradient` gives the mathematical reason where the function has none.
     """
 
@@ -463,6 +469,7 @@ class Composite:
     reference: Callable[..., Any] | None = None
     numerics: str = "stable"
     no_gradient: str = ""
+    loses: str = ""
 
 
 @functools.cache

@@ -263,7 +263,9 @@ def poisson_nll(
     log_input
         Whether `prediction` holds logarithms.
     full
-        Add the term ``log(t!)``, which does not depend on the prediction: by `lgamma`, exactly.
+        Add the term ``log(t!)``, which does not depend on the prediction, by `lgamma`, so that the
+        loss is minus the logarithm of a probability. PyTorch and Optax add Stirling's approximation
+        ``t log(t) - t + log(2 pi t) / 2`` for counts above 1: it is less by up to ``1 / (12 t)``.
     epsilon
         Added to rates, so that log(0) is out of reach.
     weights

@@ -55,8 +55,10 @@ def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
 def cast(x: Any, dtype: Any) -> Node:
     """Convert `x` to another dtype, element by element.
 
-    Floats to ints truncate toward zero; to bool, nonzero is true. The gradient is converted back
-    (that of a float made complex is the real part); none flows through an integer.
+    Floats to ints truncate toward zero; what is out of range becomes the nearest end of the range,
+    and NaN becomes 0, on every device (NumPy's result depends on the processor). Ints to narrower
+    ints keep the low bits; to bool, nonzero is true. The gradient is converted back (that of a
+    float made complex is the real part); none flows through an integer.
 
     Parameters
     ----------
@@ -98,7 +100,16 @@ def _before_cast(value: Any, dtype: np.dtype) -> Node:
 
 
 def _converted(xp: Any, x: Any, *, dtype: np.dtype) -> Any:
-    return (x if hasattr(x, "astype") else xp.asarray(x)).astype(dtype)
+    x = x if hasattr(x, "astype") else xp.asarray(x)
+    if not (is_float(x.dtype) and is_integer(dtype)):
+        return x.astype(dtype)
+    if x.dtype.itemsize < 4:
+        x = x.astype(np.float32)  # in which the ends of all ranges are finite
+    ends = np.iinfo(dtype)
+    low, high = float(ends.min), 2.0 * float(ends.max // 2 + 1)
+    inside = xp.where((x > low) & (x < high), x, 0).astype(dtype)
+    ended = xp.where(x >= high, dtype.type(ends.max), inside)
+    return xp.where(x <= low, dtype.type(ends.min), ended)
 
 
 CAST = Op(

@@ -437,9 +437,9 @@ def test_a_cut_that_is_padded_back_is_a_carry_and_a_branch() -> None:
     shifted, _ = mg.scan(lambda c, _: (mg.pad(c[:-1], (1, 0)), None), x, length=2)
     chosen = mg.cond(mg.sum(x) > 0, lambda v: mg.pad(v[1:], (0, 1)), lambda v: -v, x)
     f = mg.function([x], [shifted, chosen, mg.grad(mg.sum(shifted * shifted), x)])
-    values = f(np.arange(4, dtype=np.float32))
-    for value, expected in zip(values, ([0, 0, 0, 1], [1, 2, 3, 0], [0, 2, 0, 0]), strict=True):
-        np.testing.assert_array_equal(value, expected)
+    results = f(np.arange(4, dtype=np.float32))
+    for result, expected in zip(results, ([0, 0, 0, 1], [1, 2, 3, 0], [0, 2, 0, 0]), strict=True):
+        np.testing.assert_array_equal(result, expected)
     with pytest.raises(mg.FeedError, match=r"max\(n, 1\) == n, but n is 0"):
         f(np.zeros(0, np.float32))
     other = mg.var("y", shape=("m",))

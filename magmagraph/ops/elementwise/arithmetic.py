@@ -166,7 +166,8 @@ floor_divide, FLOOR_DIVIDE = binary(
     array([ 3, -4], dtype=int32)
     """,
     module=__name__,
-    notes="An integer divided by zero is 0, as in NumPy; a float is infinite or NaN.",
+    notes="""An integer divided by zero is 0, and the lowest one divided by -1 is itself, as in
+    NumPy; a float is infinite or NaN.""",
     evaluate=numpy_named("floor_divide"),
     scalar="$floor_divide(a, b)",
     no_gradient="piecewise constant, so zero wherever it exists",

@@ -115,7 +115,8 @@ bitwise_not, BITWISE_NOT = unary(
     onnx=onnx_forms.by_dtype("Not", "BitwiseNot"),
 )
 
-_SHIFT_NOTES = "Shifts by the dtype's number of bits or more move every bit out."
+_SHIFT_NOTES = """Shifts by the dtype's number of bits or more, or by a negative number, move every
+    bit out: what is left is 0, or -1 of a negative number that is shifted to the right."""
 
 left_shift, LEFT_SHIFT = binary(
     "left_shift",

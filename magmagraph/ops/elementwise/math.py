@@ -355,8 +355,9 @@ def _one_minus_square(x: Node) -> Node:
 
 def _arctan2_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     y, x = node.inputs
-    share = cotangent / (x * x + y * y)
-    return share * x, -(share * y)
+    # Divided by the distance twice, whose square may under- or overflow.
+    distance = hypot(x, y)
+    return cotangent * (x / distance / distance), -(cotangent * (y / distance / distance))
 
 
 def _arctan2_written(x: Node, y: Node) -> Node:

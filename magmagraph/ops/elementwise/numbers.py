@@ -13,6 +13,7 @@ from ...errors import DTypeError
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Type
+from ..control.identities import stop_gradient
 from ..rules import onnx_forms
 from ..rules.namesakes import namesake
 from .arithmetic import absolute, divide, floor_divide, multiply, remainder, subtract
@@ -33,7 +34,7 @@ from .family import (
 )
 from .math import sin
 from .not_finite import NOT_FINITE
-from .rounding import isinf, trunc
+from .rounding import floor, isinf, rint, trunc
 from .signs import copysign
 
 __all__ = [
@@ -131,9 +132,10 @@ def modf(x: Any) -> tuple[Node, Node]:
     (array([ 0.5 , -0.25], dtype=float32), array([ 2., -0.], dtype=float32))
     """
     node = floating(x)
-    whole = trunc(node)
-    fraction = where(isinf(node), 0.0, subtract(node, whole))
-    return copysign(fraction, node), whole
+    finite = where(isinf(node), 0.0, node)
+    # The slope is that of `finite` and not of the copied sign, which a zero fraction does not have.
+    fraction = stop_gradient(copysign(subtract(finite, trunc(finite)), node))
+    return fraction - (stop_gradient(finite) - finite), trunc(node)
 
 
 # Angles.
@@ -180,14 +182,19 @@ def sinc(x: Any) -> Node:
     >>> mg.sinc([0.0, 0.5, 2.5]).eval().round(4)
     array([1.    , 0.6366, 0.1273], dtype=float32)
     """
-    angle = multiply(floating(x), math.pi)
-    near = less(absolute(angle), 0.5)
-    square = where(near, multiply(angle, angle), 0.0)
+    node = floating(x)
+    near = less(absolute(node), 0.5 / math.pi)
+    angle = multiply(where(near, node, 0.0), math.pi)
+    square = multiply(angle, angle)
     series: Any = 0.0
     for k in range(8, -1, -1):  # the next term is below 1e-19
         series = series * square + (-1.0) ** k / math.factorial(2 * k + 1)
-    far = where(near, 1.0, angle)
-    return where(near, series, divide(sin(far), far))
+    far = where(near, 1.0, node)
+    # Of what is left of the nearest whole number, which is exact: sin(pi x) is 0 where x is whole.
+    whole = stop_gradient(rint(far))
+    sign = 1.0 - 2.0 * (whole - 2.0 * floor(whole * 0.5))
+    wave = sign * sin(multiply(far - whole, math.pi))
+    return where(near, series, divide(divide(wave, far), math.pi))
 
 
 # Divisors.

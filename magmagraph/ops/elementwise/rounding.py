@@ -12,6 +12,7 @@ from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..convert import as_node
 from ..rules import onnx_forms
+from .comparison import where
 from .family import REAL, WHOLE, Unary, like_operand, numpy_named, to_bool, unary
 
 # Tests of single values. x - x is 0 for finite numbers and NaN for all others.
@@ -150,7 +151,9 @@ def round(x: Any, decimals: int = 0) -> Node:
         )
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
-        return rint(node * scale) / scale
+        scaled = node * scale
+        # A number whose multiple overflows has no digits after the point.
+        return where(isfinite(scaled), rint(scaled) / scale, node)
     return rint(node / scale) * scale
 
 

@@ -152,6 +152,7 @@ def activation(
     *options: dict[str, Any],
     more: np.ndarray | None = None,
     numerics: str = "stable",
+    loses: str = "",
 ) -> Composite:
     """Return the record of a function of one operand and options, with `more` values to try."""
     return Composite(
@@ -166,6 +167,7 @@ def activation(
         ],
         reference=reference,
         numerics=numerics,
+        loses=loses,
     )
 
 RECORDS: tuple[Op | Composite, ...] = (

@@ -10,8 +10,10 @@ import numpy as np
 from ...errors import ConfigError, message
 from ...graph import Node
 from ...op import Composite, Kind, Op
+from ..elementwise.arithmetic import absolute
+from ..elementwise.comparison import greater_equal, maximum, minimum, where
 from ..elementwise.family import floating, like_float
-from ..elementwise.math import tanh
+from ..elementwise.math import exp, tanh
 from ..rules import onnx_forms
 from ..special.primitives import erfc
 from .activation import activation, sigmoid, softplus
@@ -59,20 +61,27 @@ def gelu(x: Any, approximate: bool | str = False) -> Node:
     return node * 0.5 * erfc(node * -math.sqrt(0.5))
 
 
-_CUBIC, _STEEP = 0.044715, math.sqrt(2.0 / math.pi)
+# (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which does not cancel where u is negative.
+_CUBIC, _STEEP = 0.044715, 2.0 * math.sqrt(2.0 / math.pi)
+_FLAT = 30.0  # from here on the slope is 0 or 1 in every dtype
 
 
 def _gelu_tanh(xp: Any, x: Any) -> Any:
-    bent = xp.tanh((x + x * x * x * x.dtype.type(_CUBIC)) * x.dtype.type(_STEEP))
-    return x * x.dtype.type(0.5) * (x.dtype.type(1) + bent)
+    exponent = (x + x * x * x * x.dtype.type(_CUBIC)) * x.dtype.type(-_STEEP)
+    return x / (x.dtype.type(1) + xp.exp(exponent))
 
 
 def _gelu_tanh_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    x = node.inputs[0]
+    # Of x s(v), with v = 2 u and s its sigmoid: s(v) + x v' s(v) s(-v). The limits keep x v' finite
+    # where the product of the sigmoids is 0.
+    x = minimum(maximum(node.inputs[0], -_FLAT), _FLAT)
     square = x * x
-    bent = tanh((x + square * x * _CUBIC) * _STEEP)
-    slope = (1.0 - bent * bent) * (1.0 + square * (3.0 * _CUBIC)) * _STEEP
-    return (cotangent * (0.5 * (1.0 + bent) + x * 0.5 * slope),)
+    exponent = (x + square * x * _CUBIC) * _STEEP
+    power = exp(-absolute(exponent))
+    share = 1.0 / (1.0 + power)
+    gate = where(greater_equal(exponent, 0), share, share * power)
+    steep = x * (1.0 + square * (3.0 * _CUBIC)) * _STEEP
+    return (cotangent * (gate + steep * (share * share * power)),)
 
 
 _gelu_operator = onnx_forms.with_attributes("Gelu", approximate="tanh")
@@ -95,7 +104,7 @@ GELU_TANH = Op(
     doc="The Gaussian error linear unit in the form with tanh.",
     rule=like_float,
     evaluate=_gelu_tanh,
-    scalar=f"a * (T)0.5 * (1 + $tanh((a + a * a * a * (T){_CUBIC}) * (T){_STEEP!r}))",
+    scalar=f"a / (1 + $exp((a + a * a * a * (T){_CUBIC}) * (T){-_STEEP!r}))",
     gradient=_gelu_tanh_gradient,
     epilogue="gelu",
     onnx=_gelu_tanh_onnx,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Sample
-from ..elementwise.comparison import equal, where
+from ..elementwise.arithmetic import absolute
+from ..elementwise.comparison import equal, greater_equal, less, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
 from ..elementwise.signs import sign
 from .family import Partial, SpecialFunction, elementwise, unknown
 
+_PHASE = "Far from 0 the phase is that of an argument within some roundings of x."
 _ORDERS = np.array([0.0, 1.0, 2.5])
 _ENDS = Sample(
     (np.array([0.0, 800.0, np.inf, np.nan]),), gradient=(), reason="the ends of the range"
@@ -22,19 +26,56 @@ _BELOW = Sample((np.array([0.0, -1.0, np.nan]),), gradient=(), reason="the pole,
 
 
 def _over(f: Node, x: Node, at_zero: float) -> Node:
-    """Return f / x, with its limit at 0."""
-    zero = equal(x, 0)
-    return where(zero, at_zero, f / where(zero, 1, x))
+    """Return f / x with its limit near 0, where f has lost digits; 0 where f has overflowed."""
+    near = less(absolute(x), float(finfo(x.dtype).eps))
+    return where(near, at_zero, _finite(f) / where(near, 1, x))
 
 
-def _extended(name: str, limit: float) -> Callable[..., Any]:
-    """Return SciPy's function with its limits at the infinities, where SciPy has NaN."""
+def _infinite(f: Node) -> Node:
+    return equal(absolute(f), math.inf)
+
+
+def _finite(f: Node) -> Node:
+    """Return the smaller one of two terms, 0 where it has overflowed, as the larger one has."""
+    return where(_infinite(f), 0, f)
+
+
+def _difference(v: Node, lower: Node, upper: Node) -> Node:
+    """Return lower - upper, of orders v - 1 and v + 1; the larger one where both are infinite."""
+    both = _infinite(lower) & _infinite(upper)
+    return where(both, where(greater_equal(v, 0), -upper, lower), lower - upper)
+
+
+_NEAR = 1e-300  # below it SciPy's steps over- or underflow in float64
+
+
+def _extended(
+    name: str, limit: float | None, near: Callable[[Any, Any], Any] | None
+) -> Callable[..., Any]:
+    """Return SciPy's function with its limits at the infinities, where SciPy has NaN.
+
+    `near` gives the values below `_NEAR`.
+    """
+    function = special(name)
 
     def evaluate(xp: Any, x: Any) -> Any:
-        function = special(name)
-        return xp.where(xp.isinf(x), function(xp, xp.sign(x)) * limit, function(xp, x))
+        value = function(xp, x)
+        if limit is not None:
+            value = xp.where(xp.isinf(x), function(xp, xp.sign(x)) * limit, value)
+        if near is not None:
+            value = xp.where((x != 0) & (xp.abs(x) < _NEAR), near(xp, x), value)
+        return value
 
     return evaluate
+
+
+# Values near 0: with k0(x) goes exp(x) k0(x), and so on.
+def _k0_near(xp: Any, x: Any) -> Any:
+    return math.log(2.0) - np.euler_gamma - xp.log(x)
+
+
+def _k1_near(xp: Any, x: Any) -> Any:
+    return xp.where(x > 0, 1.0 / x, math.nan)
 
 
 def _bessel(
@@ -46,6 +87,7 @@ def _bessel(
     *samples: Sample,
     notes: str = "",
     limit: float | None = None,
+    near: Callable[[Any, Any], Any] | None = None,
 ) -> tuple[SpecialFunction, Op]:
     return elementwise(
         name,
@@ -57,7 +99,7 @@ def _bessel(
         """,
         module=__name__,
         notes=notes,
-        evaluate=special(name) if limit is None else _extended(name, limit),
+        evaluate=_extended(name, limit, near),
         scalar=f"${name}(a)",
         partials=(partial,),
         samples=lambda: list(samples),
@@ -126,6 +168,7 @@ k0, K0 = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
+    near=_k0_near,
 )
 k0e, K0E = _bessel(
     "k0e",
@@ -137,6 +180,7 @@ k0e, K0E = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
+    near=_k0_near,
 )
 k1, K1 = _bessel(
     "k1",
@@ -148,17 +192,19 @@ k1, K1 = _bessel(
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
+    near=_k1_near,
 )
 k1e, K1E = _bessel(
     "k1e",
     "exp(x) k1(x), which does not underflow",
     "[1.0, 1e4]",
     "[1.6362, 0.0125]",
-    lambda f, x: f - k0e(x) - f / x,
+    lambda f, x: f * (1.0 - 1.0 / x) - k0e(x),
     Sample((POSITIVE,)),
     _ENDS,
     _BELOW,
     notes="Infinite at 0, NaN below.",
+    near=_k1_near,
 )
 j0, J0 = _bessel(
     "j0",
@@ -168,6 +214,7 @@ j0, J0 = _bessel(
     lambda f, x: -j1(x),
     Sample((REAL,)),
     Sample((np.array([9.5, -11.0]),)),
+    notes=_PHASE,
     limit=0.0,
 )
 j1, J1 = _bessel(
@@ -178,7 +225,9 @@ j1, J1 = _bessel(
     lambda f, x: j0(x) - _over(f, x, 0.5),
     Sample((REAL,)),
     Sample((np.array([9.5, -11.0]),)),
+    notes=_PHASE,
     limit=0.0,
+    near=lambda xp, x: 0.5 * x,
 )
 y0, Y0 = _bessel(
     "y0",
@@ -188,7 +237,7 @@ y0, Y0 = _bessel(
     lambda f, x: -y1(x),
     Sample((POSITIVE,)),
     _BELOW,
-    notes="-inf at 0, NaN below.",
+    notes=f"-inf at 0, NaN below. {_PHASE}",
     limit=0.0,
 )
 y1, Y1 = _bessel(
@@ -199,8 +248,9 @@ y1, Y1 = _bessel(
     lambda f, x: y0(x) - f / x,
     Sample((POSITIVE,)),
     _BELOW,
-    notes="-inf at 0, NaN below.",
+    notes=f"-inf at 0, NaN below. {_PHASE}",
     limit=0.0,
+    near=lambda xp, x: xp.where(x > 0, -2.0 / math.pi / x, math.nan),
 )
 
 
@@ -242,13 +292,13 @@ jv, JV = _of_order(
     "jv",
     "the Bessel function of the first kind",
     "[0.2239, 0.5767]",
-    lambda f, v, x: (jv(v - 1.0, x) - jv(v + 1.0, x)) * 0.5,
+    lambda f, v, x: _difference(v, jv(v - 1.0, x), jv(v + 1.0, x)) * 0.5,
 )
 yv, YV = _of_order(
     "yv",
     "the Bessel function of the second kind",
     "[ 0.5104, -0.107 ]",
-    lambda f, v, x: (yv(v - 1.0, x) - yv(v + 1.0, x)) * 0.5,
+    lambda f, v, x: _difference(v, yv(v - 1.0, x), yv(v + 1.0, x)) * 0.5,
 )
 iv, IV = _of_order(
     "iv",
@@ -272,7 +322,7 @@ kve, KVE = _of_order(
     "kve",
     "exp(x) times the modified Bessel function of the second kind",
     "[0.8416, 1.0335]",
-    lambda f, v, x: (kve(v - 1.0, x) + kve(v + 1.0, x)) * -0.5 + f,
+    lambda f, v, x: (kve(v - 1.0, x) + kve(v + 1.0, x)) * -0.5 + _finite(f),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

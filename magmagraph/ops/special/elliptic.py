@@ -2,7 +2,8 @@
 
 With ``D(m) = (K(m) - E(m)) / m`` the derivatives are ``E' = -D / 2`` and
 ``K' = (K - D) / (2 (1 - m))``, in which nothing cancels at m = 0; D is a third of Carlson's R_D
-(NIST Handbook of Mathematical Functions, 19.4.1, 19.25.1).
+(NIST Handbook of Mathematical Functions, 19.4.1, 19.25.1). K and D are functions of ``p = 1 - m``,
+which keeps its digits near m = 1, where they are infinite.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Sample
+from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import less, where
 from ..elementwise.family import UNIT, scipy_named, special
 from .family import composite, elementwise
@@ -21,21 +24,28 @@ from .family import composite, elementwise
 _SHARES = 0.5 + 0.5 * UNIT
 
 
-def _ellipd_array(xp: Any, m: Any) -> Any:
-    zero = xp.zeros_like(m)
-    return special("elliprd")(xp, zero, 1 - m, zero + 1) / 3
+def _ellipd_array(xp: Any, p: Any) -> Any:
+    zero = xp.zeros_like(p)
+    # SciPy's steps underflow near 0, where it is log(4 / sqrt(p)) - 1.
+    near = (p > 0) & (p < 1e-30)
+    inside = xp.where(near, p, 1.0)
+    carlson = special("elliprd")(xp, zero, xp.where(near, 1.0, p), zero + 1) / 3
+    return xp.where(near, 2.0 * math.log(2.0) - 1.0 - 0.5 * xp.log(inside), carlson)
 
 
-def _ellipd_slope(f: Node, m: Node) -> Node:
+def _ellipd_slope(f: Node, p: Node) -> Node:
+    m = 1.0 - p
     small = less(m * m, 1e-4)  # there the quotient of differences is replaced by its series
-    inside = where(small, 0.5, m)
-    quotient = (ellipk(inside) - (2.0 - inside) * _ellipd(inside)) / (2.0 * inside * (1.0 - inside))
+    inside = where(small, 0.5, p)
+    quotient = (ellipkm1(inside) - (1.0 + inside) * _ellipd(inside)) / (
+        2.0 * (1.0 - inside) * inside
+    )
     # D is pi / 4 times the sum of (1/2)_n (3/2)_n / ((2)_n n!) m**n.
     power: Any = where(small, m, 0)
     total: Any = 0.0
     for n in range(8, 0, -1):
         total = total * power + n * _ellipd_coefficient(n)
-    return where(small, total, quotient)
+    return -where(small, total, quotient)
 
 
 def _ellipd_coefficient(n: int) -> float:
@@ -47,8 +57,8 @@ def _ellipd_coefficient(n: int) -> float:
 
 _ellipd, ELLIPD = elementwise(
     "elliptic_difference",
-    "m",
-    "Evaluate (K(m) - E(m)) / m, of the complete elliptic integrals.",
+    "p",
+    "Evaluate (K(m) - E(m)) / m, of the complete elliptic integrals of parameter m = 1 - p.",
     "",
     module=__name__,
     evaluate=_ellipd_array,
@@ -56,6 +66,12 @@ _ellipd, ELLIPD = elementwise(
     samples=lambda: [],
     public=False,
 )
+
+def _ellipkm1_slope(f: Node, p: Node) -> Node:
+    # Near 0 the difference of the two logarithms is -1.
+    near = less(absolute(p), 1e-3 * float(finfo(p.dtype).eps))
+    return where(near, -1.0, _ellipd(where(near, 1, p)) - f) * 0.5 / p
+
 
 ellipkm1, ELLIPKM1 = elementwise(
     "ellipkm1",
@@ -69,7 +85,7 @@ ellipkm1, ELLIPKM1 = elementwise(
     notes="Exact also near p = 0, where it is infinite; NaN below.",
     evaluate=special("ellipkm1"),
     scalar="$ellipkm1(a)",
-    partials=(lambda f, p: (_ellipd(1.0 - p) - f) / (2.0 * p),),
+    partials=(_ellipkm1_slope,),
     samples=lambda: [
         Sample((_SHARES,)),
         Sample((np.array([0.0, 1e-6, -1.0, np.nan]),), gradient=(), reason="the pole"),
@@ -103,7 +119,7 @@ ellipe, ELLIPE = elementwise(
     module=__name__,
     notes="NaN above 1.",
     evaluate=special("ellipe"),
-    partials=(lambda f, m: _ellipd(m) * -0.5,),
+    partials=(lambda f, m: _ellipd(1.0 - m) * -0.5,),
     samples=lambda: [Sample((_SHARES,)), Sample((np.array([0.0, -3.0, 0.003]),))],
     reference=scipy_named("ellipe"),
 )

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Refusal, Sample
 from ..elementwise.arithmetic import absolute, power
 from ..elementwise.bits import logical_and, logical_not
-from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
+from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, minimum, where
 from ..elementwise.family import OTHER, POSITIVE, REAL, UNIT, scipy_named, special
-from ..elementwise.math import LN10, log, log1p, sin
+from ..elementwise.math import LN10, hypot, log, log1p, sin
 from ..elementwise.rounding import isnan
 from ..networks.activation import sigmoid, softplus
 from ..rules import onnx_forms
@@ -156,10 +157,20 @@ entr, ENTR = composite(
 )
 
 
+def _log_ratio(x: Node, y: Node) -> Node:
+    """Return log(x / y) of positive numbers, also where the quotient over- or underflows."""
+    ratio = x / y
+    limits = finfo(x.dtype)
+    # Not a subnormal quotient, which has lost digits.
+    whole = greater(ratio, float(limits.tiny)) & less_equal(ratio, float(limits.max))
+    far = log(where(whole, 1, x)) - log(where(whole, 1, y))
+    return where(whole, log(where(whole, x, 1) / where(whole, y, 1)), far)
+
+
 def _rel_entr(x: Node, y: Node) -> Node:
     both = greater(x, 0) & greater(y, 0)
     inside = where(both, x, 1)
-    value = inside * log(inside / where(both, y, 1))
+    value = inside * _log_ratio(inside, where(both, y, 1))
     # NaN stays NaN: it fails every comparison, so that it is asked for by itself.
     outside = where(
         equal(x, 0) & greater_equal(y, 0), 0.0, where(_is_nan(x, y), math.nan, math.inf)
@@ -190,7 +201,7 @@ def _kl_div(x: Node, y: Node) -> Node:
     both = greater(x, 0) & greater(y, 0)
     inside = where(both, x, 1)
     other = where(both, y, 1)
-    value = inside * log(inside / other) - inside + other
+    value = inside * _log_ratio(inside, other) - inside + other
     end = equal(x, 0) & greater_equal(y, 0)  # where the slope by x is that of -x
     outside = where(end, y - x, where(_is_nan(x, y), math.nan, math.inf))
     return where(both, value, outside)
@@ -238,13 +249,15 @@ huber, HUBER = composite(
 
 
 def _pseudo_huber(delta: Node, r: Node) -> Node:
-    # delta**2 (sqrt(1 + q**2) - 1) with q = r / delta, without the difference of near numbers.
-    zero = equal(delta, 0)
-    ratio = r / where(zero, 1, delta)
-    square = ratio * ratio
-    value = r * r / (1.0 + power(1.0 + square, 0.5))
-    value = where(equal(absolute(r), math.inf), math.inf, value)
-    return where(less(delta, 0), math.inf, where(zero | equal(r, 0), 0.0, value))
+    # delta (hypot(delta, r) - delta), without the difference of near numbers. The share is between
+    # -1 and 1; the limit keeps the sum below it finite.
+    positive = greater(delta, 0)
+    width = minimum(where(positive, delta, 1), 0.125 * float(finfo(r.dtype).max))
+    infinite = equal(absolute(r), math.inf)
+    inside = where(infinite, 0, r)
+    share = inside / (width + hypot(width, inside))
+    value = where(infinite, math.inf, width * (share * inside))
+    return where(less(delta, 0), math.inf, where(equal(delta, 0), 0.0, value))
 
 
 pseudo_huber, PSEUDO_HUBER = composite(
@@ -286,10 +299,11 @@ def _exprel_array(xp: Any, n: Any, x: Any) -> Any:
         total = total + term
     total = xp.where(near > 0, total, total * xp.exp(-size))
     distant = xp.where(far, x, 30.0)
-    power = xp.exp(distant)
-    value = xp.expm1(distant) / distant
+    root = xp.exp(0.5 * distant)  # whose square may overflow where the value does not
+    power = root / distant * root
+    value = power - 1.0 / distant
     for k in range(1, int(xp.max(n, initial=0.0)) + 1):
-        value = xp.where(k <= n, (power - k * value) / distant, value)
+        value = xp.where(k <= n, power - k * value / distant, value)
     value = xp.where(distant == np.inf, np.inf, value)
     return xp.where(xp.isnan(x), x, xp.where(far, value, total))
 

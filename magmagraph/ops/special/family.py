@@ -120,6 +120,7 @@ def elementwise(
     notes: str = "",
     reference: Callable[..., Any] | None = None,
     numerics: str = "stable",
+    loses: str = "",
     public: bool = True,
     onnx: str | Callable[..., Any] = "",
 ) -> tuple[SpecialFunction, Op]:
@@ -136,7 +137,7 @@ def elementwise(
     partials
         For each operand its partial derivative, ``partial(value, *operands)``; or the `Refusal`
         that `unknown` makes.
-    evaluate, scalar, no_gradient, samples, reference, numerics, onnx
+    evaluate, scalar, no_gradient, samples, reference, numerics, onnx, loses
         Fields of the record; see `Op`. Default reference: the array expression in float64.
     public
         False for operations that only derivatives are made of.
@@ -170,6 +171,7 @@ def elementwise(
         reference=reference or (lambda *operands: evaluate(np, *operands)),
         onnx=onnx,
         numerics=numerics,
+        loses=loses,
     )
     return function, op
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
 from ...types import MOST_TERMS
 from ..control.identities import stop_gradient
 from ..convert import cast
+from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import equal, greater_equal, less, less_equal, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
-from ..elementwise.math import cos
 from ..elementwise.rounding import floor
 from .family import composite, elementwise, floats, widened
 from .primitives import digamma, lgamma
@@ -64,9 +65,12 @@ gammasgn, GAMMASGN = elementwise(
 
 def _rgamma_slope(f: Node, x: Node) -> Node:
     # At a pole of gamma the two factors are 0 and infinite; their product is (-1)**n n!.
-    pole = stop_gradient(less_equal(x, 0) & equal(x, floor(x)))
+    whole = floor(x)
+    near = less(absolute(x), 4.0 * float(finfo(x.dtype).tiny))  # 1/x may overflow
+    pole = stop_gradient(less_equal(x, 0) & equal(x, whole) | near)
     inside = where(pole, 1, x)
-    at_pole = cos(math.pi * x) * gamma(1.0 - where(pole, x, 0))
+    sign = where(equal(floor(whole * 0.5) * 2.0, whole) | near, 1.0, -1.0)
+    at_pole = sign * gamma(1.0 - where(pole, x, 0))
     return where(pole, at_pole, -digamma(inside) * rgamma(inside))
 
 
@@ -79,7 +83,7 @@ rgamma, RGAMMA = elementwise(
     array([0.    , 0.5642, 0.0417], dtype=float32)
     """,
     module=__name__,
-    evaluate=special("rgamma"),
+    evaluate=lambda xp, x: xp.where(xp.abs(x) < 1e-300, x, special("rgamma")(xp, x)),
     scalar="$rgamma(a)",
     partials=(_rgamma_slope,),
     samples=lambda: [Sample((POSITIVE,)), Sample((REAL,)), _POLES],
@@ -116,7 +120,7 @@ def multigammaln(a: Any, d: int) -> Node:
     -------
     Node
         Of the shape and float dtype of `a`: ``d (d - 1) / 4 log(pi)`` and ``lgamma(a - j / 2)``
-        for j from 0 to d - 1. NaN or meaningless where `a` is too small.
+        for j from 0 to d - 1. NaN where `a` is too small.
 
     Raises
     ------
@@ -138,7 +142,8 @@ def multigammaln(a: Any, d: int) -> Node:
     total = lgamma(node)
     for j in range(1, int(d)):
         total = total + lgamma(node - 0.5 * j)
-    return cast(total + 0.25 * d * (d - 1) * math.log(math.pi), given.dtype)
+    total = total + 0.25 * d * (d - 1) * math.log(math.pi)
+    return cast(where(less(node, 0.5 * (d - 1)), math.nan, total), given.dtype)
 
 
 MULTIGAMMALN = Composite(
@@ -152,7 +157,12 @@ MULTIGAMMALN = Composite(
         BadSample((POSITIVE, 0), ShapeError, "multigammaln: the dimension 0"),
         BadSample((POSITIVE, 1.5), ShapeError, "multigammaln: the dimension 1.5"),
     ],
-    reference=scipy_named("multigammaln"),
+    reference=lambda a, d: np.where(
+        a < 0.5 * (d - 1),
+        math.nan,
+        0.25 * d * (d - 1) * math.log(math.pi)
+        + sum(scipy_named("gammaln")(a - 0.5 * j) for j in range(d)),
+    ),
 )
 
 poch, POCH = elementwise(

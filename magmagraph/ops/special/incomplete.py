@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,20 @@ _ENDS = Sample(
     gradient=(),
     reason="the ends of the domain",
 )
+_INVERSE = (
+    "The slope has a relative error of some roundings times its logarithm, where that is above 1."
+)
 _TWICE = "its own derivative in the shape is not known"
+
+
+def _in_double(name: str) -> Callable[..., Any]:
+    """Return SciPy's function in float64: its float32 variants lose digits of small results."""
+    function = special(name)
+
+    def evaluate(xp: Any, *operands: Any) -> Any:
+        return function(xp, *(xp.asarray(x, dtype=np.float64) for x in operands))
+
+    return evaluate
 
 
 def gamma_density(a: Node, x: Node) -> Node:
@@ -58,8 +72,9 @@ def _gamma_family(
         """,
         module=__name__,
         notes=f"{notes}\n\n{flow}".strip(),
-        evaluate=special(name),
+        evaluate=_in_double(name),
         partials=slopes,
+        loses="exponent" if name.endswith("inv") else "",
         samples=lambda: samples,
         reference=scipy_named(name),
     )
@@ -106,6 +121,7 @@ gammaincinv, GAMMAINCINV = _gamma_family(
     "[0.    , 1.6783]",
     (lambda f, a, y: gamma_slope(a, f), lambda f, a, y: 1.0 / gamma_density(a, f)),
     _gamma_samples(_SHAPES + 0.5, _SHARES),
+    notes=_INVERSE,
 )
 gammainccinv, GAMMAINCCINV = _gamma_family(
     "gammainccinv",
@@ -115,6 +131,7 @@ gammainccinv, GAMMAINCCINV = _gamma_family(
     "[1.6783, 0.    ]",
     (lambda f, a, y: gamma_slope(a, f), lambda f, a, y: -1.0 / gamma_density(a, f)),
     _gamma_samples(_SHAPES + 0.5, _SHARES),
+    notes=_INVERSE,
 )
 
 
@@ -138,8 +155,9 @@ def _beta_family(
         array({result}, dtype=float32)
         """,
         module=__name__,
-        notes=_UNKNOWN_SHAPES.format(third),
-        evaluate=special(name),
+        notes=f"{_UNKNOWN_SHAPES.format(third)} {_INVERSE if name.endswith('inv') else ''}".strip(),
+        loses="exponent" if name.endswith("inv") else "",
+        evaluate=_in_double(name),
         partials=(unknown(name, "a"), unknown(name, "b"), slope),
         samples=lambda: [
             Sample((_SHAPES + 0.3, _OTHERS, _SHARES), gradient=(2,), reason=_NO_FORM),
@@ -180,7 +198,8 @@ betainccinv, BETAINCCINV = _beta_family(
     "Invert betaincc in x.",
     "2.0, 3.0, [1.0, 0.3125]",
     "[0. , 0.5]",
-    lambda f, a, b, y: -1.0 / _beta_density(a, b, f),
+    # The complement of the value, which keeps its digits where the value is near 1.
+    lambda f, a, b, y: -1.0 / _beta_density(b, a, betaincinv(b, a, y)),
 )
 
 
@@ -312,7 +331,7 @@ def _student(
         """,
         module=__name__,
         notes=f"The gradient flows to `{second}` only; that in `df` has no closed form.",
-        evaluate=special(name),
+        evaluate=_in_double(name),
         partials=(unknown(name, "df"), slope),
         samples=lambda: [Sample(operands, gradient=(1,), reason="no closed form in df")],
         reference=scipy_named(name),

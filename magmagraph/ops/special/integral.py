@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
-from ..elementwise.comparison import equal, less, where
+from ..elementwise.arithmetic import absolute
+from ..elementwise.comparison import equal, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
-from ..elementwise.math import cos, cosh, exp, log1p, sin, sinh
+from ..elementwise.math import cos, cosh, exp, log, log1p, sin, sinh
 from .family import SpecialFunction, elementwise, floats, unknown
 
 _SHARES = 0.5 + 0.5 * UNIT
@@ -132,10 +134,17 @@ _sine_integral = _part("sine_integral", "sici", 0, sin, 1.0)
 _cosine_integral = _part("cosine_integral", "sici", 1, cos, math.inf)
 _sinh_integral = _part("sinh_integral", "shichi", 0, sinh, 1.0)
 _cosh_integral = _part("cosh_integral", "shichi", 1, cosh, math.inf)
-_fresnel_sine = _part("fresnel_sine", "fresnel", 0, lambda x: sin(x * x * (0.5 * math.pi)), None)
-_fresnel_cosine = _part(
-    "fresnel_cosine", "fresnel", 1, lambda x: cos(x * x * (0.5 * math.pi)), None
-)
+
+
+def _fresnel_phase(x: Node) -> Node:
+    # Numbers so large are multiples of 4, and so the phase is one of 2 pi.
+    whole = greater(absolute(x), 8.0 / float(finfo(x.dtype).eps))
+    inside = where(whole, 0.0, x)
+    return inside * inside * (0.5 * math.pi)
+
+
+_fresnel_sine = _part("fresnel_sine", "fresnel", 0, lambda x: sin(_fresnel_phase(x)), None)
+_fresnel_cosine = _part("fresnel_cosine", "fresnel", 1, lambda x: cos(_fresnel_phase(x)), None)
 
 _PAIR = """{summary}
 
@@ -217,7 +226,9 @@ def _spence_slope(f: Node, z: Node) -> Node:
     # log(z) / (1 - z), which is -1 at z = 1, where log1p keeps the digits.
     offset = z - 1.0
     one = equal(offset, 0)
-    return where(one, -1.0, -(log1p(offset) / where(one, 1, offset)))
+    small = less(z, 0.5)
+    logarithm = where(small, log(where(small, z, 1)), log1p(where(small, 0, offset)))
+    return where(one, -1.0, -(logarithm / where(one, 1, offset)))
 
 
 spence, SPENCE = elementwise(
@@ -247,13 +258,28 @@ def _lambertw_array(branch: int) -> Callable[..., Any]:
         wide = xp.asarray(x, dtype=np.float64)
         real = wide >= -math.exp(-1.0) if branch == 0 else (wide >= -math.exp(-1.0)) & (wide <= 0)
         inside = xp.where(real, wide, -0.1 if branch else 1.0)
-        return xp.where(real, special("lambertw")(xp, inside, branch).real, np.nan)
+        value = special("lambertw")(xp, inside, branch).real
+        if branch:  # SciPy's steps overflow where x is subnormal: w = log(-x) - log(-w)
+            near = (inside < 0) & (inside > -1e-300)
+            logarithm = xp.log(xp.where(near, -inside, 0.1))
+            root = xp.array(logarithm)
+            for _ in range(8):
+                root = logarithm - xp.log(-root)
+            value = xp.where(near, root, value)
+        return xp.where(real, value, np.nan)
 
     return evaluate
 
 
 def _lambertw_slope(f: Node, x: Node) -> Node:
     return exp(-f) / (1.0 + f)
+
+
+def _lambertw_lower_slope(f: Node, x: Node) -> Node:
+    # exp(-f) is f / x, which does not overflow before the slope does. At 0 f is -infinite.
+    zero = equal(x, 0)
+    inside, root = where(zero, -0.1, x), where(zero, -2.0, f)
+    return where(zero, -math.inf, root / (1.0 + root) / inside)
 
 
 _lambertw, LAMBERTW_MAIN = elementwise(
@@ -274,7 +300,7 @@ _lambertw_lower, LAMBERTW_LOWER = elementwise(
     "",
     module=__name__,
     evaluate=_lambertw_array(-1),
-    partials=(_lambertw_slope,),
+    partials=(_lambertw_lower_slope,),
     samples=lambda: [],
     public=False,
 )
@@ -315,6 +341,10 @@ def lambertw(x: Any, k: int = 0) -> Node:
     return _lambertw(node) if k == 0 else _lambertw_lower(node)
 
 
+def _real_branch(value: Any) -> Any:
+    return np.where(value.imag == 0, value.real, np.nan)
+
+
 LAMBERTW = Composite(
     name="lambertw",
     kind=Kind.ELEMENTWISE,
@@ -329,7 +359,7 @@ LAMBERTW = Composite(
     bad_samples=lambda: [
         BadSample((POSITIVE,), ShapeError, "lambertw: the branch k=1 is complex", {"k": 1})
     ],
-    reference=lambda x, k=0: scipy_named("lambertw")(x, k).real,
+    reference=lambda x, k=0: _real_branch(scipy_named("lambertw")(x, k)),
 )
 
 

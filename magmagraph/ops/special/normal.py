@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..control.identities import stop_gradient
 from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import OTHER, REAL, ROW, UNIT, scipy_named, special
-from ..elementwise.math import exp
+from ..elementwise.math import exp, expm1
 from .family import composite, elementwise
 from .primitives import erf, erfc
 
@@ -62,6 +63,20 @@ erfcx, ERFCX = elementwise(
     reference=scipy_named("erfcx"),
 )
 
+def _erfcinv_array(xp: Any, y: Any) -> Any:
+    """Return SciPy's value, which is infinite at subnormal numbers; there by log(erfc(x))."""
+    value = special("erfcinv")(xp, y)
+    near = (y > 0) & (y < 1e-300)
+    logarithm = xp.log(xp.where(near, y, 1.0))
+    return xp.where(near, -_ROOT_HALF * special("ndtri_exp")(xp, logarithm - math.log(2.0)), value)
+
+
+def _erfcinv_slope(f: Node, y: Node) -> Node:
+    # exp(f**2) is erfcx(f) / erfc(f), which does not magnify the rounding of f.
+    share = where(greater(y, 1.0), 2.0 - y, y)
+    return erfcx(absolute(f)) / share * (-0.5 * _ROOT_PI)
+
+
 erfcinv, ERFCINV = elementwise(
     "erfcinv",
     "y",
@@ -72,9 +87,9 @@ erfcinv, ERFCINV = elementwise(
     """,
     module=__name__,
     notes="Infinite at 0 and 2, NaN beyond; exact also for small values.",
-    evaluate=special("erfcinv"),
+    evaluate=_erfcinv_array,
     scalar="$erfcinv(a)",
-    partials=(lambda f, y: exp(f * f) * (-0.5 * _ROOT_PI),),
+    partials=(_erfcinv_slope,),
     samples=lambda: [
         Sample((1.0 + UNIT,)),
         Sample((np.array([0.0, 2.0, -1.0, 1e-6, np.nan]),), gradient=(), reason="the ends"),
@@ -132,6 +147,25 @@ ndtri, NDTRI = composite(
     reference=scipy_named("ndtri"),
 )
 
+def _ndtri_exp_array(xp: Any, y: Any) -> Any:
+    """Return SciPy's value after a step of Newton's method: it has ten digits far below 0."""
+    value = special("ndtri_exp")(xp, y)
+    far = (y < -2.0) & xp.isfinite(value) & xp.isfinite(y)
+    x = xp.asarray(xp.where(far, value, -2.0), dtype=np.float64)
+    scaled = special("erfcx")(xp, x * -_ROOT_HALF)
+    error = xp.log(0.5 * scaled) - 0.5 * x * x - xp.where(far, y, -2.0)
+    return xp.where(far, x - error * scaled * math.sqrt(0.5 * math.pi), value)
+
+
+def _ndtri_exp_slope(f: Node, y: Node) -> Node:
+    # exp(y) over the normal density, which is 1 - exp(y) or exp(y) over half of
+    # erfcx(|f| / 2**0.5).
+    above = greater(f, 0)
+    scaled = math.sqrt(0.5 * math.pi) * erfcx(absolute(f) * _ROOT_HALF)
+    rest = where(above, -expm1(y), 1.0)
+    return scaled * where(above, exp(y), 1.0) / rest
+
+
 ndtri_exp, NDTRI_EXP = elementwise(
     "ndtri_exp",
     "y",
@@ -141,9 +175,9 @@ ndtri_exp, NDTRI_EXP = elementwise(
     array([-99.945,  -0.337], dtype=float32)
     """,
     module=__name__,
-    evaluate=special("ndtri_exp"),
+    evaluate=_ndtri_exp_array,
     scalar="$ndtri_exp(a)",
-    partials=(lambda f, y: math.sqrt(0.5 * math.pi) * erfcx(f * -_ROOT_HALF),),
+    partials=(_ndtri_exp_slope,),
     samples=lambda: [Sample((np.array([-700.0, -20.0, -3.0, -0.5, -0.1]),))],
     reference=scipy_named("ndtri_exp"),
 )

@@ -7,17 +7,22 @@ operations for each degree; fusion makes one kernel of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
 from ...types import MOST_TERMS
 from ..convert import cast
+from ..elementwise.arithmetic import absolute
+from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, publish, scipy_named
+from ..elementwise.rounding import isinf
 from .family import SpecialFunction, floats, widened
 
 
@@ -33,14 +38,25 @@ def _degree(name: str, n: Any) -> int:
     return int(n)
 
 
-def _evaluated(degree: int, x: Node, step: Callable[[int, Node, Node], Node], first: Node) -> Node:
-    """Return p of a degree, where ``step(k, p_k, p_before)`` is p of degree k + 1."""
-    before, current = x * 0.0 + 1.0, first
+def _evaluated(
+    degree: int, x: Node, far: Node, step: Callable[[int, Node, Node], Node], first: Node
+) -> Node:
+    """Return p of a degree, where ``step(k, p_k, p_before)`` is p of degree k + 1.
+
+    Where `far` is true, p_before is below the rounding of the other term, and is left out: where
+    both overflow, the difference of two infinities would be NaN.
+    """
+    before, current = where(isinf(x), 0.0, x) * 0.0 + 1.0, first
     if degree == 0:
         return before
     for k in range(1, degree):
-        before, current = current, step(k, current, before)
+        before, current = current, step(k, current, where(far, 0.0, before))
     return current
+
+
+def _is_far(x: Node, scale: Node | float) -> Node:
+    """Return where x is so large that terms of x**(n - 2) do not count beside that of x**n."""
+    return greater(absolute(x), 32.0 / math.sqrt(float(finfo(x.dtype).eps)) * scale)
 
 
 _TEXT = """Evaluate {what} of degree n.
@@ -84,7 +100,13 @@ def _family(
     def plain(n: Any, x: Any) -> Node:
         (given,) = floats(name, x)
         node = widened(given)
-        value = _evaluated(_degree(name, n), node, lambda *args: step(node, *args), first(node))
+        value = _evaluated(
+            _degree(name, n),
+            node,
+            _is_far(node, 1.0),
+            lambda *args: step(node, *args),
+            first(node),
+        )
         return cast(value, given.dtype)
 
     def shaped(n: Any, alpha: Any, x: Any) -> Node:
@@ -93,6 +115,7 @@ def _family(
         value = _evaluated(
             _degree(name, n),
             node + shape * 0.0,
+            _is_far(node, 1.0 + shape * shape),
             lambda *args: step(node, shape, *args),
             first(node, shape),
         )
@@ -169,7 +192,7 @@ eval_laguerre, LAGUERRE = _family(
     "2",
     "[ 0.125, -0.5  ]",
     lambda x: 1.0 - x,
-    lambda x, k, p, before: ((2.0 * k + 1.0 - x) * p - float(k) * before) * (1.0 / (k + 1)),
+    lambda x, k, p, before: (2.0 * k + 1.0 - x) / (k + 1) * p - (k / (k + 1)) * before,
 )
 eval_genlaguerre, GENLAGUERRE = _family(
     "eval_genlaguerre",
@@ -178,7 +201,7 @@ eval_genlaguerre, GENLAGUERRE = _family(
     "[ 0.75 , -0.125]",
     lambda x, alpha: 1.0 + alpha - x,
     lambda x, alpha, k, p, before: (
-        ((2.0 * k + 1.0 + alpha - x) * p - (k + alpha) * before) * (1.0 / (k + 1))
+        (2.0 * k + 1.0 + alpha - x) / (k + 1) * p - (k + alpha) / (k + 1) * before
     ),
     0.5,
 )

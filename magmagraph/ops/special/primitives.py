@@ -89,12 +89,26 @@ lgamma, LGAMMA = unary(
     """,
     module=__name__,
     notes="Infinite at zero and the negative integers.",
-    evaluate=special("gammaln"),
+    # SciPy's is infinite at subnormal numbers.
+    evaluate=lambda xp, x: xp.where(
+        (x != 0) & (xp.abs(x) < 1e-300), -xp.log(xp.abs(x)), special("gammaln")(xp, x)
+    ),
     scalar="$log_gamma(a)",
     gradient=lambda node, cotangent: (cotangent * polygamma(0, node.inputs[0]),),
     samples=lambda: [Sample((POSITIVE,)), Sample((REAL,))],
     reference=scipy_named("gammaln"),
 )
+
+def _digamma_array(xp: Any, x: Any) -> Any:
+    """Return SciPy's value; below 0 by reflection, exact also next to the poles."""
+    below = x < 0
+    inside = xp.where(below, x, -0.5)
+    rest = inside - xp.rint(inside)
+    cotangent = 1.0 / xp.tan(math.pi * xp.where(rest == 0, 0.5, rest))
+    reflected = special("digamma")(xp, 1.0 - inside) - math.pi * cotangent
+    value = special("digamma")(xp, xp.where(below, 1.0, x))
+    return xp.where(below, xp.where(rest == 0, math.nan, reflected), value)
+
 
 digamma, DIGAMMA = unary(
     "digamma",
@@ -105,7 +119,7 @@ digamma, DIGAMMA = unary(
     """,
     module=__name__,
     notes="NaN at the negative integers, -inf at 0.",
-    evaluate=special("digamma"),
+    evaluate=_digamma_array,
     scalar="$digamma(a)",
     gradient=lambda node, cotangent: (cotangent * polygamma(1, node.inputs[0]),),
     samples=lambda: [Sample((POSITIVE,)), Sample((REAL,))],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ...numpy.codegen.scalar import UNSIGNED_HELPER
 from ...numpy.functions import philox
 from ...numpy.functions.scalar import prelude
 from .arithmetic import DEFINITIONS, HALVES
@@ -127,8 +126,6 @@ def complete(text: str, count: int) -> str:
         parts.append(_AHEAD)
     if "mg_random" in text:
         parts.append(_random())
-    if "mg_float_to_u64" in text:
-        parts.append(_on_device(UNSIGNED_HELPER))
     for name, instruction in _INSTRUCTIONS.items():
         if name not in helpers:
             continue

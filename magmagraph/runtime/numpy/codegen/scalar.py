@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from ....graph import Node
-from ..functions.scalar import computing_type, resolve
+from ..functions.scalar import computing_type, resolve, suffix
 
 __all__ = [
     "HALF_HELPERS",
@@ -118,29 +118,17 @@ def round_trip(expression: str, dtype: np.dtype) -> str:
 
 
 def convert(expression: str, source: np.dtype, target: np.dtype) -> str:
-    """Return a computing value converted from one dtype to another, as NumPy does."""
+    """Return a computing value converted from one dtype to another, as `mg.cast` says."""
     if source == target:
         return expression
     if target.kind == "b":
         return f"({expression}) != 0"
     wanted = computing_type(target)
-    if target.kind in "iu" and source.kind not in "iub" and wanted != "int64_t":
-        # A float out of range goes through the widest int, whose low bits are taken.
-        if target.itemsize == 8:
-            return f"mg_float_to_u64({expression})"
-        return f"({wanted})(int64_t)({expression})" if target.itemsize < 4 or target.kind == "u" \
-            else f"(int32_t)({expression})"
+    if target.kind in "iu" and source.kind not in "iub":
+        return f"mg_to_{suffix(target)}_{suffix(source)}({expression})"
     if computing_type(source) != wanted:
         expression = f"({wanted})({expression})"
     return round_trip(expression, target)
-
-
-UNSIGNED_HELPER = """
-static inline uint64_t mg_float_to_u64(double value)
-{
-    return value < 0x1p63 ? (uint64_t)(int64_t)value : (uint64_t)value;
-}
-"""
 
 
 def apply_scalar(node: Node, operands: list[str]) -> str:

@@ -30,7 +30,7 @@ from ..functions.rationals import RATIONALS
 from ..functions.scalar import prelude, vector_math
 from .region_code import Number
 from .rows import RowsCode
-from .scalar import HALF_HELPERS, UNSIGNED_HELPER
+from .scalar import HALF_HELPERS
 
 __all__ = ["StepCode", "assemble", "region_of", "step_code"]
 
@@ -340,8 +340,6 @@ def assemble(steps: Sequence[StepCode]) -> str:
         parts.append(GROUP_TYPES)
     if "mg_random" in text:
         parts.append(philox.SOURCE)
-    if "mg_float_to_u64" in text:
-        parts.append(UNSIGNED_HELPER)
     parts += [helpers, text]
     return "\n".join(["#include <stdint.h>", declared_math("\n".join(parts)), *parts])
 

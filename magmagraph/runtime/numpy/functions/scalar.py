@@ -45,9 +45,26 @@ _BOTH = {
     "highest": "@T mg_highest_@s(void) { return @highest; }",
 }
 
+
+
+def _to_whole(kind: str, bits: int) -> str:
+    """Return the conversion of a float to an integer type, by `mg.cast`'s rule for all values."""
+    top = bits - 1 if kind == "i" else bits
+    low, least = (f"-0x1p{top}", f"INT{bits}_MIN") if kind == "i" else ("0", "0")
+    most = f"{'U' if kind == 'u' else ''}INT{bits}_MAX"
+    whole = f"{'u' if kind == 'u' else ''}int{bits}_t"
+    return f"""
+{whole} mg_to_{kind}{bits}_@s(@T x)
+{{
+    const @T inside = (x > (@T){low}) & (x < (@T)0x1p{top}) ? x : (@T)0;
+    return x >= (@T)0x1p{top} ? {most} : x <= (@T){low} ? {least} : ({whole})inside;
+}}"""
+
+
 _FLOAT = {
     **_BOTH,
     **LANES,
+    **{f"to_{kind}{bits}": _to_whole(kind, bits) for kind in "iu" for bits in (8, 16, 32, 64)},
     # NaN wins on either side: comparisons with it are false, so it is asked for by x != x.
     "maximum": "@T mg_maximum_@s(@T a, @T b) { return (a > b) | (a != a) ? a : b; }",
     "minimum": "@T mg_minimum_@s(@T a, @T b) { return (a < b) | (a != a) ? a : b; }",
@@ -77,7 +94,11 @@ int mg_less_or_nan_@s(@T a, @T b) { return (a < b) | ((a != a) & (b == b)); }"""
 _FLOAT_ONLY_DOUBLE = {
     # lgamma itself writes the global signgam, which threads would race for.
     "log_gamma": """
-double mg_log_gamma_f64(double x) { int sign; return lgamma_r(x, &sign); }""",
+double mg_log_gamma_f64(double x)
+{
+    int sign;
+    return x == -INFINITY ? x : lgamma_r(x, &sign); /* as SciPy has it */
+}""",
     # Reflection below 0, the recurrence up to 10, there the asymptotic series
     # (NIST Handbook of Mathematical Functions, 5.5.2, 5.5.4, 5.11.2).
     "digamma": """
@@ -176,7 +197,11 @@ _ERFINV_FIT = """
 
 _FLOAT_ONLY_SINGLE = {
     "log_gamma": """
-float mg_log_gamma_f32(float x) { int sign; return lgammaf_r(x, &sign); }""",
+float mg_log_gamma_f32(float x)
+{
+    int sign;
+    return x == -INFINITY ? x : lgammaf_r(x, &sign);
+}""",
     "digamma": "float mg_digamma_f32(float x) { return (float)mg_digamma_f64(x); }",
     "zeta": "float mg_zeta_f32(float s, float q) { return (float)mg_zeta_f64(s, q); }",
     "erfinv": """

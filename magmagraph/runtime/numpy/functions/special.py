@@ -54,7 +54,7 @@ double mg_scaled_i_f64(double order, double x)
         term *= ((2 * k - 1.0) * (2 * k - 1.0) - 4.0 * order * order) / (8.0 * k * x);
         sum += term;
     }
-    return x == INFINITY ? 0.0 : sum / sqrt(6.28318530717958647692 * x);
+    return x == INFINITY ? 0.0 : 0.39894228040143267794 * sum / sqrt(x);
 }""",
     "i0e": "double mg_i0e_f64(double x) { return x != x ? x : mg_scaled_i_f64(0.0, fabs(x)); }",
     "i1e": """
@@ -94,7 +94,7 @@ double mg_k0e_f64(double x)
 {
     if (!(x > 0)) return x == 0 ? INFINITY : NAN;
     if (x > 1.0) return x == INFINITY ? 0.0 : mg_scaled_k_f64(0.0, x);
-    const double square = 0.25 * x * x, lead = -(log(0.5 * x) + 0.57721566490153286061);
+    const double square = 0.25 * x * x, lead = 0.11593151565841244881 - log(x);
     double term = 1.0, harmonic = 0.0, sum = lead;
     for (int k = 1; k < 16; k++) {
         term *= square / ((double)k * k);
@@ -108,7 +108,7 @@ double mg_k1e_f64(double x)
 {
     if (!(x > 0)) return x == 0 ? INFINITY : NAN;
     if (x > 1.0) return x == INFINITY ? 0.0 : mg_scaled_k_f64(1.0, x);
-    const double square = 0.25 * x * x, lead = log(0.5 * x) + 0.57721566490153286061;
+    const double square = 0.25 * x * x, lead = log(x) - 0.11593151565841244881;
     double term = 0.5 * x, harmonic = 0.5, sum = term * (lead - harmonic);
     for (int k = 1; k < 16; k++) {
         term *= square / (k * (k + 1.0));
@@ -158,7 +158,8 @@ double mg_log_ndtr_f64(double x)
     "log_erfc_inverse": """
 double mg_log_erfc_inverse_f64(double target)
 {
-    double x = sqrt(target - 0.5 * log(3.14159265358979323846 * target));
+    double x = sqrt(target - 0.5 * (log(target) + 1.14472988584940017414));
+    if (target > 1e20) return x; /* exact, and x * x may overflow */
     for (int i = 0; i < 4; i++) {
         const double scaled = mg_erfcx_f64(x);
         x += (log(scaled) - x * x + target) * 0.88622692545275801365 * scaled;
@@ -213,7 +214,8 @@ double mg_gammasgn_f64(double x)
 double mg_rgamma_f64(double x)
 {
     int sign;
-    if (x <= 0 && x == floor(x)) return x == -INFINITY ? NAN : 0.0;
+    if (x <= 0 && x == floor(x)) return x == 0 ? x : 0.0;
+    if (fabs(x) < 1e-300) return x;
     if (x > 171.0) return exp(-lgamma_r(x, &sign));
     return 1.0 / tgamma(x);
 }""",
@@ -264,7 +266,8 @@ double mg_exprel_f64(double n, double x)
     if (x != x) return x;
     if (size > n + 20.0) {
         sum = x > 0 ? exp(0.5 * x) / x * exp(0.5 * x) - 1.0 / x : expm1(x) / x;
-        for (double k = 1.0; k <= n; k++) sum = ((x < 700 ? exp(x) : INFINITY) - k * sum) / x;
+        for (double k = 1.0; k <= n; k++)
+            sum = x > 0 ? exp(0.5 * x) / x * exp(0.5 * x) - k * sum / x : (exp(x) - k * sum) / x;
         return x == INFINITY ? x : sum;
     }
     for (int k = 1; k < 200 && term > 1e-17 * sum; k++) {

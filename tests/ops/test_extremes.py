@@ -1,0 +1,214 @@
+"""Values and slopes of every elementwise function at extreme arguments, made from the table.
+
+Each function of one float operand is computed at subnormal, tiny, large, infinite and signed zero
+arguments, in each dtype, by the compiled kernels and by the NumPy runtime. What it is held to is
+its own graph in numbers of many digits (`exact`), and the record's reference where an argument is
+0, infinite or NaN. The error may be that of the row of the tolerance table, or what a change of the
+argument by the row's absolute part makes. A new record joins by itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from table import PUBLIC, dtypes_of, is_float_array, results
+
+import magmagraph as mg
+from magmagraph.dtypes import DType, canonical, finfo, is_complex, is_float, tolerance
+from magmagraph.graph import freeze
+from magmagraph.op import Kind, Sample
+
+mpmath = pytest.importorskip("mpmath", reason="pip install magmagraph[dev]")
+
+from exact import exactly, fallbacks, special_functions  # noqa: E402  (needs mpmath)
+
+_BETWEEN = (1e-4, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 9.0, 10.0, 20.0, 50.0, 88.0, 100.0, 104.0)
+_FAR = (300.0, 700.0, 745.0, 1e3, 3e3, 1e4, 1e8, 1e19, 1e30, 1e300)
+
+
+def arguments(dtype: DType) -> np.ndarray:
+    """Return the arguments of a dtype: the ends of its range, and where functions turn."""
+    ends = finfo(dtype)
+    tiny, eps, most = float(ends.tiny), float(ends.eps), float(ends.max)
+    least = float(ends.smallest_subnormal)
+    sizes = (least, tiny / 4, tiny, tiny**0.5, eps, 1 - eps, 1 + eps, most**0.5, most / 2, most)
+    sizes = tuple(size for size in (*sizes, *_BETWEEN, *_FAR) if least <= size <= most)
+    signed = [sign * size for size in sizes for sign in (1.0, -1.0)]
+    return np.array([0.0, -0.0, np.inf, -np.inf, np.nan, *signed]).astype(dtype)
+
+
+def takes_axis(function: Any) -> bool:
+    """Tell whether a function works along an axis, and not on each element alone."""
+    return "axis" in inspect.signature(function).parameters
+
+
+def cases() -> Iterator[Any]:
+    """Yield each function of one float operand with each set of other arguments that it has."""
+    for name, record in PUBLIC.items():
+        if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
+            continue
+        assert record.samples is not None
+        seen = set()
+        for i, sample in enumerate(record.samples()):
+            arrays = [value for value in sample.inputs if isinstance(value, (np.ndarray, list))]
+            others = str((sample.attrs, [v for v in sample.inputs if not is_float_array(v)]))
+            if len(arrays) == 1 and is_float_array(arrays[0]) and others not in seen:
+                seen.add(others)
+                if takes_axis(record.function):
+                    continue
+                if all(isinstance(v, (float, int)) for v in sample.inputs if v is not arrays[0]):
+                    yield pytest.param(name, i, id=f"{name}-{i}")
+
+
+def graph_of(name: str, sample: Sample, shape: tuple[Any, ...], dtype: DType) -> Any:
+    """Return the operand, and each float result with its slope, where it has one."""
+    record = PUBLIC[name]
+    assert record.function is not None
+    (place,) = (k for k, value in enumerate(sample.inputs) if is_float_array(value))
+    operand = mg.input("x", shape, dtype)
+    inputs = [operand if k == place else value for k, value in enumerate(sample.inputs)]
+    outputs: list[tuple[int, bool, mg.Node]] = []
+    for number, part in enumerate(results(record.function(*inputs, **sample.attrs))):
+        if not is_float(part.dtype):
+            continue
+        outputs.append((number, False, part))
+        if not record.no_gradient and (sample.gradient is None or place in sample.gradient):
+            (slope,) = mg.grad(mg.sum(part), [operand], unused="zeros")
+            outputs.append((number, True, slope))
+    return operand, outputs
+
+
+class Truth:
+    """The values and slopes of one function at any argument, with many digits."""
+
+    def __init__(self, name: str, sample: Sample) -> None:
+        operand, outputs = graph_of(name, sample, (), canonical("float64"))
+        self.graph = freeze([operand], [node for _, _, node in outputs])
+        self.known: dict[float, Any] = {}
+
+    def at(self, x: Any) -> list[float] | None:
+        """Return all outputs; None where a part of them is known to float64's digits only."""
+        if x not in self.known:
+            self.known[x] = self._computed(x)
+        return self.known[x]  # type: ignore[no-any-return]
+
+    def _computed(self, x: Any) -> list[float] | None:
+        last: list[Any] = []
+        fallbacks.clear()
+        for digits in (40, 80, 400):
+            with mpmath.workdps(digits):
+                numbers = exactly(self.graph, [x])
+                if fallbacks:
+                    return None
+                if last and all(map(_same, numbers, last)):
+                    break
+            last = numbers
+        return [float(number) for number in numbers]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not mpmath.isfinite(one):
+        return bool(one == other or (mpmath.isnan(one) and mpmath.isnan(other)))
+    return bool(abs(one - other) <= abs(one) * mpmath.mpf(10) ** -20)
+
+
+def lies(value: float, low: float, high: float, dtype: DType, room: float, share: float) -> bool:
+    """Tell whether a value is between two, or as far beyond them as rounding takes it."""
+    low, high = low - share * abs(low) - room, high + share * abs(high) + room
+    most = float(finfo(dtype).max)
+    if np.isinf(value):
+        return high >= most if value > 0 else low <= -most
+    return bool(low <= value <= high)
+
+
+def wrong(
+    name: str, sample: Sample, dtype: DType, truth: Truth, columns: list[np.ndarray], outputs: Any
+) -> list[str]:
+    """Return what is wrong, a line for each value."""
+    record = PUBLIC[name]
+    row = tolerance(dtype, "stable")
+    points = arguments(dtype).astype(np.float64)
+    assert record.reference is not None
+    inputs = [points if is_float_array(value) else value for value in sample.inputs]
+    reference = results(record.reference(*inputs, **sample.attrs))
+    ends = finfo(dtype)
+    lines = []
+    for place, (number, is_slope, _) in enumerate(outputs):
+        for k, x in enumerate(points):
+            value = float(columns[place][k])
+            ordinary = np.isfinite(x) and x != 0
+            exact = truth.at(float(x)) if ordinary else None
+            if exact is not None and np.isnan(exact[0]):
+                exact = None
+            if is_slope and (exact is None or np.isnan(exact[place])):
+                continue  # where the function has no value; test_kinks has zeros and infinities
+            wanted = exact[place] if exact is not None else float(reference[number][k])
+            if np.isnan(wanted):
+                good = np.isnan(value) or bool(np.isinf(x))
+            elif np.isnan(value):
+                good = bool(np.isnan(x))
+            else:
+                # Results below the smallest normal number may be lost, where no argument is.
+                room = 4.0 * float(ends.smallest_subnormal)
+                room += 512.0 * float(finfo(canonical("float32")).tiny) * (abs(x) > 1e-3)
+                if is_slope:
+                    room += row.absolute
+                elif record.loses == "difference":
+                    room += row.absolute * abs(x)
+                good = value == wanted or lies(value, wanted, wanted, dtype, room, row.relative)
+                if abs(wanted) > float(ends.max):
+                    good = good or abs(value) == float(ends.max)  # cut on purpose
+                if not good and exact is not None:
+                    steps = np.linspace(-1.0, 1.0, 8) * row.absolute
+                    near = [truth.at(mpmath.mpf(x) * (1 + mpmath.mpf(step))) for step in steps]
+                    around = [v[place] for v in near if v is not None and not np.isnan(v[place])]
+                    low, high = min(wanted, *around), max(wanted, *around)
+                    width = high - low if np.isfinite(high - low) else 0.0
+                    share = row.relative
+                    if record.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                        share *= max(1.0, abs(np.log(abs(wanted))))
+                    good = lies(value, low - width, high + width, dtype, room, share)
+            if not good:
+                what = "slope" if is_slope else "value"
+                lines.append(f"{what} {number} at {x!r} is {value!r}, not {wanted!r}")
+    return lines
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize(("name", "i"), list(cases()))
+def test_extreme_arguments(
+    name: str, i: int, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    check(name, i)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "i"), list(cases()))
+def test_extreme_arguments_on_the_gpu(name: str, i: int) -> None:
+    check(name, i, device="cuda")
+
+
+def check(name: str, i: int, **options: Any) -> None:
+    """Compare one function in each dtype that it takes."""
+    record = PUBLIC[name]
+    assert record.samples is not None
+    sample = record.samples()[i]
+    lines = []
+    with special_functions(), np.errstate(all="ignore"):
+        truth = Truth(name, sample)
+        for dtype in dtypes_of(record):
+            if is_complex(dtype):
+                continue
+            operand, outputs = graph_of(name, sample, ("n",), dtype)
+            if not outputs:
+                return
+            function = mg.function([operand], [node for _, _, node in outputs], **options)
+            columns = [np.asarray(v).astype(np.float64) for v in function(arguments(dtype))]
+            found = wrong(name, sample, dtype, truth, columns, outputs)
+            lines += [f"{dtype.name}: {line}" for line in found]
+    assert not lines, f"{name}:\n" + "\n".join(lines[:20])

@@ -43,7 +43,6 @@ SHARED = {
     "records",
     "region",
     "text",
-    "trust",
     "types",
     "values",
     "watch",

@@ -284,8 +284,8 @@ def _nccl() -> str | None:
 
 def _cache() -> Iterator[Fact]:
     """Yield where kernels and data are kept, and how much there is."""
+    from ..files.trust import Untrusted, check_folder
     from ..runtime.cache import cache_directory, cache_limit
-    from ..trust import Untrusted, check_folder
 
     folder = cache_directory()
     size = 0

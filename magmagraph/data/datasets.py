@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, MissingFileError, message
-from ..trust import make_missing
+from ..files.trust import make_missing
 from ..types import FilePath
 from .download import RemoteFile, download
 from .files import user_cache

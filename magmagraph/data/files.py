@@ -8,8 +8,8 @@ from pathlib import Path
 from ..config import config
 from ..errors import DataError, message
 from ..files.reading import unreadable
+from ..files.trust import home_cache
 from ..files.writing import replace_file
-from ..trust import home_cache
 
 __all__ = ["replace_file", "unreadable", "user_cache"]
 

@@ -6,5 +6,6 @@
 `arrays`          the headers of arrays: extents and dtypes, checked against the bytes
 `schema`          what a value of JSON may hold, written once for each format
 `folders`         temporary folders, which a later process removes if their owner was killed
+`trust`           files and folders that no other user of the machine could have written
 ================  ==========================================================================
 """

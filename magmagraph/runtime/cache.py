@@ -27,7 +27,7 @@ from typing import Any
 from ..config import config
 from ..errors import CacheWarning, ConfigError, StorageError, message
 from ..files.folders import claim_folder
-from ..trust import (
+from ..files.trust import (
     Untrusted,
     UntrustedFile,
     home_cache,

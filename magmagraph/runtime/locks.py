@@ -11,7 +11,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from ..trust import make_folder, open_own
+from ..files.trust import make_folder, open_own
 
 try:
     import fcntl

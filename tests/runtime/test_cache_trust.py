@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from magmagraph import trust
 from magmagraph.errors import CacheWarning, CompilerUnavailable, ConfigError
+from magmagraph.files import trust
+from magmagraph.files.trust import Untrusted
 from magmagraph.runtime import cache as disk
 from magmagraph.runtime.cache import Choices, DiskCache, content_key
 from magmagraph.runtime.locks import Lock
 from magmagraph.runtime.numpy import compilers, installed
-from magmagraph.trust import Untrusted
 
 STRANGER = 65534  # a user who is neither this one nor root
 KEY = content_key("a kernel")

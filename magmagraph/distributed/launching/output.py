@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...files.folders import claim_folder, release_folder
-from ...trust import temporary_place
+from ...files.trust import temporary_place
 
 __all__ = ["Output"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CommunicationError, FallbackWarning, message
-from ...trust import Untrusted, open_own, temporary_place
+from ...files.trust import Untrusted, open_own, temporary_place
 from ...watch import timeout, waiting, where
 
 __all__ = ["Host"]

@@ -29,8 +29,8 @@ from pathlib import Path
 from ...config import word
 from ...errors import CompilerUnavailable, message
 from ...files.folders import claim_folder, release_folder
+from ...files.trust import temporary_folder, temporary_place
 from ...locking import outside_of_forks, shared_lock
-from ...trust import temporary_folder, temporary_place
 from ..cache import default_cache
 from ..locks import Lock
 from . import compilers, installed

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...config import is_on
 from ...errors import CacheWarning, message
-from ...trust import Untrusted, read_installed
+from ...files.trust import Untrusted, read_installed
 from ..keys import content_key
 from . import toolchain
 from .toolchain import FOLDER, INDEX

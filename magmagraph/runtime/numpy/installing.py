@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...cores import allowed_cores
-from ...trust import temporary_place
+from ...files.trust import temporary_place
 from ..keys import content_key
 from .sources import Fixed, fixed_sources
 from .toolchain import (

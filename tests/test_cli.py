@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import magmagraph
-from magmagraph import cli, trust
+from magmagraph import cli
 from magmagraph.cli import info
 from magmagraph.errors import DataError
+from magmagraph.files import trust
 
 ROOT = Path(__file__).resolve().parent.parent
 

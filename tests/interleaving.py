@@ -18,6 +18,13 @@ import magmagraph as mg
 _PACKAGE = os.path.dirname(mg.__file__)
 
 
+def _trace_instructions(frame: FrameType, event: str, trace: Any) -> None:
+    """Ask for the instructions of a frame; Python 3.12 asks who traces only when that is set."""
+    frame.f_trace_opcodes, frame.f_trace_lines = True, False
+    if event == "call" and sys.version_info >= (3, 12):
+        sys.settrace(trace)
+
+
 def run_with(call: Callable[[], Any], act: Callable[[], Any], number: int) -> tuple[Any, bool]:
     """Return what a call returns, and whether it was long enough: `act` runs in between.
 
@@ -30,7 +37,7 @@ def run_with(call: Callable[[], Any], act: Callable[[], Any], number: int) -> tu
         nonlocal left
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        _trace_instructions(frame, event, trace)
         if event == "opcode":
             left -= 1
             if left == 0:
@@ -66,7 +73,7 @@ def interrupt_at(call: Callable[[], Any], error: type[BaseException], number: in
         nonlocal left
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        _trace_instructions(frame, event, trace)
         if event == "opcode":
             left -= 1
             if left == 0:

@@ -131,6 +131,27 @@ def test_kernels_are_the_interpreter(
 
 
 @pytest.mark.gpu
+def test_kernels_of_nothing_write_what_has_elements(
+    modules: Modules, rng: np.random.Generator
+) -> None:
+    ran = 0
+    for case in CASES:
+        body = case.body()
+        for sizes in ({"B": 0, "N": 7}, {"B": 5, "N": 0}, {"B": 0, "N": 0}):
+            try:
+                arrays = arrays_for(rng, body, sizes, case.make)
+                with np.errstate(all="ignore"):
+                    wanted = interpreted(body, arrays, sizes)
+            except (ValueError, IndexError):
+                continue  # a slice of nothing has no such shape
+            results = run_on_device(modules.device, modules, body, arrays, sizes, LINES[0])
+            if results is not None:
+                assert_close(body, results, wanted, case.numerics, f"{case.name}, {sizes}")
+                ran += 1
+    assert ran > len(CASES)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda s: f"{s['B']}x{s['N']}")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_results_overwrite_operands_as_plans_allow(

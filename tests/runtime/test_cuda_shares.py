@@ -60,3 +60,21 @@ def test_the_last_block_ends_sums_where_that_is_little(shape: tuple[int, int], t
     assert told.tail is tail is (work <= shares.QUICK)
     launches, _ = made.launches({}, LINES)
     assert (len(launches) == 1) is tail
+
+
+def columns_and_all(x: Any) -> Any:
+    """A sum of each column, and one of all elements beside it."""
+    y = mg.sin(x)
+    return mg.sum(y, axis=0), mg.sum(y)
+
+
+@pytest.mark.parametrize("sizes", [(0, 7), (5, 0), (0, 0)])
+@pytest.mark.parametrize("make", [over_rows, columns_and_all, mg.sum])
+def test_sums_of_nothing_are_written(make: Callable[..., Any], sizes: tuple[int, int]) -> None:
+    """Some launch writes each result that has elements, also where the main kernel has none."""
+    made = kernels(make, *sizes)
+    launches, _ = made.launches({}, LINES)
+    written = "".join(made.text(launch.kernel.partition("_")[2]) for launch in launches)
+    for position, node in enumerate(made.region.body.outputs):
+        if node.size != 0:
+            assert f"out{position}[" in written or f"(out{position} +" in written, position

@@ -7,6 +7,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import ShapeError
+from magmagraph.runtime.numpy.products.products import scatter_add_step
+from magmagraph.runtime.numpy.support import Program, address_of
 
 pytestmark = pytest.mark.skipif(mg.config.compiler == "off", reason="no kernels without a compiler")
 
@@ -65,6 +67,25 @@ def test_rows_added_up_at_positions(rng, shape, axis, mode, dtype):
         np.add.at(np.moveaxis(wanted, axis, 0), places, np.moveaxis(rows, axis, 0))
         np.testing.assert_array_equal(f(held, at, values), wanted, strict=True)
         assert "indexed" in families(f)
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2])
+@pytest.mark.parametrize("width", [1, 5])
+def test_rows_are_added_to_parts_that_are_there(parts, width):
+    """With no parts nothing is written: the memory around the result stays as it was."""
+    rows, count = 2, 3
+    memory = np.full(400, 7.0, np.float32)
+    out = memory[100 : 100 + parts * rows * width]
+    values, at = np.ones((max(parts, 1), count, width), np.float32), np.array([1, 0, 1])
+    step = scatter_add_step(
+        np.dtype(np.float32), address_of(memory[100:]), address_of(values), address_of(at), parts,
+        rows, count, width,
+    )
+    Program([step]).run()
+    np.testing.assert_array_equal(out.reshape(parts, rows, width)[:, 0], 1.0)
+    np.testing.assert_array_equal(out.reshape(parts, rows, width)[:, 1], 2.0)
+    assert (memory[:100] == 7).all()
+    assert (memory[100 + out.size :] == 7).all()
 
 
 def test_positions_of_other_dtypes_go_through_numpy(rng):

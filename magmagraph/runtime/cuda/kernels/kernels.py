@@ -332,7 +332,9 @@ class RegionKernels:
         made = [shares.main()]
         shares.tail = shares.tail and tail
         many = ALONE * multiprocessors
-        if self.cross and not shares.straight and not shares.tail:
+        # Columns that are not there have no blocks, and the sum of all of them is still zero.
+        empty = not math.prod(made[0][1])
+        if self.cross and (empty or not (shares.straight or shares.tail)):
             made += shares.finish()
         numbers = tuple(shares.numbers())
         result = []

@@ -415,7 +415,7 @@ void mg_scatter_add(void** arguments)
                   (int64_t)arguments[4], (int64_t)arguments[5], (int64_t)arguments[6],
                   (int64_t)arguments[7], (int64_t)arguments[8], (int64_t)arguments[3] };
     int64_t work = s.parts * s.count * s.width / 65536;
-    if (s.rows <= 0) return;
+    if (s.rows <= 0 || s.parts <= 0) return;  /* no parts are not one */
     memset(out, 0, (size_t)(s.parts * s.rows * s.width) * sizeof(REAL));
     mg_parallel(s.parts > 1 ? scatter_parts : scatter_columns, &s, work);
 }

@@ -84,7 +84,7 @@ def schema_of(rule: Callable[..., Any], declared: Mapping[str, str]) -> Schema:
 
     Examples
     --------
-    >>> def rule(call, x, *, axis: "int", mode: "Literal['clip', 'wrap']" = "clip"): ...
+    >>> def rule(call, x, *, axis: int, mode: Literal['clip', 'wrap'] = "clip"): ...
     >>> schema = schema_of(rule, {})
     >>> schema.fault({"axis": 0}), schema.fault({"axis": True})
     (None, ('axis=True', 'int'))

@@ -67,14 +67,6 @@ ONLY_IN = {
     "sklearn": {"magmagraph/data/datasets.py", "magmagraph/estimators.py"},
 }
 
-# Lines of a file, docstrings aside: these are for looking up, and may show what they need to.
-LONGEST = 450
-
-# A reason for each file that is longer.
-LONGER = {
-    "magmagraph/__init__.py": "the list of all public names",
-}
-
 # Where names that operations have as well are those of something else.
 OTHER_NAMES = {
     "magmagraph/communicator.py": "reductions over ranks",
@@ -211,24 +203,6 @@ def test_optional_libraries_stay_in_their_files(path):
         if (places := ONLY_IN.get(name.split(".")[0])) is not None and not below(path, places)
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def length(path: str) -> int:
-    """Return the number of lines that are not in a docstring."""
-    inside = sum(
-        node.body[0].end_lineno - node.body[0].lineno + 1
-        for node in ast.walk(tree(path))
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-        and ast.get_docstring(node, clean=False) is not None
-    )
-    return len((ROOT / path).read_text(encoding="utf-8").splitlines()) - inside
-
-
-def test_files_stay_short():
-    """A file is a concept that a reader can hold; one that is longer needs a reason."""
-    long = {path: count for path in SOURCES if (count := length(path)) > LONGEST}
-    assert {path: count for path, count in long.items() if path not in LONGER} == {}
-    assert set(LONGER) <= set(long), "these are no longer long"
 
 
 def listed_names(module: ast.Module, known: set[str]) -> Iterator[tuple[int, list[str]]]:

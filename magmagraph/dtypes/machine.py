@@ -19,6 +19,7 @@ from .kinds import (
     SIGNED,
     UNSIGNED,
     DType,
+    canonical,
     real_dtype,
 )
 
@@ -85,7 +86,8 @@ def finfo(dtype: DType) -> Any:
     >>> float(finfo(canonical("bfloat16")).eps)
     0.0078125
     """
-    if KINDS.get(dtype) not in ("float", "complex"):
+    dtype = canonical(dtype)
+    if KINDS[dtype] not in ("float", "complex"):
         raise DTypeError(message(f"finfo of {dtype!r}", need="a float or complex dtype"))
     return ml_dtypes.finfo(real_dtype(dtype))  # type: ignore[no-untyped-call]
 
@@ -100,6 +102,7 @@ def iinfo(dtype: DType) -> np.iinfo[Any]:
     >>> iinfo(canonical("uint8")).max
     255
     """
-    if KINDS.get(dtype) != "integer":
+    dtype = canonical(dtype)
+    if KINDS[dtype] != "integer":
         raise DTypeError(message(f"iinfo of {dtype!r}", need="an integer dtype"))
     return np.iinfo(dtype)

@@ -222,7 +222,7 @@ APART = {
     "workflow/program.py": "what a program prints, as it prints it",
     "cli/__init__.py": "the null device",
     "runtime/cache.py": "the cache has folders and rules of its own",
-    "trust.py": "writes files of the cache",
+    "files/trust.py": "writes files of the cache",
     "runtime/numpy/compiler.py": "sources for the compiler, in a temporary folder",
     "runtime/numpy/installing.py": "files of an installation, which pip replaces",
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from magmagraph.errors import CacheWarning, CompilerUnavailable, ConfigError
+from magmagraph.errors import CacheWarning, CompilerUnavailable, ConfigError, StorageError
 from magmagraph.files import trust
 from magmagraph.files.trust import Untrusted
 from magmagraph.runtime import cache as disk
@@ -418,7 +418,7 @@ def test_without_any_safe_folder_reading_gives_nothing_and_writing_is_an_error(
     cache = DiskCache(tmp_path / "cache")
     with pytest.warns(CacheWarning, match="cannot be used"):
         assert cache.get(KEY) is None
-    with pytest.raises(Untrusted, match="/tmp can be changed by other users"):
+    with pytest.raises(StorageError, match="/tmp can be changed by other users"):
         cache.put(KEY, b"content")
 
 

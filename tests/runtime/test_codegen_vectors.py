@@ -431,9 +431,11 @@ def test_kernels_in_vectors_take_a_lower_level(monkeypatch: pytest.MonkeyPatch) 
     found: list[str | None] = []
     known = fused.compile_libraries
 
-    def listening(sources: Sequence[str], levels: Sequence[str | None]) -> list[ctypes.CDLL]:
+    def listening(
+        sources: Sequence[str], levels: Sequence[str | None], **options: bool
+    ) -> list[ctypes.CDLL]:
         found.extend(levels)
-        return known(sources, levels)
+        return known(sources, levels, **options)
 
     monkeypatch.setattr(fused, "compile_libraries", listening)
     plain = make_body([(B, N)], lambda x: mg.sum(x * x + 0.25, axis=1))

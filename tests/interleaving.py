@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import itertools
 import os
 import sys
@@ -82,7 +83,8 @@ def interrupt_at(call: Callable[[], Any], error: type[BaseException], number: in
                 watch.append(weakref.ref(token, callback))
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # else it may be raised in a callback of a collection, which test tools have
     sys.settrace(trace)
     try:
         call()
@@ -90,6 +92,8 @@ def interrupt_at(call: Callable[[], Any], error: type[BaseException], number: in
         pass
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return left <= 0
 
 

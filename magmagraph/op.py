@@ -528,6 +528,15 @@ class Call:
             )
         return int(axis) % ndim
 
+    def check_axis(self, axis: int, ndim: int) -> None:
+        """Raise unless an attribute is the number of an axis, counted from the first one.
+
+        Functions give records such numbers; a text may name any, and kernels compute addresses
+        with them.
+        """
+        if axis != self.axis(axis, ndim):
+            raise self.shape_error(f"axis={axis} for {ndim} axes", need=f"an axis in [0, {ndim})")
+
     def whole(self, value: Any, name: str) -> int:
         """Return an argument that is a whole number as an int, or raise."""
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):

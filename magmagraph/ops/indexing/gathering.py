@@ -87,7 +87,7 @@ def _take_into(xp: Any, target: Any, x: Any, indices: Any, *, axis: int, mode: s
 
 def _take_type(call: Call, x: Type, indices: Type, *, axis: int, mode: str) -> Type:
     check_indices(call, indices, mode)
-    axis = call.axis(axis, x.ndim)
+    call.check_axis(axis, x.ndim)
     extent, count = x.shape[axis], indices.size
     if isinstance(extent, int) and not extent and isinstance(count, int) and count:
         raise call.shape_error(
@@ -208,6 +208,7 @@ def _scatter_type(
         raise call.shape_error(
             f"values of {values.ndim} axes for indices of {indices.ndim} axes at axis {axis}"
         )
+    call.check_axis(axis, values.ndim - indices.ndim + 1)
     for left, right in zip(values.shape[axis:after], indices.shape, strict=True):
         call.unify(left, right, "extents of values and indices")
     return Type(values.dtype, (*values.shape[:axis], extent, *values.shape[after:]))
@@ -232,6 +233,7 @@ def _scatter_add_into(
     if target.dtype != wide(target.dtype):
         target[...] = _scatter_add(xp, values, indices, axis=axis, extent=extent, mode=mode)
         return
+    refuse_empty(target, indices, axis, "scatter_add", "written")
     at = settled(xp, indices, extent, mode).reshape(-1)
     rows = values.reshape(*values.shape[:axis], at.size, *values.shape[axis + indices.ndim :])
     target[...] = 0

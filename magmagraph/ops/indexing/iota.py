@@ -30,7 +30,7 @@ INT64 = np.dtype(np.int64)
 
 
 def _iota_type(call: Call, *, shape: Shape, axis: int, dtype: np.dtype) -> Type:
-    call.axis(axis, len(shape))
+    call.check_axis(axis, len(shape))
     return Type(dtype, shape)
 
 

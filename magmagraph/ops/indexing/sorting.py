@@ -37,7 +37,7 @@ def sortable(x: Any) -> Any:
 
 
 def _argsort_type(call: Call, x: Type, *, axis: int) -> Type:
-    call.axis(axis, x.ndim)
+    call.check_axis(axis, x.ndim)
     return Type(INT64, x.shape)
 
 
@@ -108,7 +108,7 @@ ARGSORT = Op(
 
 
 def _sort_type(call: Call, x: Type, *, axis: int) -> Type:
-    call.axis(axis, x.ndim)
+    call.check_axis(axis, x.ndim)
     return x
 
 

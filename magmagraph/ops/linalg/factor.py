@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import dims
 from ...dtypes import real_dtype
-from ...errors import GradientError, message
+from ...errors import GradientError, ShapeError, message
 from ...graph import Node
 from ...op import LAPACK, Call, Composite, Kind, Op, Sample
 from ...types import Extent, Type
@@ -40,6 +40,8 @@ from .parts import (
     adjoint,
     bad_matrices,
     bad_squares,
+    check_exchanges,
+    check_pivots,
     checked,
     halved_lower,
     hermitian,
@@ -342,15 +344,21 @@ def _lu_flops(a: Type) -> Extent:
 
 
 def _permutation_type(call: Call, pivots: Type, *, rows: Extent) -> Type:
+    check_pivots(call, pivots)
     return Type(pivots.dtype, (*pivots.shape[:-1], rows))
 
 
 def _permutation(xp: Any, pivots: Any, *, rows: int) -> Any:
     if xp is not np:
         raise NotImplementedError("one exchange behind the other: the host is faster")
-    batch = pivots.shape[:-1]
+    batch, count = pivots.shape[:-1], pivots.shape[-1]
+    if count > rows:
+        raise ShapeError(
+            message(f"lu_solve: {count} pivots for {rows} rows", need=f"at most {rows} pivots")
+        )
+    check_exchanges("lu_solve", pivots, rows)
     result = xp.broadcast_to(xp.arange(rows, dtype=pivots.dtype), (*batch, rows)).copy()
-    for i in range(pivots.shape[-1]):
+    for i in range(count):
         other = pivots[..., i : i + 1].astype(np.int64)
         chosen = xp.take_along_axis(result, other, axis=-1)
         xp.put_along_axis(result, other, result[..., i : i + 1].copy(), axis=-1)

@@ -14,13 +14,25 @@ from ... import dims
 from ...graph import Node
 from ...op import LAPACK, Call, Kind, Op
 from ...types import Extent, Type
-from .parts import SINGULAR, failed, lapack, shared_batch
+from .parts import SINGULAR, check_exchanges, check_pivots, failed, lapack, squares
+from .triangular import system_type
 
 _MADE_BY_PASSES = "made by passes, after gradients are taken"
 
 
-def _check_regular(name: str, packed: Any) -> None:
-    """Raise where a pivot is zero, with the place of the matrix in its batch."""
+def _check_factors(call: Call, packed: Type, pivots: Type) -> None:
+    """Refuse factors that are not those of square matrices."""
+    batch, order = squares(call, packed)
+    check_pivots(call, pivots)
+    if pivots.ndim != packed.ndim - 1:
+        raise call.shape_error(f"pivots of {pivots.ndim} axes for factors of {packed.ndim}")
+    for left, right in zip((*batch, order), pivots.shape, strict=True):
+        call.unify(left, right, "extents of factors and pivots")
+
+
+def _check_regular(name: str, packed: Any, pivots: Any) -> None:
+    """Raise where a pivot is zero, with the place of the matrix in its batch, or names no row."""
+    check_exchanges(name, pivots, packed.shape[-1])
     zero = (np.diagonal(packed, axis1=-2, axis2=-1) == 0).any(axis=-1)
     if zero.any():
         index = tuple(int(i) for i in np.argwhere(zero)[0])
@@ -28,12 +40,12 @@ def _check_regular(name: str, packed: Any) -> None:
 
 
 def _solve_type(call: Call, packed: Type, pivots: Type, b: Type, *, transposed: bool) -> Type:
-    batch = shared_batch(call, packed.shape[:-2], b.shape[:-2])
-    return Type(packed.dtype, (*batch, *b.shape[-2:]))
+    _check_factors(call, packed, pivots)
+    return system_type(call, packed, b)
 
 
 def _solve(xp: Any, packed: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
-    _check_regular("solve", packed)
+    _check_regular("solve", packed, pivots)
     if packed.ndim == b.ndim == 2 and b.size:
         return _solver(xp, packed)(packed, pivots, b, int(transposed))
     batch = np.broadcast_shapes(packed.shape[:-2], b.shape[:-2])
@@ -79,8 +91,13 @@ FACTORED_SOLVE = Op(
 )
 
 
+def _inv_type(call: Call, packed: Type, pivots: Type) -> Type:
+    _check_factors(call, packed, pivots)
+    return packed
+
+
 def _inv(xp: Any, packed: Any, pivots: Any) -> Any:
-    _check_regular("inv", packed)
+    _check_regular("inv", packed, pivots)
     result = xp.empty(packed.shape, packed.dtype)
     if not result.size:
         return result
@@ -101,7 +118,7 @@ FACTORED_INV = Op(
     kind=Kind.LINALG,
     dtypes=LAPACK,
     doc="The inverse of A with its factors.",
-    rule=lambda call, packed, pivots: packed,
+    rule=_inv_type,
     evaluate=_inv,
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
@@ -117,6 +134,7 @@ def _parity(pivots: Any) -> Any:
 
 
 def _slogdet_type(call: Call, packed: Type, pivots: Type) -> tuple[Type, Type]:
+    _check_factors(call, packed, pivots)
     real = np.dtype(packed.dtype.type(0).real.dtype)
     return Type(packed.dtype, packed.shape[:-2]), Type(real, packed.shape[:-2])
 
@@ -141,12 +159,18 @@ FACTORED_SLOGDET = Op(
     precision="keep",
 )
 
+
+def _det_type(call: Call, packed: Type, pivots: Type) -> Type:
+    _check_factors(call, packed, pivots)
+    return Type(packed.dtype, packed.shape[:-2])
+
+
 FACTORED_DET = Op(
     name="factored_det",
     kind=Kind.LINALG,
     dtypes=LAPACK,
     doc="The determinant of A with its factors.",
-    rule=lambda call, packed, pivots: Type(packed.dtype, packed.shape[:-2]),
+    rule=_det_type,
     evaluate=lambda xp, packed, pivots: (
         np.diagonal(packed, axis1=-2, axis2=-1).prod(axis=-1) * _parity(pivots)
     ),

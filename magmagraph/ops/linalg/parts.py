@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...dtypes import finfo, is_complex
+from ...dtypes import finfo, is_complex, is_integer
 from ...errors import LinAlgError, ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Call
@@ -86,6 +86,26 @@ def shared_batch(call: Call, left: Shape, right: Shape) -> Shape:
             f"(axis {failure.axis - 2})",
             need="equal extents, or a literal 1 (a named dimension never broadcasts)",
         ) from None
+
+
+def check_pivots(call: Call, pivots: Type) -> None:
+    """Refuse row exchanges that are not integers."""
+    if not is_integer(pivots.dtype):
+        raise call.dtype_error(f"pivots of dtype {pivots.dtype.name}", need="integers")
+    if not pivots.ndim:
+        raise call.shape_error("pivots of 0 axes", need="at least 1")
+
+
+def check_exchanges(name: str, pivots: Any, rows: int) -> None:
+    """Raise where a row is exchanged with one that is not there: LAPACK would go to its address."""
+    if (pivots.astype(np.uint64) >= rows).any():  # negative ones become large
+        raise LinAlgError(
+            message(
+                f"{name}: pivots from {pivots.min()} to {pivots.max()} for {rows} rows",
+                need=f"rows in [0, {rows})",
+                mend="the pivots that mg.linalg.lu_factor returns",
+            )
+        )
 
 
 def is_empty(*shapes: Shape) -> bool:

@@ -23,7 +23,7 @@ from ..control.identities import ITEM, MARKER, stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, where
-from ..elementwise.family import BOOL, floating_operands
+from ..elementwise.family import BOOL, floating_operands, one_dtype
 from ..elementwise.math import exp, rsqrt
 from ..elementwise.rounding import isfinite
 from ..leaf import extent
@@ -82,6 +82,7 @@ def _some(count: Extent) -> bool:
 
 
 def _lead_and_mask(call: Call, q: Type, k: Type, v: Type, mask: tuple[Type, ...]) -> None:
+    one_dtype(call, q, k, v, *(each for each in mask if each.dtype != BOOL))
     for other, what in ((k, "queries and keys"), (v, "queries and values")):
         for left, right in zip(q.shape[:-3], other.shape[:-2], strict=True):
             call.unify(left, right, f"leading extents of {what}")
@@ -152,6 +153,14 @@ def _rows_gradient_type(
     call: Call, q: Type, k: Type, v: Type, lse: Type, out: Type, cotangent: Type, *mask: Type,
     causal: bool, block: int,
 ) -> tuple[Type, ...]:  # fmt: skip
+    made, logarithms = _rows_type(call, q, k, v, *mask, causal=causal, block=block)
+    for given, wanted, what in (
+        (lse, logarithms, "logarithms"), (out, made, "results"), (cotangent, made, "cotangents")
+    ):  # fmt: skip
+        if given.dtype != wanted.dtype or given.ndim != wanted.ndim:
+            raise call.shape_error(f"{what} of type {given}", need=str(wanted))
+        for left, right in zip(given.shape, wanted.shape, strict=True):
+            call.unify(left, right, f"extents of queries and {what}")
     return (q, k, v, *(m for m in mask if m.dtype != BOOL))
 
 

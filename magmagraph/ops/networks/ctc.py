@@ -28,7 +28,9 @@ from .ctc_paths import Paths, held_bytes, lines_of
 __all__ = ["ctc_loss"]
 
 
-def _check(call: Call, logs: Type, labels: Type, lengths: Type, counts: Type) -> None:
+def _check(
+    call: Call, logs: Type, labels: Type, lengths: Type, counts: Type, blank: int
+) -> None:
     for each, what in ((labels, "labels"), (lengths, "lengths"), (counts, "lengths of labels")):
         if not is_integer(each.dtype):
             raise call.dtype_error(f"{what} of dtype {each.dtype.name}", need="integers")
@@ -40,12 +42,15 @@ def _check(call: Call, logs: Type, labels: Type, lengths: Type, counts: Type) ->
         )
     for each, what in ((labels, "labels"), (lengths, "lengths"), (counts, "lengths of labels")):
         call.unify(logs.shape[0], each.shape[0], f"numbers of logits and {what}")
+    classes = logs.shape[2]
+    if blank < 0 or (isinstance(classes, int) and blank >= classes):
+        raise call.shape_error(f"blank={blank} for {classes} classes", need="one of the classes")
 
 
 def _loss_type(
     call: Call, logs: Type, labels: Type, lengths: Type, counts: Type, *, blank: int
 ) -> Type:
-    _check(call, logs, labels, lengths, counts)
+    _check(call, logs, labels, lengths, counts, blank)
     return Type(logs.dtype, logs.shape[:1])
 
 
@@ -73,7 +78,7 @@ LOSS = Op(
 def _gradient_type(
     call: Call, logs: Type, labels: Type, lengths: Type, counts: Type, *, blank: int
 ) -> Type:
-    _check(call, logs, labels, lengths, counts)
+    _check(call, logs, labels, lengths, counts, blank)
     return logs
 
 
@@ -116,7 +121,8 @@ GRADIENT = Op(
 
 
 def _curvature_type(call: Call, logs: Type, direction: Type, *others: Type, blank: int) -> Type:
-    _check(call, logs, *others)
+    labels, lengths, counts = others
+    _check(call, logs, labels, lengths, counts, blank)
     if direction != logs:
         raise call.shape_error(f"a direction {direction}", need=str(logs))
     return logs
@@ -250,7 +256,7 @@ def ctc_loss(
     lengths = _lengths(logit_lengths, steps, batch, flat)
     counts = _lengths(label_lengths, target.shape[1], batch, flat)
     _check(Call(CTC_LOSS, (logs, target, lengths, counts)), logs.type, target.type, lengths.type,
-           counts.type)  # fmt: skip
+           counts.type, int(blank))  # fmt: skip
     loss = LOSS(logs, target, lengths, counts, blank=int(blank))
     if zero_infinity:
         loss = where(isfinite(loss), loss, 0.0)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ShapeError, message
 from ...types import Extent, Type
 
 DOUBLE = np.dtype(np.float64)
@@ -44,6 +45,10 @@ class Paths:
         self.xp = xp
         self.logs, self.direction = logs, direction
         batch, self.steps, classes = logs.shape
+        if blank >= classes:
+            raise ShapeError(
+                message(f"ctc_loss: blank={blank} for {classes} classes", "one of the classes")
+            )
         self.states = 2 * labels.shape[1] + 1
         self.rows = xp.arange(batch)
         states = xp.full((batch, self.states), blank, np.int64)

@@ -15,7 +15,7 @@ from ...errors import ShapeError
 from ...graph import Node
 from ...op import Call, Kind, Op
 from ...types import Extent, Type
-from ..indexing.gathering import check_indices, settled
+from ..indexing.gathering import check_indices, refuse_empty, settled
 from ..rules.matrix_facts import Facts, always
 from .rounded import conversion_bytes, mixed_type, operand
 
@@ -321,6 +321,7 @@ def _scatter_into(
     base = rest[-1]
     if not xp.may_share_memory(target, base):
         target[...] = base
+    refuse_empty(base, positions, 0, "scatter_rows", "written")
     at = settled(xp, positions, base.shape[0], mode).reshape(-1)
     rows = values.reshape(at.size, *base.shape[1:])
     xp.add.at(target, at, rest[0] * rows if len(rest) == 2 else rows)

@@ -54,7 +54,9 @@ def normalized_axes(op: Op, x: Node, axis: Any) -> tuple[int, ...]:
 
 def _dropped(call: Call, shape: Shape, axes: tuple[int, ...]) -> Shape:
     for a in axes:
-        call.axis(a, len(shape))
+        call.check_axis(a, len(shape))
+    if len(set(axes)) != len(axes):
+        raise call.shape_error(f"axes={axes}", need="each axis once")
     return tuple(extent for a, extent in enumerate(shape) if a not in axes)
 
 

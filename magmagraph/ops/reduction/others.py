@@ -25,7 +25,7 @@ from .folding import CUBE, Axis, bad_axes, normalized_axes
 
 def _type(call: Call, x: Type, *directions: Type, axes: tuple[int, ...]) -> Type:
     for a in axes:
-        call.axis(a, x.ndim)
+        call.check_axis(a, x.ndim)
     return broadcast(call, x, *directions)
 
 

@@ -27,7 +27,7 @@ _FEW = 16  # lines: fewer are run through element by element, more at once
 
 
 def scan_type(call: Call, x: Type, *operands: Type, axis: int, reverse: bool) -> Type:
-    call.axis(axis, x.ndim)
+    call.check_axis(axis, x.ndim)
     for operand in operands:
         one_dtype(call, x, operand)
         for left, right in zip(x.shape, operand.shape, strict=True):

@@ -134,6 +134,7 @@ BROADCAST_TO = Op(
 def _concatenate_type(call: Call, *operands: Type, axis: int) -> Type:
     dtype = one_dtype(call, *operands)
     first = operands[0]
+    call.check_axis(axis, first.ndim)
     shape = list(first.shape)
     for operand in operands[1:]:
         if operand.ndim != first.ndim:

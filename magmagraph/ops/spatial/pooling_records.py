@@ -66,18 +66,25 @@ def _taps_type(call: Call, x: Type, **attrs: Any) -> Type:
     return Type(INT32, _pooled_type(call, x, **attrs).shape)
 
 
+def _at_positions(call: Call, windows: Type, positions: Type) -> Shape:
+    """Return the shape of windows that have a position each, as `max_pool_taps` gives them."""
+    if positions.dtype != INT32:
+        raise call.dtype_error(f"positions of dtype {positions.dtype.name}", need="int32")
+    if windows.ndim != positions.ndim:
+        raise call.shape_error(f"{windows.ndim} axes for positions of {positions.ndim}")
+    return tuple(
+        call.unify(a, b, "extents of windows and positions")
+        for a, b in zip(windows.shape, positions.shape, strict=True)
+    )
+
+
 def _pick_type(call: Call, x: Type, positions: Type, **attrs: Any) -> Type:
     made = _pooled_type(call, x, **attrs)
-    shape = tuple(
-        call.unify(a, b, "extents of windows and positions")
-        for a, b in zip(made.shape, positions.shape, strict=True)
-    )
-    return Type(x.dtype, shape)
+    return Type(x.dtype, _at_positions(call, made, positions))
 
 
 def _spread_type(call: Call, g: Type, positions: Type, **attrs: Any) -> Type:
-    if len(g.shape) != len(positions.shape):
-        raise call.shape_error(f"{g.ndim} axes for positions of {positions.ndim}")
+    _at_positions(call, g, positions)
     return _pooled_type(call, g, **attrs)
 
 

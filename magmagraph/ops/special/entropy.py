@@ -312,7 +312,8 @@ def _exprel_array(xp: Any, n: Any, x: Any) -> Any:
     power = root / distant * root
     value = power - 1.0 / distant
     for k in range(1, int(xp.max(n, initial=0.0)) + 1):
-        value = xp.where(k <= n, power - k * value / distant, value)
+        step = xp.where(power == np.inf, 0.0, k * value / distant)  # no inf - inf
+        value = xp.where(k <= n, power - step, value)
     value = xp.where(distant == np.inf, np.inf, value)
     return xp.where(xp.isnan(x), x, xp.where(far, value, total))
 

@@ -160,9 +160,7 @@ _SPELLED = {
     "elliprd": mpmath.elliprd,
     "ellipe": lambda m: mpmath.ellipe(m),
     "spence": lambda z: mpmath.nan if z < 0 else mpmath.polylog(2, 1 - z),
-    "betaln": lambda a, b: mpmath.re(
-        mpmath.loggamma(a) + mpmath.loggamma(b) - mpmath.loggamma(a + b)
-    ),
+    "betaln": lambda a, b: _betaln(a, b),
     "dawsn": lambda x: mpmath.exp(-x * x) * mpmath.erfi(x) * mpmath.sqrt(mpmath.pi) / 2,
 }
 # Those whose names are the same, but for NumPy's "arc".
@@ -194,6 +192,12 @@ _OTHERS = {
     "logical_not": operator.not_,
     "invert": operator.not_,
 }
+
+
+def _betaln(a: Any, b: Any) -> Any:
+    with mpmath.extradps(350):  # as many as the largest number has
+        total = mpmath.loggamma(a) + mpmath.loggamma(b) - mpmath.loggamma(a + b)
+    return +mpmath.re(total)
 
 
 def _ellipkm1(p: Any) -> Any:
@@ -300,6 +304,27 @@ def special_functions() -> Iterator[None]:
 
 
 
+def _exponential_moment(xp: Any, order: Wide, argument: Wide) -> Wide:
+    """Return the integral of t**n exp(x t) over 0 < t < 1."""
+    n, x = int(order.number), argument.number
+    if mpmath.isnan(x) or mpmath.isinf(x):
+        return Wide(mpmath.inf if x > 0 else x * 0 if mpmath.isnan(x) else mpmath.mpf(0))
+    if abs(x) < 1:
+        total, term, k = mpmath.mpf(0), mpmath.mpf(1), 0
+        while abs(term) > mpmath.eps / 1000:
+            total += term / (n + k + 1)
+            k += 1
+            term *= x / k
+        return Wide(total)
+    total = mpmath.expm1(x) / x
+    for k in range(1, n + 1):
+        total = (mpmath.exp(x) - k * total) / x
+    return Wide(total)
+
+
+# Operations whose array expressions are of float64 alone.
+_OPERATIONS: dict[str, Callable[..., Any]] = {"exprel_moment": _exponential_moment}
+
 # What array expressions raise where there is no such function, and mpmath where none converges.
 _UNKNOWN = (
     AttributeError,
@@ -329,7 +354,8 @@ def _one(node: Any, operands: list[Any]) -> Any:
         value = np.asarray(apply(node, [], {}))[()]
         return wide(value) if value.dtype.kind == "f" else value.item()
     try:
-        result = node.op.evaluate(FUNCTIONS, *operands, **node.attrs)
+        evaluate = _OPERATIONS.get(node.op.name, node.op.evaluate)
+        result = evaluate(FUNCTIONS, *operands, **node.attrs)
         if isinstance(result, (Wide, bool, int)):
             return result
         if isinstance(result, (float, np.floating)):

@@ -10,7 +10,10 @@ argument by the row's absolute part makes. A new record joins by itself.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,7 @@ from magmagraph.op import Kind, Sample
 
 mpmath = pytest.importorskip("mpmath", reason="pip install magmagraph[dev]")
 
-from exact import exactly, fallbacks, special_functions  # noqa: E402  (needs mpmath)
+from exact import Wide, exactly, fallbacks, special_functions  # noqa: E402  (needs mpmath)
 
 _BETWEEN = (1e-4, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 9.0, 10.0, 20.0, 50.0, 88.0, 100.0, 104.0)
 _FAR = (300.0, 700.0, 745.0, 1e3, 3e3, 1e4, 1e8, 1e19, 1e30, 1e300)
@@ -88,7 +91,7 @@ class Truth:
     def __init__(self, name: str, sample: Sample) -> None:
         operand, outputs = graph_of(name, sample, (), canonical("float64"))
         self.graph = freeze([operand], [node for _, _, node in outputs])
-        self.known: dict[float, Any] = {}
+        self.known: dict[Any, Any] = {}
 
     def at(self, x: Any) -> list[float] | None:
         """Return all outputs; None where a part of them is known to float64's digits only."""
@@ -96,12 +99,15 @@ class Truth:
             self.known[x] = self._computed(x)
         return self.known[x]  # type: ignore[no-any-return]
 
+    def _operands(self, x: Any) -> list[Any]:
+        return [x]
+
     def _computed(self, x: Any) -> list[float] | None:
         last: list[Any] = []
         fallbacks.clear()
         for digits in (40, 80, 400):
             with mpmath.workdps(digits):
-                numbers = exactly(self.graph, [x])
+                numbers = exactly(self.graph, self._operands(x))
                 if fallbacks:
                     return None
                 if last and all(map(_same, numbers, last)):
@@ -178,19 +184,251 @@ def wrong(
     return lines
 
 
+# Functions of two operands.
+
+
+def sizes(dtype: DType) -> np.ndarray:
+    """Return the arguments that pairs are made of: finite ones first, of both signs, then ends."""
+    ends = finfo(dtype)
+    positive = (float(ends.smallest_subnormal), float(ends.tiny), 0.5, 1.0, 2.5, float(ends.max))
+    return np.array(
+        [*positive, -positive[0], -1.0, -2.5, -positive[-1], 0.0, -0.0, np.inf, -np.inf]
+    )
+
+
+def _int_order(dtype: DType, x: float, y: float) -> bool:
+    return abs(x) > 2**31
+
+
+def _half(dtype: DType, x: float, y: float) -> bool:
+    return float(finfo(dtype).smallest_subnormal) in (abs(x), abs(y))
+
+
+def _parity(dtype: DType, x: float, y: float) -> bool:
+    return x < 0 and abs(y) > 2 / float(finfo(dtype).eps)
+
+
+def _reflected(dtype: DType, x: float, y: float) -> bool:
+    return min(x, y) < 0 and max(abs(x), abs(y)) > 2 / float(finfo(dtype).eps)
+
+
+LIMITS = {
+    "betaln": _reflected,  # below 0, gamma turns faster than such sums have digits
+    "expn": _int_order,  # SciPy's own is for orders of 32 bits
+    "chdtr": _half,  # half of the least number is 0
+    "chdtrc": _half,
+    "power": _parity,  # y - 1 is y, so that the sign of the slope is lost
+    "float_power": _parity,
+}
+"""For functions of limited domains: tells the pairs that are outside of them."""
+
+
+def pairs(dtype: DType, share: int) -> list[np.ndarray]:
+    """Return two columns of arguments: all pairs, or each `share`-th of them."""
+    first, second = np.meshgrid(sizes(dtype), sizes(dtype), indexing="ij")
+    return [column.ravel()[::share].astype(dtype).astype(np.float64) for column in (first, second)]
+
+
+def pair_cases() -> Iterator[Any]:
+    """Yield the first sample of each function of two float operands that has all its slopes."""
+    for name, record in PUBLIC.items():
+        if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
+            continue
+        assert record.samples is not None
+        if takes_axis(record.function):
+            continue
+        for i, sample in enumerate(record.samples()):
+            floats = [value for value in sample.inputs if is_float_array(value)]
+            if len(floats) == len(sample.inputs) == 2 and sample.gradient != ():
+                yield pytest.param(name, i, id=f"{name}-{i}")
+                break
+
+
+def pair_graph(name: str, sample: Sample, shape: tuple[Any, ...], dtype: DType) -> Any:
+    """Return both operands, and each float result with its slopes (None is the value)."""
+    record = PUBLIC[name]
+    assert record.function is not None
+    operands = [mg.input("x", shape, dtype), mg.input("y", shape, dtype)]
+    outputs: list[tuple[int, int | None, mg.Node]] = []
+    for number, part in enumerate(results(record.function(*operands, **sample.attrs))):
+        if not is_float(part.dtype):
+            continue
+        outputs.append((number, None, part))
+        for place, operand in enumerate(operands):
+            if not record.no_gradient and (sample.gradient is None or place in sample.gradient):
+                (slope,) = mg.grad(mg.sum(part), [operand], unused="zeros")
+                outputs.append((number, place, slope))
+    return operands, outputs
+
+
+class PairTruth(Truth):
+    """The values and slopes of a function of two operands, with many digits."""
+
+    def __init__(self, name: str, sample: Sample) -> None:
+        operands, outputs = pair_graph(name, sample, (), canonical("float64"))
+        self.graph = freeze(operands, [node for _, _, node in outputs])
+        self.known = {}
+
+    def _operands(self, x: Any) -> list[Any]:
+        return [Wide(mpmath.mpf(number)) for number in x]
+
+    def near_zero(self, x: float, y: float) -> list[float] | None:
+        """Return the outputs where numbers far below any float take the place of zeros."""
+        small = mpmath.ldexp(mpmath.mpf(1), -(10**400))
+        return self.at(
+            tuple(mpmath.sign(np.copysign(1.0, v)) * small if v == 0 else v for v in (x, y))
+        )
+
+
+def wrong_pairs(
+    name: str, sample: Sample, dtype: DType, truth: Truth, share: int, columns: Any, outputs: Any
+) -> list[str]:
+    """Return what is wrong at pairs of arguments, a line for each number."""
+    record = PUBLIC[name]
+    row = tolerance(dtype, "stable")
+    points = pairs(dtype, share)
+    ends = finfo(dtype)
+    least, tiny = float(ends.smallest_subnormal), float(ends.tiny)
+    assert record.reference is not None
+    moves = [-1.0, -0.3, 0.0, 0.3, 1.0]
+    moved = [  # the reference at arguments that are changed by the row's absolute part
+        results(
+            record.reference(
+                points[0] * (1 + a * row.absolute),
+                points[1] * (1 + b * row.absolute),
+                **sample.attrs,
+            )
+        )
+        for a, b in product(moves, moves)
+    ]
+    lines = []
+    for k, (x, y) in enumerate(zip(*points, strict=True)):
+        if name in LIMITS and LIMITS[name](dtype, float(x), float(y)):
+            continue
+        ordinary = np.isfinite(x) and np.isfinite(y) and x != 0 and y != 0
+        exact = truth.at((float(x), float(y))) if ordinary else None
+        around = None
+        for place, (number, slope, _) in enumerate(outputs):
+            value = float(columns[place][k])
+            known = exact is not None and not np.isnan(exact[place])
+            if slope is not None and not known:
+                continue
+            if slope is not None and abs(exact[0]) > 0.999 * float(ends.max):
+                continue  # the slope of what overflows may be infinite or NaN
+            wanted = float(exact[place] if known else moved[12][number][k])
+            if np.isnan(wanted):
+                continue  # where the function has no value
+            # Intermediate results below the smallest normal number may be lost.
+            room = 512.0 * (tiny if max(abs(x), abs(y)) > 1e-3 else least)
+            if slope is not None:
+                room += row.absolute
+            good = value == wanted or (
+                not np.isnan(value) and lies(value, wanted, wanted, dtype, room, row.relative)
+            )
+            if abs(wanted) > float(ends.max):
+                good = good or abs(value) == float(ends.max)  # cut on purpose
+            if not good and not np.isnan(value):
+                if known and around is None:
+                    around = [
+                        truth.at(
+                            (
+                                mpmath.mpf(x) * (1 + mpmath.mpf(a * row.absolute)),
+                                mpmath.mpf(y) * (1 + mpmath.mpf(b * row.absolute)),
+                            )
+                        )
+                        for a, b in product((-1.0, 1.0), (-1.0, 0.0, 1.0))
+                    ]
+                if known:
+                    near = [each[place] for each in around or () if each is not None]
+                else:
+                    near = [float(each[number][k]) for each in moved]
+                near = [each for each in near if not np.isnan(each)]
+                low, high = min([wanted, *near]), max([wanted, *near])
+                width = high - low if np.isfinite(high - low) else 0.0
+                part = row.relative
+                if record.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                    part *= max(1.0, abs(np.log(abs(wanted))))
+                good = lies(value, low - width, high + width, dtype, room, part)
+            if not good and not known and np.isfinite(x) and np.isfinite(y):
+                limit = truth.near_zero(float(x), float(y))
+                limit = limit and limit[place]
+                good = limit is not None and (
+                    np.isnan(limit) or lies(value, limit, limit, dtype, room, row.relative)
+                )
+            if not good:
+                what = f"value {number}" if slope is None else f"slope {number} in {'xy'[slope]}"
+                lines.append(f"{what} at {float(x)!r}, {float(y)!r} is {value!r}, not {wanted!r}")
+    return lines
+
+
+def check_pairs(name: str, i: int, share: int, **options: Any) -> None:
+    """Compare one function of two operands in float32 and float64."""
+    record = PUBLIC[name]
+    assert record.samples is not None
+    sample = record.samples()[i]
+    lines = []
+    with special_functions(), np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SciPy's own, which no error state covers
+        truth = PairTruth(name, sample)
+        for dtype in map(canonical, ("float32", "float64")):
+            operands, outputs = pair_graph(name, sample, ("n",), dtype)
+            if not outputs:
+                return
+            function = mg.function(operands, [node for _, _, node in outputs], **options)
+            given = [column.astype(dtype) for column in pairs(dtype, share)]
+            columns = [np.asarray(v).astype(np.float64) for v in function(*given)]
+            bad = wrong_pairs(name, sample, dtype, truth, share, columns, outputs)
+            lines += [f"{dtype.name}: {line}" for line in bad]
+    assert not lines, f"{name}:\n" + "\n".join(lines[:20])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # SciPy's own
 @pytest.mark.parametrize("compiler", ["auto", "off"])
-@pytest.mark.parametrize(("name", "i"), list(cases()))
-def test_extreme_arguments(
+@pytest.mark.parametrize(("name", "i"), list(pair_cases()))
+def test_extreme_pairs(name: str, i: int, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    check_pairs(name, i, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # SciPy's own
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize(("name", "i"), list(pair_cases()))
+def test_all_extreme_pairs(
     name: str, i: int, compiler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mg.config, "compiler", compiler)
-    check(name, i)
+    check_pairs(name, i, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "i"), list(pair_cases()))
+def test_extreme_pairs_on_the_gpu(name: str, i: int) -> None:
+    check_pairs(name, i, 5, device="cuda")
+
+
+# Functions of one operand.
+
+
+@pytest.mark.parametrize(("name", "i"), list(cases()))
+def test_extreme_arguments(name: str, i: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for compiler in ("auto", "off"):  # one after the other, so that the truth is computed once
+        monkeypatch.setattr(mg.config, "compiler", compiler)
+        check(name, i)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "i"), list(cases()))
 def test_extreme_arguments_on_the_gpu(name: str, i: int) -> None:
     check(name, i, device="cuda")
+
+
+@lru_cache(maxsize=1)
+def truth_of(name: str, i: int) -> Truth:
+    """Return the truth of one sample of a function, kept until the next one is asked for."""
+    record = PUBLIC[name]
+    assert record.samples is not None
+    return Truth(name, record.samples()[i])
 
 
 def check(name: str, i: int, **options: Any) -> None:
@@ -200,7 +438,7 @@ def check(name: str, i: int, **options: Any) -> None:
     sample = record.samples()[i]
     lines = []
     with special_functions(), np.errstate(all="ignore"):
-        truth = Truth(name, sample)
+        truth = truth_of(name, i)
         for dtype in dtypes_of(record):
             if is_complex(dtype):
                 continue

@@ -232,14 +232,17 @@ def _static_exponent(node: Node) -> float | None:
 
 
 def _power_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
-    from .comparison import equal, where
+    from .comparison import equal, less, not_equal, where
     from .math import log
 
     x, y = node.inputs
     exponent = _static_exponent(node)
     if exponent is None:
-        lower = where(equal(y, 0), 1, y - 1)
-        by_x = cotangent * where(equal(y, 0), 0, y * power(x, lower))
+        # Near y = 0, x**(y - 1) may overflow where y times it does not; x**y is then near 1.
+        flat = less(absolute(y), 1e-3) & less(absolute(x), 1) & not_equal(x, 0)
+        near = y / where(flat, x, 1) * node
+        lower = where(flat | equal(y, 0), 1, y - 1)
+        by_x = cotangent * where(equal(y, 0), 0, where(flat, near, y * power(x, lower)))
     elif exponent == 0.0:
         by_x = cotangent * 0.0
     elif exponent == 1.0:

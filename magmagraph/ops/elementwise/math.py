@@ -11,6 +11,7 @@ from ...dtypes import is_complex
 from ...graph import Node
 from ...op import INEXACT, Composite, Kind, Op, Sample
 from ...op import REAL as FLOATS
+from ..control.identities import stop_gradient
 from ..rules import onnx_forms
 from .arithmetic import absolute, divide, power
 from .bits import logical_and, logical_or
@@ -130,6 +131,7 @@ log, LOG = _function(
     onnx="Log",
 )
 
+
 def _expm1_written(x: Node) -> Node:
     """Write exp(x) - 1 without it, exact near zero too: as 2 sinh(x / 2) exp(x / 2)."""
     return sinh(x * 0.5) * exp(x * 0.5) * 2.0
@@ -190,6 +192,7 @@ sqrt, SQRT = _function(
     onnx="Sqrt",
 )
 
+
 def _cbrt_written(x: Node) -> Node:
     """Take a power of the absolute value, and a step of Newton's method to the last digits."""
     size = absolute(x)
@@ -246,10 +249,15 @@ RSQRT = Composite(
 
 
 def _hypot_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
-    from .comparison import equal, where
-
-    share = cotangent / where(equal(node, 0), 1, node)
-    return share * node.inputs[0], share * node.inputs[1]
+    # The slopes depend on the ratio of x and y alone. Scaled, they do not use the length, which may
+    # overflow or be a subnormal number of few digits; any constant scale has the same derivatives.
+    x, y = node.inputs
+    large = stop_gradient(maximum(absolute(x), absolute(y)))
+    usual = logical_and(greater(large, 0), less(large, np.inf))
+    scale = where(usual, large, 1)
+    x, y = x / scale, y / scale
+    share = cotangent / sqrt(where(usual, x * x + y * y, 1))
+    return share * x, share * y
 
 
 def _hypot_written(x: Node, y: Node) -> Node:
@@ -436,6 +444,7 @@ arcsinh, ARCSINH = _function(
     libm="asinh",
     onnx="Asinh",
 )
+
 
 def _arccosh_slope(x: Node) -> Node:
     """Return sqrt(x - 1) sqrt(x + 1): of complex numbers not the root of the product."""

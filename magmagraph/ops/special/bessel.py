@@ -258,7 +258,7 @@ y1, Y1 = _bessel(
 
 
 def _of_order(
-    name: str, what: str, result: str, slope: Any, notes: str = ""
+    name: str, what: str, result: str, slope: Any, notes: str = "", evaluate: Any = None
 ) -> tuple[SpecialFunction, Op]:
     reason = "derivative in the order unknown"
     return elementwise(
@@ -271,7 +271,7 @@ def _of_order(
         """,
         module=__name__,
         notes=f"{notes}\n\nThe gradient flows to `x` only.".strip(),
-        evaluate=special(name),
+        evaluate=evaluate or special(name),
         partials=(unknown(name, "v", "is not known in closed form"), slope),
         samples=lambda: [
             Sample((_ORDERS, POSITIVE), gradient=(1,), reason=reason),
@@ -311,6 +311,10 @@ kv, KV = _of_order(
     "the modified Bessel function of the second kind",
     "[0.1139, 0.1399]",
     lambda f, v, x: (kv(v - 1.0, x) + kv(v + 1.0, x)) * -0.5,
+    # SciPy has NaN for large orders at infinity.
+    evaluate=lambda xp, v, x: xp.where(
+        (x == math.inf) & (xp.abs(v) < math.inf), x.dtype.type(0), special("kv")(xp, v, x)
+    ),
 )
 ive, IVE = _of_order(
     "ive",

@@ -26,12 +26,13 @@ def _boxcox(x: Node, lmbda: Node) -> Node:
 def _by_logarithm(logarithm: Node, lmbda: Node) -> Node:
     """Return (exp(lmbda logarithm) - 1) / lmbda, which is the logarithm at lmbda = 0."""
     inside = less(absolute(logarithm), math.inf)
-    near, far = where(inside, logarithm, 0), where(inside, 0, logarithm)
+    small = inside & less(absolute(lmbda * where(inside, logarithm, 0)), 0.5)
+    near, far = where(small, logarithm, 0), where(small, 0, logarithm)
     zero = equal(lmbda, 0)
-    safe = where(zero, 1, lmbda)
+    safe = where(small | zero, 1, lmbda)
     # What is not chosen is finite, so that no derivative is 0 times infinity.
     end = where(zero, far, expm1(safe * where(zero, 0, far)) / safe)
-    return where(inside, near * exprel(lmbda * near), end)
+    return where(small, near * exprel(where(small, lmbda, 0) * near), end)
 
 
 boxcox, BOXCOX = composite(
@@ -93,10 +94,22 @@ boxcox1p, BOXCOX1P = composite(
 
 def _log_of_inverse(y: Node, lmbda: Node) -> Node:
     """Return log(1 + lmbda y) / lmbda, which is y at lmbda = 0."""
+    inside = less(absolute(y), math.inf)
+    finite = where(inside, y, 0)
+    product = lmbda * finite
+    small = less(absolute(product), 0.1)
+    near = where(small, product, 0)
+    ratio: Node | float = 0.0  # log(1 + near) / near, by its series
+    for k in range(18, 0, -1):
+        ratio = ratio * -near + 1.0 / k
+    # What is not chosen is finite, so that no derivative is 0 times infinity.
+    large = equal(product, math.inf)  # beyond the range: the logarithms are added
+    logs = log(absolute(where(large, finite, 1))) + log(absolute(where(large, lmbda, 1)))
+    logarithm = where(large, logs, log1p(where(small | large, 1, product)))
+    value = where(small, finite * ratio, logarithm / where(small, 1, lmbda))
     zero = equal(lmbda, 0)
-    safe = where(zero, 1, lmbda)
-    near = where(less(absolute(y), math.inf), y, 0)
-    return where(zero, y - 0.5 * lmbda * (near * near), log1p(safe * y) / safe)
+    far, safe = where(inside, 1, y), where(inside | zero, 1, lmbda)
+    return where(inside, value, where(zero, far, log1p(safe * far) / safe))
 
 
 inv_boxcox, INV_BOXCOX = composite(

@@ -13,9 +13,9 @@ from ...graph import Node
 from ...op import Composite, Op, Refusal, Sample
 from ..elementwise.arithmetic import absolute, power
 from ..elementwise.bits import logical_and, logical_not
-from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, minimum, where
+from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
 from ..elementwise.family import OTHER, POSITIVE, REAL, UNIT, scipy_named, special
-from ..elementwise.math import LN10, hypot, log, log1p, sin
+from ..elementwise.math import LN10, log, log1p, sin, sqrt
 from ..elementwise.rounding import isnan
 from ..networks.activation import sigmoid, softplus
 from ..rules import onnx_forms
@@ -29,6 +29,7 @@ _EDGES = (
     np.array([0.0, 1.0, -1.0, 0.0, 2.0, 1.0, np.nan, 2.0]),
 )
 _EDGE_SAMPLE = Sample(_EDGES, gradient=(), reason="the ends of the domain")
+
 
 def _logit_written(x: Node) -> Node:
     """Near 1/2, where log(x) and log1p(-x) cancel, with a logarithm near 1."""
@@ -228,7 +229,12 @@ kl_div, KL_DIV = composite(
 def _huber(delta: Node, r: Node) -> Node:
     size = absolute(r)
     inside = less_equal(size, delta)
-    value = where(inside, 0.5 * (r * r), delta * (size - 0.5 * delta))
+    beyond = greater(size, delta) & greater_equal(delta, 0)
+    # What is not chosen is 0, so that no derivative is 0 times infinity.
+    near, width = where(inside, r, 0), where(beyond, delta, 0)
+    linear = width * (where(beyond, size, 0) - 0.5 * width)
+    value = where(inside, 0.5 * (near * near), linear)
+    value = where(isnan(size) | isnan(delta), math.nan, value)
     return where(less(delta, 0), math.inf, value)
 
 
@@ -249,14 +255,17 @@ huber, HUBER = composite(
 
 
 def _pseudo_huber(delta: Node, r: Node) -> Node:
-    # delta (hypot(delta, r) - delta), without the difference of near numbers. The share is between
-    # -1 and 1; the limit keeps the sum below it finite.
-    positive = greater(delta, 0)
-    width = minimum(where(positive, delta, 1), 0.125 * float(finfo(r.dtype).max))
+    # delta r**2 / (delta + hypot(delta, r)), without the difference of near numbers. Both are
+    # divided by the larger one of delta and |r|, so that nothing in between leaves the range.
+    width = where(less_equal(delta, 0), 1, delta)
     infinite = equal(absolute(r), math.inf)
     inside = where(infinite, 0, r)
-    share = inside / (width + hypot(width, inside))
-    value = where(infinite, math.inf, width * (share * inside))
+    size = absolute(inside)
+    wide = greater_equal(width, size)
+    ratio = where(wide, inside, width) / where(wide, width, size)
+    total = where(wide, 1, ratio) + sqrt(ratio * ratio + 1.0)
+    value = where(wide, inside, width) * (where(wide, inside, size) / total)
+    value = where(infinite, math.inf, value)
     return where(less(delta, 0), math.inf, where(equal(delta, 0), 0.0, value))
 
 
@@ -303,7 +312,8 @@ def _exprel_array(xp: Any, n: Any, x: Any) -> Any:
     power = root / distant * root
     value = power - 1.0 / distant
     for k in range(1, int(xp.max(n, initial=0.0)) + 1):
-        value = xp.where(k <= n, power - k * value / distant, value)
+        step = xp.where(power == np.inf, 0.0, k * value / distant)  # no inf - inf
+        value = xp.where(k <= n, power - step, value)
     value = xp.where(distant == np.inf, np.inf, value)
     return xp.where(xp.isnan(x), x, xp.where(far, value, total))
 

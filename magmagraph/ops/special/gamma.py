@@ -15,8 +15,17 @@ from ...types import MOST_TERMS
 from ..control.identities import stop_gradient
 from ..convert import cast
 from ..elementwise.arithmetic import absolute
-from ..elementwise.comparison import equal, greater_equal, less, less_equal, where
+from ..elementwise.comparison import (
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    not_equal,
+    where,
+)
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
+from ..elementwise.math import log1p
 from ..elementwise.rounding import floor
 from .family import composite, elementwise, floats, widened
 from .primitives import digamma, lgamma
@@ -165,6 +174,20 @@ MULTIGAMMALN = Composite(
     ),
 )
 
+
+def _digamma_change(x: Node, step: Node) -> Node:
+    """Return digamma(x + step) - digamma(x), also where both are infinite in floats."""
+    total = x + step
+    large = greater(x, 1e16) & greater(total, 1e16)
+    # At both small, the poles at 0 are taken together: 1 / x - 1 / (x + step).
+    small = less(absolute(x), 0.1) & less(absolute(step), 0.1)
+    near = small & not_equal(total, 0) & not_equal(x, 0)
+    pole = where(near, step, 0) / where(near, total, 1) / where(near, x, 1)
+    shift = where(near, 1.0, 0.0)
+    usual = digamma(where(large, 1, total + shift)) - digamma(where(large, 1, x + shift)) + pole
+    return where(large, log1p(where(large, step, 0) / where(large, x, 1)), usual)
+
+
 poch, POCH = elementwise(
     "poch",
     "z m",
@@ -176,7 +199,7 @@ poch, POCH = elementwise(
     module=__name__,
     evaluate=special("poch"),
     partials=(
-        lambda f, z, m: f * (digamma(z + m) - digamma(z)),
+        lambda f, z, m: f * _digamma_change(z, m),
         lambda f, z, m: f * digamma(z + m),
     ),
     samples=lambda: [Sample((POSITIVE, _PARTNER)), Sample((POSITIVE, _ROW))],
@@ -205,7 +228,15 @@ def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     both = stirling_rest(big) + 0.5 * math.log(2.0 * math.pi) - 0.5 * xp.log(a + b)
     both = both - (big - 0.5) * xp.log1p(b / big)
     one = special("gammaln")(xp, a) - a * xp.log(a + b) + a
-    return xp.where(large, rest + xp.where(a < 10, one, both), known)
+    value = xp.where(large, rest + xp.where(a < 10, one, both), known)
+    # Near 0 gamma(x) is 1 / x, which may overflow.
+    least, other = xp.where(xp.abs(x) < xp.abs(y), x, y), xp.where(xp.abs(x) < xp.abs(y), y, x)
+    pole = (other <= 0) & (other == xp.floor(other))
+    tiny = (least != 0) & (xp.abs(least) < 1e-300) & (xp.abs(other) < np.inf)
+    tiny = tiny & xp.logical_not(pole)
+    least, other = xp.where(tiny, least, 1.0), xp.where(tiny, other, 1.0)
+    limit = xp.log(xp.abs(least / other + 1.0)) - xp.log(xp.abs(least))
+    return xp.where(tiny, limit, value)
 
 
 betaln, BETALN = elementwise(
@@ -220,8 +251,8 @@ betaln, BETALN = elementwise(
     evaluate=_betaln_array,
     scalar="$betaln(a, b)",
     partials=(
-        lambda f, a, b: digamma(a) - digamma(a + b),
-        lambda f, a, b: digamma(b) - digamma(a + b),
+        lambda f, a, b: -_digamma_change(a, b),
+        lambda f, a, b: -_digamma_change(b, a),
     ),
     samples=lambda: [
         Sample((POSITIVE, _PARTNER)),
@@ -246,8 +277,8 @@ beta, BETA = elementwise(
     module=__name__,
     evaluate=special("beta"),
     partials=(
-        lambda f, a, b: f * (digamma(a) - digamma(a + b)),
-        lambda f, a, b: f * (digamma(b) - digamma(a + b)),
+        lambda f, a, b: f * -_digamma_change(a, b),
+        lambda f, a, b: f * -_digamma_change(b, a),
     ),
     samples=lambda: [Sample((POSITIVE, _PARTNER)), Sample((POSITIVE, _ROW))],
     reference=scipy_named("beta"),

@@ -144,6 +144,7 @@ double mg_zeta_f64(double s, double q)
         q += 1.0;
     }
     power = pow(q, -s);
+    if (power == 0) return sum;
     sum += power * q / (s - 1.0) + 0.5 * power;
     factor = s * power / q;
     for (int j = 0; j < 10; j++) {

@@ -266,7 +266,7 @@ double mg_exprel_f64(double n, double x)
     if (x != x) return x;
     if (size > n + 20.0) {
         sum = x > 0 ? exp(0.5 * x) / x * exp(0.5 * x) - 1.0 / x : expm1(x) / x;
-        for (double k = 1.0; k <= n; k++)
+        for (double k = 1.0; k <= n && sum != INFINITY; k++) /* no infinity minus infinity */
             sum = x > 0 ? exp(0.5 * x) / x * exp(0.5 * x) - k * sum / x : (exp(x) - k * sum) / x;
         return x == INFINITY ? x : sum;
     }

@@ -161,6 +161,8 @@ _SPELLED = {
     "ellipe": lambda m: mpmath.ellipe(m),
     "spence": lambda z: mpmath.nan if z < 0 else mpmath.polylog(2, 1 - z),
     "betaln": lambda a, b: _betaln(a, b),
+    "zeta": lambda x, q: _zeta(x, q),
+    "lambertw": lambda x, branch: mpmath.lambertw(x, int(branch)),
     "dawsn": lambda x: mpmath.exp(-x * x) * mpmath.erfi(x) * mpmath.sqrt(mpmath.pi) / 2,
 }
 # Those whose names are the same, but for NumPy's "arc".
@@ -192,6 +194,17 @@ _OTHERS = {
     "logical_not": operator.not_,
     "invert": operator.not_,
 }
+
+
+def _zeta(x: Any, q: Any) -> Any:
+    whole = x == mpmath.floor(x)
+    if not 1 < x <= 1000 or not -60 < q <= 1e6 or (q <= 0 and (not whole or q == mpmath.floor(q))):
+        raise NotImplementedError  # mpmath takes very long, or knows no such sum
+    total = mpmath.mpf(0)
+    while q <= 0:
+        total += q ** -int(x)
+        q += 1
+    return total + mpmath.zeta(x, q)
 
 
 def _betaln(a: Any, b: Any) -> Any:

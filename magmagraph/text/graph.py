@@ -96,7 +96,7 @@ class GraphReader:
                 reader.line = row.number
                 match = _REQUIRE.fullmatch(row.text)
                 if match is None:
-                    raise reader.wrong(f"{row.text!r}", "require batch >= 1 at %0")
+                    raise reader.wrong(f"{row.text[:60]!r}", "require batch >= 1 at %0")
                 required.setdefault(int(match[2]), []).append(reader.constraint(match[1]))
         return required
 
@@ -179,7 +179,7 @@ class GraphReader:
         for part in text.split(",") if text else ():
             match = _OPERAND.fullmatch(part.strip())
             if match is None:
-                raise self.reader.wrong(f"{text!r}", "nodes, as %0, %1")
+                raise self.reader.wrong(f"{text[:60]!r}", "nodes, as %0, %1")
             nodes.append(self._at(match[1]))
         return nodes
 
@@ -203,7 +203,7 @@ class GraphReader:
     def _update(self, text: str) -> None:
         match = _UPDATE.fullmatch(text)
         if match is None:
-            raise self.reader.wrong(f"{text!r}", "update %0 = %1")
+            raise self.reader.wrong(f"{text[:60]!r}", "update %0 = %1")
         variable, value = self._at(match[1]), self._at(match[2])
         if variable.op.effect is not Effect.STATE:
             raise self.reader.wrong(f"%{match[1]} is no variable", "update variable = new value")

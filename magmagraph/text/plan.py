@@ -218,7 +218,7 @@ def _read_sizes(text: str, reader: Reader, parts: _Parts) -> None:
     for word in text.split()[1:]:
         match = _SIZE.fullmatch(word)
         if match is None:
-            raise reader.wrong(f"{word!r}", "a size, as batch=100")
+            raise reader.wrong(f"{word[:60]!r}", "a size, as batch=100")
         parts.sizes[str(reader.extent(match[1]))] = int(match[2])
 
 
@@ -230,7 +230,7 @@ def _pair(text: str, reader: Reader) -> tuple[str, str]:
             raise ValueError
         value = json.loads(text[end + 3 :])
     except (ValueError, RecursionError):
-        raise reader.wrong(f"{text!r}", '"key" = "value"') from None
+        raise reader.wrong(f"{text[:60]!r}", '"key" = "value"') from None
     return str(key), str(value)
 
 
@@ -240,7 +240,7 @@ def _read_memory(text: str, reader: Reader, parts: _Parts) -> None:
         return
     match = _MEMORY.fullmatch(text)
     if match is None:
-        raise reader.wrong(f"{text!r}", "memory: arena 64 bytes, largest live set 64 bytes")
+        raise reader.wrong(f"{text[:60]!r}", "memory: arena 64 bytes, largest live set 64 bytes")
     parts.arena, parts.live = int(match[1]), int(match[2])
 
 
@@ -248,7 +248,7 @@ def _read_constraint(text: str, reader: Reader, parts: _Parts) -> None:
     body, mark, name = text.partition("  # ")
     match = _REQUIRE.fullmatch(body)
     if match is None:
-        raise reader.wrong(f"{text!r}", "require batch >= 1 by operation")
+        raise reader.wrong(f"{text[:60]!r}", "require batch >= 1 by operation")
     constraint = reader.constraint(match[1])
     # A plan keeps of this node only what a message says of it: its operation and its name.
     node = Node(
@@ -263,7 +263,7 @@ def _name_and_rest(text: str, reader: Reader) -> tuple[str, str]:
     except (ValueError, RecursionError):
         name, end = None, 0
     if not isinstance(name, str):
-        raise reader.wrong(f"{text!r}", "a name in double quotes")
+        raise reader.wrong(f"{text[:60]!r}", "a name in double quotes")
     return name, text[end:].strip()
 
 

@@ -160,7 +160,7 @@ class Reader(Rows):
         if found is None:
             match = _TYPE.fullmatch(text)
             if match is None or match[1] not in DTYPES:
-                raise self.wrong(f"{text!r}", "a type, as float32[batch, 3]")
+                raise self.wrong(f"{text[:60]!r}", "a type, as float32[batch, 3]")
             extents = tuple(map(self.extent, self.split(match[2])))
             known = [extent for extent in extents if isinstance(extent, int)]
             if len(extents) > _AXES:
@@ -186,7 +186,7 @@ class Reader(Rows):
         """Return a relation between extents."""
         match = _CONSTRAINT.fullmatch(text)
         if match is None:
-            raise self.wrong(f"{text!r}", "a relation, as 'batch >= 1' or 'n == 2*m'")
+            raise self.wrong(f"{text[:60]!r}", "a relation, as 'batch >= 1' or 'n == 2*m'")
         relation: Any = match[2]
         return Constraint(self.extent(match[1]), relation, self.extent(match[3]))
 
@@ -211,7 +211,7 @@ class Reader(Rows):
         if text.startswith("array(") and text.endswith(")"):
             parts = self.split(text[6:-1])
             if len(parts) != 2:
-                raise self.wrong(f"{text!r}", "array(type, elements)")
+                raise self.wrong(f"{text[:60]!r}", "array(type, elements)")
             return self.elements(parts[1], self.type(parts[0]))
         if text.startswith("(") and self.split(text, 1, ")")[-1] == str(len(text) - 1):
             parts = self.split(text[1:-1])
@@ -290,7 +290,7 @@ class Reader(Rows):
         if not isinstance(op, Op):
             own = "an mg.Operation whose module is imported before"
             need = own if "." in name else "an operation of magmagraph"
-            raise self.wrong(f"there is no operation {name!r}", need)
+            raise self.wrong(f"there is no operation {name[:60]!r}", need)
         return op
 
     def name(self, text: str) -> str | None:
@@ -298,7 +298,7 @@ class Reader(Rows):
         if not text:
             return None
         if not text.startswith("  # "):
-            raise self.wrong(f"{text!r} at the end", "nothing, or '  # name'")
+            raise self.wrong(f"{text[:60]!r} at the end", "nothing, or '  # name'")
         if text[4:5] != '"':
             return text[4:]
         try:

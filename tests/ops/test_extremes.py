@@ -361,6 +361,11 @@ def wrong_pairs(
     return lines
 
 
+def host(value: Any) -> np.ndarray:
+    """Return a result in the memory of the host."""
+    return np.asarray(value.get() if hasattr(value, "get") else value)
+
+
 def check_pairs(name: str, i: int, share: int, **options: Any) -> None:
     """Compare one function of two operands in float32 and float64."""
     record = PUBLIC[name]
@@ -376,7 +381,7 @@ def check_pairs(name: str, i: int, share: int, **options: Any) -> None:
                 return
             function = mg.function(operands, [node for _, _, node in outputs], **options)
             given = [column.astype(dtype) for column in pairs(dtype, share)]
-            columns = [np.asarray(v).astype(np.float64) for v in function(*given)]
+            columns = [host(v).astype(np.float64) for v in function(*given)]
             bad = wrong_pairs(name, sample, dtype, truth, share, columns, outputs)
             lines += [f"{dtype.name}: {line}" for line in bad]
     assert not lines, f"{name}:\n" + "\n".join(lines[:20])
@@ -446,7 +451,7 @@ def check(name: str, i: int, **options: Any) -> None:
             if not outputs:
                 return
             function = mg.function([operand], [node for _, _, node in outputs], **options)
-            columns = [np.asarray(v).astype(np.float64) for v in function(arguments(dtype))]
+            columns = [host(v).astype(np.float64) for v in function(arguments(dtype))]
             found = wrong(name, sample, dtype, truth, columns, outputs)
             lines += [f"{dtype.name}: {line}" for line in found]
     assert not lines, f"{name}:\n" + "\n".join(lines[:20])

@@ -1,9 +1,9 @@
 """Compare what two versions of the package make of the same programs.
 
-``make replay BASE=<commit>`` runs every program of `programs.py` with the package of that commit
-and with the one of this checkout, and compares the graphs as written and as optimized, the plans,
-the rewrites, the sources of the kernels, and the bits of results and variables after two calls. A
-refactor changes none of these, or its author explains each difference.
+``make replay BASE=<commit>`` runs every program of `replay_programs.py` with the package of that
+commit and with the one of this checkout, and compares the graphs as written and as optimized, the
+plans, the rewrites, the sources of the kernels, and the bits of results and variables after two
+calls. A refactor changes none of these, or its author explains each difference.
 
 The exit status is 0 where nothing differs, 1 where something does, 2 for wrong usage.
 """
@@ -34,7 +34,7 @@ LIMIT = 1800  # seconds that one version may take for all programs
 
 def record(folder: Path, device: str, only: str) -> None:
     """Write what the package that is imported makes of each program, a folder for each."""
-    from programs import PROGRAMS
+    from replay_programs import PROGRAMS
 
     for name, build in PROGRAMS.items():
         if only not in name:

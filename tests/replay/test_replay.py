@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import programs
 import pytest
 import replay
+import replay_programs as programs
 
 
 def recorded(folder: Path, name: str) -> Path:

@@ -89,7 +89,7 @@ _gelu_written = onnx_forms.rewritten(lambda node: _gelu_by_tanh(node.inputs[0]))
 
 
 def _gelu_by_tanh(x: Node) -> Node:
-    return x * 0.5 * (tanh((x + x * x * x * _CUBIC) * _STEEP) + 1.0)
+    return x * 0.5 * (tanh((x + x * x * x * _CUBIC) * (0.5 * _STEEP)) + 1.0)
 
 
 def _gelu_tanh_onnx(to: onnx_forms.Target, node: Node, x: str) -> onnx_forms.Names:

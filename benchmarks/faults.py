@@ -61,7 +61,7 @@ FAULTS = {
     ),
     "disk": Expected(
         r"ranks 0[-,].* of \d+ failed: StorageError: '\S*net\.checkpoint' cannot be written: "
-        r"(No space left on device|File too large)\n\s*needed: \d+ bytes",
+        r"(No space left on device|File too large)\n\s*expected: \d+ bytes",
         1,
     ),
 }

@@ -288,7 +288,7 @@ def misfit_of_types(
     >>> def shifted(x: "Operand", offset: "int") -> None: ...
     >>> print(misfit_of_types("shifted", shifted, ([1.0],), {"offset": 0.5}))
     shifted: offset is 0.5
-      needed: an int
+      expected: an int
     """
     signature = inspect.signature(function)
     if skip_first:

@@ -1,4 +1,4 @@
-"""What `mg.function` is given: checked when it is built, with the text that names the mend."""
+"""What `mg.function` is given: checked when it is built, with the text that says what to try."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def resolved_device(device: str) -> str:
 def check_inputs(inputs: Sequence[Node]) -> tuple[Node, ...]:
     """Return the inputs as a tuple, or raise `GraphError`: no input, or listed twice."""
     if isinstance(inputs, Node):
-        raise GraphError(message("inputs is one node", need="a list of inputs", mend="[x]"))
+        raise GraphError(message("inputs is one node", need="a list of inputs", hint="[x]"))
     if not isinstance(inputs, Iterable) or isinstance(inputs, str):
         raise GraphError(
-            message(f"inputs is {inputs!r}", need="a list of inputs", mend="[], to feed nothing")
+            message(f"inputs is {inputs!r}", need="a list of inputs", hint="[], to feed nothing")
         )
     listed = tuple(inputs)
     seen: set[Node] = set()
@@ -87,7 +87,7 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
                 message(
                     f"updates holds {describe(pair) if isinstance(pair, Node) else repr(pair)}",
                     need="a dict from variables to new values, or pairs of them",
-                    mend="updates={w: new}",
+                    hint="updates={w: new}",
                 )
             )
     seen: set[Any] = set()  # by what they hold: a graph has nodes of its own for variables
@@ -110,7 +110,7 @@ def check_updates(updates: Any) -> list[tuple[Node, Node]]:
                 message(
                     f"the update of variable '{target.name}' ({target.type}) is {value.type}",
                     need=f"dtype {target.dtype.name}",
-                    mend=f"mg.cast(value, '{target.dtype.name}')",
+                    hint=f"mg.cast(value, '{target.dtype.name}')",
                 )
             )
         if value.shape != target.shape and _may_be(value.shape, target.shape):
@@ -144,7 +144,7 @@ def check_leaves(
             raise GraphError(
                 message(
                     f"the graph needs the input {describe(node)}, which is not listed in inputs",
-                    mend=f"mg.function([..., {node.name}], ...)",
+                    hint=f"mg.function([..., {node.name}], ...)",
                 )
             )
 

@@ -62,7 +62,7 @@ class Mesh:
                 )
         if not axes:
             raise GraphError(
-                message("a mesh without axes", mend="mg.distributed.Mesh(data=4, tensor=2)")
+                message("a mesh without axes", hint="mg.distributed.Mesh(data=4, tensor=2)")
             )
         self.axes: dict[str, int] = {name: int(extent) for name, extent in axes.items()}
 
@@ -93,7 +93,7 @@ class Mesh:
                         f"group={axes!r} names {name!r}"
                         + (" twice" if names.count(name) > 1 else ""),
                         need=f"axes of the mesh: {', '.join(self.axes)}",
-                        mend="mg.distributed.Mesh(...) names them, and () means all ranks",
+                        hint="mg.distributed.Mesh(...) names them, and () means all ranks",
                     )
                 )
         if len(names) == len(self.axes):
@@ -185,7 +185,7 @@ class Communicator(abc.ABC):
                 message(
                     f"{mesh!r} arranges {mesh.size} ranks, and there {_are(self.size)}",
                     need=f"a mesh of {self.size}",
-                    mend=f"mpiexec -n {mesh.size} python ...",
+                    hint=f"mpiexec -n {mesh.size} python ...",
                 )
             )
         if mesh not in self._arranged:

@@ -130,7 +130,7 @@ class Operation:
                     message(
                         f"{cls.__name__}: the argument {key} is {type(value).__name__}",
                         need="numbers, strings, dtypes and tuples of these",
-                        mend="nodes and arrays are operands: give them by position",
+                        hint="nodes and arrays are operands: give them by position",
                     )
                 )
         nodes = promoted(*operands) if cls.kernel else tuple(map(as_node, operands))
@@ -170,7 +170,7 @@ class _OwnOp(Op):
                 message(
                     f"the operation {self.name} cannot be pickled: it is found by its name where "
                     "it is read, and there is no such class (any more)",
-                    mend="define it with class at the level of a module",
+                    hint="define it with class at the level of a module",
                 )
             )
         return _op_of_class, (module, name)
@@ -264,7 +264,7 @@ def _check_kernel(name: str, kernel: str, count: int | None) -> None:
                 f"{name}: the number {bare[0]} in the kernel is a double, "
                 "whatever the operands are",
                 need="numbers of the elements' type T",
-                mend=f"(T){bare[0]}",
+                hint=f"(T){bare[0]}",
             )
         )
     if count is None or not 1 <= count <= len(_OPERANDS):
@@ -281,7 +281,7 @@ def _check_kernel(name: str, kernel: str, count: int | None) -> None:
                 message(
                     f"{name}: {word} in the kernel is unknown",
                     need=f"the operands {', '.join(_OPERANDS[:count])}, and T",
-                    mend=f"${word}(...) for a function",
+                    hint=f"${word}(...) for a function",
                 )
             )
     if kernel.count("(") != kernel.count(")") or any(c in kernel for c in ";{}"):
@@ -326,7 +326,7 @@ def _record(cls: type[Operation]) -> Op:
                         f"{cls.__name__}.numpy returned {Type(array.dtype, array.shape)}, "
                         f"its type is {type_}",
                         need="what the method type says (with a kernel: the operands' dtype)",
-                        mend="result.astype(x.dtype), or another type",
+                        hint="result.astype(x.dtype), or another type",
                     )
                 )
         return tuple(arrays_made) if several else arrays_made[0]

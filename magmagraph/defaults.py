@@ -103,7 +103,7 @@ def default_updates(
                     message(
                         f"two nodes carry default updates of variable '{target.name}'",
                         need="one new value",
-                        mend="updates={variable: value}, or default_updates=False",
+                        hint="updates={variable: value}, or default_updates=False",
                     )
                 )
     return dict(found.values())

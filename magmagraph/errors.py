@@ -3,7 +3,7 @@
 Every error is a :class:`MagmagraphError` and, beside that, the built-in exception that a user of
 NumPy would expect, so that ``except ValueError`` and ``except magmagraph.MagmagraphError`` both
 work. Messages are built by :func:`message` out of the same parts in the same order: what is wrong
-(with the values), what is needed, the likely mend, and where.
+(with the values), what was expected, what to try, and where.
 
 Examples
 --------
@@ -13,7 +13,7 @@ Examples
 ... except ValueError as error:
 ...     print(error)
 shapes (2, 3) and (4,) do not fit
-  needed: the last axes equal, or one of them 1
+  expected: the last axes equal, or one of them 1
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class FallbackWarning(UserWarning):
 
 
 def message(
-    wrong: str, need: str | None = None, mend: str | None = None, where: str | None = None
+    wrong: str, need: str | None = None, hint: str | None = None, where: str | None = None
 ) -> str:
     """Put the parts of an error message together, a line each.
 
@@ -203,8 +203,8 @@ def message(
         What is wrong, with the values that show it. Further lines are kept, indented.
     need : str, optional
         What would be accepted.
-    mend : str, optional
-        The change that most likely repairs it.
+    hint : str, optional
+        The change that most likely repairs it: the line "try".
     where : str, optional
         The user's own line, or lines, as ``file:line``.
 
@@ -216,14 +216,14 @@ def message(
     Examples
     --------
     >>> print(message("axis 3 is out of range for shape (2, 4)", need="-2 <= axis <= 1",
-    ...               mend="axis=1 is the last axis", where="model.py:12"))
+    ...               hint="axis=1 is the last axis", where="model.py:12"))
     axis 3 is out of range for shape (2, 4)
-      needed: -2 <= axis <= 1
-      mend: axis=1 is the last axis
+      expected: -2 <= axis <= 1
+      try: axis=1 is the last axis
       at: model.py:12
     """
     lines = [_continued(wrong, "  ")]
-    for label, part in (("needed", need), ("mend", mend), ("at", where)):
+    for label, part in (("expected", need), ("try", hint), ("at", where)):
         if part is not None:
             lines.append(f"  {label}: {_continued(part, '    ')}")
     return "\n".join(lines)

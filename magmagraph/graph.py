@@ -228,7 +228,7 @@ class Graph:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a graph without decisions of passes: a body, say. Its nodes stay shared."""
         if self.order is not None or self.placement is not None:
-            raise GraphError(message("a scheduled graph is not pickled", mend="pickle its source"))
+            raise GraphError(message("a scheduled graph is not pickled", hint="pickle its source"))
         sides = (self.inputs, self.outputs, self.effects)
         variables = [node for pair in self.updates for node in pair]
         held = flatten([node for side in (*sides, variables) for node in side])

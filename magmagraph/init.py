@@ -234,7 +234,7 @@ def _fans(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
             message(
                 f"init.{name}: shape {shape} has no fan-in and fan-out",
                 need="at least 2 axes",
-                mend="mg.init.uniform or mg.init.normal, or mg.init.zeros for a bias",
+                hint="mg.init.uniform or mg.init.normal, or mg.init.zeros for a bias",
             )
         )
     if len(shape) == 2:

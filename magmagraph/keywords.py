@@ -309,16 +309,16 @@ def _why(
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         held = [*placed, *(name for name in named if name in takes)]
         call = f"{who}({', '.join(p.name for p in by_place if p.default is p.empty)})"
-        mends: dict[str, str] = {}
+        hints: dict[str, str] = {}
         for name in unknown:
-            mend = counterpart(name, takes, held, call)
-            if mend is not None:
-                mends[name] = mend
-                held.append(mend.removesuffix("="))
+            hint = counterpart(name, takes, held, call)
+            if hint is not None:
+                hints[name] = hint
+                held.append(hint.removesuffix("="))
         word = "an unexpected keyword argument" if len(unknown) == 1 else (
             "unexpected keyword arguments")  # fmt: skip
-        lines = list(mends.values()) if len(unknown) == 1 else [
-            f"for {name}: {mend}" for name, mend in mends.items()]  # fmt: skip
+        lines = list(hints.values()) if len(unknown) == 1 else [
+            f"for {name}: {hint}" for name, hint in hints.items()]  # fmt: skip
         return ArgumentError(
             message(f"{who}() got {word} {_listed(unknown)}", need, "\n".join(lines) or None)
         )
@@ -357,7 +357,7 @@ def _gathered(
     args: Sequence[Any],
     taken: Sequence[str],
 ) -> str | None:
-    """Return the mend where extents or operands stand one by one that belong in one argument.
+    """Return a hint where extents or operands stand one by one that belong in one argument.
 
     `taken` are the names of options.
     """
@@ -386,8 +386,8 @@ def misfit(
     Traceback (most recent call last):
         ...
     magmagraph.errors.ArgumentError: mg.sum() got an unexpected keyword argument 'dim'
-      needed: mg.sum(x, axis=None, keepdims=False, dtype=None, *, initial=None, where=True)
-      mend: axis=
+      expected: mg.sum(x, axis=None, keepdims=False, dtype=None, *, initial=None, where=True)
+      try: axis=
     """
     return _why(short_name(who), dict(inspect.signature(function).parameters), args, named)
 

@@ -109,7 +109,7 @@ def check_size(size: int, library: str) -> None:
             f"the launcher has started {count} processes ({said}), and MPI sees "
             f"{size} rank{'s' if size > 1 else ''}: mpi4py uses another MPI than the launcher",
             need=f"a launcher of {library}",
-            mend=f"start it by {usual}, or by magmagraph run -n {count}; set "
+            hint=f"start it by {usual}, or by magmagraph run -n {count}; set "
             "MAGMAGRAPH_COMMUNICATOR=solo where every process is to work alone",
         )
     )

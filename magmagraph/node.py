@@ -97,7 +97,7 @@ class Node(_Fields):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED:
             raise AttributeError(
-                message(f"{name!r} of a node is set, and nodes do not change", mend=_FIXED[name])
+                message(f"{name!r} of a node is set, and nodes do not change", hint=_FIXED[name])
             )
         object.__setattr__(self, name, value)
 
@@ -128,7 +128,7 @@ class Node(_Fields):
             message(
                 "== between nodes is identity (nodes are dictionary keys) and is not defined "
                 f"against {type(other).__name__}",
-                mend="mg.equal(a, b) compares values",
+                hint="mg.equal(a, b) compares values",
             )
         )
 
@@ -137,9 +137,9 @@ class Node(_Fields):
 
     __hash__ = object.__hash__
 
-    def _no_value(self, what: str, mend: str) -> NoReturn:
+    def _no_value(self, what: str, hint: str) -> NoReturn:
         raise ArgumentError(
-            message(f"{what} of a node has no meaning: nothing has run yet", mend=mend)
+            message(f"{what} of a node has no meaning: nothing has run yet", hint=hint)
         )
 
     def __bool__(self) -> bool:

@@ -148,17 +148,17 @@ class Refusal:
 
     Attributes
     ----------
-    wrong, need, mend
+    wrong, need, hint
         The parts of the `GradientError`'s message.
     """
 
     wrong: str
     need: str | None = None
-    mend: str | None = None
+    hint: str | None = None
 
     def error(self) -> GradientError:
         """Make (not raise) the error."""
-        return GradientError(message(self.wrong, self.need, self.mend))
+        return GradientError(message(self.wrong, self.need, self.hint))
 
 
 Parts = Sequence["Node | Refusal | None"]
@@ -505,7 +505,7 @@ class Call:
                 f"extents {failure.left} and {failure.right} do not broadcast "
                 f"(axis {failure.axis})",
                 need="equal extents, or a literal 1 (a named dimension never broadcasts)",
-                mend="reshape or transpose one operand, or insert a literal 1 with expand_dims",
+                hint="reshape or transpose one operand, or insert a literal 1 with expand_dims",
             ) from None
 
     def unify(self, left: Extent, right: Extent, what: str) -> Extent:
@@ -558,12 +558,12 @@ class Call:
             return self.dtype_error(
                 f"an operand of dtype {dtype.name}",
                 need=f"a real one: {self.op.name} is not defined for complex numbers",
-                mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
+                hint="mg.real(x), mg.imag(x) or mg.absolute(x)",
             )
         return self.dtype_error(
             f"an operand of dtype {dtype.name}",
             need=f"one of {', '.join(taken)}",
-            mend=f"mg.cast(x, '{'float32' if 'float32' in taken else taken[0]}')",
+            hint=f"mg.cast(x, '{'float32' if 'float32' in taken else taken[0]}')",
         )
 
     def _operands(self) -> str:
@@ -573,16 +573,16 @@ class Call:
         )
 
     def shape_error(
-        self, wrong: str, need: str | None = None, mend: str | None = None
+        self, wrong: str, need: str | None = None, hint: str | None = None
     ) -> ShapeError:
         """Make (not raise) a ShapeError that lists the operands."""
-        return ShapeError(message(f"{self.op.name}: {wrong}", need, mend) + self._operands())
+        return ShapeError(message(f"{self.op.name}: {wrong}", need, hint) + self._operands())
 
     def dtype_error(
-        self, wrong: str, need: str | None = None, mend: str | None = None
+        self, wrong: str, need: str | None = None, hint: str | None = None
     ) -> DTypeError:
         """Make (not raise) a DTypeError that lists the operands."""
-        return DTypeError(message(f"{self.op.name}: {wrong}", need, mend) + self._operands())
+        return DTypeError(message(f"{self.op.name}: {wrong}", need, hint) + self._operands())
 
 
 def _as_given(node: Node, line: Line | None) -> str:

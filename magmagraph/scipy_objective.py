@@ -38,7 +38,7 @@ class ScipyObjective:
                     message(
                         f"scipy_objective: {label} is {what}",
                         need="variables, which hold the point",
-                        mend="mg.variable(name, init=...)",
+                        hint="mg.variable(name, init=...)",
                     )
                 )
         self._wrt = wrt

@@ -40,7 +40,7 @@ def scope(name: str) -> Iterator[None]:
             message(
                 f"scope: the name is {name!r}",
                 need="a text that is not empty, without a slash",
-                mend="open one scope inside of the other: with mg.scope('a'), mg.scope('b')",
+                hint="open one scope inside of the other: with mg.scope('a'), mg.scope('b')",
             )
         )
     outer = SCOPE.get()

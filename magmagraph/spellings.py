@@ -225,19 +225,19 @@ OF_MODULE = {
 def missing(module: str, name: str) -> AttributeError:
     """Make (not raise) the error for a name that a module does not have."""
     text = f"module {module!r} has no attribute {name!r}"
-    mend = OF_MODULE[module].get(name)
-    return AttributeError(message(text, mend=mend), name=name, obj=sys.modules.get(module))
+    hint = OF_MODULE[module].get(name)
+    return AttributeError(message(text, hint=hint), name=name, obj=sys.modules.get(module))
 
 
 def missing_of_node(node: object, name: str) -> AttributeError:
     """Make (not raise) the error for a name that nodes do not have."""
     text = f"{type(node).__name__!r} object has no attribute {name!r}"
-    mend = OF_NODE.get(name)
-    if mend is None and name in (package := sys.modules[__package__]).__all__:
+    hint = OF_NODE.get(name)
+    if hint is None and name in (package := sys.modules[__package__]).__all__:
         function = getattr(package, name)
-        mend = f"mg.{name}(x)" if callable(function) and not isinstance(function, type) else None
+        hint = f"mg.{name}(x)" if callable(function) and not isinstance(function, type) else None
     if name in ("item", "tolist", "numpy") and hasattr(node, "assign"):
-        mend = "x.value, an array"
+        hint = "x.value, an array"
     if name in ("dtype", "shape", "ndim", "size"):  # asked for here where it has no one type
-        mend = "that of each of its results: it has several"
-    return AttributeError(message(text, mend=mend), name=name, obj=node)
+        hint = "that of each of its results: it has several"
+    return AttributeError(message(text, hint=hint), name=name, obj=node)

@@ -153,7 +153,7 @@ def _stacked(value: Any, dtype: Any) -> Node:
                 message(
                     "asarray: nested lists of unequal lengths or depths",
                     need="members of one length at each depth",
-                    mend="mg.block joins arrays of several shapes",
+                    hint="mg.block joins arrays of several shapes",
                 )
             )
         outer.append(len(members[0]))

@@ -207,27 +207,27 @@ REFUSED: list[tuple[Callable[[dict[str, bytes]], None], str]] = [
     (
         _manifest("format", 99),
         f"step.magma has the format 99 of magmagraph {mg.__version__}\n"
-        f"  needed: format 1, which magmagraph {mg.__version__} reads\n"
-        "  mend: load it with the version that saved it",
+        f"  expected: format 1, which magmagraph {mg.__version__} reads\n"
+        "  try: load it with the version that saved it",
     ),
     (
         lambda members: members.update({"source.txt": b"return"}),
         "step.magma is damaged: the checksum of 'source.txt' is wrong\n"
-        "  mend: save the function again",
+        "  try: save the function again",
     ),
     (
         lambda members: (members.pop("settings.json"), None)[1],
-        "step.magma lacks member 'settings.json'\n  mend: save it again",
+        "step.magma lacks member 'settings.json'\n  try: save it again",
     ),
     (
         lambda members: members.update({"more": b""}),
-        "step.magma has an unknown member 'more'\n  mend: save it again",
+        "step.magma has an unknown member 'more'\n  try: save it again",
     ),
     (
         lambda members: (members.pop("manifest.json"), None)[1],
         "step.magma is not a whole archive of magmagraph: it lacks 'manifest.json'\n"
-        "  needed: a file that f.save(path) wrote\n"
-        "  mend: save the function again; the file is truncated or damaged",
+        "  expected: a file that f.save(path) wrote\n"
+        "  try: save the function again; the file is truncated or damaged",
     ),
 ]
 
@@ -248,12 +248,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         mg.load(path)
     assert str(raised.value) == (
         "notes.txt is not a whole archive of magmagraph: File is not a zip file\n"
-        "  needed: a file that f.save(path) wrote\n"
-        "  mend: save the function again; the file is truncated or damaged"
+        "  expected: a file that f.save(path) wrote\n"
+        "  try: save the function again; the file is truncated or damaged"
     )
     net = mg.NeuralNetwork([mg.nn.Input((2,)), mg.nn.Dense(1)], loss="mse")
     net.save(tmp_path / "net.safetensors")
-    with pytest.raises(PlanError, match=r"mend: mg\.NeuralNetwork\.load\(path\)"):
+    with pytest.raises(PlanError, match=r"try: mg\.NeuralNetwork\.load\(path\)"):
         mg.load(tmp_path / "net.safetensors")
 
 
@@ -263,7 +263,7 @@ def test_a_file_that_is_not_there_or_no_file_is_told(tmp_path: Path) -> None:
         mg.load(absent)
     assert isinstance(raised.value, mg.DataError)  # as of the files of networks
     assert str(raised.value) == (
-        f"there is no file {str(absent)!r}\n  needed: a file that f.save(path) wrote"
+        f"there is no file {str(absent)!r}\n  expected: a file that f.save(path) wrote"
     )
     with pytest.raises(PlanError, match="cannot be read: Is a directory"):
         mg.load(tmp_path)
@@ -300,6 +300,6 @@ def test_passes_of_one_s_own_cannot_be_saved(tmp_path: Path) -> None:
         function.save(tmp_path / "f")
     assert str(raised.value) == (
         "a function with passes= of its own cannot be saved: they are code\n"
-        "  mend: save one that is made with skip= or without, or save dump(f.graph)"
+        "  try: save one that is made with skip= or without, or save dump(f.graph)"
     )
     assert list(tmp_path.iterdir()) == []

@@ -20,20 +20,20 @@ SQUARE = np.arange(9.0).reshape(3, 3)
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: mg.schedule.at(0.5, X), "mg.schedule.at: rate is 0.5\n  needed: a function"),
+        (lambda: mg.schedule.at(0.5, X), "mg.schedule.at: rate is 0.5\n  expected: a function"),
         (
             lambda: mg.percentile(X, np.dtype("float64")),
-            "q is of dtype object\n  needed: real numbers",
+            "q is of dtype object\n  expected: real numbers",
         ),
         (lambda: mg.nn.Dropout(iter([1])), "mg.nn.Dropout: rate is <list_iterator"),
-        (lambda: mg.data.read_npz(-1), "mg.data.read_npz: path is -1\n  needed: a path"),
-        (lambda: mg.load(1.5), "mg.load: path is 1.5\n  needed: a path"),
+        (lambda: mg.data.read_npz(-1), "mg.data.read_npz: path is -1\n  expected: a path"),
+        (lambda: mg.load(1.5), "mg.load: path is 1.5\n  expected: a path"),
         (lambda: mg.rot90(SQUARE, k="a"), "rot90: k='a' is not an int"),
         (
             lambda: mg.linalg.diagonal(SQUARE, offset=0.5),
             "linalg_diagonal: offset=0.5 is not an int",
         ),
-        (lambda: X.round(decimals="a"), "x.round: decimals is 'a'\n  needed: an int"),
+        (lambda: X.round(decimals="a"), "x.round: decimals is 'a'\n  expected: an int"),
         (lambda: mg.concatenate([X, X], axis=0, dtype=0.5), "0.5 is not a dtype"),
         (
             lambda: mg.tile(X, reps=0.5),
@@ -41,7 +41,7 @@ SQUARE = np.arange(9.0).reshape(3, 3)
         ),
         (
             lambda: mg.batches(SQUARE, size=2, shard=(1,)),
-            "mg.data.batches: shard is (1,)\n  needed: 2 values, each an int or None",
+            "mg.data.batches: shard is (1,)\n  expected: 2 values, each an int or None",
         ),
         (
             lambda: mg.fixed_point(lambda a, b: a, X),

@@ -21,7 +21,7 @@ nn, optimizer = mg.nn, mg.optimizer
 
 
 @pytest.mark.parametrize(
-    ("call", "wrong", "mend"),
+    ("call", "wrong", "hint"),
     [
         # Functions: names of PyTorch, NumPy, SciPy, TensorFlow, and slips of the pen.
         (lambda: mg.sum(X, dim=1), "mg.sum() got an unexpected keyword argument 'dim'", "axis="),
@@ -81,13 +81,13 @@ nn, optimizer = mg.nn, mg.optimizer
         (lambda: mg.Tensor((3,), dtyp="int8"), "mg.Tensor()", "dtype="),
     ],
 )  # fmt: skip
-def test_a_misfit_names_the_mend(call: Callable[[], Any], wrong: str, mend: str) -> None:
+def test_a_misfit_names_the_mend(call: Callable[[], Any], wrong: str, hint: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         call()
     first, need, *rest = str(caught.value).splitlines()
     assert wrong in first
-    assert need.startswith("  needed: ")
-    assert mend in "\n".join(rest)
+    assert need.startswith("  expected: ")
+    assert hint in "\n".join(rest)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
 
 
@@ -96,7 +96,7 @@ def test_what_is_needed_is_the_whole_signature() -> None:
         nn.Dense(units=4, colour="red")
     assert str(caught.value).splitlines() == [
         "mg.nn.Dense() got an unexpected keyword argument 'colour'",
-        "  needed: mg.nn.Dense(units, activation=None, *, bias=True, "
+        "  expected: mg.nn.Dense(units, activation=None, *, bias=True, "
         "kernel_init='glorot_uniform', bias_init='zeros', name=None, weight_decay=None, "
         "regularizer=None, trainable=True)",
     ]
@@ -196,7 +196,7 @@ def test_a_function_is_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "mend"),
+    ("call", "hint"),
     [
         (lambda: mg.random.normal(0, 1, 5), "mg.random.normal((5,), mean=0, std=1) if"),
         (lambda: mg.random.normal(0, 1, 5), "else mg.random.normal((0,), 1, 5)"),
@@ -212,10 +212,10 @@ def test_a_function_is_told_once() -> None:
         (lambda: mg.random.normal(np.zeros(3), 1.0), "(shape, mean=ndarray, std=1.0)"),
     ],
 )
-def test_the_order_of_numpys_draws_is_refused(call: Callable[[], Any], mend: str) -> None:
+def test_the_order_of_numpys_draws_is_refused(call: Callable[[], Any], hint: str) -> None:
     with pytest.raises(ShapeError, match="the shape stands first") as caught:
         call()
-    assert mend in str(caught.value).splitlines()[-1]
+    assert hint in str(caught.value).splitlines()[-1]
 
 
 def test_draws_whose_order_is_clear_are_taken() -> None:
@@ -242,15 +242,15 @@ def test_draws_whose_order_is_clear_are_taken() -> None:
 @pytest.mark.parametrize(
     ("error", "call", "text"),
     [
-        (DTypeError, lambda: mg.zeros(2, 3), "mend: the extents of a shape as one tuple"),
-        (ConfigError, lambda: mg.reshape(X, 3, 2), "mend: the extents as one tuple"),
+        (DTypeError, lambda: mg.zeros(2, 3), "try: the extents of a shape as one tuple"),
+        (ConfigError, lambda: mg.reshape(X, 3, 2), "try: the extents as one tuple"),
         (DTypeError, lambda: mg.nan_to_num(X, False, 0.0), "NumPy's second argument"),
         (ConfigError, lambda: mg.gelu(X, "fast"), "'none' or 'tanh'"),
         (ConfigError, lambda: nn.Dense(784, 528), "leave the first number out"),
         (ConfigError, lambda: nn.Conv2D(3, 16, 3), "leave the first number out"),
         (ConfigError, lambda: optimizer.Adam([W], 0.1), r"optimizer.step\(loss, \[w, b\]\)"),
         (GradientError, lambda: optimizer.SGD(0.1).minimize(lambda: LOSS, [W]), "minimize takes"),
-        (ConfigError, lambda: nn.Sequential(3), "needed: layers of mg.nn"),
+        (ConfigError, lambda: nn.Sequential(3), "expected: layers of mg.nn"),
     ],
 )
 def test_a_value_in_a_wrong_place(error: Any, call: Callable[[], Any], text: str) -> None:

@@ -142,7 +142,7 @@ def test_calls_are_checked() -> None:
             OPS["exp"](x, **attrs)
     with pytest.raises(GraphError, match=r"slice: steps=\(True\)"):
         SLICE(x, starts=(0,), steps=(True,), shape=(3,))
-    with pytest.raises(GraphError, match=r"marker: role=3\n  needed: str"):
+    with pytest.raises(GraphError, match=r"marker: role=3\n  expected: str"):
         OPS["marker"](x, role=3)
     with pytest.raises(GraphError, match="the attribute role is missing"):
         OPS["marker"](x)

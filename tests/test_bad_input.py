@@ -28,7 +28,7 @@ def network() -> tuple[Any, mg.Node, mg.Node, Any]:
 
 GOOD = np.ones((2, 3), np.float32)
 INTS = np.ones(2, np.int32)
-NAMES = "  needed: feeds for the inputs: 'x', 'k'"
+NAMES = "  expected: feeds for the inputs: 'x', 'k'"
 
 CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     "missing": (
@@ -54,13 +54,13 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     "wrong number of axes": (
         lambda f, x, k: f(np.ones(3, np.float32), INTS),
         "input 'x' (float32[batch, 3]) is fed an array of shape (3,)\n"
-        "  needed: 2 axes, shape (batch, 3)",
+        "  expected: 2 axes, shape (batch, 3)",
     ),
     "a batch in the place of its array": (
         lambda f, x, k: f((GOOD,), INTS),
         "input 'x' (float32[batch, 3]) is fed an array of shape (1, 2, 3)\n"
-        "  needed: 2 axes, shape (batch, 3)\n"
-        "  mend: f(*batch): what is fed holds one such array",
+        "  expected: 2 axes, shape (batch, 3)\n"
+        "  try: f(*batch): what is fed holds one such array",
     ),
     "disagreeing sizes": (
         lambda f, x, k: f(GOOD, np.ones(5, np.int32)),
@@ -73,8 +73,8 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     "ints for floats": (
         lambda f, x, k: f(np.ones((2, 3), np.int64), INTS),
         "input 'x' (float32[batch, 3]) is fed int64, and ints are not fed to float32\n"
-        "  needed: float32, or values of its kind that fit\n"
-        "  mend: array.astype('float32')",
+        "  expected: float32, or values of its kind that fit\n"
+        "  try: array.astype('float32')",
     ),
     "int out of range": (
         lambda f, x, k: f(GOOD, np.array([1, 2**40])),
@@ -83,8 +83,8 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     "text": (
         lambda f, x, k: f(np.array([["a", "b", "c"]]), INTS),
         "input 'x' (float32[batch, 3]) is fed text\n"
-        "  needed: numbers of dtype float32\n"
-        "  mend: array.astype('float64') where it spells numbers",
+        "  expected: numbers of dtype float32\n"
+        "  try: array.astype('float64') where it spells numbers",
     ),
     "objects": (
         lambda f, x, k: f(np.array([[None, 1, 2]], dtype=object), INTS),
@@ -93,14 +93,14 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     "large ints": (
         lambda f, x, k: f([[10**30, 1, 2]], INTS),
         "input 'x' (float32[batch, 3]) is fed ints that no integer dtype holds\n"
-        "  needed: numbers of dtype float32\n"
-        "  mend: np.asarray(values, 'float64')",
+        "  expected: numbers of dtype float32\n"
+        "  try: np.asarray(values, 'float64')",
     ),
     "dates": (
         lambda f, x, k: f(np.zeros((2, 3), "M8[s]"), INTS),
         "input 'x' (float32[batch, 3]) is fed dates\n"
-        "  needed: numbers of dtype float32\n"
-        "  mend: (dates - dates.min()) / np.timedelta64(1, 's'), which are seconds",
+        "  expected: numbers of dtype float32\n"
+        "  try: (dates - dates.min()) / np.timedelta64(1, 's'), which are seconds",
     ),
     "spans of time": (
         lambda f, x, k: f(np.zeros((2, 3), "m8[D]"), INTS),
@@ -109,20 +109,20 @@ CALLS: dict[str, tuple[Callable[[Any, mg.Node, mg.Node], Any], str]] = {
     "records": (
         lambda f, x, k: f(np.zeros((2, 3), [("a", "f4"), ("b", "f4")]), INTS),
         "input 'x' (float32[batch, 3]) is fed records of 'a', 'b'\n"
-        "  needed: numbers of dtype float32\n"
-        "  mend: array['a'], one field",
+        "  expected: numbers of dtype float32\n"
+        "  try: array['a'], one field",
     ),
     "wide floats": (
         lambda f, x, k: f(np.zeros((2, 3), np.longdouble), INTS),
         f"input 'x' (float32[batch, 3]) is fed {np.dtype(np.longdouble).name} values\n"
-        "  needed: numbers of dtype float32\n"
-        "  mend: array.astype('float64')",
+        "  expected: numbers of dtype float32\n"
+        "  try: array.astype('float64')",
     ),
     "a generator": (
         lambda f, x, k: f((row for row in GOOD), INTS),
         "input 'x' (float32[batch, 3]) is fed an object of type generator\n"
-        "  needed: numbers of dtype float32\n"
-        "  mend: np.array(list(values))",
+        "  expected: numbers of dtype float32\n"
+        "  try: np.array(list(values))",
     ),
     "masked elements": (
         lambda f, x, k: f(np.ma.array(GOOD, mask=GOOD == GOOD.flat[0]), INTS),
@@ -180,9 +180,9 @@ def test_building_a_function_wrongly() -> None:
         mg.function([x], x, updates=[(w, w + 1.0), (w, w + 2.0)])
     with pytest.raises(mg.UpdateError, match="is updated and is not a variable"):
         mg.function([x], x, updates={x: x + 1.0})
-    with pytest.raises(mg.UpdateError, match="needed: dtype float32"):
+    with pytest.raises(mg.UpdateError, match="expected: dtype float32"):
         mg.function([x], x, updates={w: mg.cast(w, "int32")})
-    with pytest.raises(mg.UpdateError, match=r"needed: shape \(3,\)"):
+    with pytest.raises(mg.UpdateError, match=r"expected: shape \(3,\)"):
         mg.function([x], x, updates={w: mg.sum(w)})
     with pytest.raises(mg.GraphError, match="needs the input 'y'"):
         mg.function([x], x + y)
@@ -216,7 +216,7 @@ def test_text_is_no_value() -> None:
             make()
         assert str(caught.value).splitlines() == [
             "the text 'a' stands where a value is computed with",
-            "  needed: a node, a number or an array",
+            "  expected: a node, a number or an array",
         ]
     with pytest.raises(mg.DTypeError, match="axis='batch' is not an int"):
         mg.sum(x, axis="batch")
@@ -229,13 +229,13 @@ def test_text_is_no_value() -> None:
         ([1.0, None], mg.DTypeError, "numbers, not of Python objects, one of them None"),
         ([len], mg.DTypeError, "one of them of type builtin_function_or_method"),
         ({"a": 1}, mg.DTypeError, "numbers, not of an object of type dict"),
-        ({1, 2}, mg.DTypeError, "mend: np.array(list(values))"),
-        (["1.5"], mg.DTypeError, "numbers, not of text\n  mend: array.astype('float64')"),
+        ({1, 2}, mg.DTypeError, "try: np.array(list(values))"),
+        (["1.5"], mg.DTypeError, "numbers, not of text\n  try: array.astype('float64')"),
         ([10**30], mg.DTypeError, "ints that no integer dtype holds"),
-        (np.array([1, 2], object), mg.DTypeError, "mend: np.asarray(values, 'int64')"),
-        ([Fraction(1, 2)], mg.DTypeError, "mend: np.asarray(values, 'float64')"),
-        (np.array("2020-01-01", "M8[D]"), mg.DTypeError, "not of dates\n  mend: (dates"),
-        (np.zeros(2, [("a", "f8")]), mg.DTypeError, "not of records of 'a'\n  mend: array['a']"),
+        (np.array([1, 2], object), mg.DTypeError, "try: np.asarray(values, 'int64')"),
+        ([Fraction(1, 2)], mg.DTypeError, "try: np.asarray(values, 'float64')"),
+        (np.array("2020-01-01", "M8[D]"), mg.DTypeError, "not of dates\n  try: (dates"),
+        (np.zeros(2, [("a", "f8")]), mg.DTypeError, "not of records of 'a'\n  try: array['a']"),
         (np.zeros(2, "V3"), mg.DTypeError, "bytes without a type (void24)"),
         ([[1, 2], [3]], mg.ShapeError, "inhomogeneous"),
     ],
@@ -247,7 +247,7 @@ def test_what_is_no_array_of_numbers(value: Any, error: type[Exception], said: s
     ]  # fmt: skip
     if value is not None:
         makers.append(lambda: mg.var("v", init=value))
-    if "mend: np.asarray" not in said and "holds" not in said:  # these are numbers all the same
+    if "try: np.asarray" not in said and "holds" not in said:  # these are numbers all the same
         makers.append(lambda: mg.constant(value, dtype="float32"))
         if value is not None:
             makers.append(lambda: mg.var("v", init=value, dtype="float32"))
@@ -263,7 +263,7 @@ def test_what_is_no_array_of_numbers(value: Any, error: type[Exception], said: s
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (["1", "2"], "variable 'w' is given text\n  needed: numbers of dtype float64\n  mend: "),
+        (["1", "2"], "variable 'w' is given text\n  expected: numbers of dtype float64\n  try: "),
         ("ab", "variable 'w' is given text"),
         (None, "variable 'w' is given None"),
         ([None, 1.0], "variable 'w' is given Python objects, one of them None"),
@@ -308,7 +308,7 @@ def test_masked_elements_are_not_computed_with() -> None:
 
 def test_complex_feeds_of_real_inputs_name_their_parts() -> None:
     f, _, _, _ = network()
-    with pytest.raises(mg.FeedError, match=r"\n  mend: array\.real, array\.imag, or"):
+    with pytest.raises(mg.FeedError, match=r"\n  try: array\.real, array\.imag, or"):
         f(GOOD.astype(np.complex64), INTS)
 
 
@@ -319,7 +319,7 @@ def test_nothing_to_optimize() -> None:
         ("minimize", lambda: optimizer.minimize(x**2, [])),
         ("step", lambda: optimizer.step(x**2, [], outputs=[x**2])),
     ):
-        with pytest.raises(mg.UpdateError, match=f"^{who}: wrt names no variable\n  needed: at l"):
+        with pytest.raises(mg.UpdateError, match=f"^{who}: wrt names no variable\n  expected: at"):
             call()
     assert optimizer.updates(x**2, []) == {}
 
@@ -372,5 +372,5 @@ def test_a_function_s_name_is_a_string() -> None:
     x = mg.var("x", shape=(3,))
     with pytest.raises(mg.ConfigError) as raised:
         mg.function([x], x, name=3)  # type: ignore[arg-type]
-    assert str(raised.value) == "name=3\n  needed: a string, or None"
+    assert str(raised.value) == "name=3\n  expected: a string, or None"
     assert mg.function([x], x, name="f").name == "f" and mg.function([x], x).name is None

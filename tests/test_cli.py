@@ -106,7 +106,7 @@ def test_info_tells_of_variables_that_cannot_be_used(monkeypatch):
     monkeypatch.setattr(sys.modules["magmagraph.config"], "config", Config())
     told = [fact for fact in info.facts() if fact.group == "Settings that cannot be used"]
     assert [(fact.name, fact.value) for fact in told] == [("MAGMAGRAPH_COMPILER", "maybe")]
-    assert "needed: 'auto', 'off' or 'force'" in told[0].advice
+    assert "expected: 'auto', 'off' or 'force'" in told[0].advice
     (compiler,) = (fact for fact in info.facts() if fact.name == "C compiler")
     assert compiler.value == "unknown"
 
@@ -116,15 +116,15 @@ def test_info_tells_of_variables_that_are_no_attributes(monkeypatch):
         monkeypatch.setenv(f"MAGMAGRAPH_{variable}", "maybe")
     told = {fact.name: fact.advice for fact in info.facts() if fact.value == "maybe"}
     assert told == {
-        "MAGMAGRAPH_BLAS_POOL": "MAGMAGRAPH_BLAS_POOL is 'maybe'\n  needed: shared or own",
+        "MAGMAGRAPH_BLAS_POOL": "MAGMAGRAPH_BLAS_POOL is 'maybe'\n  expected: shared or own",
         "MAGMAGRAPH_BLAS_PANELS": "MAGMAGRAPH_BLAS_PANELS is 'maybe'\n"
-        "  needed: one of 1, true, yes, on, 0, false, no, off",
+        "  expected: one of 1, true, yes, on, 0, false, no, off",
         "MAGMAGRAPH_OVERLAP": "MAGMAGRAPH_OVERLAP is 'maybe'\n"
-        "  needed: one of 1, true, yes, on, 0, false, no, off",
+        "  expected: one of 1, true, yes, on, 0, false, no, off",
         "MAGMAGRAPH_COMMUNICATOR": "MAGMAGRAPH_COMMUNICATOR is 'maybe'\n"
-        "  needed: auto, solo or mpi",
+        "  expected: auto, solo or mpi",
         "MAGMAGRAPH_DEVICE_MESSAGES": "MAGMAGRAPH_DEVICE_MESSAGES is 'maybe'\n"
-        "  needed: auto, nccl, mpi or host",
+        "  expected: auto, nccl, mpi or host",
     }
 
 
@@ -150,7 +150,7 @@ def test_info_asks_the_mpi_library_in_a_process_of_its_own(monkeypatch, says, va
     [
         ("MAGMAGRAPH_COMPILER", "maybe", "'auto', 'off' or 'force'"),
         ("MAGMAGRAPH_DEVICE", "gpu", "'auto', 'cpu', 'cuda' or 'cuda:1'"),
-        ("MAGMAGRAPH_THREADS", "many", "a whole number, 1 or more; mend: MAGMAGRAPH_THREADS=4"),
+        ("MAGMAGRAPH_THREADS", "many", "a whole number, 1 or more; try: MAGMAGRAPH_THREADS=4"),
         ("MAGMAGRAPH_BLAS_POOL", "mine", "shared or own"),
         (
             "MAGMAGRAPH_OPTIMIZATION", "-O4",
@@ -166,7 +166,7 @@ def test_a_variable_that_cannot_be_used_is_one_line(variable, value, need):
         env={**os.environ, variable: value},
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == f"magmagraph demo: {variable} is {value!r}; needed: {need}\n"
+    assert done.stderr == f"magmagraph demo: {variable} is {value!r}; expected: {need}\n"
 
 
 @pytest.mark.parametrize("words", [["demo", "--epochs"], ["profile", "f.py:f", "--runs"]])

@@ -31,10 +31,10 @@ def test_feeds_of_run_by_position():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"reduce_to_gemm": "never"}, "no option 'reduce_to_gemm'\n  needed: one of reduce_to"),
-        ({"precision": "tf32"}, r"mend: mg.function\(..., precision=...\)"),
+        ({"reduce_to_gemm": "never"}, "no option 'reduce_to_gemm'\n  expected: one of reduce_to"),
+        ({"precision": "tf32"}, r"try: mg.function\(..., precision=...\)"),
         ({"choose": None}, "no option 'choose'"),
-        (3, r"options=3\n  needed: a dict"),
+        (3, r"options=3\n  expected: a dict"),
         ({"reduce_to_gemv": "sometimes"}, "'always', 'never' or 'measured'"),
         ({"loss_scale_growth": 0}, "at least 1 step"),
     ],
@@ -52,19 +52,19 @@ def test_options_that_exist_are_taken():
 
 def test_a_size_behind_the_arrays_of_batches_is_told():
     rows = np.arange(6.0)
-    with pytest.raises(mg.DataError, match="mend: size=3"):
+    with pytest.raises(mg.DataError, match="try: size=3"):
         mg.batches(rows, rows, 3)
 
 
 def test_activations_are_told_by_the_nearest_name():
     for given, meant in (("sigmod", "sigmoid"), ("ReLU", "relu"), ("softMax", "softmax")):
-        with pytest.raises(mg.ConfigError, match=f"mend: '{meant}'"):
+        with pytest.raises(mg.ConfigError, match=f"try: '{meant}'"):
             mg.nn.Dense(3, activation=given)
 
 
 def test_a_checkpointed_function_takes_its_arguments_later():
     x = mg.var("x", init=[0.5, 1.0])
-    with pytest.raises(mg.GradientError, match=r"mend: mg.checkpoint\(function\)\(\*inputs\)"):
+    with pytest.raises(mg.GradientError, match=r"try: mg.checkpoint\(function\)\(\*inputs\)"):
         mg.checkpoint(mg.tanh, x)
     assert np.array_equal(mg.checkpoint(mg.tanh)(x).eval(), mg.tanh(x).eval())
 

@@ -351,7 +351,7 @@ def test_broadcast() -> None:
         broadcast([(n, 3), (1,), (m, 1)], constraints)
     assert str(caught.value) == (
         "extents n and m do not meet at axis -2\n"
-        "  needed: the same extent, or a literal 1 (a named dimension never broadcasts)"
+        "  expected: the same extent, or a literal 1 (a named dimension never broadcasts)"
     )
     assert (caught.value.axis, caught.value.first, caught.value.second) == (-2, 0, 2)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -398,23 +398,24 @@ def test_shapes_are_read() -> None:
     [
         (
             (2, -1),
-            "-1 in shape (2, -1) is negative\n  needed: extents of at least 0\n"
-            "  mend: None stands for an extent that is not known",
+            "-1 in shape (2, -1) is negative\n  expected: extents of at least 0\n"
+            "  try: None stands for an extent that is not known",
         ),
         (
             ("a b",),
             "'a b' in shape ('a b',) is not a name for a dimension\n"
-            "  needed: a Python identifier\n"
-            "  mend: an expression is built by arithmetic: mg.Dim('batch') * 2",
+            "  expected: a Python identifier\n"
+            "  try: an expression is built by arithmetic: mg.Dim('batch') * 2",
         ),
-        ((2.0,), "2.0 in shape (2.0,) is not an extent\n  needed: an int, a name, a Dim or None"),
+        ((2.0,), "2.0 in shape (2.0,) is not an extent\n  expected: an int, a name, a Dim or None"),
         (
             (True,),
-            "True in shape (True,) is not an extent\n  needed: an int, a name, a Dim or None",
+            "True in shape (True,) is not an extent\n  expected: an int, a name, a Dim or None",
         ),
         (
             2.5,
-            "2.5 is not a shape\n  needed: a tuple of ints, names and None, such as ('batch', 784)",
+            "2.5 is not a shape\n  expected: a tuple of ints, names and None, such as ("
+        "'batch', 784)",
         ),
     ],
 )

@@ -71,9 +71,9 @@ def test_unknown_dtypes(wrong: Any) -> None:
     shown = wrong.name if isinstance(wrong, np.dtype) else wrong
     assert str(caught.value) == (
         f"{shown!r} is not a dtype that exists here\n"
-        "  needed: one of complex128, complex64, float64, float32, float16, bfloat16, "
+        "  expected: one of complex128, complex64, float64, float32, float16, bfloat16, "
         "int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool"
-        + ("\n  mend: the extents of a shape as one tuple" if wrong == 3 else "")
+        + ("\n  try: the extents of a shape as one tuple" if wrong == 3 else "")
     )
 
 
@@ -161,8 +161,8 @@ def test_ints_that_do_not_fit(value: int, other: str) -> None:
         weak_dtype(value, BY_NAME[other])
     assert str(caught.value) == (
         f"the int {value} does not fit {other}\n"
-        f"  needed: an int from {limits.min} to {limits.max}\n"
-        f"  mend: cast the {other} operand to a wider dtype, such as int32"
+        f"  expected: an int from {limits.min} to {limits.max}\n"
+        f"  try: cast the {other} operand to a wider dtype, such as int32"
     )
 
 

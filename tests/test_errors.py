@@ -65,7 +65,7 @@ def test_divergence_keeps_its_step() -> None:
 
 def test_the_parts_of_a_message() -> None:
     assert message("a") == "a"
-    assert message("a", mend="c") == "a\n  mend: c"
+    assert message("a", hint="c") == "a\n  try: c"
     assert message("a\nb", "n", "m\nm", "w:1") == (
-        "a\n  b\n  needed: n\n  mend: m\n    m\n  at: w:1"
+        "a\n  b\n  expected: n\n  try: m\n    m\n  at: w:1"
     )

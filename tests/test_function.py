@@ -147,8 +147,8 @@ def test_out_has_memory_of_its_own_for_each_result() -> None:
             f(feed, out=out)
         assert str(caught.value) == (
             f"out[0] and out[1] {told}: one result would overwrite the other\n"
-            "  needed: memory of its own for each output\n"
-            "  mend: out[1] = np.empty_like(out[1])"
+            "  expected: memory of its own for each output\n"
+            "  try: out[1] = np.empty_like(out[1])"
         )
     assert one.tolist() == [7.0] * 3 and memory.tolist() == [7.0] * 5
     assert w.value.max() == 0.0  # a refused call changes no variable

@@ -27,7 +27,7 @@ def test_values_that_become_infinite_are_told(dtype: str, given: np.ndarray, lar
         wanted = given.astype(dtype)
     text = (
         rf"input 'pressure' \({dtype}\[3\]\) is given {given.dtype.name} values beyond the range "
-        rf"of {dtype}, such as {largest}: \d of 3 become infinite\n.*\n  mend: scaled values"
+        rf"of {dtype}, such as {largest}: \d of 3 become infinite\n.*\n  try: scaled values"
     )
     with pytest.warns(RuntimeWarning, match=text):
         np.testing.assert_array_equal(f(given), wanted)
@@ -48,7 +48,7 @@ def test_values_in_range_and_infinities_warn_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "given", "mend"),
+    ("dtype", "given", "hint"),
     [
         ("int8", [1, 300], "dtype='int16' for what takes them: 300 is among them"),
         ("uint8", [1, -300], "dtype='int16' for what takes them: -300 is among them"),
@@ -57,13 +57,13 @@ def test_values_in_range_and_infinities_warn_of_nothing() -> None:
     ],
 )
 def test_the_mend_of_large_integers_does_not_wrap_around(
-    dtype: str, given: list[int], mend: str
+    dtype: str, given: list[int], hint: str
 ) -> None:
     x = mg.input("x", ("n",), dtype)
-    with pytest.raises(FeedError, match=mend):
+    with pytest.raises(FeedError, match=hint):
         mg.function([x], x)(np.array(given))
     w = mg.var("w", init=np.zeros(len(given), dtype))
-    with pytest.raises(DTypeError, match=mend):
+    with pytest.raises(DTypeError, match=hint):
         w.assign(np.array(given))
 
 
@@ -71,7 +71,7 @@ def test_passes_are_a_tuple() -> None:
     x = mg.input("x", ())
     passes: Any
     for passes in (3, "fuse"):
-        with pytest.raises(PassError, match=f"passes={passes!r}\n  needed: a tuple"):
+        with pytest.raises(PassError, match=f"passes={passes!r}\n  expected: a tuple"):
             mg.function([x], x, passes=passes)
     assert mg.function([x], x * 2, passes=list(mg.passes.default()))(2.0) == 4.0
 
@@ -92,7 +92,7 @@ def test_python_types_as_dtypes_follow_the_setting(monkeypatch: pytest.MonkeyPat
 
 def test_a_node_has_no_digits() -> None:
     x = mg.input("x", (2,))
-    text = r"the format '.3f' of a node .*\n  mend: f'\{node.eval\(\)"
+    text = r"the format '.3f' of a node .*\n  try: f'\{node.eval\(\)"
     with pytest.raises(TypeError, match=text):
         f"{x:.3f}"
     assert f"{x}" == str(x)

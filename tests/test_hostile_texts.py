@@ -44,7 +44,7 @@ LIMITS = {
     "axes": (f"%0 = input() : float32[{'1, ' * 100}]\nreturn %0", "100 axes"),
     "an anonymous dimension": (
         "%0 = input() : float32[?9223372036854775807]\nreturn %0",
-        r"the anonymous dimension \?9223372036854775807\n  needed: \?0 as the next one",
+        r"the anonymous dimension \?9223372036854775807\n  expected: \?0 as the next one",
     ),
     "parentheses": (f"%0 = input() : float32[{'(' * 900}n{')' * 900}]\nreturn %0", "at most 50"),
     "a degree": (f"%0 = input() : float32[{'*'.join('n' * 400)}]\nreturn %0", "at most 64"),
@@ -57,7 +57,7 @@ LIMITS = {
     ),
     "brackets": (
         HEAD + f"%1 = reshape(%0, shape={'(' * 5000}3{')' * 5000}) : float32[3]\nreturn %1",
-        "too many brackets inside of each other\n  needed: at most 50",
+        "too many brackets inside of each other\n  expected: at most 50",
     ),
     "bodies": (HEAD + "%1 = fused(%0, body={\n" * 5000, "too many bodies inside of each other"),
     "a body that is read twice": (
@@ -68,7 +68,7 @@ LIMITS = {
     "a number": (HEAD + f"%1 = sum(%0, axes=({'1' * 30},)) : float32[]\nreturn %1", "30 digits"),
     "an int of 64 bits": (
         HEAD + f"%1 = sum(%0, axes=({2**63},)) : float32[]\nreturn %1",
-        r"needed: tuple\[int, ...\]",
+        r"expected: tuple\[int, ...\]",
     ),
     "a string": (HEAD + "%1 = sum(%0, axes='a' * 9) : float32[]\nreturn %1", "a string in quotes"),
     "division by zero": ("%0 = input() : float32[n//(m - m)]\nreturn %0", "an extent"),
@@ -124,7 +124,7 @@ def test_minima_inside_minima_are_bounded() -> None:
     text = "n"
     for i in range(45):
         text = f"min(a{i}, {text})"
-    with pytest.raises(ShapeError, match=r"an extent has \d+ characters\n  needed: at most 4000"):
+    with pytest.raises(ShapeError, match=r"an extent has \d+ characters\n  expected: at most 4000"):
         parse(text)
 
 

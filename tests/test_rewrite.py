@@ -239,23 +239,23 @@ def test_the_pipeline_is_visible_and_says_why() -> None:
     [
         (
             {"skip": ("fusion",)},
-            "skip names 'fusion', which is not a pass here\n  needed: one of distribute, simplify, "
-            "contract, precision, layout, accumulate, reduce_to_gemv, fuse",
+            "skip names 'fusion', which is not a pass here\n  expected: one of distribute, "
+            "simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse",
         ),
         (
             {"skip": ("memory",)},
-            "the pass 'memory' cannot be skipped: nothing would run without it\n  needed: one of "
+            "the pass 'memory' cannot be skipped: nothing would run without it\n  expected: one of "
             "distribute, simplify, contract, precision, layout, accumulate, reduce_to_gemv, fuse",
         ),
         (
             {"passes": ("simplify",)},
-            "'simplify' in passes= is not a pass\n  needed: Pass records\n"
-            "  mend: start from mg.passes.default()",
+            "'simplify' in passes= is not a pass\n  expected: Pass records\n"
+            "  try: start from mg.passes.default()",
         ),
         (
             {"passes": ()},
             "passes= lacks schedule, memory, lower: nothing would run without\n"
-            "  mend: start from mg.passes.default()",
+            "  try: start from mg.passes.default()",
         ),
     ],
 )
@@ -288,7 +288,7 @@ def test_a_pass_that_fails_is_named_with_what_it_received(a: Node) -> None:
         pipeline.run(graph_of(mg.exp(a), inputs=(a,)), Trace(), passes=passes)
     assert str(caught.value).splitlines() == [
         "the pass 'broken' failed: ZeroDivisionError: no reason",
-        "  mend: skip=('broken',) leaves it out, if it is optional",
+        "  try: skip=('broken',) leaves it out, if it is optional",
         "  passes before it: distribute, simplify",
         "  it received:",
         "    %0 = input() : float32[3]  # a",

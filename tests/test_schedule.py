@@ -57,12 +57,12 @@ def test_own_function():
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        (lambda: S.step(0.1, every=0), "step: every=0\n  needed: every > 0"),
-        (lambda: S.exponential(0.1, -1.0), "exponential: decay=-1.0\n  needed: decay > 0"),
-        (lambda: S.cosine(0.1, steps=0), "cosine: steps=0\n  needed: steps > 0"),
-        (lambda: S.warmup(0, 0.1), "warmup: steps=0\n  needed: steps > 0"),
-        (lambda: S.plateau(0.1, mode="low"), "plateau: mode='low'\n  needed: 'min' or 'max'"),
-        (lambda: S.plateau(0.1, factor=2), "plateau: factor=2\n  needed: 0 < factor < 1"),
+        (lambda: S.step(0.1, every=0), "step: every=0\n  expected: every > 0"),
+        (lambda: S.exponential(0.1, -1.0), "exponential: decay=-1.0\n  expected: decay > 0"),
+        (lambda: S.cosine(0.1, steps=0), "cosine: steps=0\n  expected: steps > 0"),
+        (lambda: S.warmup(0, 0.1), "warmup: steps=0\n  expected: steps > 0"),
+        (lambda: S.plateau(0.1, mode="low"), "plateau: mode='low'\n  expected: 'min' or 'max'"),
+        (lambda: S.plateau(0.1, factor=2), "plateau: factor=2\n  expected: 0 < factor < 1"),
     ],
 )
 def test_bad_settings(build, text):

@@ -21,7 +21,7 @@ W = mg.var("w", init=np.ones((3, 2), np.float32))
 
 
 @pytest.mark.parametrize(
-    ("tried", "mend"),
+    ("tried", "hint"),
     [
         (lambda: X.unsqueeze(0), "mg.expand_dims(x, axis)"),  # type: ignore[attr-defined]
         (lambda: mg.sum(X).backward(), "mg.grad(loss, [w, b])"),  # type: ignore[attr-defined]
@@ -47,10 +47,10 @@ W = mg.var("w", init=np.ones((3, 2), np.float32))
         (lambda: mg.nn.Dense(3).forward(X), "layer(x)"),
     ],
 )
-def test_a_name_of_another_library(tried: Callable[[], Any], mend: str) -> None:
+def test_a_name_of_another_library(tried: Callable[[], Any], hint: str) -> None:
     with pytest.raises(AttributeError) as caught:
         tried()
-    assert "has no attribute" in str(caught.value) and mend in str(caught.value)
+    assert "has no attribute" in str(caught.value) and hint in str(caught.value)
 
 
 def test_every_counterpart_that_the_page_of_coverage_names_is_told() -> None:

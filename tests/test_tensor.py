@@ -104,7 +104,7 @@ def test_mistakes_change_nothing():
         (mg.ShapeError, "values of shape (5,)", lambda: tensor.__setitem__(0, np.zeros(5, "f4"))),
         (mg.DTypeError, "is given complex64", lambda: tensor.__setitem__(0, np.complex64(1j))),
         (mg.ShapeError, "copy_from", lambda: tensor.copy_from(np.zeros(3, "f4"))),
-        (mg.ShapeError, "need", lambda: tensor.reshape(7, -1)),
+        (mg.ShapeError, "expected", lambda: tensor.reshape(7, -1)),
         (mg.ShapeError, "squeeze(axis=0)", lambda: tensor.squeeze(0)),
         (mg.ShapeError, "unsqueeze(9)", lambda: tensor.unsqueeze(9)),
         (mg.ShapeError, "a tensor of shape", lambda: mg.Tensor((2,), init=[1.0, 2.0, 3.0])),

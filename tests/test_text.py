@@ -271,47 +271,47 @@ return %1"""
 
 
 DAMAGE = [
-    ("", "line 1: the text ends before it returns anything\n  needed: a return line"),
-    (TEXT[:-10], "line 2: the text ends before it returns anything\n  needed: a return line"),
+    ("", "line 1: the text ends before it returns anything\n  expected: a return line"),
+    (TEXT[:-10], "line 2: the text ends before it returns anything\n  expected: a return line"),
     (
         TEXT.replace("return %1", "return %0"),
-        "line 2: nothing that is returned needs %1\n  needed: a whole text: is its end cut off?",
+        "line 2: nothing that is returned needs %1\n  expected: a whole text: is its end cut off?",
     ),
     (
         TEXT.replace("exp(%0)", "exp(%7)"),
-        "line 2: %7 is not defined\n  needed: an operand of an earlier line",
+        "line 2: %7 is not defined\n  expected: an operand of an earlier line",
     ),
     (
         TEXT.replace("exp", "exq"),
-        "line 2: there is no operation 'exq'\n  needed: an operation of magmagraph",
+        "line 2: there is no operation 'exq'\n  expected: an operation of magmagraph",
     ),
     (
         TEXT.replace("exp(%0) : float32[batch, 3]", "exp(%0) : float32[batch, 4]"),
-        "line 2: %1 is float32[batch, 4]\n  needed: float32[batch, 3], by the rule of exp",
+        "line 2: %1 is float32[batch, 4]\n  expected: float32[batch, 3], by the rule of exp",
     ),
     (
         TEXT.replace("exp(%0) :", "exp(%0"),
-        "line 2: '%0 float32[batch, 3]' ends before a bracket is closed\n  needed: )",
+        "line 2: '%0 float32[batch, 3]' ends before a bracket is closed\n  expected: )",
     ),
     (
         TEXT.replace("float32[batch, 3]  # x", "float33[batch, 3]"),
-        "line 1: 'float33[batch, 3]'\n  needed: a type, as float32[batch, 3]",
+        "line 1: 'float33[batch, 3]'\n  expected: a type, as float32[batch, 3]",
     ),
     (
         TEXT.replace("batch, 3]  # x", "batch +, 3]"),
-        "line 1: 'batch +'\n  needed: an extent, as '2*batch + 1'",
+        "line 1: 'batch +'\n  expected: an extent, as '2*batch + 1'",
     ),
     (
         TEXT.replace("%1 = exp", "%0 = exp"),
-        "line 2: %0 is defined twice\n  needed: a new number",
+        "line 2: %0 is defined twice\n  expected: a new number",
     ),
     (
         TEXT + "\nupdate %0 = %1",
-        "line 4: %0 is no variable\n  needed: update variable = new value",
+        "line 4: %0 is no variable\n  expected: update variable = new value",
     ),
     (
         TEXT + "\nretire %1",
-        "line 4: 'retire %1'\n  needed: '%0 = operation(...) : type', or one of return, update, "
+        "line 4: 'retire %1'\n  expected: '%0 = operation(...) : type', or one of return, update, "
         "effect, inputs, scheduled, require",
     ),
 ]
@@ -370,21 +370,21 @@ def _refusal(text: str) -> str:
 
 
 PLAN_DAMAGE = [
-    ("plan", "line 1: the plan ends before its memory line\n  needed: memory: ..."),
+    ("plan", "line 1: the plan ends before its memory line\n  expected: memory: ..."),
     (
         "plan\ns0 = shelf : 4 bytes, steps 0 to 1",
-        "line 2: 's0 = shelf : 4 bytes, steps 0 to 1'\n  needed: s0 = place : n bytes, steps a to b"
-        ", with a place of feed, state, constant, result, arena",
+        "line 2: 's0 = shelf : 4 bytes, steps 0 to 1'\n  expected: s0 = place : n bytes, "
+        "steps a to b, with a place of feed, state, constant, result, arena",
     ),
     (
         "plan\ncommit\nfetch s3 float32[]\nmemory: sizes not bound",
-        "line 3: s3 is not a slot\n  needed: one of the 0 above",
+        "line 3: s3 is not a slot\n  expected: one of the 0 above",
     ),
     (
         "plan\nmemory: sizes not bound",
-        "line 2: the plan has no commit point\n  needed: a line 'commit'",
+        "line 2: the plan has no commit point\n  expected: a line 'commit'",
     ),
-    ("plan\nsizes batch=many", "line 2: 'batch=many'\n  needed: a size, as batch=100"),
+    ("plan\nsizes batch=many", "line 2: 'batch=many'\n  expected: a size, as batch=100"),
 ]
 
 
@@ -399,5 +399,5 @@ def test_only_graphs_and_plans_have_a_text() -> None:
     with pytest.raises(GraphError) as raised:
         dump(3)
     assert str(raised.value) == (
-        "dump is given int\n  needed: a graph, a plan or a function"
+        "dump is given int\n  expected: a graph, a plan or a function"
     )

@@ -112,7 +112,7 @@ def tap(x: Any, callback: Callable[[np.ndarray], object], label: str | None = No
             message(
                 f"tap: the callback is {type(callback).__name__}",
                 need="a function of an array",
-                mend="mg.debug.print(x, label) prints",
+                hint="mg.debug.print(x, label) prints",
             )
         )
     node = as_node(x)

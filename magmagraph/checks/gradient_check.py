@@ -211,7 +211,7 @@ def _of_function(f: Function, point: Any) -> tuple[Node, Mapping[Any, Any]]:
             message(
                 f"check_gradients: the function has {len(outputs)} outputs",
                 need="one",
-                mend="check_gradients(node, {x: array}) of the node that is meant",
+                hint="check_gradients(node, {x: array}) of the node that is meant",
             )
         )
     if isinstance(point, Mapping):
@@ -271,7 +271,7 @@ def _raise_mismatch(report: GradientReport) -> None:
                     need=f"an error below {target.error / target.relative:.2g}"
                     if np.isfinite(target.relative)
                     else "finite values",
-                    mend="a point away from kinks and poles, or the gradient rule of an operation",
+                    hint="a point away from kinks and poles, or the gradient rule of an operation",
                 )
             )
 

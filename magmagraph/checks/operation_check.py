@@ -66,8 +66,8 @@ def check_operation(
     Traceback (most recent call last):
         ...
     magmagraph.errors.GraphError: check_operation: the compiled result differs from that of numpy
-      needed: [1. 8.]
-      mend: the kernel says [1. 4.]
+      expected: [1. 8.]
+      try: the kernel says [1. 4.]
     """
     given = [np.asarray(array) for array in arrays]
     leaves = [input(f"operand {i}", a.shape, a.dtype) for i, a in enumerate(given)]
@@ -92,7 +92,7 @@ def _interpreted(
 
 
 def _compare(
-    what: str, found: Sequence[Any], expected: Sequence[Any], numerics: str, mend: str
+    what: str, found: Sequence[Any], expected: Sequence[Any], numerics: str, hint: str
 ) -> None:
     for value, wanted in zip(found, expected, strict=True):
         finite = np.abs(np.asarray(wanted))[np.isfinite(wanted)]
@@ -101,7 +101,7 @@ def _compare(
         if not same or not tolerance(value.dtype, numerics).close(value, wanted, scale):
             raise GraphError(
                 message(
-                    f"check_operation: {what}", need=str(wanted), mend=mend.format(found=value)
+                    f"check_operation: {what}", need=str(wanted), hint=hint.format(found=value)
                 )
             )
 
@@ -113,14 +113,14 @@ def _compare_compiled(
     expected: Sequence[Any],
     numerics: str,
 ) -> None:
-    mend = "the kernel says {found}"
+    hint = "the kernel says {found}"
     before = config.compiler
     try:
         for compiler in (before, "off"):
             config.compiler = compiler
             found = Function(leaves, list(made), device="cpu")(*given)
             _compare("the compiled result differs from that of numpy", found, expected, numerics,
-                     mend)
+                     hint)
     finally:
         config.compiler = before
     apart = [np.repeat(a[..., None], 2, axis=-1)[..., 0] for a in given]

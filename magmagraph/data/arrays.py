@@ -56,7 +56,7 @@ def read_npy(path: FilePath, *, mapped: bool = False) -> NDArray[Any]:
     """
     with _opened(path) as (file, length):
         if _is_archive(file):
-            raise DataError(message(f"{path} is an archive of arrays", mend="use read_npz"))
+            raise DataError(message(f"{path} is an archive of arrays", hint="use read_npz"))
         return _mapped(path, file, 0, length) if mapped else read_array(file, length)
 
 
@@ -99,7 +99,7 @@ def read_npz(
     with _opened(path) as (file, length):
         if not _is_archive(file):
             npy_header(file)  # raises where it is no array either
-            raise DataError(message(f"{path} holds one array, not many", mend="use read_npy"))
+            raise DataError(message(f"{path} holds one array, not many", hint="use read_npy"))
         archive = Archive(file, length)
         return {
             name.removesuffix(".npy"): _member(path, file, archive, name, mapped)

@@ -103,7 +103,7 @@ def random_crop(
                 message(
                     f"random_crop: a window of {wanted} {name} of {extent}, padded by {grown}",
                     need="a window that fits",
-                    mend="a larger padding=",
+                    hint="a larger padding=",
                 )
             )
         rooms.append(room)
@@ -228,7 +228,7 @@ def normalize(x: Operand, mean: ArrayLike, std: ArrayLike) -> Node:
             message(
                 f"normalize: std={std!r}",
                 need="positive numbers",
-                mend="1 in the place of the deviation of what never changes",
+                hint="1 in the place of the deviation of what never changes",
             )
         )
     shift, scale = (constant(np.asarray(v), dtype=node.dtype) for v in (mean, deviation))
@@ -247,7 +247,7 @@ def _images(who: str, images: Any, layout: str) -> tuple[Node, tuple[int, int]]:
             message(
                 f"{who}: {describe(node)}",
                 need=f"four axes: (batch, {order})",
-                mend=f"mg.reshape(x, (-1, {sizes}))",
+                hint=f"mg.reshape(x, (-1, {sizes}))",
             )
         )
     return node, (1, 2) if last else (2, 3)

@@ -194,7 +194,7 @@ def batches(
             message(
                 "there is nothing to take batches of",
                 need="arrays with rows along their first axis",
-                mend=_size_by_name(held),
+                hint=_size_by_name(held),
             )
         )
     if len({len(array) for array in held}) > 1:
@@ -212,7 +212,7 @@ def batches(
     size = int(size)
     if shard is not None and not 0 <= shard[0] < shard[1]:
         raise DataError(
-            message(f"shard={shard!r}", need="(rank, ranks)", mend="shard=(0, 2), say")
+            message(f"shard={shard!r}", need="(rank, ranks)", hint="shard=(0, 2), say")
         )
     return Batches(held, size, shuffle, seed, drop_last, shard or (0, 1))
 

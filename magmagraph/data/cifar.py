@@ -112,7 +112,7 @@ def cifar10(path: FilePath | None = None) -> Dataset:
         message(
             f"CIFAR-10 was not found; looked at {looked}",
             need="its batches, binary or pickled, or an archive of arrays",
-            mend="path=, or MAGMAGRAPH_DATA with the folder",
+            hint="path=, or MAGMAGRAPH_DATA with the folder",
         )
     )
 
@@ -149,7 +149,7 @@ def _of_records(path: Path, content: bytes) -> Images:
             message(
                 f"{path} is truncated, or not of CIFAR-10: {len(content)} bytes",
                 need=f"records of {_RECORD} bytes: a label and {_PIXELS} values",
-                mend="copy or download the file again",
+                hint="copy or download the file again",
             )
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD)
@@ -161,7 +161,7 @@ def _of_pickle(path: Path, content: bytes) -> Images:
         path,
         "is truncated or corrupted",
         need="a whole batch of CIFAR-10",
-        mend="copy or download the file again",
+        hint="copy or download the file again",
     ):
         held = unpickled(content)
         data = labels = None

@@ -114,7 +114,7 @@ def read_csv(
             message(
                 f"read_csv cannot read into {np.dtype(dtype).name}",
                 need="a floating-point dtype, which has a value for a gap",
-                mend="read as float64 and convert the columns that are whole",
+                hint="read as float64 and convert the columns that are whole",
             )
         )
     rows, lines = _rows(path, delimiter)
@@ -294,7 +294,7 @@ def _numbers(
             raise DataError(
                 message(
                     f"{path}, line {line}, column {column!r}: {cell!r} is not a number",
-                    mend=f"categorical=[{column!r}] for a column of names, or add {cell!r} to "
+                    hint=f"categorical=[{column!r}] for a column of names, or add {cell!r} to "
                     "`missing`",
                 )
             )

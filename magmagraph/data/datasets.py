@@ -217,7 +217,7 @@ def _small_digits(reason: str) -> Dataset:
             message(
                 reason,
                 need="MNIST's four files, or scikit-learn, whose small digits can stand in",
-                mend="pip install scikit-learn, or set MAGMAGRAPH_DATA to a folder with MNIST",
+                hint="pip install scikit-learn, or set MAGMAGRAPH_DATA to a folder with MNIST",
             )
         ) from error
     digits = load_digits()

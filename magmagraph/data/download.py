@@ -96,7 +96,7 @@ def download(
             message(
                 f"{name} could not be downloaded within {timeout:g} s: {'; '.join(complaints)}",
                 need="a connection to one of " + ", ".join(mirrors),
-                mend="put the file there yourself and set MAGMAGRAPH_DATA to its folder",
+                hint="put the file there yourself and set MAGMAGRAPH_DATA to its folder",
             )
         )
 

@@ -34,7 +34,7 @@ def user_cache() -> Path:
         raise DataError(
             message(
                 "no folder can keep downloaded data: this user has no home folder",
-                mend="set MAGMAGRAPH_CACHE_DIR to a folder",
+                hint="set MAGMAGRAPH_CACHE_DIR to a folder",
             )
         )
     return shared / "magmagraph"

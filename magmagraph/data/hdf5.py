@@ -202,7 +202,7 @@ def _check(path: str | os.PathLike[str], sets: Mapping[str, Any], length: int) -
                 message(
                     f"{what} is read from other files",
                     need="values in this file: another one may be any file of this machine",
-                    mend="write the values into one file",
+                    hint="write the values into one file",
                 )
             )
         filters = {
@@ -219,7 +219,7 @@ def _check(path: str | os.PathLike[str], sets: Mapping[str, Any], length: int) -
         total += checked_size(map(int, data.shape), data.dtype.itemsize, f"the data set {name!r}")
         if total > limit:
             wrong, most, allowed = too_large(f"the data set {name!r}", total, limit).parts
-            raise DataError(message(f"{path}: {wrong}", need=most, mend=allowed))
+            raise DataError(message(f"{path}: {wrong}", need=most, hint=allowed))
 
 
 def _library() -> Any:
@@ -228,6 +228,6 @@ def _library() -> Any:
     except ImportError as error:
         raise DataError(
             message("HDF5 files are read by h5py, which is not installed",
-                    mend="pip install magmagraph[data]")
+                    hint="pip install magmagraph[data]")
         ) from error
     return h5py

@@ -47,7 +47,7 @@ def read_idx(path: FilePath) -> NDArray[Any]:
     array([7, 2, 1], dtype=uint8)
     """
     content = read_file(path)
-    with reading(path, "is truncated or corrupted", mend="copy or download the file again"):
+    with reading(path, "is truncated or corrupted", hint="copy or download the file again"):
         if content[:2] == b"\x1f\x8b":
             content = gunzipped(content, lambda first: _Header(path, first).length, _LONGEST)
         header = _Header(path, content)
@@ -58,7 +58,7 @@ def read_idx(path: FilePath) -> NDArray[Any]:
                     f"{path} {wrong}: it holds {len(content) - header.start} bytes of values",
                     need=f"{header.length - header.start} bytes, for shape {header.shape} of "
                     f"{header.dtype.name}",
-                    mend="copy or download the file again",
+                    hint="copy or download the file again",
                 )
             )
         values = np.frombuffer(content, header.dtype, offset=header.start).reshape(header.shape)
@@ -84,7 +84,7 @@ class _Header:
                 message(
                     f"{path} is truncated: its header ends after {len(content)} bytes",
                     need=f"{self.start} bytes for the extents of {axes} axes",
-                    mend="copy or download the file again",
+                    hint="copy or download the file again",
                 )
             )
         self.shape = struct.unpack(f">{axes}I", content[4 : self.start])

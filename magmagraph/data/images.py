@@ -117,7 +117,7 @@ def read_images(
                     f"{file} has {array.shape[0]} x {array.shape[1]} pixels, and {files[0]} "
                     f"{pixels[0].shape[0]} x {pixels[0].shape[1]}",
                     need="images of one size",
-                    mend="size=(rows, columns), to which all are scaled",
+                    hint="size=(rows, columns), to which all are scaled",
                 )
             )
         pixels.append(array)
@@ -150,6 +150,6 @@ def _library() -> Any:
     except ImportError as error:
         raise DataError(
             message("images are read by pillow, which is not installed",
-                    mend="pip install magmagraph[data]")
+                    hint="pip install magmagraph[data]")
         ) from error
     return Image

@@ -88,7 +88,7 @@ class Dim:
                 message(
                     f"{name!r} is not a name for a dimension",
                     need="a Python identifier",
-                    mend="an expression is built by arithmetic: mg.Dim('batch') * 2",
+                    hint="an expression is built by arithmetic: mg.Dim('batch') * 2",
                 )
             )
         return _named(name)
@@ -208,7 +208,7 @@ class Dim:
         raise ArgumentError(
             message(
                 f"whether the extent {self} is zero is not known before the call",
-                mend="ask isinstance(extent, int) first, or compare with ==",
+                hint="ask isinstance(extent, int) first, or compare with ==",
             )
         )
 
@@ -314,7 +314,7 @@ def _no_number(dim: Dim) -> ArgumentError:
     return ArgumentError(
         message(
             f"the extent {dim} is known only at the call, and no number stands for it here",
-            mend="give the axis an int in the input's shape, or compute with the extent itself",
+            hint="give the axis an int in the input's shape, or compute with the extent itself",
         )
     )
 
@@ -371,6 +371,6 @@ def _decide(left: Dim, relation: str, right: Extent) -> bool:
     raise ArgumentError(
         message(
             f"whether {left} {relation} {right} is not known before the call",
-            mend="use minimum and maximum of the extents, or give the axis an int",
+            hint="use minimum and maximum of the extents, or give the axis an int",
         )
     )

@@ -209,7 +209,7 @@ def broadcast(
     >>> broadcast([(Dim("n"), 3), (4,)], [])
     Traceback (most recent call last):
     magmagraph.dims.meeting.BroadcastFailure: extents 3 and 4 do not meet at axis -1
-      needed: equal extents, or one of them 1
+      expected: equal extents, or one of them 1
     """
     first = shapes[0] if shapes else ()
     if all(shape is first or shape == first for shape in shapes):

@@ -59,7 +59,7 @@ def _entry(value: Any, shape: tuple[Any, ...]) -> Extent:
                 message(
                     f"{value!r} in shape {shape} is not a name for a dimension",
                     need="a Python identifier",
-                    mend="an expression is built by arithmetic: mg.Dim('batch') * 2",
+                    hint="an expression is built by arithmetic: mg.Dim('batch') * 2",
                 )
             )
         return Dim(value)
@@ -76,7 +76,7 @@ def _entry(value: Any, shape: tuple[Any, ...]) -> Extent:
             message(
                 f"{value} in shape {shape} is negative",
                 need="extents of at least 0",
-                mend="None stands for an extent that is not known",
+                hint="None stands for an extent that is not known",
             )
         )
     return int(value)

@@ -126,6 +126,6 @@ def _count_from_front(bound: Extent, constraints: list[Constraint] | None) -> No
             message(
                 f"whether the slice bound {bound} is negative is not known before the call",
                 need="a bound whose sign is known",
-                mend="maximum(bound, 0) counts from the front",
+                hint="maximum(bound, 0) counts from the front",
             )
         )

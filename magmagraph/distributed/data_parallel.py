@@ -110,7 +110,7 @@ class DataParallel(Strategy):
     ) -> None:
         if not isinstance(dim, str) or not dim.isidentifier():
             raise ConfigError(
-                message(f"dim={dim!r}", need="the name of a dimension", mend="dim='batch'")
+                message(f"dim={dim!r}", need="the name of a dimension", hint="dim='batch'")
             )
         if algorithm not in ALGORITHMS:
             raise ConfigError(
@@ -141,7 +141,7 @@ class DataParallel(Strategy):
                         message(
                             f"{option}={of_sums!r} with algorithm='async'",
                             need="an algorithm that sums gradients over ranks",
-                            mend=f"leave {option}= out, or algorithm='allreduce'",
+                            hint=f"leave {option}= out, or algorithm='allreduce'",
                         )
                     )
         elif staleness is not None:
@@ -149,7 +149,7 @@ class DataParallel(Strategy):
                 message(
                     f"staleness={staleness} with algorithm={algorithm!r}",
                     need="ranks that do not wait for each other",
-                    mend="algorithm='async', or leave staleness= out",
+                    hint="algorithm='async', or leave staleness= out",
                 )
             )
         if shard_optimizer and (algorithm != "allreduce" or compression is not None):
@@ -158,7 +158,7 @@ class DataParallel(Strategy):
                     f"shard_optimizer=True with algorithm={algorithm!r}, "
                     f"compression={compression!r}",
                     need="gradients that are summed and scattered by the library",
-                    mend="algorithm='allreduce', compression=None",
+                    hint="algorithm='allreduce', compression=None",
                 )
             )
         self.shard_optimizer = shard_optimizer
@@ -202,7 +202,7 @@ class DataParallel(Strategy):
                     message(
                         f"a torus over {', '.join(names)} of {mesh!r}",
                         need="two axes of the mesh",
-                        mend="mg.distributed.use(mg.distributed.Mesh(rows=2, columns=2)), "
+                        hint="mg.distributed.use(mg.distributed.Mesh(rows=2, columns=2)), "
                         "group=('rows', 'columns')",
                     )
                 )
@@ -235,7 +235,7 @@ class DataParallel(Strategy):
                 message(
                     "shard_optimizer=True, and no optimizer of the function has its state in parts",
                     need="updates that `Optimizer.step` makes",
-                    mend="optimizer.step(loss, weights, inputs, outputs, distribute=...)",
+                    hint="optimizer.step(loss, weights, inputs, outputs, distribute=...)",
                 )
             )
 

@@ -76,7 +76,7 @@ class Hybrid(Strategy):
                     message(
                         f"Hybrid is given DataParallel({wrong})",
                         need="one that sums gradients, and has whole optimizers",
-                        mend="DataParallel as the only strategy, or without that",
+                        hint="DataParallel as the only strategy, or without that",
                     )
                 )
         micro = next((g for g in strategies if isinstance(g, PipelineParallel)), None)
@@ -88,7 +88,7 @@ class Hybrid(Strategy):
                         f"Hybrid cuts rows into micro-batches twice: accumulate={rows.accumulate} "
                         f"and micro_batches={micro.micro_batches}",
                         need="one of the two",
-                        mend=f"PipelineParallel({rows.accumulate * micro.micro_batches}), and "
+                        hint=f"PipelineParallel({rows.accumulate * micro.micro_batches}), and "
                         "accumulate= left out",
                     )
                 )
@@ -122,7 +122,7 @@ class Hybrid(Strategy):
                             f"{taken[axis]!r} and {given!r} are both spread over the axis {axis!r} "
                             f"of {mesh!r}",
                             need="an axis of the mesh for each strategy",
-                            mend="mg.distributed.use(mg.distributed.Mesh(data=2, tensor=2)), with "
+                            hint="mg.distributed.use(mg.distributed.Mesh(data=2, tensor=2)), with "
                             "as many ranks in all; group= names other axes",
                         )
                     )

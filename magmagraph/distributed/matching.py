@@ -106,7 +106,7 @@ def _entries(nodes: Iterable[Node], world: Communicator, prefix: str) -> Iterato
                         f"{inside.op.name} stands in a branch, or in a loop whose length the data "
                         "decides: ranks could go different ways",
                         need="collectives that every rank meets equally often",
-                        mend="reduce the condition over the ranks first, outside of the graph",
+                        hint="reduce the condition over the ranks first, outside of the graph",
                         where=str(node.line) if node.line else None,
                     )
                 )

@@ -133,7 +133,7 @@ class Parts:
                         f"shard_optimizer=True, and the rule reads all of a variable: "
                         f"{describe(node)}",
                         need="a rule that works element by element (SGD, Adam, AdamW, ...)",
-                        mend="shard_optimizer=False",
+                        hint="shard_optimizer=False",
                     )
                 )
             varying.add(node)

@@ -132,7 +132,7 @@ class PipelineParallel(Strategy):
             )
         if not isinstance(dim, str) or not dim.isidentifier():
             raise ConfigError(
-                message(f"dim={dim!r}", need="the name of a dimension", mend="dim='batch'")
+                message(f"dim={dim!r}", need="the name of a dimension", hint="dim='batch'")
             )
         if isinstance(first, str) or not all(isinstance(name, str) for name in first):
             raise ConfigError(message(f"first={first!r}", need="a list of names of variables"))
@@ -156,7 +156,7 @@ class PipelineParallel(Strategy):
                 message(
                     f"stages={self.stages}, and there are {extent} ranks along the pipeline",
                     need="a rank for each stage",
-                    mend="mg.distributed.use(mg.distributed.Mesh(data=..., stage=...))",
+                    hint="mg.distributed.use(mg.distributed.Mesh(data=..., stage=...))",
                 )
             )
         if self.first and extent > 1 and len(self.first) != extent - 1:

@@ -57,7 +57,7 @@ def are_equal(
                         f"the ranks' graphs of {_function(name)} differ, and `distribute=` cuts "
                         f"one graph; nothing has run\n{_difference(rank, other, pair)}",
                         need="the same operations, dtypes and shapes on all ranks",
-                        mend="leave the rank's number out of the graph; feed what differs",
+                        hint="leave the rank's number out of the graph; feed what differs",
                     )
                 )
     return False

@@ -167,11 +167,11 @@ def checked(given: Any) -> Strategy | None:
     """Return a strategy, or raise."""
     if given is None or isinstance(given, Strategy):
         return given
-    mend = "mg.distributed.DataParallel()"
+    hint = "mg.distributed.DataParallel()"
     if isinstance(given, type) and issubclass(given, Strategy):
-        mend = f"mg.distributed.{given.__name__}(), an object of the class"
+        hint = f"mg.distributed.{given.__name__}(), an object of the class"
     raise ConfigError(
-        message(f"distribute={given!r}", need="a strategy of mg.distributed", mend=mend)
+        message(f"distribute={given!r}", need="a strategy of mg.distributed", hint=hint)
     )
 
 

@@ -96,7 +96,7 @@ class TensorParallel(Strategy):
                         f"axes= of TensorParallel has the variable {key.name!r} itself as a key, "
                         "which no file can hold",
                         need="names of variables",
-                        mend=f"axes={{{key.name!r}: {self.axes[key]!r}}}",
+                        hint=f"axes={{{key.name!r}: {self.axes[key]!r}}}",
                     )
                 )
         return {"axes": self.axes, "group": self.group, "least": self.least}
@@ -146,7 +146,7 @@ def _axis(held: Variable, axis: int, size: int) -> int:
             message(
                 f"variable {held.name!r} of shape {extents} cannot be cut along axis {axis}",
                 need=f"an axis whose extent {size} ranks divide",
-                mend=f"axes={{{held.name!r}: None}} keeps it whole",
+                hint=f"axes={{{held.name!r}: None}} keeps it whole",
             )
         )
     return axis % len(extents)

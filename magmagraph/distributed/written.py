@@ -45,7 +45,7 @@ def written(strategy: Strategy | None) -> dict[str, Any] | None:
             message(
                 "a function with shard_optimizer=True cannot be saved: each rank holds its part "
                 "of what the optimizer remembers",
-                mend="mg.callbacks.Checkpoint, or optimizer.state_dict(), which gather the parts",
+                hint="mg.callbacks.Checkpoint, or optimizer.state_dict(), which gather the parts",
             )
         )
     return {"kind": type(strategy).__name__, "options": strategy.options()}

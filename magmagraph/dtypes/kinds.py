@@ -71,7 +71,7 @@ def canonical(dtype: Any, float_dtype: DType | None = None) -> DType:
     >>> canonical("complex256")
     Traceback (most recent call last):
     magmagraph.errors.DTypeError: 'complex256' is not a dtype that exists here
-      needed: one of complex128, complex64, float64, float32, float16, bfloat16, int8, int16, \
+      expected: one of complex128, complex64, float64, float32, float16, bfloat16, int8, int16, \
 int32, int64, uint8, uint16, uint32, uint64, bool
     """
     if isinstance(dtype, str):
@@ -105,7 +105,7 @@ int32, int64, uint8, uint16, uint32, uint64, bool
         message(
             f"{shown} is not a dtype that exists here",
             need=f"one of {', '.join(BY_NAME)}",
-            mend="the extents of a shape as one tuple" if isinstance(dtype, int) else None,
+            hint="the extents of a shape as one tuple" if isinstance(dtype, int) else None,
         )
     )
 

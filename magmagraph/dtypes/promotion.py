@@ -120,7 +120,7 @@ def canonical_scalar(value: complex, float_dtype: DType = FLOAT32) -> DType:
             message(
                 f"the int {value} does not fit any integer dtype",
                 need=f"an int from {iinfo(INT64).min} to {iinfo(UNSIGNED[3]).max}",
-                mend=f"write it as a float: {float_dtype.name} holds it approximately",
+                hint=f"write it as a float: {float_dtype.name} holds it approximately",
             )
         )
     return complex_dtype(float_dtype) if isinstance(value, complex) else float_dtype
@@ -157,8 +157,8 @@ def weak_dtype(value: complex, other: DType, float_dtype: DType = FLOAT32) -> DT
     >>> weak_dtype(300, small)
     Traceback (most recent call last):
     magmagraph.errors.DTypeError: the int 300 does not fit int8
-      needed: an int from -128 to 127
-      mend: cast the int8 operand to a wider dtype, such as int32
+      expected: an int from -128 to 127
+      try: cast the int8 operand to a wider dtype, such as int32
     """
     if isinstance(value, bool):
         return other
@@ -180,7 +180,7 @@ def weak_dtype(value: complex, other: DType, float_dtype: DType = FLOAT32) -> DT
             message(
                 f"the int {value} does not fit {other.name}",
                 need=f"an int from {limits.min} to {limits.max}",
-                mend=f"cast the {other.name} operand to a wider dtype, such as {natural.name}",
+                hint=f"cast the {other.name} operand to a wider dtype, such as {natural.name}",
             )
         )
     return other

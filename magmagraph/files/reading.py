@@ -48,9 +48,9 @@ class Damaged(ValueError):
 class TooLarge(Damaged):
     """The content of a file is larger than a limit."""
 
-    def __init__(self, what: str, size: int, limit: int, mend: str | None = None) -> None:
+    def __init__(self, what: str, size: int, limit: int, hint: str | None = None) -> None:
         super().__init__(f"{what} has {size} bytes, and the limit is {limit}")
-        self.parts = f"{what} has {size} bytes", f"at most {limit}", mend
+        self.parts = f"{what} has {size} bytes", f"at most {limit}", hint
 
 
 def unreadable(
@@ -72,7 +72,7 @@ def reading(
     kind: type[MagmagraphError] = DataError,
     *,
     need: str | None = None,
-    mend: str | None = None,
+    hint: str | None = None,
     passing: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
     """Turn whatever reading a file raises into one error that names the file.
@@ -85,7 +85,7 @@ def reading(
         What is wrong where an error is raised: "is truncated, corrupted, or no image".
     kind : type
         The class of the error.
-    need, mend : str, optional
+    need, hint : str, optional
         The further parts of its message.
     passing : type or tuple of types
         Errors that are raised as they are, with warnings, and those of `kind` that name the file.
@@ -103,8 +103,8 @@ def reading(
             raise unreadable(path, error, kind) from error
         if isinstance(error, TooLarge):
             wrong, most, allowed = error.parts
-            raise kind(message(f"{path}: {wrong}", need=most, mend=allowed)) from error
-        raise kind(message(f"{path} {what}: {_reason(error)}", need=need, mend=mend)) from error
+            raise kind(message(f"{path}: {wrong}", need=most, hint=allowed)) from error
+        raise kind(message(f"{path} {what}: {_reason(error)}", need=need, hint=hint)) from error
 
 
 def _reason(error: Exception) -> str:

@@ -121,7 +121,7 @@ def _not_written(place: Path, error: OSError, size: int | None) -> StorageError:
         message(
             f"{str(place)!r} cannot be written: {error.strerror or error}",
             need=room,
-            mend="make room there, or write elsewhere"
+            hint="make room there, or write elsewhere"
             + ("; the file that was there is whole" if place.exists() else ""),
         )
     )
@@ -144,7 +144,7 @@ def _target(place: Path) -> Path:
         raise PathError(
             message(
                 f"{place} cannot be written: there is no folder {folder}",
-                mend=f"os.makedirs({str(folder)!r})",
+                hint=f"os.makedirs({str(folder)!r})",
             )
         )
     try:

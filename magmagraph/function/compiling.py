@@ -100,7 +100,7 @@ class Compiled(Together):
                 f"{self._label()} is used by a signal handler, finalizer or callback that "
                 f"interrupts a use of it in the same thread, and {why}",
                 need="one use after the other; no variable was changed by the inner one",
-                mend="set a flag there and call the function later, or make a second function",
+                hint="set a flag there and call the function later, or make a second function",
             )
         )
 
@@ -284,7 +284,7 @@ class Compiled(Together):
                 raise FeedError(
                     message(
                         f"rank {rank} of {world.size}: {text}",
-                        mend="feed every rank as many rows as its operations need",
+                        hint="feed every rank as many rows as its operations need",
                     )
                 )
         return sizes

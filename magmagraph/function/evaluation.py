@@ -27,7 +27,7 @@ def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str
             message(
                 f"eval is given {type(feeds).__name__}",
                 need="a dict from inputs to arrays",
-                mend="node.eval({x: array}), or by name, node.eval(x=array)",
+                hint="node.eval({x: array}), or by name, node.eval(x=array)",
             )
         )
     others = [n for n in feeds or () if isinstance(n, Node) and "key" in n.attrs]

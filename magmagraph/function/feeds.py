@@ -58,7 +58,7 @@ class Signature:
             raise FeedError(
                 message(
                     f"two inputs are named '{key}'",
-                    mend="feed by position, or with a dict from input nodes to arrays",
+                    hint="feed by position, or with a dict from input nodes to arrays",
                 )
             )
         if key not in self.by_name:
@@ -128,7 +128,7 @@ def named_feeds(who: str, loss: Node, feeds: Any) -> dict[Node, Any]:
             message(
                 f"{who}: feeds is a {type(feeds).__name__}",
                 need="a dict from inputs, or their names, to arrays",
-                mend=f"{who}(..., feeds={{x: array}})",
+                hint=f"{who}(..., feeds={{x: array}})",
             )
         )
     leaves = [node for node in topological([loss]) if node.op.kind is Kind.LEAF]
@@ -150,7 +150,7 @@ def named_feeds(who: str, loss: Node, feeds: Any) -> dict[Node, Any]:
             raise FeedError(
                 message(
                     f"{who}: the loss reads the input '{node.name}' ({node.type}), not fed",
-                    mend=f"{who}(..., feeds={{{node.name}: array}})",
+                    hint=f"{who}(..., feeds={{{node.name}: array}})",
                 )
             )
     return given
@@ -169,7 +169,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
     """
     if isinstance(value, Node):
         raise FeedError(
-            message(f"{_label(node)} is fed a node", need="an array", mend="node.eval()")
+            message(f"{_label(node)} is fed a node", need="an array", hint="node.eval()")
         )
     try:
         if hasattr(value, "__cuda_array_interface__") and hasattr(value, "flags"):
@@ -188,12 +188,12 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
         try:
             given = canonical(array.dtype)
         except DTypeError:
-            what, mend = unlike_numbers(value, array)
+            what, hint = unlike_numbers(value, array)
             raise FeedError(
                 message(
                     f"{_label(node)} is fed {what}",
                     need=f"numbers of dtype {wanted.name}",
-                    mend=mend,
+                    hint=hint,
                 )
             ) from None
         if strict and not weak:
@@ -201,7 +201,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                 message(
                     f"{_label(node)} is fed {given.name}, and strict_feeds is on",
                     need=wanted.name,
-                    mend=f"array.astype('{wanted.name}')",
+                    hint=f"array.astype('{wanted.name}')",
                 )
             )
         if not can_hold(value, array, wanted):
@@ -214,7 +214,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
                 message(
                     f"{_label(node)} is fed {given.name}{why}",
                     need=f"{wanted.name}, or values of its kind that fit",
-                    mend=(
+                    hint=(
                         "array.real, array.imag, or an input of a complex dtype"
                         if given.kind == "c" and wanted.kind != "c"
                         else mend_of_width(array, wanted) or f"array.astype('{wanted.name}')"
@@ -229,7 +229,7 @@ def conform(value: Any, node: Node, strict: bool = False) -> np.ndarray:
             message(
                 f"{_label(node)} is fed an array of shape {array.shape}",
                 need=f"{len(node.shape)} axes, shape {node.shape}",
-                mend="f(*batch): what is fed holds one such array" if one else None,
+                hint="f(*batch): what is fed holds one such array" if one else None,
             )
         )
     result: np.ndarray = array
@@ -322,7 +322,7 @@ def _check_apart(targets: Sequence[np.ndarray]) -> None:
                         + ("are the same array" if same else "share memory")
                         + ": one result would overwrite the other",
                         need="memory of its own for each output",
-                        mend=f"out[{other}] = np.empty_like(out[{other}])",
+                        hint=f"out[{other}] = np.empty_like(out[{other}])",
                     )
                 )
 

@@ -24,7 +24,7 @@ def _apart(every: Sequence[Any], label: str) -> str:
     return message(
         f"'{name}', by which calls of {label} send, differs between ranks: {shown}",
         need="one value on all of them; no rank has changed a variable",
-        mend="set or load it on every rank",
+        hint="set or load it on every rank",
     )
 
 

@@ -132,7 +132,7 @@ def batch_norm(
             raise call.shape_error(
                 "training=False without running statistics",
                 need="running_mean= and running_var=",
-                mend="variables that running_statistics renews while training",
+                hint="variables that running_statistics renews while training",
             )
         centered = subtract(node, along(call, "running_mean", running_mean, node, [axis]))
         var = along(call, "running_var", running_var, node, [axis])

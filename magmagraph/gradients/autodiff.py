@@ -333,7 +333,7 @@ def _disconnected(
                 barriers.setdefault(node.op.name, node.op.no_gradient)
             else:
                 smooth.add(id(node))
-    mend = "leave the target out, or unused='zeros' for a gradient of zeros"
+    hint = "leave the target out, or unused='zeros' for a gradient of zeros"
     if target not in order or not any(id(output) in reached for output in outputs):
         return GradientError(
             message(
@@ -341,7 +341,7 @@ def _disconnected(
                 if what == "the loss"
                 else f"{who}: {what} do not depend on {label}, {describe(target)}",
                 need=f"targets that {what} {'is' if what == 'the loss' else 'are'} computed from",
-                mend=mend,
+                hint=hint,
             )
         )
     through = ", ".join(
@@ -352,7 +352,7 @@ def _disconnected(
             f"{who}: no gradient reaches {label}, {describe(target)}"
             + (f"; it is read only through {through}" if through else ""),
             need="a path of operations that have a gradient",
-            mend=mend,
+            hint=hint,
         )
     )
 
@@ -374,7 +374,7 @@ def check_loss(who: str, loss: Any) -> None:
             message(
                 f"{who}: the loss is of type {type(loss).__name__}, not a node",
                 need="a scalar node",
-                mend=f"{who} takes what the function returns: loss = f(x), "
+                hint=f"{who} takes what the function returns: loss = f(x), "
                 f"{'' if who == 'minimize' else 'mg.'}{who}(loss, x)"
                 if callable(loss)
                 else None,
@@ -385,7 +385,7 @@ def check_loss(who: str, loss: Any) -> None:
             message(
                 f"{who}: the loss is {describe(loss)}",
                 need="a float dtype",
-                mend="mg.real(loss), or mg.sum(mg.absolute(x)) of what the loss is made of"
+                hint="mg.real(loss), or mg.sum(mg.absolute(x)) of what the loss is made of"
                 if not isinstance(loss.type, tuple) and is_complex(loss.dtype)
                 else "mg.cast(loss, 'float32')",
             )
@@ -395,7 +395,7 @@ def check_loss(who: str, loss: Any) -> None:
             message(
                 f"{who}: the loss is not a scalar: {describe(loss)}",
                 need="shape ()",
-                mend="mg.sum(loss) or mg.mean(loss); or mg.vjp, mg.jacobian for every element",
+                hint="mg.sum(loss) or mg.mean(loss); or mg.vjp, mg.jacobian for every element",
             )
         )
 
@@ -420,7 +420,7 @@ def _float_nodes(
             raise GradientError(
                 message(
                     f"{who}: {label} is of type {type(member).__name__}, not a node",
-                    mend="nodes that a function returned: y = f(x)" if callable(member) else None,
+                    hint="nodes that a function returned: y = f(x)" if callable(member) else None,
                 )
             )
         if isinstance(member.type, tuple) or not is_inexact(member.dtype):
@@ -436,7 +436,7 @@ def _float_nodes(
                     f"{who}: the {role} {label} is {describe(member)}",
                     need="a real one: a matrix of complex derivatives exists for functions that "
                     "are holomorphic only",
-                    mend="its parts mg.real and mg.imag, or mg.vjp and mg.jvp, which take any",
+                    hint="its parts mg.real and mg.imag, or mg.vjp and mg.jvp, which take any",
                 )
             )
     return members

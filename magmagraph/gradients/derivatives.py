@@ -90,7 +90,7 @@ def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:
                     message(
                         f"jvp: {label} depends on no target: {describe(root)}",
                         need="outputs that are computed from a target",
-                        mend="leave the output out, or unused='zeros' for zeros",
+                        hint="leave the output out, or unused='zeros' for zeros",
                     )
                 )
             tangent = zeros_of(root)

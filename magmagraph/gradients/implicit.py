@@ -230,7 +230,7 @@ def _starts(who: str, x0: Any) -> list[Node]:
                 message(
                     f"{who}: {label} is {describe(node)}",
                     need="a float or complex dtype",
-                    mend="1.0 in place of 1, or mg.cast(x0, 'float32')",
+                    hint="1.0 in place of 1, or mg.cast(x0, 'float32')",
                 )
             )
         starts.append(node)
@@ -245,7 +245,7 @@ def _same(who: str, label: str, member: Any, start: Node) -> Node:
             message(
                 f"{who}: {label} of the function has shape {node.shape}, x0 has {start.shape}",
                 need="a map of points to points of the same shape",
-                mend="mg.broadcast_to(x0, ...) where the function broadcasts",
+                hint="mg.broadcast_to(x0, ...) where the function broadcasts",
             )
         )
     if node.dtype != start.dtype:
@@ -253,7 +253,7 @@ def _same(who: str, label: str, member: Any, start: Node) -> Node:
             message(
                 f"{who}: {label} of the function is {node.dtype.name}, x0 is {start.dtype.name}",
                 need="one dtype",
-                mend=f"mg.cast(x0, {node.dtype.name!r})",
+                hint=f"mg.cast(x0, {node.dtype.name!r})",
             )
         )
     return node

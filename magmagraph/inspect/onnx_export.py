@@ -85,7 +85,7 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
             raise GraphError(
                 message(f"the output '{label}' is complex: {describe(node)}",
                         need="real outputs: ONNX has no operators of complex numbers",
-                        mend="mg.real(x) and mg.imag(x)")
+                        hint="mg.real(x) and mg.imag(x)")
             )  # fmt: skip
     model = _Model(onnx, inputs, nodes).build(outputs, getattr(what, "name", None))
     large = model.ByteSize() > _LARGEST
@@ -101,7 +101,7 @@ def _library() -> Any:
         import onnx
     except ImportError as error:
         raise ImportError(
-            message("the package onnx is not installed", mend="pip install 'magmagraph[onnx]'")
+            message("the package onnx is not installed", hint="pip install 'magmagraph[onnx]'")
         ) from error
     return onnx
 
@@ -145,7 +145,7 @@ def _check(nodes: Sequence[Node]) -> None:
             message(
                 f"{len(missing)} operation{'s have' if len(missing) > 1 else ' has'} no form in "
                 f"ONNX:{shown}{more}",
-                mend="export the part that lies before or behind them",
+                hint="export the part that lies before or behind them",
             )
         )
 
@@ -430,7 +430,7 @@ class _Model:
                     message(
                         f"the size of the dimension {name!r} does not follow from the inputs",
                         need="an input with that dimension as an axis of its own",
-                        mend="mg.to_onnx(mg.function([..., x], outputs)), where x has it",
+                        hint="mg.to_onnx(mg.function([..., x], outputs)), where x has it",
                     )
                 )
             node, axis = self._places[name]
@@ -504,7 +504,7 @@ class _Model:
         return GraphError(
             message(
                 f"{node.op.name} has no form in ONNX here: {reason}\n{describe(node)}",
-                mend="export the part that lies before or behind it",
+                hint="export the part that lies before or behind it",
             )
         )
 

@@ -256,7 +256,7 @@ class Profile:
                 message(
                     f"{target.name}: there are no traces of the form {target.suffix!r}",
                     need=".json",
-                    mend=f"{target.stem}.json",
+                    hint=f"{target.stem}.json",
                 )
             )
         write_file(target, json.dumps(self.to_trace()))

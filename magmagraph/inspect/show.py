@@ -155,7 +155,7 @@ class Shown:
                 message(
                     f"{target.name}: there are no {there}",
                     need=".txt, .dot, .svg, .html or .json",
-                    mend=f"{target.stem}.html, which a browser opens",
+                    hint=f"{target.stem}.html, which a browser opens",
                 )
             )
         shown = self if source is None else Shown(self._what, source, self._evidence)

@@ -115,13 +115,13 @@ def cross_entropy(
         raise call.shape_error(
             f"labels of {target.ndim} axes for logits of {score.ndim}",
             need="one axis less (integers), or as many (one-hot rows)",
-            mend="mg.squeeze(labels, -1) for a column of integers",
+            hint="mg.squeeze(labels, -1) for a column of integers",
         )
     if ignore_index is not None:
         raise call.shape_error(
             f"ignore_index={ignore_index} for labels that are distributions",
             need="integer labels",
-            mend="rows of zeros, which have loss 0",
+            hint="rows of zeros, which have loss 0",
         )
     for left, right in zip(score.shape, target.shape, strict=True):
         call.unify(left, right, "extents of logits and labels")

@@ -73,7 +73,7 @@ def check_last_axis(what: str, left: Node, right: Node) -> None:
             f"{what}: shapes {left.shape} and {right.shape} differ by a last axis of 1, and "
             "would broadcast to every pair of elements",
             need="one shape",
-            mend="x[..., 0] of the longer, or x[..., None] of the shorter",
+            hint="x[..., 0] of the longer, or x[..., None] of the shorter",
         )
     )
 

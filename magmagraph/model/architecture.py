@@ -61,7 +61,7 @@ def _described(value: Any, where: str) -> Any:
             message(
                 f"{where} is {value!r}, which has no name that a file could hold",
                 need="numbers, texts, layers, and activations by name",
-                mend="a class of your own, derived from mg.nn.Layer, for what the function does; "
+                hint="a class of your own, derived from mg.nn.Layer, for what the function does; "
                 "or save_weights(path)",
             )
         )
@@ -82,7 +82,7 @@ def build_layer(described: Any, custom: Custom) -> Layer:
         raise DataError(
             message(
                 f"the file holds a layer of class {name}, which is not one of mg.nn",
-                mend=f"custom={{'{name}': {name}}}",
+                hint=f"custom={{'{name}': {name}}}",
             )
         )
     arguments = {key: _built(value, custom) for key, value in described["arguments"].items()}

@@ -76,7 +76,7 @@ class Callback:
                 raise ConfigError(
                     message(
                         f"{cls.__name__}.{name} is never called",
-                        mend=f"def {_ELSEWHERE[name]}(self, training)",
+                        hint=f"def {_ELSEWHERE[name]}(self, training)",
                     )
                 )
         if "step_end" in vars(cls) and "every_step" not in vars(cls):
@@ -158,7 +158,7 @@ class _Watching(Callback):
             message(
                 f"{type(self).__name__} watches {self.monitor!r}, which is not reported",
                 need=f"one of {', '.join(reported)}",
-                mend="validation_data=(x, y), or validation_split=, in fit" if rest else None,
+                hint="validation_data=(x, y), or validation_split=, in fit" if rest else None,
             )
         )
 
@@ -329,7 +329,7 @@ def check_folder(writer: Callback, place: Path) -> None:
         raise ConfigError(
             message(
                 f"{type(writer).__name__}: {str(place)!r} is no folder that can be written to",
-                mend=None if place.exists() else f"os.makedirs({str(place)!r})",
+                hint=None if place.exists() else f"os.makedirs({str(place)!r})",
             )
         )
 

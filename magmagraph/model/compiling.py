@@ -68,14 +68,14 @@ class Compiling:
         if self.loss is None:
             raise ConfigError(
                 message("the model has no loss", need="one, to train and to evaluate by",
-                        mend="loss='cross_entropy', or 'mse'")
+                        hint="loss='cross_entropy', or 'mse'")
             )
         if len(self.outputs) != 1:
             raise ConfigError(
                 message(
                     f"the model has {len(self.outputs)} outputs",
                     need="one, to be trained by fit",
-                    mend="optimizer.step on a loss of your own",
+                    hint="optimizer.step on a loss of your own",
                 )
             )
 
@@ -87,7 +87,7 @@ class Compiling:
                 message(
                     f"the loss {self.loss!r} returned {type(value).__name__}",
                     need="a scalar node, made of the outputs' and the labels' nodes",
-                    mend="a return statement" if value is None else None,
+                    hint="a return statement" if value is None else None,
                 )
             )
         if value.shape != ():
@@ -202,11 +202,11 @@ class Compiling:
 
 def no_optimizer(given: Any) -> ConfigError:
     """Return the error for what is given in the place of an optimizer."""
-    mend = None
+    hint = None
     if isinstance(given, type) and issubclass(given, Optimizer):
-        mend = f"{given.__name__}(), an object of the class"
+        hint = f"{given.__name__}(), an object of the class"
     elif isinstance(given, str):
-        mend = "mg.optimizer.Adam(1e-3), say"
+        hint = "mg.optimizer.Adam(1e-3), say"
     return ConfigError(
-        message(f"optimizer={given!r}", need="an optimizer of mg.optimizer", mend=mend)
+        message(f"optimizer={given!r}", need="an optimizer of mg.optimizer", hint=hint)
     )

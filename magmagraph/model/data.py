@@ -94,7 +94,7 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
             message(
                 f"the examples are of dtype {array.dtype}",
                 need="real numbers",
-                mend="x.astype('float32'), or numbers in the place of texts: mg.data.read_csv "
+                hint="x.astype('float32'), or numbers in the place of texts: mg.data.read_csv "
                 "numbers categories",
             )
         )
@@ -108,7 +108,7 @@ def _conform(value: Any, node: Node, finite: bool) -> np.ndarray:
             message(
                 f"the examples have shape {array.shape}",
                 need=f"shape {node.shape}, input '{node.name}'",
-                mend=_shape_mend(array.shape, wanted),
+                hint=_shape_mend(array.shape, wanted),
             )
         )
     if finite and array.dtype.kind == "f":
@@ -162,14 +162,14 @@ def _check_finite(array: np.ndarray, given: np.ndarray | None = None) -> None:
                     message(
                         f"the example in row {start + row} holds {value}{place}",
                         need=f"numbers that {array.dtype.name} holds",
-                        mend="features of mean 0 and variance 1: (x - x.mean(0)) / x.std(0)",
+                        hint="features of mean 0 and variance 1: (x - x.mean(0)) / x.std(0)",
                     )
                 )
             raise DataError(
                 message(
                     f"the example in row {start + row} holds {part[tuple(wrong[0])]}{place}",
                     need="finite numbers",
-                    mend="rows without missing values, or values in their places "
+                    hint="rows without missing values, or values in their places "
                     "(np.nan_to_num, the column's median)",
                 )
             )

@@ -111,7 +111,7 @@ def read(
             raise Damaged("its checksum does not fit")
         version = about.get("version")
         if isinstance(version, int) and version > _VERSION:
-            raise DataError(message(f"{shown} is of version {version}", mend="a newer magmagraph"))
+            raise DataError(message(f"{shown} is of version {version}", hint="a newer magmagraph"))
         schema.about(about, _KEY)
         if _checksum(tensors) != about["checksum"]:
             raise Damaged("its checksum does not fit")
@@ -124,7 +124,7 @@ def read(
             message(
                 f"{shown} is a {about['kind']}",
                 need=f"a {kind}",
-                mend={
+                hint={
                     "checkpoint": "fit(..., resume=path) takes checkpoints",
                     "model": "load(path) and load_weights(path) take what save wrote",
                 }.get(about["kind"]),

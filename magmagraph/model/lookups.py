@@ -73,7 +73,7 @@ def check_ids(array: np.ndarray, node: Node, limits: Limits) -> None:
         message(
             f"the example in row {row} holds {array[place]}{where}",
             need=f"integers in [{low}, {high}): input '{node.name}' looks up rows of a table",
-            mend=f"an Embedding of {int(array.max()) + 1} rows, or a vocabulary of {high}"
+            hint=f"an Embedding of {int(array.max()) + 1} rows, or a vocabulary of {high}"
             if array.min() >= low
             else "numbers from 0",
         )

@@ -68,13 +68,13 @@ def _check_numbers(values: np.ndarray, output: Node) -> None:
             message(
                 f"the labels have shape {values.shape} and dtype {values.dtype.name}",
                 need=need,
-                mend="labels.astype('int32'), where they are numbers of classes",
+                hint="labels.astype('int32'), where they are numbers of classes",
             )
         )
     if values.ndim == output.ndim and values.shape[-1] == 1 and output.shape[-1] != 1:
         raise DataError(
             message(
-                f"the labels have shape {values.shape}", need=need, mend="labels[..., 0]"
+                f"the labels have shape {values.shape}", need=need, hint="labels[..., 0]"
             )
         )
 
@@ -151,7 +151,7 @@ class Labels:
                     f"the labels have shape {values.shape}",
                     need=f"shape {self.node.shape}"
                     + ("" if self.classes is None else f", of classes 0 to {self.classes - 1}"),
-                    mend=self._shape_mend(values),
+                    hint=self._shape_mend(values),
                 )
             )
         if self.classes is not None:
@@ -167,7 +167,7 @@ class Labels:
                 message(
                     f"the label in row {place[0]} is {values[tuple(place)]}",
                     need="0 or 1, or a probability, for the binary cross-entropy",
-                    mend="labels == 1, of two classes; for more loss='cross_entropy', and an "
+                    hint="labels == 1, of two classes; for more loss='cross_entropy', and an "
                     "output for each",
                 )
             )
@@ -200,6 +200,6 @@ class Labels:
                     f"the label in row {row} is {worst}, and the network has {self.classes} "
                     "outputs",
                     need=f"labels in [0, {self.classes})",
-                    mend="np.unique(labels, return_inverse=True)[1] numbers classes from 0",
+                    hint="np.unique(labels, return_inverse=True)[1] numbers classes from 0",
                 )
             )

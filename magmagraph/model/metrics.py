@@ -110,7 +110,7 @@ def _found_and_true(outputs: Node, labels: Node, probabilities: bool) -> tuple[N
                 message(
                     f"the labels have shape {labels.shape}, the outputs {outputs.shape}",
                     need="numbers of classes (one axis less), or a share of each class",
-                    mend="labels[..., 0]" if labels.shape[-1] == 1 else None,
+                    hint="labels[..., 0]" if labels.shape[-1] == 1 else None,
                 )
             )
         return found, _classes(labels, True)
@@ -332,7 +332,7 @@ class MeanOf(Metric):
                 message(
                     f"the metric {self.name!r} returned None",
                     need="a scalar node",
-                    mend="a return statement",
+                    hint="a return statement",
                 )
             )
         value = as_node(found)
@@ -341,7 +341,7 @@ class MeanOf(Metric):
                 message(
                     f"the metric {self.name!r} gives shape {value.shape}",
                     need="a scalar: the mean over a batch",
-                    mend="mg.mean of what it gives",
+                    hint="mg.mean of what it gives",
                 )
             )
         return multiply(cast(value, FLOAT64), cast(extent(outputs.shape[0]), FLOAT64))
@@ -362,7 +362,7 @@ def checked_metrics(given: Any) -> list[Metric]:
         If it is no list, or two numbers of an epoch would have one name.
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(message(f"metrics={given!r}", need="a list", mend=f"metrics=[{given!r}]"))
+        raise ConfigError(message(f"metrics={given!r}", need="a list", hint=f"metrics=[{given!r}]"))
     found = [metric(member) for member in given]
     names = [member.name for member in found]
     for position, name in enumerate(names):
@@ -376,7 +376,7 @@ def checked_metrics(given: Any) -> list[Metric]:
             message(
                 f"metrics={given!r}: a metric has the name {name!r}, which {why}",
                 need="names of their own",
-                mend="mg.metrics.MeanOf(function, name)",
+                hint="mg.metrics.MeanOf(function, name)",
             )
         )
     return found

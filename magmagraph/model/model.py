@@ -117,7 +117,7 @@ class Model(Compiling, Copying, Saving):
                     message(
                         f"a model is given the layer {given!r}",
                         need="nodes",
-                        mend=f"{given!r}()" if isinstance(given, Input) else "layer(x)",
+                        hint=f"{given!r}()" if isinstance(given, Input) else "layer(x)",
                     )
                 )
         self.inputs = (inputs,) if isinstance(inputs, Node) else tuple(inputs)
@@ -317,7 +317,7 @@ class Model(Compiling, Copying, Saving):
                 message(
                     "there are no labels" if y is None else f"the labels are {given.dtype}",
                     need="an array of numbers, one row for each example",
-                    mend=None
+                    hint=None
                     if y is None
                     else "np.unique(labels, return_inverse=True)[1] numbers classes from 0",
                 )

@@ -47,7 +47,7 @@ class NeuralNetwork(Model):
                 message(
                     f"a network is given {type(layers).__name__}",
                     need="a list of layers of mg.nn",
-                    mend="[mg.nn.Input(shape), mg.nn.Dense(10)], say",
+                    hint="[mg.nn.Input(shape), mg.nn.Dense(10)], say",
                 )
             )
         self.members = list(layers)
@@ -61,7 +61,7 @@ class NeuralNetwork(Model):
         if len({id(member) for member in self.members}) != len(self.members):
             raise ConfigError(
                 message("a layer stands twice in a network", need="layers of their own",
-                        mend="mg.Model, in which a layer may be called twice")
+                        hint="mg.Model, in which a layer may be called twice")
             )
         if all(isinstance(member, Input) for member in self.members):
             raise GraphError(message("a network has no layers", need="a layer beside Input"))
@@ -69,7 +69,7 @@ class NeuralNetwork(Model):
             raise ConfigError(
                 message("an Input stands behind the first place of a network",
                         need="one Input, the first layer",
-                        mend="mg.Model([x1, x2], output) for several inputs")
+                        hint="mg.Model([x1, x2], output) for several inputs")
             )
         name_layers(self.members)
         self._waiting = True
@@ -101,7 +101,7 @@ class NeuralNetwork(Model):
         if self._waiting:
             raise ConfigError(
                 message("the network was not built yet", need="the shape of its input",
-                        mend="mg.nn.Input(shape) as the first layer")
+                        hint="mg.nn.Input(shape) as the first layer")
             )
 
     def weights(self) -> dict[str, Weight]:
@@ -172,7 +172,7 @@ class NeuralNetwork(Model):
             raise DataError(
                 message(
                     f"{str(path)!r} holds a model that is no list of layers",
-                    mend="mg.Model.load(path)",
+                    hint="mg.Model.load(path)",
                 )
             )
         return made

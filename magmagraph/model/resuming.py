@@ -207,7 +207,7 @@ class Resumable:
                     message(
                         f"{source} is a checkpoint of a run with other {key}",
                         need=f"{key} as there: {found[key]}"[:400],
-                        mend="the same call of fit that wrote it, or another file",
+                        hint="the same call of fit that wrote it, or another file",
                     )
                 )
         if about["step"] and about["wanted_size"] != self._wanted(about["epoch"]):

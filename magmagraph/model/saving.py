@@ -47,7 +47,7 @@ else:
                     raise ConfigError(
                         message(
                             f"load of a model is given {names}, which a model has already",
-                            mend=f"{type(model).__name__}.load(path, {names}...), a new one",
+                            hint=f"{type(model).__name__}.load(path, {names}...), a new one",
                         )
                     )
                 model.load_weights(path)
@@ -248,7 +248,7 @@ class Saving:
                         f"{source} is of another architecture: {name} is "
                         f"{given.dtype.name}{list(given.shape)} there",
                         need=f"{held.dtype.name}{list(held.shape)}, as in this model",
-                        mend="array.T: torch keeps these matrices the other way around"
+                        hint="array.T: torch keeps these matrices the other way around"
                         if held.ndim == 2 and held.shape == given.shape[::-1] != given.shape
                         else None,
                     )
@@ -271,7 +271,7 @@ def read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options
         raise DataError(
             message(
                 f"{str(path)!r} holds the weights of a model that Python code built",
-                mend="build it again, and model.load_weights(path)",
+                hint="build it again, and model.load_weights(path)",
             )
         )
     # What the caller gives may be wrong, too, and is then his error.

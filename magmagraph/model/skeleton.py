@@ -50,7 +50,7 @@ def describe_graph(
             message(
                 f"the graph between layers cannot be read back from a file: {error}",
                 need="operations of magmagraph between layers",
-                mend="a class derived from mg.nn.Layer for the others; or save_weights(path)",
+                hint="a class derived from mg.nn.Layer for the others; or save_weights(path)",
             )
         ) from None
     made = []
@@ -62,7 +62,7 @@ def describe_graph(
                 message(
                     f"{type(call.layer).__name__} is called with {options}",
                     need="options that are numbers, texts or None",
-                    mend="save_weights(path)",
+                    hint="save_weights(path)",
                 )
             )
         made.append(

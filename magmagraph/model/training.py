@@ -45,7 +45,7 @@ def check_options(options: dict[str, Any], method: Callable[..., Any]) -> None:
                 name, [*inspect.signature(method).parameters, *known], 1
             )
             raise ArgumentError(
-                message(f"fit has no argument {name!r}", mend=f"{near[0]}=" if near else None)
+                message(f"fit has no argument {name!r}", hint=f"{near[0]}=" if near else None)
             )
 
 
@@ -94,7 +94,7 @@ class Training(Resumable):
             raise ConfigError(message(f"epochs={epochs!r}", need="an int of at least 0"))
         if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
             raise ConfigError(
-                message(f"callbacks={callbacks!r}", need="a list", mend="callbacks=[callback]")
+                message(f"callbacks={callbacks!r}", need="a list", hint="callbacks=[callback]")
             )
         self.model = model
         self.epochs = int(epochs)
@@ -159,7 +159,7 @@ class Training(Resumable):
                     message(
                         f"fit is given a {type(x).__name__}, which gives its batches only once",
                         need="x and y, or an iterable of batches (x, y) for any number of epochs",
-                        mend="mg.batches(x, y), a list, or an object whose __iter__ begins anew",
+                        hint="mg.batches(x, y), a list, or an object whose __iter__ begins anew",
                     )
                 )
             first = next(iter(x), None)
@@ -203,7 +203,7 @@ class Training(Resumable):
                 message(
                     f"validation_split={split} of an iterable of batches",
                     need="arrays, of whose rows some are kept aside",
-                    mend="validation_data=(x, y)",
+                    hint="validation_data=(x, y)",
                 )
             )
         elif split:
@@ -420,7 +420,7 @@ class Training(Resumable):
                 f"{what} in epoch {self.epoch}, step {self.step}; the weights are those of the "
                 "beginning of the epoch",
                 need="finite losses",
-                mend="a smaller learning rate, or clip_norm=",
+                hint="a smaller learning rate, or clip_norm=",
             ),
             self.step,
         )

@@ -69,7 +69,7 @@ def activation(given: Any) -> Function:
             message(
                 f"there is no activation {given!r}",
                 need="the name of a function of magmagraph, as 'relu' or 'softmax', or a function",
-                mend="leave the first number out: features and channels of the input are found "
+                hint="leave the first number out: features and channels of the input are found "
                 "when the layer is called"
                 if number
                 else _nearest(given),

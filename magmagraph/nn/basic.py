@@ -329,7 +329,7 @@ class Embedding(Layer):
                 message(
                     f"Embedding is given {ids.dtype.name}",
                     need="integers",
-                    mend="mg.nn.Input(shape, dtype='int32')",
+                    hint="mg.nn.Input(shape, dtype='int32')",
                 )
             )
         return embedding(ids, self.table, padding_index=self.padding_index)

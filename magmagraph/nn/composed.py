@@ -115,7 +115,7 @@ class Residual(Layer):
                     f"layer '{self.name}': its layers give {value.shape}, its shortcut "
                     f"{other.shape}",
                     need="one shape",
-                    mend="shortcut=mg.nn.Conv2D(filters, 1, stride=...), or mg.nn.Dense(units)",
+                    hint="shortcut=mg.nn.Conv2D(filters, 1, stride=...), or mg.nn.Dense(units)",
                 )
             )
         return self._function(add(value, other))

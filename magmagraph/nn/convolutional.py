@@ -32,7 +32,7 @@ def _images(layer: Layer, x: Node) -> None:
             message(
                 f"layer '{layer.name}' is given an input of shape {x.shape}",
                 need="images: (batch, channels, height, width)",
-                mend="mg.nn.Reshape((1, 28, 28)) first, or Input((1, 28, 28))",
+                hint="mg.nn.Reshape((1, 28, 28)) first, or Input((1, 28, 28))",
             )
         )
 

@@ -50,7 +50,7 @@ def _named(given: str, arguments: Sequence[Any]) -> Any:
         raise ConfigError(
             message(
                 f"the initializer {given!r} needs {', '.join(needed)}",
-                mend=f"({given!r}, ...), its name and arguments, or mg.init.{given}(...)",
+                hint=f"({given!r}, ...), its name and arguments, or mg.init.{given}(...)",
             )
         )
     return maker(*arguments, seed=next_stream())

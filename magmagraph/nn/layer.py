@@ -253,7 +253,7 @@ class Layer:
                         f"layer '{path_of(self.name or '')}': weight '{name}' has the symbolic "
                         f"extent {extent}",
                         need="an input whose channels or features are a number",
-                        mend="mg.nn.Flatten() or mg.reshape first, or a fixed shape in Input",
+                        hint="mg.nn.Flatten() or mg.reshape first, or a fixed shape in Input",
                     )
                 )
         label = f"{'/'.join(_path.get())}/{name}"
@@ -332,7 +332,7 @@ class Layer:
             if name not in OF_LAYER:
                 return object.__getattribute__(self, name)  # it raises as it did
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(message(text, mend=OF_LAYER[name]), name=name, obj=self)
+            raise AttributeError(message(text, hint=OF_LAYER[name]), name=name, obj=self)
 
     # Calling it.
 
@@ -357,7 +357,7 @@ class Layer:
             raise GraphError(
                 message(
                     f"{type(self).__name__} is called before it was initialized",
-                    mend="super().__init__(**options) in its __init__",
+                    hint="super().__init__(**options) in its __init__",
                 )
             )
         nodes = tuple(as_node(x) for x in inputs)
@@ -407,9 +407,9 @@ class Layer:
 
 def no_penalty(argument: str, given: Any) -> ConfigError:
     """Return the error for what is given in the place of a penalty."""
-    mend = f"mg.regularize.l2({given})" if isinstance(given, float) else "mg.regularize.l2(1e-4)"
+    hint = f"mg.regularize.l2({given})" if isinstance(given, float) else "mg.regularize.l2(1e-4)"
     return ConfigError(
-        message(f"{argument}={given!r}", need="a penalty of mg.regularize", mend=mend)
+        message(f"{argument}={given!r}", need="a penalty of mg.regularize", hint=hint)
     )
 
 
@@ -428,7 +428,7 @@ def features(x: Node, axis: int = -1) -> Extent:
 
 
 def float_node(x: Node) -> Node:
-    """Return a float input, or raise with the mend for integers."""
+    """Return a float input, or raise with a hint for integers."""
     if not is_float(x.dtype):
         from ..ops.convert import cast
 

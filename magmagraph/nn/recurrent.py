@@ -163,7 +163,7 @@ class _Recurrent(Layer):
                 message(
                     f"{kind}: bidirectional=True and reverse=True",
                     need="one of them",
-                    mend="bidirectional=True: it runs both ways",
+                    hint="bidirectional=True: it runs both ways",
                 )
             )
         self.units = units
@@ -194,7 +194,7 @@ class _Recurrent(Layer):
                 message(
                     f"{kind}: the input is {describe(x)}",
                     need="three axes: (batch, time, features)",
-                    mend="mg.nn.Embedding for positions in a table, or mg.expand_dims",
+                    hint="mg.nn.Embedding for positions in a table, or mg.expand_dims",
                 )
             )
         steps = moveaxis(float_node(x), 1, 0)

@@ -36,7 +36,7 @@ def _cast_type(call: Call, x: Type, *, dtype: np.dtype) -> Type:
         raise call.dtype_error(
             f"{x.dtype.name} to {dtype.name} would lose the imaginary part",
             need="a complex dtype or bool",
-            mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
+            hint="mg.real(x), mg.imag(x) or mg.absolute(x)",
         )
     return Type(dtype, x.shape)
 

@@ -203,7 +203,7 @@ def variable(
             message(
                 f"variable '{name}' has no initial value",
                 need="init=, a value or an initializer of mg.init",
-                mend="mg.init.zeros(), or mg.input(...) for a value fed at the call",
+                hint="mg.init.zeros(), or mg.input(...) for a value fed at the call",
             )
         )
     extents: tuple[int, ...] | None = None
@@ -221,25 +221,25 @@ def variable(
     if callable(init) and not isinstance(init, Node):
         if extents is None:
             raise ShapeError(message(f"variable '{name}' has an initializer but no shape",
-                                     mend="shape=(...)"))
+                                     hint="shape=(...)"))
         element = config.float_dtype if dtype is None else canonical(dtype)
         if init in [getattr(initial, made) for made in initial.__all__]:
             raise DTypeError(
                 message(f"variable '{name}': init is the function mg.init.{init.__name__}",
-                        need="the initializer that it returns", mend=f"mg.init.{init.__name__}()")
+                        need="the initializer that it returns", hint=f"mg.init.{init.__name__}()")
             )
         value = np.asarray(init(extents, element)).astype(element, copy=False)
     else:
         if isinstance(init, Node):
             raise DTypeError(
                 message(f"variable '{name}': init is a node", need="a value",
-                        mend="init=node.eval()")
+                        hint="init=node.eval()")
             )
         if isinstance(init, str):
             raise DTypeError(
                 message(f"variable '{name}': init is the text {init!r}",
                         need="a value or an initializer of mg.init",
-                        mend=f"mg.init.{init}()" if init in initial.__all__ else None)
+                        hint=f"mg.init.{init}()" if init in initial.__all__ else None)
             )
         if dtype is not None:
             element = canonical(dtype)
@@ -282,7 +282,7 @@ def _refuse_complex(what: str, value: Any, dtype: np.dtype) -> None:
         message(
             f"{what} of dtype {dtype.name} is given complex values",
             need="a complex dtype, or real values",
-            mend=f"dtype='{complex_dtype(dtype).name}', or value.real",
+            hint=f"dtype='{complex_dtype(dtype).name}', or value.real",
         )
     )
 
@@ -321,9 +321,9 @@ def _element_of(value: Any, array: np.ndarray) -> np.dtype:
     try:
         return canonical(array.dtype)
     except DTypeError:
-        what, mend = unlike_numbers(value, array)
+        what, hint = unlike_numbers(value, array)
         raise DTypeError(
-            message(f"a constant is made of numbers, not of {what}", mend=mend)
+            message(f"a constant is made of numbers, not of {what}", hint=hint)
         ) from None
 
 
@@ -337,7 +337,7 @@ def _read(value: Any, dtype: Any) -> tuple[Any, np.dtype]:
             message(
                 f"a {type(value).__name__} of nodes is not a constant",
                 need="numbers or an array",
-                mend="mg.stack([a, b]), or mg.asarray([[a, b], [c, d]])",
+                hint="mg.stack([a, b]), or mg.asarray([[a, b], [c, d]])",
             )
         )
     if isinstance(value, (str, bytes)):
@@ -390,7 +390,7 @@ def constant(value: Any, dtype: Any = None, name: str | None = None) -> Node:
         held = np.array(array, dtype=element, order="C")
     except OverflowError:
         raise DTypeError(
-            message(f"{value!r} does not fit {element.name}", mend="dtype='float64'")
+            message(f"{value!r} does not fit {element.name}", hint="dtype='float64'")
         ) from None
     held.flags.writeable = False
     return Node(CONSTANT, (), {"value": held}, Type(element, held.shape), name, caller_line())

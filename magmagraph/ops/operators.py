@@ -178,7 +178,7 @@ class Operators:
             raise ArgumentError(
                 message(
                     f"np.{name}() would write a node's value into an array: nothing has run yet",
-                    mend="array = array + node, say, which makes a node, not array += node",
+                    hint="array = array + node, say, which makes a node, not array += node",
                 )
             )
         if name not in _OPERATORS or method != "__call__" or options:
@@ -221,7 +221,7 @@ class Operators:
         raise ArgumentError(
             message(
                 "a node cannot be written into: it is a value, not a buffer",
-                mend="x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
+                hint="x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
                 "variable.assign(array) for a variable",
             )
         )
@@ -235,7 +235,7 @@ class Operators:
             raise ShapeError(
                 message(
                     f"len() of a node whose first extent is '{extent}', known only at the call",
-                    mend="node.shape[0], which computes in shapes and as mg.extent(node.shape[0])",
+                    hint="node.shape[0], which computes in shapes and as mg.extent(node.shape[0])",
                 )
             )
         return extent
@@ -250,7 +250,7 @@ class Operators:
                 message(
                     f"iteration over the axis '{extent}', whose size is known only at the call",
                     need="an int extent",
-                    mend="operations on the whole axis, or an int in the input's shape",
+                    hint="operations on the whole axis, or an int in the input's shape",
                 )
             )
         return (self[i] for i in range(extent))
@@ -259,7 +259,7 @@ class Operators:
         raise ArgumentError(
             message(
                 "'in' of a node has no meaning: nothing has run yet",
-                mend="mg.any(mg.equal(node, value)).eval()",
+                hint="mg.any(mg.equal(node, value)).eval()",
             )
         )
 
@@ -443,11 +443,11 @@ _OPERATORS = frozenset(
 
 def _no_function(called: str, name: str) -> ArgumentError:
     """Say that a function of NumPy computes with values, and what to call in its place."""
-    mend = "node.eval() for the value"
+    hint = "node.eval() for the value"
     if callable(getattr(sys.modules[_PACKAGE], name, None)):
-        mend = f"mg.{name}(), which makes a node, or {mend}"
+        hint = f"mg.{name}(), which makes a node, or {hint}"
     return ArgumentError(
-        message(f"{called}() computes with values, and a node has none: nothing has run", mend=mend)
+        message(f"{called}() computes with values, and a node has none: nothing has run", hint=hint)
     )
 
 

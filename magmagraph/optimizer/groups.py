@@ -57,7 +57,7 @@ def targets(wrt: Any, seen: set[Variable]) -> tuple[Variable, ...]:
                 message(
                     f"{label} is {what}",
                     need="variables of a float dtype: they hold what is optimized",
-                    mend=_PARTS
+                    hint=_PARTS
                     if isinstance(member, Variable) and is_complex(member.dtype)
                     else "mg.variable(name, init=...), or mg.var(name, init=...)",
                 )

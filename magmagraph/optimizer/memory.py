@@ -62,7 +62,7 @@ class Memory:
                 message(
                     "shard_optimizer=True, and the optimizer has taken steps without",
                     need="a new optimizer",
-                    mend="state_dict() of the old one, load_state_dict() of the new one",
+                    hint="state_dict() of the old one, load_state_dict() of the new one",
                 )
             )
         self.parts = self.parts or parts

@@ -103,7 +103,7 @@ def no_variable(who: str) -> UpdateError:
         message(
             f"{who}: wrt names no variable",
             need="at least one: what is optimized",
-            mend=f"{who}(loss, [W, b], ...); mg.function for the value alone",
+            hint=f"{who}(loss, [W, b], ...); mg.function for the value alone",
         )
     )
 
@@ -125,7 +125,7 @@ def _check_finite(
             + (f"step {step}; the variables hold the point of the last finite loss"
                if step else "the point where it begins"),
             need="finite losses",
-            mend="a smaller learning rate, or clip_norm=" if step
+            hint="a smaller learning rate, or clip_norm=" if step
             else "another start, or a loss that is finite there: mg.debug.blame(f, feeds) "
             "names what is not",
         ),

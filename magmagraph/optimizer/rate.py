@@ -43,7 +43,7 @@ class Rate:
                 message(
                     f"the learning rate is a {type(given).__name__}",
                     need="a number, a schedule, a function of the step, or a scalar node",
-                    mend="variables are named where the optimizer is used: "
+                    hint="variables are named where the optimizer is used: "
                     "optimizer.step(loss, [w, b]), optimizer.minimize(loss, [w, b])"
                     if isinstance(given, (list, tuple, dict))
                     else None,
@@ -54,7 +54,7 @@ class Rate:
                 message(
                     f"the learning rate is {given}",
                     need="a finite number of at least 0",
-                    mend="minimize -loss, to climb" if given < 0 else None,
+                    hint="minimize -loss, to climb" if given < 0 else None,
                 )
             )
 

@@ -255,7 +255,7 @@ def check_options(given: Any) -> dict[str, Any]:
             message(
                 f"options={given!r}",
                 need="a dict of settings of passes, by name",
-                mend=f"options={{{USERS_OPTIONS[0]!r}: ...}}",
+                hint=f"options={{{USERS_OPTIONS[0]!r}: ...}}",
             )
         )
     for name in given:
@@ -265,7 +265,7 @@ def check_options(given: Any) -> dict[str, Any]:
                 message(
                     f"there is no option {name!r}",
                     need=f"one of {', '.join(USERS_OPTIONS)}",
-                    mend=f"mg.function(..., {name}=...)" if own else None,
+                    hint=f"mg.function(..., {name}=...)" if own else None,
                 )
             )
     Options.make(**given)
@@ -275,13 +275,13 @@ def check_options(given: Any) -> dict[str, Any]:
 def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
     """Raise `PassError` where a pipeline, or the passes to skip, cannot be had."""
     if isinstance(skip, str):
-        raise PassError(message(f"skip={skip!r} is a string", need="a tuple", mend=f"({skip!r},)"))
+        raise PassError(message(f"skip={skip!r} is a string", need="a tuple", hint=f"({skip!r},)"))
     if passes is not None and not isinstance(passes, (tuple, list)):
         raise PassError(
             message(
                 f"passes={passes!r}",
                 need="a tuple of Pass records",
-                mend="start from mg.passes.default()",
+                hint="start from mg.passes.default()",
             )
         )
     pipeline = DEFAULT if passes is None else tuple(passes)
@@ -291,7 +291,7 @@ def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
                 message(
                     f"{record!r} in passes= is not a pass",
                     need="Pass records",
-                    mend="start from mg.passes.default()",
+                    hint="start from mg.passes.default()",
                 )
             )
     names = [record.name for record in pipeline]
@@ -314,7 +314,7 @@ def check(passes: Sequence[Any] | None, skip: Sequence[str] = ()) -> None:
         raise PassError(
             message(
                 f"passes= lacks {', '.join(missing)}: nothing would run without",
-                mend="start from mg.passes.default()",
+                hint="start from mg.passes.default()",
             )
         )
 
@@ -443,7 +443,7 @@ def _wrapped(name: str, done: Sequence[str], graph: Graph, error: Exception) -> 
     return PassError(
         message(
             f"the pass {name!r} failed: {reason}",
-            mend=f"skip=({name!r},) leaves it out, if it is optional",
+            hint=f"skip=({name!r},) leaves it out, if it is optional",
         )
         + f"\n  passes before it: {', '.join(done) or 'none'}\n  it received:\n"
         + "\n".join("    " + line for line in lines)

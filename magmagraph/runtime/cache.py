@@ -79,7 +79,7 @@ def cache_directory() -> Path:
                 message(
                     f"the cache folder is set to {chosen!r}: {error}",
                     need="the path of a folder",
-                    mend="set MAGMAGRAPH_CACHE_DIR to a path that begins with /",
+                    hint="set MAGMAGRAPH_CACHE_DIR to a path that begins with /",
                 )
             ) from None
     shared = home_cache()
@@ -92,7 +92,7 @@ def _folder_without_home() -> Path:
         message(
             "this user has no home folder",
             need="a folder in which compiled kernels can be kept",
-            mend="set MAGMAGRAPH_CACHE_DIR to one; until then every process compiles its kernels",
+            hint="set MAGMAGRAPH_CACHE_DIR to one; until then every process compiles its kernels",
         ),
         CacheWarning,
         stacklevel=5,
@@ -124,7 +124,7 @@ def cache_limit() -> int:
             message(
                 f"MAGMAGRAPH_CACHE_SIZE is {text!r}",
                 need="a whole number of bytes, 0 or more",
-                mend=f"MAGMAGRAPH_CACHE_SIZE={DEFAULT_LIMIT}",
+                hint=f"MAGMAGRAPH_CACHE_SIZE={DEFAULT_LIMIT}",
             )
         )
     return limit
@@ -142,16 +142,16 @@ def _warn_unusable(directory: Path, error: OSError | str) -> None:
         return
     _unusable.add(trouble)
     need = "a folder that this user may write to and load libraries from"
-    mend = "set MAGMAGRAPH_CACHE_DIR to one"
+    hint = "set MAGMAGRAPH_CACHE_DIR to one"
     if isinstance(error, Untrusted):
         need = "a folder that this user or root owns and no other user can change"
         if cause.is_relative_to(directory) and cause.stat().st_uid == os.geteuid():
-            mend += f", or remove {cause}, since others may have written what is in it"
+            hint += f", or remove {cause}, since others may have written what is in it"
     warnings.warn(
         message(
             f"the cache folder {directory} cannot be used ({error})",
             need=need,
-            mend=f"{mend}; until then every process compiles its kernels",
+            hint=f"{hint}; until then every process compiles its kernels",
         ),
         CacheWarning,
         stacklevel=5,
@@ -309,7 +309,7 @@ class DiskCache:
         warnings.warn(
             message(
                 f"the cached file {path} is damaged: {reason}",
-                mend="nothing: it is made anew; where this repeats, look after the disk",
+                hint="nothing: it is made anew; where this repeats, look after the disk",
             ),
             CacheWarning,
             stacklevel=5,
@@ -389,7 +389,7 @@ def _nowhere(place: Any, reason: Any) -> StorageError:
         message(
             f"compiled kernels can be kept nowhere: {place} cannot be written ({reason})",
             need="room in the cache folder, or in the system's temporary folder",
-            mend="make room there, or set MAGMAGRAPH_CACHE_DIR to a folder with room",
+            hint="make room there, or set MAGMAGRAPH_CACHE_DIR to a folder with room",
         )
     )
 
@@ -487,7 +487,7 @@ class Choices:
         warnings.warn(
             message(
                 f"the tuning choice in {path} is damaged: {reason}",
-                mend="nothing: it is made anew; where this repeats, look after the disk",
+                hint="nothing: it is made anew; where this repeats, look after the disk",
             ),
             CacheWarning,
             stacklevel=4,

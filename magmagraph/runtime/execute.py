@@ -65,7 +65,7 @@ def usable(device: str) -> str:
     Raises
     ------
     DeviceError
-        There is no such device, or it cannot be used; the text says why, and the mend.
+        There is no such device, or it cannot be used; the text says why, and what to try.
     """
     if device == "cpu":
         return device

@@ -187,7 +187,7 @@ def _members(function: Any) -> dict[str, bytes]:
         raise PlanError(
             message(
                 "a function with passes= of its own cannot be saved: they are code",
-                mend="save one that is made with skip= or without, or save dump(f.graph)",
+                hint="save one that is made with skip= or without, or save dump(f.graph)",
             )
         )
     source: Graph = function._whole_graph()
@@ -196,7 +196,7 @@ def _members(function: Any) -> dict[str, bytes]:
             message(
                 "a function that adds up gradients over calls cannot be saved on many ranks: each "
                 "has its own sum",
-                mend="mg.callbacks.Checkpoint, or optimizer.state_dict(), which add them up",
+                hint="mg.callbacks.Checkpoint, or optimizer.state_dict(), which add them up",
             )
         )
     variables = [node for node in source.nodes if "state" in node.attrs]
@@ -288,12 +288,12 @@ def _content(path: str | os.PathLike[str]) -> bytes:
 
 def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the members and the manifest of an archive, all checksums being right."""
-    mend = "save the function again; the file is truncated or damaged"
+    hint = "save the function again; the file is truncated or damaged"
     if content[8:9] == b"{":  # safetensors
-        mend = "mg.NeuralNetwork.load(path) or mg.Model.load(path), if a model wrote it"
+        hint = "mg.NeuralNetwork.load(path) or mg.Model.load(path), if a model wrote it"
     need = "a file that f.save(path) wrote"
     wrong = "is not a whole archive of magmagraph"
-    with reading(name, wrong, PlanError, need=need, mend=mend):
+    with reading(name, wrong, PlanError, need=need, hint=hint):
         archive = Archive(io.BytesIO(content), len(content))
         if _MANIFEST not in archive.members:
             raise Damaged(f"it lacks {_MANIFEST!r}")
@@ -311,18 +311,18 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
             message(
                 f"{name} has the format {version} of magmagraph {manifest.get('version')}",
                 need=f"format {FORMAT}, which magmagraph {__version__} reads",
-                mend="load it with the version that saved it",
+                hint="load it with the version that saved it",
             )
         )
     for entry in (*wanted, *(e for e in members if e not in wanted)):
         if entry not in members or entry not in wanted:
             state = "lacks" if entry not in members else "has an unknown"
-            raise PlanError(message(f"{name} {state} member {entry!r}", mend="save it again"))
+            raise PlanError(message(f"{name} {state} member {entry!r}", hint="save it again"))
         if hashlib.sha256(members[entry]).hexdigest() != wanted[entry]:
             raise PlanError(
                 message(
                     f"{name} is damaged: the checksum of {entry!r} is wrong",
-                    mend="save the function again",
+                    hint="save the function again",
                 )
             )
     return members, manifest

@@ -124,7 +124,7 @@ class Code:
         raise GraphError(
             message(
                 f"{self.name} is code, which the text of a graph only names",
-                mend="take gradients before a graph is written",
+                hint="take gradients before a graph is written",
             )
         )
 

@@ -76,7 +76,7 @@ def cond(
             message(
                 f"cond: the predicate is {describe(node)}",
                 need="a scalar",
-                mend="mg.all(p) or mg.any(p); mg.where(p, a, b) chooses element by element",
+                hint="mg.all(p) or mg.any(p); mg.where(p, a, b) chooses element by element",
             )
         )
     if not is_bool(node.dtype):
@@ -84,7 +84,7 @@ def cond(
             message(
                 f"cond: the predicate is {describe(node)}",
                 need="a bool",
-                mend="mg.not_equal(p, 0)",
+                hint="mg.not_equal(p, 0)",
             )
         )
     chosen = [false_function, true_function]
@@ -129,7 +129,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
             message(
                 f"switch: the index is {describe(node)}",
                 need="an integer",
-                mend="mg.cast(index, 'int32')",
+                hint="mg.cast(index, 'int32')",
             )
         )
     chosen = list(branches)
@@ -152,7 +152,7 @@ def _switch(
                 message(
                     f"{who}: {label} is {function!r}",
                     need="a function of the operands",
-                    mend="lambda: value; mg.where(p, a, b) takes values that are computed anyway",
+                    hint="lambda: value; mg.where(p, a, b) takes values that are computed anyway",
                 )
             )
     given = [as_node(member) for _, member in leaves(operands, "operands")]
@@ -197,7 +197,7 @@ def _check_alike(
                 message(
                     f"{who}: {label} is {left.type} of {first}, and {right.type} of {other}",
                     need="one dtype",
-                    mend=f"mg.cast(x, {np.promote_types(left.dtype, right.dtype).name!r})"
+                    hint=f"mg.cast(x, {np.promote_types(left.dtype, right.dtype).name!r})"
                     if left.dtype.kind == right.dtype.kind == "f"
                     else f"mg.cast(x, {left.dtype.name!r})",
                 )
@@ -207,6 +207,6 @@ def _check_alike(
                 message(
                     f"{who}: {label} is {left.type} of {first}, and {right.type} of {other}",
                     need="one shape",
-                    mend=f"mg.broadcast_to(x, {max(left.shape, right.shape, key=len)})",
+                    hint=f"mg.broadcast_to(x, {max(left.shape, right.shape, key=len)})",
                 )
             )

@@ -47,7 +47,7 @@ def close(
                 message(
                     f"{describe(node)} carries default updates inside the body of an operation",
                     need="updates that land once a call",
-                    mend="training=False, or a stateful value that is computed outside",
+                    hint="training=False, or a stateful value that is computed outside",
                 )
             )
     captured: dict[Node, None] = {}

@@ -118,7 +118,7 @@ def scan(
             message(
                 f"scan: the function returned {type(found).__name__}",
                 need="a pair: the new carry, and what is stacked",
-                mend="return carry, None",
+                hint="return carry, None",
             )
         )
     after, shown = found
@@ -251,7 +251,7 @@ def _stack(label: str, member: Any) -> Node:
             message(
                 f"scan: {label} is a scalar: {describe(node)}",
                 need="an axis to run over, the first",
-                mend="length=, and take the value from outside of the function",
+                hint="length=, and take the value from outside of the function",
             )
         )
     return node
@@ -301,7 +301,7 @@ def _every(checkpoint: Any, extent: Extent) -> int | None:
                 message(
                     f"scan: checkpoint='sqrt' of the length {extent}, which only a call knows",
                     need="a length that is an int",
-                    mend="checkpoint=k, an int: about the root of the likely length",
+                    hint="checkpoint=k, an int: about the root of the likely length",
                 )
             )
         return max(1, math.isqrt(extent))
@@ -333,7 +333,7 @@ def _carried(
                 message(
                     f"{who}: {label} is {point.type} in {source}, and comes back as {node.type}",
                     need="one dtype",
-                    mend=f"mg.cast(x, {point.dtype.name!r}) in the function, or {source} "
+                    hint=f"mg.cast(x, {point.dtype.name!r}) in the function, or {source} "
                     f"in {node.dtype.name}",
                 )
             )
@@ -343,7 +343,7 @@ def _carried(
                 message(
                     f"{who}: {label} is {point.type} in {source}, and comes back as {node.type}",
                     need="one shape",
-                    mend=f"mg.broadcast_to({source}, {node.shape}), or a sum over what the "
+                    hint=f"mg.broadcast_to({source}, {node.shape}), or a sum over what the "
                     "function adds",
                 )
             )
@@ -357,7 +357,7 @@ def _condition(value: Any) -> Node:
             message(
                 f"while_loop: the condition returned {bool(value)}, which is so at every step",
                 need="a bool scalar that is computed of the carry",
-                mend="mg.equal(a, b), mg.not_equal(a, b) (== and != between nodes tell whether"
+                hint="mg.equal(a, b), mg.not_equal(a, b) (== and != between nodes tell whether"
                 " they are the same node); mg.scan(..., length=) for a known number of steps",
             )
         )
@@ -367,7 +367,7 @@ def _condition(value: Any) -> Node:
             message(
                 f"while_loop: the condition returned {describe(node)}",
                 need="a bool scalar",
-                mend="a comparison: mg.max(mg.absolute(x)) > 1e-3",
+                hint="a comparison: mg.max(mg.absolute(x)) > 1e-3",
             )
         )
     return node

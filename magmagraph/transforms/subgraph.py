@@ -157,7 +157,7 @@ def _operand(label: str, parameter: Node, value: Any) -> Node:
         message(
             f"{label}: the operand for {describe(parameter)} is {describe(node)}",
             need=f"the dtype {parameter.dtype.name}",
-            mend=f"mg.cast(x, {parameter.dtype.name!r})",
+            hint=f"mg.cast(x, {parameter.dtype.name!r})",
         )
     )
 
@@ -178,7 +178,7 @@ def _applied(
                 message(
                     f"op_from_graph: {label} has {len(members)} outputs and a gradient of its own",
                     need="one output",
-                    mend="one operation for each output, or mg.stack them",
+                    hint="one operation for each output, or mg.stack them",
                 )
             )
         members = [_overridden(label, members[0], points, gradient)]

@@ -114,7 +114,7 @@ def _fitted(old: Node, value: Any) -> Node:
             message(
                 f"substitute: {describe(new)} takes the place of {describe(old)}",
                 need=f"its type, {old.type}",
-                mend=f"mg.cast(node, {old.dtype.name!r})"
+                hint=f"mg.cast(node, {old.dtype.name!r})"
                 if what is DTypeError
                 else "reshape or broadcast it first",
             )

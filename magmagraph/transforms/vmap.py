@@ -146,7 +146,7 @@ def _nodes(target: Any, mapping: Any, out_axes: Any, size: Any) -> Any:
             message(
                 f"vmap: the target is {type(target).__name__}, and in_axes is {mapping!r}",
                 need="a function; or nodes, with a dict of what varies",
-                mend="mg.vmap(outputs, {x: stacked})",
+                hint="mg.vmap(outputs, {x: stacked})",
             )
         )
     stacked: dict[Node, Node] = {}
@@ -162,7 +162,7 @@ def _nodes(target: Any, mapping: Any, out_axes: Any, size: Any) -> Any:
                     message(
                         f"vmap: {label} is {node.type}",
                         need=f"its dtype, {old.dtype.name}",
-                        mend=f"mg.cast(stacked, {old.dtype.name!r})",
+                        hint=f"mg.cast(stacked, {old.dtype.name!r})",
                     )
                 )
             node = cast(node, old.dtype)
@@ -171,7 +171,7 @@ def _nodes(target: Any, mapping: Any, out_axes: Any, size: Any) -> Any:
                 message(
                     f"vmap: {label} has shape {node.shape}",
                     need=f"the mapped axis in front of {old.shape}",
-                    mend="mg.moveaxis(stacked, axis, 0)",
+                    hint="mg.moveaxis(stacked, axis, 0)",
                 )
             )
         extents.append((label, node.shape[0]))
@@ -217,7 +217,7 @@ def _axis_of(label: str, node: Node, axis: int, rank: int) -> int:
             message(
                 f"vmap: axis {axis} of {label} is out of range: {describe(node)}",
                 need=f"an axis in [{-rank}, {rank})" if rank else "an argument with axes",
-                mend="in_axes: None for an argument that all examples share",
+                hint="in_axes: None for an argument that all examples share",
             )
         )
     return axis % rank
@@ -241,7 +241,7 @@ def _extent(extents: Sequence[tuple[str, Extent]], size: Any) -> Extent:
                 message(
                     f"vmap: the mapped axis has extent {found} in {first} and {extent} in {label}",
                     need="one extent",
-                    mend="None in in_axes for an argument that all examples share",
+                    hint="None in in_axes for an argument that all examples share",
                 )
             )
         found = met

@@ -320,7 +320,7 @@ def grid(
     assert by is not None
     low, high, by = _plain(low), _plain(high), _plain(by)
     if high < low:
-        raise ConfigError(message(f"{told}: {high!r} is below {low!r}", mend="swap the ends"))
+        raise ConfigError(message(f"{told}: {high!r} is below {low!r}", hint="swap the ends"))
     if step is not None:
         if by <= 0:
             raise ConfigError(message(f"{told}: the step is {by!r}", need="a positive step"))
@@ -369,7 +369,7 @@ def choice(options: Iterable[Any]) -> Domain:
     """
     if isinstance(options, str):
         raise ConfigError(
-            message(f"choice({options!r})", need="a list", mend=f"choice([{options!r}])")
+            message(f"choice({options!r})", need="a list", hint=f"choice([{options!r}])")
         )
     if isinstance(options, Mapping):
         values, names = list(options.values()), [str(name) for name in options]
@@ -400,7 +400,7 @@ def _name(option: Any) -> Any:
         message(
             f"choice: {option!r} has no name that is the same in the next process",
             need="numbers, texts, functions, classes, tuples of these, or a dict of named options",
-            mend='choice({"name": option, ...})',
+            hint='choice({"name": option, ...})',
         )
     )
 

@@ -48,7 +48,7 @@ class Goal:
                 message(
                     f"minimize={minimize!r} and maximize={maximize!r}",
                     need="one of the two",
-                    mend='minimize={"loss": 1.0, "accuracy": -1.0} for both at once',
+                    hint='minimize={"loss": 1.0, "accuracy": -1.0} for both at once',
                 )
             )
         form = minimize if maximize is None else maximize
@@ -96,7 +96,7 @@ class Goal:
                     message(
                         f"the goal is {name!r}, and the objective returned {_listed(values)}",
                         need=f"a goal of {', '.join(map(repr, values))}",
-                        mend='minimize="name", maximize="name" or weights by name, in search',
+                        hint='minimize="name", maximize="name" or weights by name, in search',
                     )
                 )
         return weights

@@ -150,7 +150,7 @@ class Journal:
             raise ConfigError(
                 message(
                     f"the journal {str(path)!r} cannot be written: {error.strerror}",
-                    mend=None if self.path.parent.is_dir() else f"mkdir {self.path.parent}",
+                    hint=None if self.path.parent.is_dir() else f"mkdir {self.path.parent}",
                 )
             ) from error
         try:
@@ -241,7 +241,7 @@ class Journal:
                 message(
                     f"{self.path} is the journal of a search that is running",
                     need="one search at a time",
-                    mend="wait for it, end it, or name another journal",
+                    hint="wait for it, end it, or name another journal",
                 )
             ) from None
 
@@ -297,7 +297,7 @@ def _parsed(content: bytes, path: Path) -> tuple[Event | None, list[Event], int]
     if _is_sealed(torn[:-1]):  # a kill leaves less than a line, never more
         raise _damaged(path, len(lines) + 1, ValueError("its end is another byte"))
     if not events or events[0].get("journal") != _MARK or not lines:
-        raise DataError(message(f"{path} is not the journal of a search", mend="name another file"))
+        raise DataError(message(f"{path} is not the journal of a search", hint="name another file"))
     try:
         _HEADER(events[0], "it")
     except Damaged as error:
@@ -310,7 +310,7 @@ def _damaged(path: Path, number: int, error: ValueError) -> DataError:
         message(
             f"{path}, line {number} is damaged: {error}",
             need="a journal whose last line alone may be cut",
-            mend="restore it from a copy, or remove the line to run its trial again",
+            hint="restore it from a copy, or remove the line to run its trial again",
         )
     )
 
@@ -372,7 +372,7 @@ def _compare(found: Event, wanted: Mapping[str, Any], path: Path) -> None:
                     f"{path} is the journal of another search: its {key} is\n"
                     f"{json.dumps(found.get(key))}, and here\n{json.dumps(wanted.get(key))}",
                     need="the call that began the journal",
-                    mend="another journal for another search",
+                    hint="another journal for another search",
                 )
             )
 

@@ -22,7 +22,7 @@ except ImportError:
     raise ConfigError(
         message(
             "method='tpe' needs optuna, which is not installed",
-            mend='pip install "magmagraph[tune]", or method="random"',
+            hint='pip install "magmagraph[tune]", or method="random"',
         )
     ) from None
 

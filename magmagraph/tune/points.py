@@ -63,7 +63,7 @@ class GridPoints(_Unlearning):
                 message(
                     f"method='grid': {name!r} has no steps",
                     need="steps or options for each parameter",
-                    mend=f'"{name}": mg.tune.grid(low, high, step), or method="random"',
+                    hint=f'"{name}": mg.tune.grid(low, high, step), or method="random"',
                 )
             )
         self.space = space

@@ -127,7 +127,7 @@ class _Pool:
                     message(
                         f"the objective cannot be used in another process:\n{told}",
                         need="a function at the top level of a file, which the process imports",
-                        mend='a file of its own for it, or executor="serial"',
+                        hint='a file of its own for it, or executor="serial"',
                     )
                 )
             if not worker.ready:
@@ -160,7 +160,7 @@ class _Pool:
                 message(
                     f"a process of the search ended before it could begin ({cause})",
                     need="a program whose file can be imported without starting the search again",
-                    mend='if __name__ == "__main__": in front of what the program does',
+                    hint='if __name__ == "__main__": in front of what the program does',
                 )
             )
         return cause
@@ -237,7 +237,7 @@ def check_workers(count: int, most: int | None) -> None:
             message(
                 f"{count} workers, and ahead={most}: {count - most} of them would never work",
                 need="trials that may run at once for all workers",
-                mend=f"ahead={count}; points and stops then know that many trials less",
+                hint=f"ahead={count}; points and stops then know that many trials less",
             )
         )
 
@@ -251,7 +251,7 @@ def _pickled(work: Work) -> bytes:
                 f"the objective {work.objective!r} or an option of the space cannot be sent to "
                 f"another process: {error}",
                 need="a function at the top level of a file; it may be functools.partial of one",
-                mend='executor="serial" runs any function',
+                hint='executor="serial" runs any function',
             )
         ) from error
 

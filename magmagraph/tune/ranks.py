@@ -39,7 +39,7 @@ def check_group(communicator: Communicator, group: int) -> None:
             message(
                 f"group={group}: rank 0 hands out, and the other {workers} cannot be divided",
                 need="a multiple of group, and one rank more",
-                mend=f"mpiexec -n {(workers // group + 1) * group + 1}",
+                hint=f"mpiexec -n {(workers // group + 1) * group + 1}",
             )
         )
 
@@ -145,7 +145,7 @@ class _Master:
                         f"trial {self.numbers[ranks]} failed, and the ranks {waiting} that ran it "
                         f"as well did not return within {_GRACE:g} s:\n{outcome.error.rstrip()}",
                         need="an objective that raises on all ranks of a group or on none",
-                        mend="the same call again goes on behind this trial",
+                        hint="the same call again goes on behind this trial",
                     )
                 )
                 self.communicator.abort(error)

@@ -160,7 +160,7 @@ def search(
             message(f"{name}={given[name]!r} with executor={executor!r}", need='executor="process"')
         )
     if executor != "mpi" and group != 1:
-        raise ConfigError(message(f"group={group} with executor={executor!r}", mend='"mpi"'))
+        raise ConfigError(message(f"group={group} with executor={executor!r}", hint='"mpi"'))
     goal = Goal.of_arguments(minimize, maximize)
     parameters = Space(space)
     rule = as_rule(stop)
@@ -170,7 +170,7 @@ def search(
             message(
                 f"method={method!r} on this space never comes to an end",
                 need="trials, seconds or until",
-                mend="trials=50",
+                hint="trials=50",
             )
         )
     learning = points.learns or not isinstance(rule, Never)

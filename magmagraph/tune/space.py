@@ -44,7 +44,7 @@ class Space(Mapping[str, Domain]):
                 message(
                     f"a space of {given!r}",
                     need="a dict of at least one parameter",
-                    mend='{"rate": mg.tune.log_uniform(1e-4, 1e-1)}',
+                    hint='{"rate": mg.tune.log_uniform(1e-4, 1e-1)}',
                 )
             )
         self._domains: dict[str, Domain] = {}
@@ -126,7 +126,7 @@ def _as_domain(name: str, given: Any) -> Domain:
         message(
             f"the space has {given!r} for {name!r}",
             need="mg.tune.grid, choice, uniform, log_uniform or integers, or a list of options",
-            mend=f'{{"{name}": mg.tune.choice([...])}}',
+            hint=f'{{"{name}": mg.tune.choice([...])}}',
         )
     )
 

@@ -126,7 +126,7 @@ class TrialResult:
     @property
     def cause(self) -> str:
         """The line of the error that says what was raised; empty without an error."""
-        # Behind it stand, indented, what is needed and the mend; before it, where it was.
+        # Behind it stand, indented, what was expected and what to try; before it, where it was.
         lines = [line for line in self.error.splitlines() if line and not line[0].isspace()]
         return lines[-1] if lines else ""
 

@@ -54,7 +54,7 @@ def as_array(value: Any) -> np.ndarray:
     if not hasattr(value, "__dlpack__"):
         raise ArgumentError(
             message(f"from_dlpack of an object of type {type(value).__name__}",
-                    need="one with the method __dlpack__", mend="mg.constant(array)")
+                    need="one with the method __dlpack__", hint="mg.constant(array)")
         )  # fmt: skip
     try:
         array: np.ndarray = np.from_dlpack(value)

@@ -74,7 +74,7 @@ def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
             f"{label()} is given {array.dtype.name} values beyond the range of {dtype.name}, such "
             f"as {largest:.6g}: {int(lost.sum())} of {lost.size} become infinite",
             need=f"values up to {float(finfo(dtype).max):.3g}",
-            mend=f"scaled values, or dtype='{array.dtype.name}' for what takes them",
+            hint=f"scaled values, or dtype='{array.dtype.name}' for what takes them",
         ),
         RuntimeWarning,
         stacklevel=4,
@@ -83,7 +83,7 @@ def narrowed(array: Any, dtype: np.dtype, label: Callable[[], str]) -> Any:
 
 
 def mend_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
-    """Return the mend where integers are too large for an integer dtype; None where they are not.
+    """Return a hint where integers are too large for an integer dtype; None where they are not.
 
     To convert them would wrap around.
     """
@@ -101,7 +101,7 @@ def mend_of_width(array: np.ndarray, dtype: np.dtype) -> str | None:
 
 
 def unlike_numbers(value: Any, array: np.ndarray) -> tuple[str, str | None]:
-    """Return what an array of a dtype that does not exist here holds, and the likely mend.
+    """Return what an array of a dtype that does not exist here holds, and what to try.
 
     Parameters
     ----------

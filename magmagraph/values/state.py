@@ -81,7 +81,7 @@ class State:
         """Return a copy of the value."""
         if self.invalid is not None:
             raise RuntimeError(
-                message(f"variable '{self.name}' has no value: {self.invalid}", mend="assign one")
+                message(f"variable '{self.name}' has no value: {self.invalid}", hint="assign one")
             )
         return self.data.copy()
 
@@ -101,12 +101,12 @@ class State:
             ) from None
         held = self.held
         if array.dtype not in KINDS:
-            what, mend = unlike_numbers(value, array)
+            what, hint = unlike_numbers(value, array)
             raise DTypeError(
                 message(
                     f"variable '{self.name}' is given {what}",
                     need=f"numbers of dtype {held.dtype.name}",
-                    mend=mend,
+                    hint=hint,
                 )
             )
         if array.shape != held.shape:
@@ -124,7 +124,7 @@ class State:
                     f"variable '{self.name}' is {held.dtype.name}, the new value "
                     + (f"{array.dtype.name} that it does not hold" if same else array.dtype.name),
                     need="values that fit" if same else "a dtype of the same kind",
-                    mend=mend_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
+                    hint=mend_of_width(array, held.dtype) or f"value.astype('{held.dtype.name}')",
                 )
             )
         if array.dtype != held.dtype:

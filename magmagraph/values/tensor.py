@@ -40,7 +40,7 @@ def _parts(index: Any) -> tuple[Any, ...]:
     if any(isinstance(part, Node) for part in parts):
         raise TensorIndexError(
             message("a tensor is indexed with a node", need="ints, slices or arrays",
-                    mend="node.eval() for the value")
+                    hint="node.eval() for the value")
         )  # fmt: skip
     return tuple(np.asarray(p) if isinstance(p, (Tensor, list)) else p for p in parts)
 
@@ -123,7 +123,7 @@ class Tensor:
                 message(
                     f"a tensor of shape {shape!r}",
                     need="ints of at least 0",
-                    mend="mg.Tensor(np.shape(values), init=values)" if nested else None,
+                    hint="mg.Tensor(np.shape(values), init=values)" if nested else None,
                 )
             )
         values = _values(tuple(map(int, extents)), init, dtype)
@@ -273,7 +273,7 @@ class Tensor:
         if self._memory == "host" and where == "device":
             raise ConfigError(
                 message("a tensor in host memory has no side on the device",
-                        mend="memory='managed'")
+                        hint="memory='managed'")
             )
         self._storage.prefetch(where == "device")
 
@@ -306,7 +306,7 @@ class Tensor:
                 message(
                     f"a tensor of {self.dtype.name} is given {given.dtype.name}",
                     need="values of its kind that fit",
-                    mend=f"value.astype('{self.dtype.name}')",
+                    hint=f"value.astype('{self.dtype.name}')",
                 )
             )
         parts = _parts(index)
@@ -536,7 +536,7 @@ def _values(shape: tuple[int, ...], init: Any, dtype: Any) -> np.ndarray:
             message(
                 f"init={init!r}",
                 need="an initializer of mg.init, or values",
-                mend=f"mg.init.{init}(...)" if init in initializers.__all__ else None,
+                hint=f"mg.init.{init}(...)" if init in initializers.__all__ else None,
             )
         )
     given = host_values(init)

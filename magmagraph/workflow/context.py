@@ -225,7 +225,7 @@ class Context:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise GraphError(message(f"the key {key!r}", need="a text", mend=f"{str(key)!r}"))
+        raise GraphError(message(f"the key {key!r}", need="a text", hint=f"{str(key)!r}"))
     return key
 
 

@@ -102,7 +102,7 @@ def _checked(where: str, table: Any, known: Mapping[str, str]) -> dict[str, Any]
         fits, need = _KINDS[known[key]]
         if not fits(value):
             raise ConfigError(
-                message(f"{where} {key} = {value!r}", need=need, mend=_listed(known[key], value))
+                message(f"{where} {key} = {value!r}", need=need, hint=_listed(known[key], value))
             )
     return table
 
@@ -181,7 +181,7 @@ def parse(text: str, path: FilePath) -> Workflow:
                 message(
                     f"{source}: {name!r} stands in no table",
                     need=f"tables: {known}",
-                    mend="[workflow] in the line before it" if name in _WORKFLOW else None,
+                    hint="[workflow] in the line before it" if name in _WORKFLOW else None,
                 )
             )
         raise ConfigError(
@@ -192,7 +192,7 @@ def parse(text: str, path: FilePath) -> Workflow:
     given = tables.get("modules", {})
     if not isinstance(given, dict) or not given:
         raise ConfigError(
-            message(f"{source} has no modules", mend='[modules.first]\nfunction = "study:first"')
+            message(f"{source} has no modules", hint='[modules.first]\nfunction = "study:first"')
         )
     modules = {name: _module(source, name, table) for name, table in given.items()}
     _check_order(source, modules)
@@ -268,7 +268,7 @@ def _check_places(where: str, word: str) -> None:
             word.format_map(sample)
     except ValueError as error:
         raise ConfigError(
-            message(f"{where} command has {word!r}: {error}", mend="{{ and }} are braces")
+            message(f"{where} command has {word!r}: {error}", hint="{{ and }} are braces")
         ) from None
     if names - set(PLACES):
         raise ConfigError(

@@ -141,7 +141,7 @@ class Workflow:
                         f"{where} processes = {module.processes}: too few ranks, "
                         f"{len(workers)} of {size} can run modules",
                         need=f"{least} ranks at least",
-                        mend=f"mpiexec -n {least} magmagraph workflow run {self.source}",
+                        hint=f"mpiexec -n {least} magmagraph workflow run {self.source}",
                     )
                 )
             wrong = sorted(set(module.ranks) - set(workers))

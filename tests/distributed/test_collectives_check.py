@@ -104,7 +104,7 @@ def test_graphs_that_differ_under_a_strategy_are_named(formula: Any, difference:
 
 
 def test_a_group_that_is_no_name_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"group=5 names 5\n  needed: axes of the mesh: data"):
+    with pytest.raises(GraphError, match=r"group=5 names 5\n  expected: axes of the mesh: data"):
         Mesh(data=2).group(5)  # type: ignore[arg-type]
 
 

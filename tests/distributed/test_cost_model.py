@@ -97,8 +97,8 @@ def test_links_are_found_from_reductions(ranks):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: mg.distributed.Links(-1, 0), "Links: latency=-1\n  needed: seconds"),
-        (lambda: LINKS.reduction(4, 2, "tree"), "algorithm='tree'\n  needed: one of auto, ring"),
+        (lambda: mg.distributed.Links(-1, 0), "Links: latency=-1\n  expected: seconds"),
+        (lambda: LINKS.reduction(4, 2, "tree"), "algorithm='tree'\n  expected: one of auto, ring"),
         (lambda: mg.distributed.Links.fit([(2, 4, 1e-6)]), "links of 1 samples"),
         (lambda: mg.distributed.Links.measure(), "one rank has no links"),
     ],
@@ -265,10 +265,10 @@ def test_asynchronous_workers_are_bounded_by_the_server():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"ranks": 0}, "ranks=0\n  needed: an int of at least 1"),
+        ({"ranks": 0}, "ranks=0\n  expected: an int of at least 1"),
         ({"steps": 0}, "steps=0"),
         ({"jitter": -1}, "jitter=-1"),
-        ({"algorithm": "gossip"}, "algorithm='gossip'\n  needed: one of auto, ring"),
+        ({"algorithm": "gossip"}, "algorithm='gossip'\n  expected: one of auto, ring"),
     ],
 )
 def test_wrong_simulations_are_refused(options, text):
@@ -360,14 +360,14 @@ def test_the_curve_names_what_it_assumes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"devices": True}, "devices=True\n  needed: numbers of ranks, .*\n  mend: devices=4"),
+        ({"devices": True}, "devices=True\n  expected: numbers of ranks, .*\n  try: devices=4"),
         ({"devices": None}, "devices=None"),
         ({"devices": "cuda:0"}, "devices='cuda:0'"),
         ({"devices": [1, 2.5]}, r"devices=\[1, 2.5\]"),
-        ({"algorithms": "auto"}, "algorithms='auto'\n  needed: a list of some of auto, ring"),
-        ({"algorithms": ("allreduce",)}, r'allreduce.*\n.*\n  mend: algorithms=\["auto"\]'),
+        ({"algorithms": "auto"}, "algorithms='auto'\n  expected: a list of some of auto, ring"),
+        ({"algorithms": ("allreduce",)}, r'allreduce.*\n.*\n  try: algorithms=\["auto"\]'),
         ({"algorithms": ()}, r"algorithms=\(\)"),
-        ({"cores": 0}, "cores=0\n  needed: a number of 1 or more"),
+        ({"cores": 0}, "cores=0\n  expected: a number of 1 or more"),
         ({"repeats": 0}, "repeats=0"),
         ({"weak": "yes"}, "weak='yes'"),
     ],
@@ -391,9 +391,9 @@ def test_wrong_plans_are_refused():
         mg.distributed.plan(step, *feeds, links=LINKS, dim="rows")
     with pytest.raises(mg.ConfigError, match=r"devices=\[0\]"):
         mg.distributed.plan(step, *feeds, links=LINKS, devices=[0])
-    with pytest.raises(mg.ConfigError, match=r"links=3\n  needed: mg.distributed.Links"):
+    with pytest.raises(mg.ConfigError, match=r"links=3\n  expected: mg.distributed.Links"):
         mg.distributed.plan(step, *feeds, links=3)  # type: ignore[arg-type]
-    with pytest.raises(mg.ConfigError, match=r"plan is given Node\n  needed: a function"):
+    with pytest.raises(mg.ConfigError, match=r"plan is given Node\n  expected: a function"):
         mg.distributed.plan(mg.constant(1.0), *feeds, links=LINKS)
     with pytest.raises(mg.ConfigError, match="one rank has no links"):
         mg.distributed.plan(step, *feeds)

@@ -45,7 +45,7 @@ def test_nobody_is_faster_beside_others():
 
 
 def test_one_length_is_not_enough():
-    with pytest.raises(ConfigError, match="from 2 phases\n  needed: two lengths at least"):
+    with pytest.raises(ConfigError, match="from 2 phases\n  expected: two lengths at least"):
         Sharing.fit(2, [Phase(False, 1e-3, 1e-3), Phase(True, 1e-3, 1e-3)])
 
 

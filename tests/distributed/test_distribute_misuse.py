@@ -36,7 +36,7 @@ SOON = 5.0  # seconds, of jobs whose ranks would wait for thirty
             lambda: DataParallel(algorithm="async", compression="float16"),
             "compression='float16' with algorithm='async'",
         ),
-        (lambda: DataParallel(accumulate=0), "accumulate=0\n  needed: a number of micro-batches"),
+        (lambda: DataParallel(accumulate=0), "accumulate=0\n  expected: a number of micro-batches"),
         (lambda: DataParallel(accumulate=True), "accumulate=True"),
         (lambda: DataParallel(accumulate=2.0), "accumulate=2.0"),
         (
@@ -60,7 +60,7 @@ SOON = 5.0  # seconds, of jobs whose ranks would wait for thirty
 def test_options_that_do_not_go_together(make: Callable[[], Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text) as caught:
         make()
-    assert "\n  needed: " in str(caught.value)
+    assert "\n  expected: " in str(caught.value)
 
 
 def _step(strategy: Any) -> Any:
@@ -93,7 +93,7 @@ JOBS: dict[str, tuple[Callable[[], Any], str]] = {
     "one rank only": (
         lambda: _step(DataParallel() if rank() == 0 else None),
         "rank 0 waits in making the plan of a function for rank 1; rank 1 has ended without it"
-        "\n.*\n  mend: the same calls and distribute= on every rank",
+        "\n.*\n  try: the same calls and distribute= on every rank",
     ),
     "one step more": (
         _once_more, r"rank 0 waits in the begin of a call of .* for rank 1; rank 1 has ended"
@@ -103,14 +103,15 @@ JOBS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "other algorithms": (
         lambda: _step(DataParallel(algorithm=("ring", "allreduce")[rank()])),
-        "algorithm: ring on rank 0, allreduce on rank 1\n  needed: the same strategy on all ranks",
+        "algorithm: ring on rank 0, allreduce on rank 1\n  expected: the same strategy on all "
+        "ranks",
     ),
     "one axis for two": (
         lambda: _step(Hybrid(DataParallel(), TensorParallel(least=1))),
-        r"both spread over the axis 'data' of Mesh\(data=2\)\n.*\n  mend: .*Mesh\(data=2, tensor=2",
+        r"both spread over the axis 'data' of Mesh\(data=2\)\n.*\n  try: .*Mesh\(data=2, tensor=2",
     ),
     "states that stay whole": (
-        _kept_whole, "no optimizer of the function has its state in parts\n.*\n  mend: optimizer.st"
+        _kept_whole, "no optimizer of the function has its state in parts\n.*\n  try: optimizer.st"
     ),
     "other calls": (
         lambda: current().exchange(1, ("the start of x", "the end of x")[rank()]),
@@ -150,7 +151,7 @@ def test_a_feed_of_one_rank_is_refused_on_all() -> None:
     one, other = threads(2, lambda: _fed(third, ((4, 3), (4, 1))))
     assert one == other
     assert one.startswith("FeedError: rank 1 of 2: slice needs n - 1 >= 2, but batch is 4, n is 1")
-    assert one.endswith("mend: feed every rank as many rows as its operations need")
+    assert one.endswith("try: feed every rank as many rows as its operations need")
 
 
 def test_names_of_functions_may_differ() -> None:
@@ -199,7 +200,7 @@ def test_ranks_that_fit_something_else_are_refused(options: dict[str, Any], text
             distribute=DataParallel(), **given,
         )  # fmt: skip
 
-    with pytest.raises(ConfigError, match=f"{text}\n  needed: the whole of the data"):
+    with pytest.raises(ConfigError, match=f"{text}\n  expected: the whole of the data"):
         threads(2, job)
 
 

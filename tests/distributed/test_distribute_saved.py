@@ -145,10 +145,10 @@ def test_what_ranks_hold_each_for_itself_is_not_saved(tmp_path: Path) -> None:
         assert told == [
             "a function with shard_optimizer=True cannot be saved: each rank holds its part of "
             "what the optimizer remembers\n"
-            "  mend: mg.callbacks.Checkpoint, or optimizer.state_dict(), which gather the parts",
+            "  try: mg.callbacks.Checkpoint, or optimizer.state_dict(), which gather the parts",
             "a function that adds up gradients over calls cannot be saved on many ranks: each "
             "has its own sum\n"
-            "  mend: mg.callbacks.Checkpoint, or optimizer.state_dict(), which add them up",
+            "  try: mg.callbacks.Checkpoint, or optimizer.state_dict(), which add them up",
         ]
     assert list(tmp_path.iterdir()) == []
 
@@ -167,6 +167,6 @@ def test_a_strategy_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
         function.save(tmp_path / "f")
     assert str(raised.value) == (
         "axes= of TensorParallel has the variable 'w' itself as a key, which no file can hold\n"
-        "  needed: names of variables\n"
-        "  mend: axes={'w': 0}"
+        "  expected: names of variables\n"
+        "  try: axes={'w': 0}"
     )

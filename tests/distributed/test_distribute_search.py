@@ -100,8 +100,8 @@ def test_micro_batches_are_counted_together(rng: np.random.Generator) -> None:
     ("build", "reason"),
     [
         (lambda x: mg.searchsorted(x[:, 2], x[:, 0]), "searchsorted.* among the rows of all ranks"),
-        (lambda x: mg.isin(VALUES, x), "sort.*\n.*\n.*.*mend: .*before the rows are fed"),
-        (lambda x: mg.unique(x, size=4), "sort.*\n.*\n.*.*mend: .*before the rows are fed"),
+        (lambda x: mg.isin(VALUES, x), "sort.*\n.*\n.*.*try: .*before the rows are fed"),
+        (lambda x: mg.unique(x, size=4), "sort.*\n.*\n.*.*try: .*before the rows are fed"),
     ],
 )
 def test_what_needs_other_ranks_rows_is_refused(

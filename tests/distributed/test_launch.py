@@ -249,10 +249,10 @@ def test_the_command_passes_arguments_and_status(mpiexec, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-n", "0", "nothing.py"], "-n 0\n  needed: a whole number, more than 0"),
-        (["-n", "2", "--elastic", "3", "nothing.py"], "--elastic 3\n  needed: 1 to 2, the number"),
-        (["-n", "2", "--stopped", "-1", "nothing.py"], "--stopped -1.0\n  needed: seconds, more"),
-        (["-n", "2", "nothing"], "there is no script 'nothing'\n  mend: -m runs it by its name"),
+        (["-n", "0", "nothing.py"], "-n 0\n  expected: a whole number, more than 0"),
+        (["-n", "2", "--elastic", "3", "nothing.py"], "--elastic 3\n  expected: 1 to 2, the"),
+        (["-n", "2", "--stopped", "-1", "nothing.py"], "--stopped -1.0\n  expected: seconds, more"),
+        (["-n", "2", "nothing"], "there is no script 'nothing'\n  try: -m runs it by its name"),
     ],
 )
 def test_wrong_options_are_named_as_options(words, said, capfd):
@@ -274,22 +274,22 @@ def test_a_launch_that_its_ranks_come_to_is_refused(mpiexec, tmp_path):
     assert done.returncode == 1
     assert (
         "rank 0 of 1 failed: ConfigError: launch is called while ranks of a launch read this "
-        'script for their function\n  needed: a call that the ranks do not come to\n  mend: if '
+        'script for their function\n  expected: a call that the ranks do not come to\n  try: if '
         '__name__ == "__main__": before it\n'
-    ) in done.stderr.replace("    needed", "  needed").replace("    mend", "  mend")
+    ) in done.stderr.replace("    expected", "  expected").replace("    try", "  try")
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"ranks": 0}, "ranks=0\n  needed: a whole number, more than 0"),
+        ({"ranks": 0}, "ranks=0\n  expected: a whole number, more than 0"),
         ({"ranks": 1.5}, "ranks=1.5"),
-        ({"timeout": -1}, "timeout=-1\n  needed: seconds, more than 0"),
-        ({"restarts": True}, "restarts=True\n  needed: a whole number, 0 or more"),
+        ({"timeout": -1}, "timeout=-1\n  expected: seconds, more than 0"),
+        ({"restarts": True}, "restarts=True\n  expected: a whole number, 0 or more"),
         ({"threads": 0}, "threads=0"),
-        ({"least": 3}, "least=3\n  needed: 1 to 2, the number of ranks"),
+        ({"least": 3}, "least=3\n  expected: 1 to 2, the number of ranks"),
         ({"program": "nothing.py"}, "there is no script 'nothing.py'"),
-        ({"program": "nothing"}, "there is no script 'nothing'\n  mend: module=True"),
+        ({"program": "nothing"}, "there is no script 'nothing'\n  try: module=True"),
         ({"program": lambda: 1}, "<function <lambda> at .*> cannot be called on ranks"),
     ],
 )
@@ -346,7 +346,7 @@ def test_where_there_is_no_starter_the_mend_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("MAGMAGRAPH_MPIEXEC", raising=False)
-    with pytest.raises(DeviceError, match=r"mend: pip install 'magmagraph\[mpi\]'"):
+    with pytest.raises(DeviceError, match=r"try: pip install 'magmagraph\[mpi\]'"):
         find_engine()
     monkeypatch.setenv("MAGMAGRAPH_MPIEXEC", "nothing")
     with pytest.raises(DeviceError, match="there is no program 'nothing' to start ranks with"):

@@ -155,12 +155,12 @@ def refused(values: Any, make: Any, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: PipelineParallel(0), "micro_batches=0\n  needed: a number above 0"),
-        (lambda: PipelineParallel(2, "other"), "schedule='other'\n  needed: one of gpipe, 1f1b"),
+        (lambda: PipelineParallel(0), "micro_batches=0\n  expected: a number above 0"),
+        (lambda: PipelineParallel(2, "other"), "schedule='other'\n  expected: one of gpipe, 1f1b"),
         (lambda: PipelineParallel(2, stages=2), "stages=2, and there are 3 ranks along"),
         (lambda: PipelineParallel(2, first=["W1"]), "names 1 variables"),
-        (lambda: PipelineParallel(2, first="W1"), "first='W1'\n  needed: a list of names"),
-        (lambda: PipelineParallel(2, dim="3"), "dim='3'\n  needed: the name of a dimension"),
+        (lambda: PipelineParallel(2, first="W1"), "first='W1'\n  expected: a list of names"),
+        (lambda: PipelineParallel(2, dim="3"), "dim='3'\n  expected: the name of a dimension"),
     ],
 )
 def test_wrong_options_are_refused(rng, make, said):
@@ -174,7 +174,7 @@ def test_wrong_options_are_refused(rng, make, said):
         (lambda: PipelineParallel(2), "2 layers with weights cannot be 3 stages of a pipeline"),
         (
             lambda: PipelineParallel(2, first=["W1", "W0"]),
-            "a stage is to begin with 'W0'\n  needed: in this order, of W0, W1",
+            "a stage is to begin with 'W0'\n  expected: in this order, of W0, W1",
         ),
         (lambda: PipelineParallel(2, dim="rows"), "no input has the dimension 'rows'"),
     ],
@@ -257,7 +257,7 @@ def test_a_pipeline_needs_the_loss_among_its_outputs():
         )
         step(np.ones((2, 3), np.float32))
 
-    with pytest.raises(ShardingError, match=r"(?s)no output .*mend: outputs=\[loss\]"):
+    with pytest.raises(ShardingError, match=r"(?s)no output .*try: outputs=\[loss\]"):
         threads(2, job)
 
 

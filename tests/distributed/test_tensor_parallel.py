@@ -144,13 +144,13 @@ def test_a_network_is_trained_and_evaluated(rng):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: TensorParallel(least=-1), "least=-1\n  needed: a number of elements"),
-        (lambda: TensorParallel(axes={3: 1}), "axes={3: 1}\n  needed: variables or their names"),
+        (lambda: TensorParallel(least=-1), "least=-1\n  expected: a number of elements"),
+        (lambda: TensorParallel(axes={3: 1}), "axes={3: 1}\n  expected: variables or their names"),
         (lambda: TensorParallel(axes={"v": 1}), "axes names 'v', which is no variable here"),
         (
             lambda: TensorParallel(axes={"w": 0}),
-            r"variable 'w' of shape \(3, 8\) cannot be cut along axis 0\n  needed: an axis whose "
-            r"extent 2 ranks divide\n  mend: axes=\{'w': None\} keeps it whole",
+            r"variable 'w' of shape \(3, 8\) cannot be cut along axis 0\n  expected: an axis whose "
+            r"extent 2 ranks divide\n  try: axes=\{'w': None\} keeps it whole",
         ),
         (lambda: Hybrid(), "Hybrid of 0 strategies"),
         (lambda: Hybrid(TensorParallel(), TensorParallel()), "Hybrid of 2 strategies"),

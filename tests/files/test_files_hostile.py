@@ -106,7 +106,7 @@ def test_a_small_archive_does_not_unpack_to_gigabytes(stated, tmp_path):
     assert [line.split()[0] for line in said] == ["DataError", "DataError", "PlanError"]
     assert all("Error bomb." in line for line in said)
     if stated is None:
-        limit = "needed: at most 268435456|  mend: MAGMAGRAPH_UNPACKED_SIZE="
+        limit = "expected: at most 268435456|  try: MAGMAGRAPH_UNPACKED_SIZE="
         assert limit in said[0] and limit in said[2]
 
 

@@ -116,7 +116,7 @@ def test_a_call_takes_no_memory_but_its_results(rng: np.random.Generator) -> Non
 
 def test_a_device_that_is_not_there() -> None:
     x = mg.var("x", shape=(3,))
-    with pytest.raises(mg.DeviceError, match="needed: a number below"):
+    with pytest.raises(mg.DeviceError, match="expected: a number below"):
         mg.function([x], x + 1.0, device="cuda:99")(np.ones(3, "f4"))
 
 

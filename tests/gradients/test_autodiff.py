@@ -254,8 +254,8 @@ class TestErrors:
         self.check(
             lambda: mg.grad(loss, x),
             f"grad: the loss is not a scalar: float32[3] by multiply, made at {loss.line}",
-            "needed: shape ()",
-            "mend: mg.sum(loss) or mg.mean(loss); or mg.vjp, mg.jacobian for every element",
+            "expected: shape ()",
+            "try: mg.sum(loss) or mg.mean(loss); or mg.vjp, mg.jacobian for every element",
         )
 
     def test_loss_is_an_integer(self):
@@ -263,15 +263,15 @@ class TestErrors:
         self.check(
             lambda: mg.grad(n, n),
             f"grad: the loss is 'n' int32[] by variable, made at {n.line}",
-            "needed: a float dtype",
-            "mend: mg.cast(loss, 'float32')",
+            "expected: a float dtype",
+            "try: mg.cast(loss, 'float32')",
         )
 
     def test_loss_is_no_node(self):
         self.check(
             lambda: mg.grad(2.0, []),
             "grad: the loss is of type float, not a node",
-            "needed: a scalar node",
+            "expected: a scalar node",
         )
 
     def test_target_is_an_integer(self):
@@ -279,7 +279,7 @@ class TestErrors:
         self.check(
             lambda: mg.grad(x * n, [x, n]),
             f"grad: the target wrt[1] is 'n' int32[] by variable, made at {n.line}",
-            "needed: a float dtype: integers and booleans do not vary continuously",
+            "expected: a float dtype: integers and booleans do not vary continuously",
         )
 
     def test_target_is_no_node(self):
@@ -294,8 +294,8 @@ class TestErrors:
             lambda: mg.grad(a * a, {"a": a, "b": b}),
             f"grad: the loss does not depend on wrt['b'], 'b' float32[] by variable, "
             f"made at {b.line}",
-            "needed: targets that the loss is computed from",
-            "mend: leave the target out, or unused='zeros' for a gradient of zeros",
+            "expected: targets that the loss is computed from",
+            "try: leave the target out, or unused='zeros' for a gradient of zeros",
         )
 
     def test_blocked(self):
@@ -304,8 +304,8 @@ class TestErrors:
             lambda: mg.grad(mg.stop_gradient(a) * 2.0, a),
             f"grad: no gradient reaches wrt, 'a' float32[] by variable, made at {a.line}; "
             "it is read only through stop_gradient (taken as a constant by definition)",
-            "needed: a path of operations that have a gradient",
-            "mend: leave the target out, or unused='zeros' for a gradient of zeros",
+            "expected: a path of operations that have a gradient",
+            "try: leave the target out, or unused='zeros' for a gradient of zeros",
         )
 
     def test_unused_is_a_choice_of_two(self):
@@ -313,7 +313,7 @@ class TestErrors:
         self.check(
             lambda: mg.grad(a * a, a, unused="ignore"),
             "grad: unused='ignore'",
-            "needed: 'raise' or 'zeros'",
+            "expected: 'raise' or 'zeros'",
         )
 
     def test_another_number_of_cotangents(self):
@@ -321,7 +321,7 @@ class TestErrors:
         self.check(
             lambda: mg.vjp([a * a, a], a, [1.0]),
             "vjp: 1 cotangents for 2 outputs",
-            "needed: one cotangent per output, in the same form",
+            "expected: one cotangent per output, in the same form",
         )
 
     def test_another_shape_of_cotangent(self):
@@ -329,5 +329,5 @@ class TestErrors:
         with pytest.raises(mg.ShapeError) as caught:
             mg.vjp(a * a, a, np.ones(2, np.float32))
         assert str(caught.value) == (
-            "vjp: cotangents has shape (2,), its output (3,)\n  needed: equal shapes, or a scalar"
+            "vjp: cotangents has shape (2,), its output (3,)\n  expected: equal shapes, or a scalar"
         )

@@ -58,8 +58,8 @@ class TestJvp:
             mg.jvp(output, x, 1.0)
         assert str(caught.value) == (
             f"jvp: outputs depends on no target: float64[] by multiply, made at {output.line}\n"
-            "  needed: outputs that are computed from a target\n"
-            "  mend: leave the output out, or unused='zeros' for zeros"
+            "  expected: outputs that are computed from a target\n"
+            "  try: leave the output out, or unused='zeros' for zeros"
         )
 
 
@@ -131,7 +131,7 @@ class TestJacobian:
         with pytest.raises(mg.GradientError) as caught:
             mg.jacobian(x * x, x, mode="rows")
         assert str(caught.value) == (
-            "jacobian: mode='rows'\n  needed: one of auto, reverse, forward"
+            "jacobian: mode='rows'\n  expected: one of auto, reverse, forward"
         )
 
 
@@ -336,12 +336,12 @@ class TestCustomGradient:
             (
                 lambda u: (u, u),
                 "custom_gradient: the rule of f returned 2 gradients for 1 arguments\n"
-                "  needed: one per argument, None where no gradient flows",
+                "  expected: one per argument, None where no gradient flows",
             ),
             (
                 lambda u: np.ones(3),
                 "custom_gradient: the rule of f returned shape (3,) for argument 0, "
-                "which has (2,)\n  needed: the argument's shape",
+                "which has (2,)\n  expected: the argument's shape",
             ),
         ],
     )
@@ -359,8 +359,8 @@ class TestCustomGradient:
             mg.custom_gradient(3)
         assert str(caught.value) == (
             "custom_gradient is given int\n"
-            "  needed: a function that returns a pair: the value, a node, and its rule\n"
-            "  mend: @mg.custom_gradient above def f(x): return value, lambda cotangent: ..."
+            "  expected: a function that returns a pair: the value, a node, and its rule\n"
+            "  try: @mg.custom_gradient above def f(x): return value, lambda cotangent: ..."
         )
 
     def test_function_without_a_rule(self):
@@ -371,6 +371,6 @@ class TestCustomGradient:
             mg.custom_gradient(f)(mg.var("x", init=1.0))
         assert str(caught.value) == (
             "custom_gradient: f returned Node\n"
-            "  needed: a pair: the value, a node, and its rule, a function of the cotangent\n"
-            "  mend: return value, lambda cotangent: (gradient, ...)"
+            "  expected: a pair: the value, a node, and its rule, a function of the cotangent\n"
+            "  try: return value, lambda cotangent: (gradient, ...)"
         )

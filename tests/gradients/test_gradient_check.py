@@ -69,7 +69,7 @@ def test_wrong_gradient_is_named():
     assert first.startswith(
         "check_gradients: the gradient of argument 0 at [1] is 3, the central difference 2"
     )
-    assert rest[-1].startswith("  mend: a point away from kinks")
+    assert rest[-1].startswith("  try: a point away from kinks")
 
 
 def test_wrong_gradient_of_a_named_target():
@@ -89,7 +89,7 @@ def test_missing_value():
     with pytest.raises(mg.GradientError) as caught:
         mg.check_gradients(x * 2.0, {})
     assert str(caught.value) == (
-        "check_gradients: input 'x' has no value\n  needed: a value in point for every input"
+        "check_gradients: input 'x' has no value\n  expected: a value in point for every input"
     )
 
 

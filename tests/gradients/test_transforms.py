@@ -307,7 +307,7 @@ class TestCheckpointPolicies:
             mg.checkpoint(lambda h: h, policy="products")
         assert str(caught.value) == (
             "checkpoint: policy='products'\n"
-            "  needed: one of 'nothing', 'everything', 'contractions'; names given by "
+            "  expected: one of 'nothing', 'everything', 'contractions'; names given by "
             "mg.checkpoint_name; or a function of nodes"
         )
         with pytest.raises(mg.GradientError, match="the name is int"):

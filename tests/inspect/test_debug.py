@@ -263,9 +263,9 @@ def test_explain_and_plan_show_taps() -> None:
 
 def test_wrong_taps_are_refused() -> None:
     x = mg.var("x", shape=(2,))
-    with pytest.raises(GraphError, match="^tap: the callback is str\n  needed: a function"):
+    with pytest.raises(GraphError, match="^tap: the callback is str\n  expected: a function"):
         mg.debug.tap(x, "label")  # type: ignore[arg-type]
-    with pytest.raises(DTypeError, match="^assert: the condition is float32\n  needed: bool"):
+    with pytest.raises(DTypeError, match="^assert: the condition is float32\n  expected: bool"):
         asserted(x, x)
 
 
@@ -284,7 +284,7 @@ def test_a_failing_assert_names_node_and_line_and_lands_no_update() -> None:
     assert isinstance(raised.value, AssertionError)
     assert str(raised.value) == (
         "x is small: 2 of 3 elements do not hold, first at (1,); the value is in [1, 9]\n"
-        "  needed: a condition that is true everywhere; no variable was changed\n"
+        "  expected: a condition that is true everywhere; no variable was changed\n"
         f"  node: float32[3] by assert, made at {line}"
     )
     np.testing.assert_array_equal(w.value, [2.0, 2.0, 2.0])

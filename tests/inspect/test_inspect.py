@@ -74,7 +74,7 @@ def test_networkx_takes_nodes_lists_dicts_and_functions() -> None:
     with pytest.raises(GraphError) as raised:
         mg.to_networkx(3)
     assert str(raised.value) == (
-        "int holds no nodes\n  needed: a node, a list or dict of nodes, a function, or a graph"
+        "int holds no nodes\n  expected: a node, a list or dict of nodes, a function, or a graph"
     )
 
 
@@ -138,8 +138,8 @@ def test_show_saves_by_suffix(tmp_path: Path) -> None:
         shown.save(tmp_path / "graph.pdf")
     assert str(raised.value) == (
         "graph.pdf: there are no pictures of the form '.pdf'\n"
-        "  needed: .txt, .dot, .svg, .html or .json\n"
-        "  mend: graph.html, which a browser opens"
+        "  expected: .txt, .dot, .svg, .html or .json\n"
+        "  try: graph.html, which a browser opens"
     )
     with pytest.raises(GraphError, match="^graph: there are no files without a suffix"):
         shown.save(tmp_path / "graph")

@@ -393,7 +393,7 @@ def test_operations_without_a_form_are_listed() -> None:
     text = str(raised.value)
     assert text.startswith("3 operations have no form in ONNX:\n  cholesky: float32[3, 3] by chol")
     assert "made at " + __file__ in text
-    assert text.endswith("mend: export the part that lies before or behind them")
+    assert text.endswith("try: export the part that lies before or behind them")
     z = mg.var("z", shape=(2,), dtype="complex64")
     with pytest.raises(GraphError, match="^1 operation has no form in ONNX:\n  input of complex"):
         mg.to_onnx(z * z)
@@ -418,7 +418,7 @@ def test_a_missing_library_is_named(monkeypatch: Any) -> None:
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"mend: pip install 'magmagraph\[onnx\]'"):
+    with pytest.raises(ImportError, match=r"try: pip install 'magmagraph\[onnx\]'"):
         mg.to_onnx(mg.var("x", shape=(2,)) * 2.0)
 
 

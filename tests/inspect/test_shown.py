@@ -93,8 +93,8 @@ def test_the_source_of_a_kernel_is_that_of_its_operations(train: Any) -> None:
         train.source(families.index("gemm"))
     assert str(raised.value) == (
         f"step {families.index('gemm')} is of the family gemm, for which no C is generated\n"
-        "  needed: a fused step\n"
-        "  mend: print(f.plan) lists the steps"
+        "  expected: a fused step\n"
+        "  try: print(f.plan) lists the steps"
     )
 
 

@@ -101,7 +101,7 @@ def test_other_suffixes_are_refused(tmp_path: Path) -> None:
         profile.save(tmp_path / "trace.html")
     assert str(raised.value) == (
         "trace.html: there are no traces of the form '.html'\n"
-        "  needed: .json\n"
-        "  mend: trace.json"
+        "  expected: .json\n"
+        "  try: trace.json"
     )
     assert list(tmp_path.iterdir()) == []

@@ -131,7 +131,7 @@ def test_wrong_files_are_refused_on_every_rank(on_ranks, tmp_path):
     text = '[modules.a]\nfunction = "flows:nothing"\nprocesses = 4\n'
     told = on_ranks(4, refused, written(tmp_path, text))
     assert [kind for kind, _, _ in told] == ["ConfigError"] * 4
-    assert "needed: 5 ranks at least" in told[0][1]
+    assert "expected: 5 ranks at least" in told[0][1]
 
 
 COMMAND = "import sys; from magmagraph.cli import main; sys.exit(main(sys.argv[1:]))"

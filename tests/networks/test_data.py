@@ -170,11 +170,11 @@ def test_csv_header_can_be_forced(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "{} is empty\n  needed: a row of values at least"),
-        ("1,2\n3\n", "{}, line 2 has 1 cells\n  needed: 2, as line 1 has"),
+        ("", "{} is empty\n  expected: a row of values at least"),
+        ("1,2\n3\n", "{}, line 2 has 1 cells\n  expected: 2, as line 1 has"),
         (
             "1,2\n3,four\n",
-            "{}, line 2, column '1': 'four' is not a number\n  mend: categorical=['1'] for a "
+            "{}, line 2, column '1': 'four' is not a number\n  try: categorical=['1'] for a "
             "column of names, or add 'four' to `missing`",
         ),
         ('1,"2\n', "{} is truncated or malformed: unexpected end of data"),
@@ -377,7 +377,7 @@ def test_batches_pickle_and_copy():
         ((3.0,), 1, "there is nothing to take batches of"),
         ((np.zeros(3), np.zeros(4)), 1, "arrays of 3, 4 rows have no common batches"),
         ((np.zeros(3),), 0, "batches of 0 rows cannot be made"),
-        ((np.zeros(3),), 2.5, "batches of 2.5 rows cannot be made\n  needed: size, an int of"),
+        ((np.zeros(3),), 2.5, "batches of 2.5 rows cannot be made\n  expected: size, an int of"),
         ((np.zeros(3),), None, "batches of None rows cannot be made"),
     ],
 )

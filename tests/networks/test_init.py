@@ -171,5 +171,5 @@ def test_initializers_pickle(initializer: Any) -> None:
 @pytest.mark.parametrize("seed", [-1, 1.5, "a"])
 @pytest.mark.parametrize("make", [*RANDOM, lambda seed: mg.init.mask(0.5, seed=seed)])
 def test_seeds_that_no_generator_takes(make: Any, seed: Any) -> None:
-    with pytest.raises(mg.ConfigError, match=rf"seed={seed!r}\n  needed: an int of at least 0"):
+    with pytest.raises(mg.ConfigError, match=rf"seed={seed!r}\n  expected: an int of at least 0"):
         make(seed=seed)

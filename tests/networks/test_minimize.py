@@ -104,8 +104,8 @@ class TestMinimize:
         assert caught.value.step == 3
         assert str(caught.value) == (
             f"{name}: the loss is -inf at step 3; the variables hold the point of the last "
-            "finite loss\n  needed: finite losses\n"
-            "  mend: a smaller learning rate, or clip_norm="
+            "finite loss\n  expected: finite losses\n"
+            "  try: a smaller learning rate, or clip_norm="
         )
         assert x.value == pytest.approx(2.0)
         if rule == "Adam":
@@ -124,7 +124,7 @@ class TestMinimize:
             opt.SGD(1.0).minimize(mg.log(x), x)
         assert caught.value.step == 0
         assert "the loss is nan at the point where it begins" in str(caught.value)
-        assert "mend: another start" in str(caught.value)
+        assert "try: another start" in str(caught.value)
         assert x.value == -1.0
 
     def test_rosenbrock(self):
@@ -201,7 +201,7 @@ def test_inputs_without_values():
 )  # fmt: skip
 def test_steps_and_tolerances_that_mean_nothing(option, value, need):
     x = mg.var("x", init=5.0)
-    with pytest.raises(mg.ConfigError, match=rf"minimize: {option}=.*\n  needed: .*{need}"):
+    with pytest.raises(mg.ConfigError, match=rf"minimize: {option}=.*\n  expected: .*{need}"):
         mg.optimizer.SGD(0.1).minimize(x * x, [x], **{option: value})
     assert x.value == 5.0
 

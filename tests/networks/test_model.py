@@ -408,7 +408,7 @@ def test_a_network_without_a_shape_tells_nothing_about_weights_that_it_does_not_
     ):
         with pytest.raises(mg.ConfigError, match="the network was not built yet") as raised:
             look()
-        assert "mend: mg.nn.Input(shape) as the first layer" in str(raised.value)
+        assert "try: mg.nn.Input(shape) as the first layer" in str(raised.value)
     net.predict(np.zeros((1, 4)))
     assert repr(net) == "<NeuralNetwork of 2 layers>"
     assert net.summary().parameters == net.parameters == 4 * 3 + 3 + 3 * 2 + 2

@@ -238,8 +238,8 @@ def test_a_matrix_that_is_the_other_way_around_is_said_to_be():
         net.set_tensors(theirs)
     assert str(raised.value) == (
         "what is given is of another architecture: dense/kernel is float32[2, 3] there\n"
-        "  needed: float32[3, 2], as in this model\n"
-        "  mend: array.T: torch keeps these matrices the other way around"
+        "  expected: float32[3, 2], as in this model\n"
+        "  try: array.T: torch keeps these matrices the other way around"
     )
     assert all(np.array_equal(before[name], held) for name, held in net.tensors().items())
     net.set_tensors({name: array.T for name, array in theirs.items()})

@@ -92,7 +92,7 @@ def test_what_a_file_cannot_hold_is_told(tmp_path):
     with pytest.raises(mg.DataError, match="that Python code built"):
         mg.Model.load(path)
     model().save(path)
-    with pytest.raises(mg.DataError, match=r"mend: mg\.Model\.load"):
+    with pytest.raises(mg.DataError, match=r"try: mg\.Model\.load"):
         mg.NeuralNetwork.load(path)
 
 

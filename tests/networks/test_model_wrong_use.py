@@ -84,11 +84,11 @@ def test_settings_are_refused_with_their_mend(tmp_path):
         (mg.ConfigError, "validation_split='0.2'", lambda: net.fit(X, Y, validation_split="0.2")),
         (mg.ConfigError, r"callbacks=\[callback\]", lambda: net.fit(X, Y, callbacks=stopping)),
         (mg.DataError, "validation_data is ndarray", lambda: net.fit(X, Y, validation_data=X)),
-        (TypeError, "no argument 'epoch'\n  mend: epochs=", lambda: net.fit(X, Y, epoch=2)),
+        (TypeError, "no argument 'epoch'\n  try: epochs=", lambda: net.fit(X, Y, epoch=2)),
         (TypeError, "no argument 'outputs'", lambda: net.fit(X, Y, outputs=2)),
         (mg.ConfigError, r"metrics=\['accuracy'\]", lambda: small(metrics="accuracy")),
-        (mg.ConfigError, "mend: Adam()", lambda: small(optimizer=mg.optimizer.Adam)),
-        (mg.ConfigError, "rate is -1\n.*\n  mend: minimize -loss", lambda: mg.optimizer.SGD(-1)),
+        (mg.ConfigError, "try: Adam()", lambda: small(optimizer=mg.optimizer.Adam)),
+        (mg.ConfigError, "rate is -1\n.*\n  try: minimize -loss", lambda: mg.optimizer.SGD(-1)),
         (mg.ConfigError, "rate is nan\n", lambda: mg.optimizer.Adam(float("nan"))),
         (mg.ConfigError, "seed=None", lambda: small(seed=None)),
         (mg.ConfigError, "precision='fp16'", lambda: small(precision="fp16").predict(X)),
@@ -117,8 +117,8 @@ def test_a_number_that_no_epoch_reports_is_refused_before_the_first():
     net = small()
     before = values(net)
     for callback, text in (
-        (mg.callbacks.EarlyStopping(), "mend: validation_data="),
-        (mg.callbacks.ReduceOnPlateau("los"), "needed: one of loss, accuracy, seconds"),
+        (mg.callbacks.EarlyStopping(), "try: validation_data="),
+        (mg.callbacks.ReduceOnPlateau("los"), "expected: one of loss, accuracy, seconds"),
     ):
         with pytest.raises(mg.ConfigError, match=text):
             net.fit(X, Y, callbacks=[callback])
@@ -230,7 +230,7 @@ def test_numbers_that_the_network_cannot_hold_are_told_as_they_were_given():
     given[3, 2] = 1e300
     with pytest.raises(mg.DataError, match=r"row 3 holds 1e\+300, place \(2,\)\n.*float32"):
         net.fit(given, Y)
-    with pytest.raises(mg.DataError, match="need.*real numbers\n.*float32"):
+    with pytest.raises(mg.DataError, match="expected.*real numbers\n.*float32"):
         net.fit(X.astype(object), Y)
     assert values(net) == before
 
@@ -241,9 +241,9 @@ def test_penalties_and_inputs_of_another_kind_are_refused_where_they_are_given()
     with pytest.raises(mg.ConfigError, match="regularizer='l2'"):
         nn.Dense(3, regularizer="l2")
     x = mg.var("x", shape=("batch", 4))
-    with pytest.raises(mg.GraphError, match=r"the layer Input\(.*\n.*\n  mend: Input\(.*\)\(\)"):
+    with pytest.raises(mg.GraphError, match=r"the layer Input\(.*\n.*\n  try: Input\(.*\)\(\)"):
         mg.Model(nn.Input((4,)), nn.Dense(3)(x))
-    with pytest.raises(mg.GraphError, match=r"mend: layer\(x\)"):
+    with pytest.raises(mg.GraphError, match=r"try: layer\(x\)"):
         mg.Model(x, nn.Dense(3))
 
 
@@ -275,7 +275,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
     small(optimizer=mg.optimizer.Adam(lambda step: 0.01)).fit(X, Y, callbacks=keeping)
     net = small(optimizer=mg.optimizer.SGD(lambda step: 0.1, momentum=0.9))
     before = values(net)
-    with pytest.raises(mg.DataError, match="other optimizer\n  needed: optimizer as there: Adam"):
+    with pytest.raises(mg.DataError, match="other optimizer\n  expected: optimizer as there: Adam"):
         net.fit(X, Y, epochs=2, callbacks=keeping, resume=path)
     assert values(net) == before
 
@@ -305,7 +305,7 @@ def test_rows_beside_columns_do_not_broadcast():
     for name in ("mse", "mae"):
         with pytest.raises(mg.ShapeError, match="differ by a last axis of 1"):
             mg.metrics.metric(name)(wanted[:, None], wanted)
-    with pytest.raises(mg.DataError, match=r"mend: labels\[\.\.\., 0\]"):
+    with pytest.raises(mg.DataError, match=r"try: labels\[\.\.\., 0\]"):
         mg.metrics.Accuracy()(np.eye(3)[Y], Y[:, None])
     # A loss of one's own sees labels in the shape of the network's column.
     own = small(1, lambda outputs, labels: mg.mean((outputs - labels) ** 2))
@@ -331,13 +331,13 @@ def test_ids_that_a_table_has_no_row_for_are_refused(nested):
         lambda x: net.predict(x),
         lambda x: copy.deepcopy(net).predict(x),
     )
-    for wrong, mend in ((5, "Embedding of 6 rows"), (-1, "numbers from 0")):
+    for wrong, hint in ((5, "Embedding of 6 rows"), (-1, "numbers from 0")):
         given = ids.copy()
         given[7, 2] = wrong
         for use in uses:
             with pytest.raises(mg.DataError, match=rf"row 7 holds {wrong}, place \(2,\)\n.*\[0, 5"):
                 use(given)
-        with pytest.raises(mg.DataError, match=mend):
+        with pytest.raises(mg.DataError, match=hint):
             net.predict(given)
     assert values(net) == before
     net.fit(ids, Y)
@@ -366,7 +366,7 @@ def test_a_shape_that_does_not_fit_is_refused_when_the_network_is_built():
 
 def test_functions_that_return_nothing_are_refused():
     net = small(loss=lambda outputs, labels: None, metrics=[])
-    with pytest.raises(mg.ConfigError, match="returned NoneType\n.*\n  mend: a return statement"):
+    with pytest.raises(mg.ConfigError, match="returned NoneType\n.*\n  try: a return statement"):
         net.fit(X, Y)
     net = small(metrics=[mg.metrics.MeanOf(lambda outputs, labels: None, "own")])
     with pytest.raises(mg.ConfigError, match="metric 'own' returned None"):
@@ -382,7 +382,7 @@ def test_metrics_have_names_of_their_own():
         (["accuracy", mg.metrics.Accuracy()], "'accuracy', which another"),
         ([mg.metrics.MeanOf(loss, "val_own")], "'val_own', which stands for"),
     ):
-        with pytest.raises(mg.ConfigError, match=f"{why}.*\n.*\n  mend: mg.metrics.MeanOf"):
+        with pytest.raises(mg.ConfigError, match=f"{why}.*\n.*\n  try: mg.metrics.MeanOf"):
             small(metrics=metrics)
     net = small(metrics=[mg.metrics.MeanOf(loss, "own"), "top_1", "top_2"])
     assert set(net.evaluate(X, Y)) == {"loss", "own", "top_1", "top_2"}

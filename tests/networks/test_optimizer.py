@@ -111,11 +111,11 @@ class TestLearningRate:
             (
                 "fast",
                 "the learning rate is a str\n"
-                "  needed: a number, a schedule, a function of the step, or a scalar node",
+                "  expected: a number, a schedule, a function of the step, or a scalar node",
             ),
             (
                 mg.constant([0.1, 0.2]),
-                "the learning rate is a node of shape (2,)\n  needed: a scalar",
+                "the learning rate is a node of shape (2,)\n  expected: a scalar",
             ),
         ],
     )
@@ -230,7 +230,7 @@ class TestGroups:
             opt.SGD(0.1).updates(a * 1.0, [{"wrt": a, "decay": 1.0}])
         assert str(caught.value) == (
             "a parameter group sets 'decay'\n"
-            "  needed: learning_rate, momentum, nesterov, weight_decay"
+            "  expected: learning_rate, momentum, nesterov, weight_decay"
         )
 
     def test_all_members_are_groups(self):
@@ -258,7 +258,7 @@ class TestClipping:
     def test_limits_are_positive(self):
         with pytest.raises(mg.ConfigError) as caught:
             opt.Adam(clip_norm=0.0)
-        assert str(caught.value) == "clip_norm=0.0\n  needed: clip_norm > 0"
+        assert str(caught.value) == "clip_norm=0.0\n  expected: clip_norm > 0"
 
 
 class TestAccumulation:
@@ -329,7 +329,7 @@ class TestCustom:
             Wrong(0.1).updates(mg.sum(w), w)
         assert str(caught.value) == (
             "Wrong.update returned float32[] for 'w', which is float32[2]\n"
-            "  needed: the variable's shape and dtype"
+            "  expected: the variable's shape and dtype"
         )
         with pytest.raises(mg.UpdateError, match="Nothing.update returned NoneType for 'w'"):
             Nothing(0.1).updates(mg.sum(w), w)
@@ -361,7 +361,7 @@ def test_a_complex_variable_is_refused_with_what_to_do() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(kind, setting, value):
-    with pytest.raises(mg.ConfigError, match=f"{kind.__name__}: {setting}=.*\n  needed: at least"):
+    with pytest.raises(mg.ConfigError, match=f"{kind.__name__}: {setting}=.*\n  expected: at"):
         kind(0.1, **{setting: value})
     w = mg.var("w", init=1.0)
     with pytest.raises(mg.ConfigError, match=f"{kind.__name__}: {setting}="):

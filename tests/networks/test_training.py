@@ -174,7 +174,7 @@ def test_runs_killed_at_random_times_end_as_one_that_was_not(tmp_path, rng):
 
 
 def test_a_callback_that_nobody_would_call_is_refused():
-    with pytest.raises(mg.ConfigError, match=r"Old.on_epoch_end is never called\n  mend: def "):
+    with pytest.raises(mg.ConfigError, match=r"Old.on_epoch_end is never called\n  try: def "):
         type("Old", (mg.callbacks.Callback,), {"on_epoch_end": lambda self, training: None})
 
 

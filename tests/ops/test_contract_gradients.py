@@ -336,6 +336,6 @@ def test_custom_gradients_pickle_by_name() -> None:
         assert name in str(caught.value)
         assert str(caught.value).startswith("the gradient rule of ")
         assert str(caught.value).endswith(
-            "\n  mend: define it with def at the level of a module"
+            "\n  try: define it with def at the level of a module"
         )
         agree(copy.deepcopy(node).eval(), [-1.0, 1.0])

@@ -213,7 +213,7 @@ def test_inputs_are_any_series_of_nodes() -> None:
     f = mg.function((node for node in (x,)), x * 2.0)
     np.testing.assert_array_equal(f(np.ones(3)), [2, 2, 2])
     for wrong in (None, 3, "x"):
-        with pytest.raises(mg.GraphError, match="needed: a list of inputs"):
+        with pytest.raises(mg.GraphError, match="expected: a list of inputs"):
             mg.function(wrong, x * 2.0)  # type: ignore[arg-type]
 
 
@@ -228,7 +228,7 @@ def test_an_update_whose_rows_are_known_at_the_call() -> None:
         f(np.ones((4, 3)))
     agree(W.value, 2 * BATCH)
     for shape in (("rows", 4), (1, 3), (3,)):
-        with pytest.raises(mg.UpdateError, match=r"needed: shape \(2, 3\)"):
+        with pytest.raises(mg.UpdateError, match=r"expected: shape \(2, 3\)"):
             mg.function([y := mg.var("y", shape=shape)], None, updates={W: y})
 
 
@@ -258,8 +258,8 @@ def test_source_of_a_step_that_is_not_there() -> None:
             f.source(step)  # type: ignore[arg-type]
         assert str(caught.value) == (
             f"there is no step {step!r}\n"
-            "  needed: a number from 0 to 0\n"
-            "  mend: print(f.plan) lists the steps"
+            "  expected: a number from 0 to 0\n"
+            "  try: print(f.plan) lists the steps"
         )
 
 

@@ -122,7 +122,7 @@ def test_settings_are_checked() -> None:
         kept = getattr(mg.config, name)
         with pytest.raises(mg.ConfigError) as caught:
             setattr(mg.config, name, wrong)
-        assert str(caught.value) == f"mg.config.{name} is set to {wrong!r}\n  needed: {need}"
+        assert str(caught.value) == f"mg.config.{name} is set to {wrong!r}\n  expected: {need}"
         assert getattr(mg.config, name) == kept
     with pytest.raises(AttributeError, match="there is no setting 'devise'"):
         mg.config.devise = "cpu"  # type: ignore[attr-defined]
@@ -131,12 +131,13 @@ def test_settings_are_checked() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"deterministic": "no"}, "deterministic='no'\n  needed: True or False"),
-        ({"strict_feeds": 2}, "strict_feeds=2\n  needed: True or False"),
-        ({"default_updates": "x"}, "default_updates='x'\n  needed: True or False"),
-        ({"compile_budget": "x"}, "compile_budget='x'\n  needed: seconds, a number of at least 0"),
-        ({"compile_budget": -1}, "compile_budget=-1\n  needed: seconds, a number of at least 0"),
-        ({"skip": "fuse"}, "skip='fuse' is a string\n  needed: a tuple\n  mend: ('fuse',)"),
+        ({"deterministic": "no"}, "deterministic='no'\n  expected: True or False"),
+        ({"strict_feeds": 2}, "strict_feeds=2\n  expected: True or False"),
+        ({"default_updates": "x"}, "default_updates='x'\n  expected: True or False"),
+        ({"compile_budget": "x"}, "compile_budget='x'\n  expected: seconds, a number of at least "
+        "0"),
+        ({"compile_budget": -1}, "compile_budget=-1\n  expected: seconds, a number of at least 0"),
+        ({"skip": "fuse"}, "skip='fuse' is a string\n  expected: a tuple\n  try: ('fuse',)"),
     ],
 )
 def test_options_that_mean_nothing(options: dict[str, Any], text: str) -> None:
@@ -165,7 +166,7 @@ def test_variables_of_settings_are_checked(
     for _ in range(2):
         with pytest.raises(mg.ConfigError) as caught:
             getattr(config, name)
-        assert str(caught.value) == f"{variable} is {text!r}\n  needed: {need}"
+        assert str(caught.value) == f"{variable} is {text!r}\n  expected: {need}"
     assert config.threads is None
     setattr(config, name, good)
     assert getattr(config, name) == good
@@ -187,7 +188,7 @@ def test_a_wrong_variable_that_a_pass_meets_is_not_the_passes_fault(
     delattr(mg.config, setting)
     try:
         f = mg.function([x], mg.tanh(x @ w))
-        with pytest.raises(mg.ConfigError, match=f"^{variable} is 'nah'\n  needed: "):
+        with pytest.raises(mg.ConfigError, match=f"^{variable} is 'nah'\n  expected: "):
             f(np.ones((32, 64), np.float32))
     finally:
         setattr(mg.config, setting, held)

@@ -169,7 +169,7 @@ def test_what_is_held_takes_what_its_dtype_holds(holder: Any) -> None:
         ("bool", [1, 0]),
     ):
         put, read = held(dtype)
-        with pytest.raises(mg.DTypeError, match="needed: "):
+        with pytest.raises(mg.DTypeError, match="expected: "):
             put(value)
         np.testing.assert_array_equal(read(), [1, 1])
 

@@ -47,7 +47,7 @@ def test_batched_rows_are_one_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "first", "mend"),
+    ("left", "right", "first", "hint"),
     [
         ((2, 3), (4, 3), "matmul: inner extents 3 and 4 differ", "transpose the second operand"),
         ((3, 2), (3, 4), "matmul: inner extents 2 and 3 differ", "transpose the first operand"),
@@ -56,13 +56,13 @@ def test_batched_rows_are_one_product() -> None:
         ((2, 3), (5, 7), "matmul: inner extents 3 and 5 differ", "transpose or reshape one"),
     ],
 )
-def test_inner_extents_that_differ(left: Any, right: Any, first: str, mend: str) -> None:
+def test_inner_extents_that_differ(left: Any, right: Any, first: str, hint: str) -> None:
     x, y = mg.input("x", left), mg.input("y", right)
     with pytest.raises(ShapeError) as caught:
         mg.matmul(x, y)
     lines = str(caught.value).splitlines()
     assert lines[0] == first
-    assert lines[2].startswith(f"  mend: {mend}")
+    assert lines[2].startswith(f"  try: {hint}")
     assert "operand 0: 'x'" in lines[3]
     assert "test_contraction.py" in lines[3]
     assert "operand 1: 'y'" in lines[4]

@@ -195,7 +195,7 @@ class TestKeeping:
         with pytest.raises(mg.MagmagraphError) as caught:
             load(text)
         assert f"there is no operation {Cube.op.name!r}" in str(caught.value)
-        assert "needed: an mg.Operation whose module is imported before" in str(caught.value)
+        assert "expected: an mg.Operation whose module is imported before" in str(caught.value)
 
 
 def define(**members):

@@ -109,8 +109,8 @@ def test_errors_at_run_time_name_the_matrix(function: Any, batch: np.ndarray, te
     x = mg.input("x", batch.shape, "float64")
     first, *rest = raised(function(x), {x: batch}).splitlines()
     assert first.startswith(text)
-    assert rest[0].startswith("  needed: ")
-    assert rest[1].startswith("  mend: ")
+    assert rest[0].startswith("  expected: ")
+    assert rest[1].startswith("  try: ")
 
 
 def test_errors_at_run_time_name_the_node_and_its_line() -> None:

@@ -158,7 +158,7 @@ def test_nodes_are_keys_and_equality_is_identity() -> None:
     assert {x: 1, y: 2}[x] == 1
     text = (
         "== between nodes is identity (nodes are dictionary keys) and is not defined against {}\n"
-        "  mend: mg.equal(a, b) compares values"
+        "  try: mg.equal(a, b) compares values"
     )
     _raises(TypeError, text.format("float"), lambda: x == 1.0)
     _raises(TypeError, text.format("int"), lambda: x != 1)
@@ -170,30 +170,30 @@ REFUSED: list[tuple[Callable[[mg.Node], Any], str]] = [
     (
         bool,
         "the truth value of a node has no meaning: nothing has run yet\n"
-        "  mend: mg.where(condition, a, b), or node.eval() for the value",
+        "  try: mg.where(condition, a, b), or node.eval() for the value",
     ),
     (
         float,
-        "float() of a node has no meaning: nothing has run yet\n  mend: node.eval() for the value",
+        "float() of a node has no meaning: nothing has run yet\n  try: node.eval() for the value",
     ),
     (
         int,
-        "int() of a node has no meaning: nothing has run yet\n  mend: node.eval() for the value",
+        "int() of a node has no meaning: nothing has run yet\n  try: node.eval() for the value",
     ),
     (
         np.asarray,
         "np.asarray() of a node has no meaning: nothing has run yet\n"
-        "  mend: node.eval() for the value, or a function of magmagraph in NumPy's place",
+        "  try: node.eval() for the value, or a function of magmagraph in NumPy's place",
     ),
     (
         lambda x: 1.0 in x,
         "'in' of a node has no meaning: nothing has run yet\n"
-        "  mend: mg.any(mg.equal(node, value)).eval()",
+        "  try: mg.any(mg.equal(node, value)).eval()",
     ),
     (
         lambda x: operator.setitem(x, 0, 1.0),
         "a node cannot be written into: it is a value, not a buffer\n"
-        "  mend: x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
+        "  try: x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
         "variable.assign(array) for a variable",
     ),
     (lambda x: len(x.sum()), "len() of a node without axes"),
@@ -212,14 +212,14 @@ def test_symbolic_axis_cannot_be_counted() -> None:
     _raises(
         mg.ShapeError,
         "iteration over the axis 'batch', whose size is known only at the call\n"
-        "  needed: an int extent\n"
-        "  mend: operations on the whole axis, or an int in the input's shape",
+        "  expected: an int extent\n"
+        "  try: operations on the whole axis, or an int in the input's shape",
         lambda: list(x),
     )
     _raises(
         mg.ShapeError,
         "len() of a node whose first extent is 'batch', known only at the call\n"
-        "  mend: node.shape[0], which computes in shapes and as mg.extent(node.shape[0])",
+        "  try: node.shape[0], which computes in shapes and as mg.extent(node.shape[0])",
         lambda: len(x),
     )
 

@@ -239,7 +239,7 @@ def test_normal_is_finite_at_the_ends_of_its_bits() -> None:
 
 
 def test_a_negative_deviation_is_refused() -> None:
-    with pytest.raises(ShapeError, match=r"random.normal: std=-1\n  needed: a std of at least 0"):
+    with pytest.raises(ShapeError, match=r"random.normal: std=-1\n  expected: a std of at least 0"):
         mg.random.normal((2,), std=-1)
     assert (value(mg.random.normal((3,), mean=2.0, std=0)) == 2.0).all()
 

@@ -61,7 +61,7 @@ def test_dtype_of_the_result(name: str) -> None:
             assert node.dtype == dtype
             wanted = reference(name, x.astype(np.float64), axis=1)
             assert_close(value(node), wanted, dtype, scale=np.abs(wanted).max())
-    with pytest.raises(DTypeError, match=r"dtype=int32\n.*\n  mend: mg.cast\(mg\."):
+    with pytest.raises(DTypeError, match=r"dtype=int32\n.*\n  try: mg.cast\(mg\."):
         getattr(mg, name)(X, dtype="int32")
 
 
@@ -146,9 +146,9 @@ def test_keepdims_is_a_bool(name: str) -> None:
 
 
 def test_numpy_order_of_arguments_names_the_mend() -> None:
-    with pytest.raises(DTypeError, match="mend: dtype='float64', by its name"):
+    with pytest.raises(DTypeError, match="try: dtype='float64', by its name"):
         mg.sum(X, 0, "float64")  # type: ignore[arg-type]
-    with pytest.raises(DTypeError, match="mend: dtype='float64', by its name"):
+    with pytest.raises(DTypeError, match="try: dtype='float64', by its name"):
         mg.std(X, 0, np.float64)
     with pytest.raises(DTypeError, match="std: ddof=None"):
         mg.std(X, 0, None)

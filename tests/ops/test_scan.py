@@ -348,7 +348,7 @@ def test_what_is_refused(call, error, text):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value).splitlines()[0]
-    assert "need" in str(caught.value) or "neither" in str(caught.value)
+    assert "expected" in str(caught.value) or "neither" in str(caught.value)
 
 
 def test_updates_inside_are_refused():

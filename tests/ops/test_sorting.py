@@ -339,7 +339,7 @@ def test_values_of_named_extents(n: int, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("limits", [(2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)])
 def test_a_histogram_refuses_a_range_that_is_none(limits: tuple[float, float]) -> None:
     x = mg.input("x", ("n",))
-    with pytest.raises(mg.ShapeError, match=r"range=.*\n  needed: finite numbers"):
+    with pytest.raises(mg.ShapeError, match=r"range=.*\n  expected: finite numbers"):
         mg.histogram(x, 4, limits)
     with pytest.raises(ValueError, match="range"):  # as NumPy does
         np.histogram([0.5], 4, limits)

@@ -288,8 +288,8 @@ def test_memory_that_is_full() -> None:
     assert str(caught.value) == (
         "cuda:0 (a card) has no 20,000 bytes for variable 'w': 3,000 of 10,000 are free, this "
         "process holds 2,000\n"
-        "  needed: a smaller batch, or arrays of this process or of others freed\n"
-        "  mend: f.memory shows what is planned before anything runs; mg.checkpoint computes parts "
+        "  expected: a smaller batch, or arrays of this process or of others freed\n"
+        "  try: f.memory shows what is planned before anything runs; mg.checkpoint computes parts "
         "again instead of keeping them"
     )
 
@@ -308,7 +308,7 @@ def test_a_device_that_fails(works: bool, kind: type[Exception]) -> None:
         caught = stack.enter_context(pytest.raises(mg.DeviceError))
         with bound._reported():
             raise kind("cudaErrorLaunchFailure")
-    assert str(caught.value).startswith("cuda:0 (a card) failed: cudaErrorLaunchFailure\n  needed:")
+    assert str(caught.value).startswith("cuda:0 (a card) failed: cudaErrorLaunchFailure\n  expe")
     np.testing.assert_array_equal(w.value, 1)
     if works:
         np.testing.assert_array_equal(v.value, 2)

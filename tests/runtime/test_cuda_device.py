@@ -27,8 +27,8 @@ def test_why_there_is_none(reason: str, monkeypatch: Any) -> None:
         device.device_of("cuda:1")
     assert str(caught.value) == (
         f"device='cuda:1': {reason}\n"
-        "  needed: an NVIDIA GPU with its driver, and cupy\n"
-        "  mend: pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version); "
+        "  expected: an NVIDIA GPU with its driver, and cupy\n"
+        "  try: pip install 'magmagraph[cuda13]' (or cuda12, after the driver's CUDA version); "
         "device='cpu' runs everything here"
     )
 

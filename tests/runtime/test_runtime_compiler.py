@@ -158,8 +158,8 @@ def test_a_compiler_that_is_not_there(fresh, monkeypatch):
         compile_library(SOURCE)
     assert str(caught.value) == (
         "MAGMAGRAPH_CC names '/nonexistent/cc', which is no program here\n"
-        "  needed: a C compiler that builds shared libraries (gcc or clang)\n"
-        "  mend: install one (Debian: apt install gcc; conda: conda install gcc), or name it in "
+        "  expected: a C compiler that builds shared libraries (gcc or clang)\n"
+        "  try: install one (Debian: apt install gcc; conda: conda install gcc), or name it in "
         "MAGMAGRAPH_CC"
     )
 
@@ -169,7 +169,7 @@ def test_a_command_that_cannot_be_read(fresh, monkeypatch):
     with pytest.raises(CompilerUnavailable) as caught:
         compile_library(SOURCE)
     assert str(caught.value).startswith(
-        """MAGMAGRAPH_CC is "gcc -DNAME='a": No closing quotation\n  needed: a C compiler"""
+        """MAGMAGRAPH_CC is "gcc -DNAME='a": No closing quotation\n  expected: a C compiler"""
     )
 
 

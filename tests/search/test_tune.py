@@ -66,22 +66,22 @@ def test_draws_stay_in_their_domains_and_reach_all_of_them(rng):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: mg.tune.uniform(1, 1), "uniform(1, 1)\n  needed: two finite numbers, low below"),
+        (lambda: mg.tune.uniform(1, 1), "uniform(1, 1)\n  expected: two finite numbers, low below"),
         (lambda: mg.tune.uniform(0, math.inf), "uniform(0, inf)"),
         (lambda: mg.tune.log_uniform(0, 1), "log_uniform(0, 1): 0 has no logarithm"),
-        (lambda: mg.tune.grid(1, 0), "grid(1, 0): 0 is below 1\n  mend: swap the ends"),
+        (lambda: mg.tune.grid(1, 0), "grid(1, 0): 0 is below 1\n  try: swap the ends"),
         (lambda: mg.tune.grid(0, 1, 0), "grid(0, 1, step=0): the step is 0"),
-        (lambda: mg.tune.grid(0, 1, factor=2), "needed: a positive low and a factor above 1"),
-        (lambda: mg.tune.grid(1, 2, 1, factor=2), "needed: a step or a factor, not both"),
+        (lambda: mg.tune.grid(0, 1, factor=2), "expected: a positive low and a factor above 1"),
+        (lambda: mg.tune.grid(1, 2, 1, factor=2), "expected: a step or a factor, not both"),
         (lambda: mg.tune.grid(0, 1, 1e-12), "has 1,000,000,000,001 values"),
-        (lambda: mg.tune.integers(0, 1.5), "integers(0, 1.5, 1)\n  needed: three ints"),
+        (lambda: mg.tune.integers(0, 1.5), "integers(0, 1.5, 1)\n  expected: three ints"),
         (lambda: mg.tune.choice([]), "choice() of no options"),
-        (lambda: mg.tune.choice("sgd"), "mend: choice(['sgd'])"),
+        (lambda: mg.tune.choice("sgd"), "try: choice(['sgd'])"),
         (lambda: mg.tune.choice([1, 2, 1]), "choice: 1 is an option 2 times"),
-        (lambda: mg.tune.choice([object()]), 'mend: choice({"name": option, ...})'),
-        (lambda: Space({}), 'mend: {"rate": mg.tune.log_uniform(1e-4, 1e-1)}'),
+        (lambda: mg.tune.choice([object()]), 'try: choice({"name": option, ...})'),
+        (lambda: Space({}), 'try: {"rate": mg.tune.log_uniform(1e-4, 1e-1)}'),
         (lambda: Space({"x": 3}), "the space has 3 for 'x'"),
-        (lambda: Space({3: [1]}), "the parameter 3\n  needed: a text as its name"),
+        (lambda: Space({3: [1]}), "the parameter 3\n  expected: a text as its name"),
     ],
 )
 def test_wrong_spaces_are_refused(make, text):
@@ -158,7 +158,7 @@ def test_tpe_needs_optuna(monkeypatch):
     monkeypatch.delitem(__import__("sys").modules, "magmagraph.tune.optuna_search", raising=False)
     with pytest.raises(mg.ConfigError) as caught:
         mg.tune.search(searched.bowl, PLANE, "tpe", trials=3)
-    assert 'mend: pip install "magmagraph[tune]", or method="random"' in str(caught.value)
+    assert 'try: pip install "magmagraph[tune]", or method="random"' in str(caught.value)
     assert len(mg.tune.search(searched.bowl, PLANE, "grid")) == 30
 
 

@@ -53,20 +53,20 @@ def test_trials_have_seeds_of_their_own_which_repeat():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"method": "bayes"}, "method='bayes'\n  needed: one of 'grid', 'random', 'tpe'"),
-        ({"executor": "thread"}, "executor='thread'\n  needed: one of 'serial', 'process', 'mpi'"),
-        ({"minimize": "a", "maximize": "b"}, "minimize='a' and maximize='b'\n  needed: one"),
-        ({"minimize": 3}, "minimize=3\n  needed: a name, a dict of weights, or a function"),
-        ({"minimize": {"a": math.nan}}, "needed: a finite weight for each name"),
-        ({"trials": 0}, "trials=0\n  needed: an int of at least 1"),
-        ({"seconds": -1}, "seconds=-1\n  needed: a positive number of seconds"),
-        ({"until": "a"}, "until='a'\n  needed: a finite number"),
-        ({"seed": 1.5}, "seed=1.5\n  needed: an int of at least 0"),
-        ({"stop": "best"}, "stop='best'\n  needed: 'median', 'halving'"),
-        ({"ahead": 0}, "ahead=0\n  needed: an int of at least 1"),
-        ({"workers": 2}, "workers=2 with executor='serial'\n  needed: executor=\"process\""),
+        ({"method": "bayes"}, "method='bayes'\n  expected: one of 'grid', 'random', 'tpe'"),
+        ({"executor": "thread"}, "executor='thread'\n  expected: one of 'serial', 'process'"),
+        ({"minimize": "a", "maximize": "b"}, "minimize='a' and maximize='b'\n  expected: one"),
+        ({"minimize": 3}, "minimize=3\n  expected: a name, a dict of weights, or a function"),
+        ({"minimize": {"a": math.nan}}, "expected: a finite weight for each name"),
+        ({"trials": 0}, "trials=0\n  expected: an int of at least 1"),
+        ({"seconds": -1}, "seconds=-1\n  expected: a positive number of seconds"),
+        ({"until": "a"}, "until='a'\n  expected: a finite number"),
+        ({"seed": 1.5}, "seed=1.5\n  expected: an int of at least 0"),
+        ({"stop": "best"}, "stop='best'\n  expected: 'median', 'halving'"),
+        ({"ahead": 0}, "ahead=0\n  expected: an int of at least 1"),
+        ({"workers": 2}, "workers=2 with executor='serial'\n  expected: executor=\"process\""),
         ({"group": 2}, "group=2 with executor='serial'"),
-        ({"failures": "ignore"}, "failures='ignore'\n  needed: one of 'record', 'raise'"),
+        ({"failures": "ignore"}, "failures='ignore'\n  expected: one of 'record', 'raise'"),
     ],
 )
 def test_wrong_arguments_are_refused(options, text):
@@ -79,7 +79,7 @@ def test_searches_that_have_no_end_or_no_steps_are_refused():
     space = {"rate": mg.tune.uniform(0, 1)}
     with pytest.raises(mg.ConfigError, match="never comes to an end") as caught:
         mg.tune.search(searched.bowl, space)
-    assert "mend: trials=50" in str(caught.value)
+    assert "try: trials=50" in str(caught.value)
     with pytest.raises(mg.ConfigError, match="method='grid': 'rate' has no steps"):
         mg.tune.search(searched.bowl, space, "grid")
     with pytest.raises(mg.ConfigError, match="the objective 3"):

@@ -62,7 +62,7 @@ def test_trials_that_kill_or_hold_their_process_fail_alone():
 def test_objectives_that_cannot_be_sent_are_refused():
     with pytest.raises(mg.ConfigError) as caught:
         mg.tune.search(lambda trial: 0.0, PLANE, "grid", "process")
-    assert 'mend: executor="serial" runs any function' in str(caught.value)
+    assert 'try: executor="serial" runs any function' in str(caught.value)
 
 
 def test_programs_without_a_guard_are_told_so(tmp_path):
@@ -76,7 +76,7 @@ def test_programs_without_a_guard_are_told_so(tmp_path):
         [sys.executable, program], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
     assert done.returncode == 1
-    assert 'mend: if __name__ == "__main__": in front of what the program does' in done.stderr
+    assert 'try: if __name__ == "__main__": in front of what the program does' in done.stderr
 
 
 def test_more_workers_than_may_run_at_once_are_refused():
@@ -84,7 +84,7 @@ def test_more_workers_than_may_run_at_once_are_refused():
         mg.tune.search(searched.curve, {"height": mg.tune.uniform(1, 2)}, "random", "process",
                        minimize="loss", trials=3, stop="median", workers=6)  # fmt: skip
     assert "6 workers, and ahead=4: 2 of them would never work" in str(caught.value)
-    assert "mend: ahead=6" in str(caught.value)
+    assert "try: ahead=6" in str(caught.value)
 
 
 # ------------------------------------------------------------------------------ ranks
@@ -339,7 +339,7 @@ def test_a_journal_is_for_one_search_at_a_time(tmp_path):
 
 def test_journals_that_cannot_be_written_are_told_before_any_trial(tmp_path):
     path = tmp_path / "none" / "search.jsonl"
-    with pytest.raises(mg.ConfigError, match=f"mend: mkdir {tmp_path}/none"):
+    with pytest.raises(mg.ConfigError, match=f"try: mkdir {tmp_path}/none"):
         mg.tune.search(searched.bowl, PLANE, "grid", journal=path)
 
 

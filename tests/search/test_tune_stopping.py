@@ -86,7 +86,7 @@ def test_pruners_of_optuna_stop_trials(method):
 
 @pytest.mark.parametrize(
     ("step", "value", "text"),
-    [(0, 1.0, "report: step 0\n  needed: an int of at least 3"), (3, "a", "the value 'a'")],
+    [(0, 1.0, "report: step 0\n  expected: an int of at least 3"), (3, "a", "the value 'a'")],
 )
 def test_wrong_reports_are_failures_with_a_clear_text(step, value, text):
     def objective(trial):

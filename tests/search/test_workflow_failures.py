@@ -184,10 +184,10 @@ WRONG = [
     ("[module.a]\n", "flow.toml: unknown table [module]"),
     (
         "name = 'flow'\n[modules.a]\n",
-        "flow.toml: 'name' stands in no table\n  needed: tables: [workflow], [store], [modules]\n"
-        "  mend: [workflow] in the line before it",
+        "flow.toml: 'name' stands in no table\n  expected: tables: [workflow], [store], [modules]\n"
+        "  try: [workflow] in the line before it",
     ),
-    ("retries = 3\n[modules.a]\n", "flow.toml: 'retries' stands in no table\n  needed: tables"),
+    ("retries = 3\n[modules.a]\n", "flow.toml: 'retries' stands in no table\n  expected: tables"),
     ("workflow = 3\n", "flow.toml: [workflow] = 3"),
     ("[modules]\na = 1\n", "flow.toml: [modules.a] = 1"),
     ("[workflow]\non_failure = 'go'\n", "flow.toml: [workflow] on_failure = 'go'"),
@@ -213,24 +213,24 @@ WRONG = [
     (
         "[modules.a]\nfunction = 'flows:take_nothing'\n",
         'function = "flows:take_nothing" is called with the context, and takes ()\n'
-        "  needed: a function of one argument, the context",
+        "  expected: a function of one argument, the context",
     ),
     (
         "[modules.a]\nfunction = 'flows:absent'\n",
-        "has no attribute 'absent'\n  needed: a function of flows: ",
+        "has no attribute 'absent'\n  expected: a function of flows: ",
     ),
     (
         "[modules.a]\nfunction = 'no_such_module:f'\n",
-        '\n  needed: "package.module:function", on the path or beside the file',
+        '\n  expected: "package.module:function", on the path or beside the file',
     ),
     (
         "[modules.a]\nfunction = 'flows_broken:f'\n",
         "ModuleNotFoundError: No module named 'that_is_not_there'\n"
-        "  needed: a module that can be imported: python -c 'import flows_broken' says where",
+        "  expected: a module that can be imported: python -c 'import flows_broken' says where",
     ),
-    ("[modules.a]\ncommand = 'ls -l'\n", '\n  mend: ["ls", "-l"]'),
-    (table("a", "put", ranks=1), "[modules.a] ranks = 1\n  needed: a list of different ranks, "),
-    (table("a", "put", ranks=1), "\n  mend: [1]"),
+    ("[modules.a]\ncommand = 'ls -l'\n", '\n  try: ["ls", "-l"]'),
+    (table("a", "put", ranks=1), "[modules.a] ranks = 1\n  expected: a list of different ranks, "),
+    (table("a", "put", ranks=1), "\n  try: [1]"),
     ("[modules.a]\ncommand = ['no-such-program']\n", 'command = ["no-such-program", ...]: there'),
     ("[modules.a]\ncommand = ['./absent']\n", 'command = ["./absent", ...]: there is no such'),
     ("[modules.a]\ncommand = ['{where}']\n", "'{where}' with the unknown 'where'"),

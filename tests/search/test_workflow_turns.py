@@ -130,5 +130,5 @@ def test_the_last_turn_is_the_last():
 
 @pytest.mark.parametrize("given", ["0", "-1", "1.5", '"three"', "true"])
 def test_what_is_no_number_of_turns_is_refused(given):
-    with pytest.raises(ConfigError, match="iterations = .*\n  needed: a whole number of at leas"):
+    with pytest.raises(ConfigError, match="iterations = .*\n  expected: a whole number of at leas"):
         parse(f"[workflow]\niterations = {given}\n[modules.a]\nfunction = 'm:f'\n", "flow.toml")

@@ -124,7 +124,7 @@ def spread(function: Any, dim: str) -> Any:
             message(
                 "the function is distributed already",
                 need="the function of one process",
-                mend="leave distribute= out of it",
+                hint="leave distribute= out of it",
             )
         )
     pairs = [pair for pair in function._user_updates if pair[0] is not function._random]

@@ -32,7 +32,7 @@ def numbers_of_ranks(devices: Any) -> list[int]:
             message(
                 f"devices={devices!r}",
                 need="numbers of ranks, 1 or more",
-                mend="devices=4, or devices=[1, 2, 4]",
+                hint="devices=4, or devices=[1, 2, 4]",
             )
         )
     return sorted({int(count) for count in given})
@@ -45,7 +45,7 @@ def check_options(algorithms: Sequence[str], cores: int | None, repeats: int, we
             message(
                 f"algorithms={algorithms!r}",
                 need=f"a list of some of {', '.join(ALGORITHMS)}",
-                mend='algorithms=["auto"] is the library\'s all-reduce',
+                hint='algorithms=["auto"] is the library\'s all-reduce',
             )
         )
     counted: dict[str, Any] = {"repeats": repeats}

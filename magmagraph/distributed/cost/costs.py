@@ -231,7 +231,7 @@ class Links:
         if held.size == 1:
             raise ConfigError(
                 message(
-                    "one rank has no links", mend="mpiexec -n 4 python ..., or mg.distributed.Links"
+                    "one rank has no links", hint="mpiexec -n 4 python ..., or mg.distributed.Links"
                 )
             )
         samples = []

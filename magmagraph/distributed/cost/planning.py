@@ -152,7 +152,7 @@ class StrategyPlan:
                 message(
                     f"nothing was planned for {ranks} ranks",
                     need=f"one of {', '.join(map(str, self.timelines))}",
-                    mend=f"devices=[..., {ranks}], in plan",
+                    hint=f"devices=[..., {ranks}], in plan",
                 )
             )
         return simulate(self.timelines[ranks], self.links, ranks, algorithm, **options)
@@ -308,7 +308,7 @@ def plan(
             message(
                 f"plan is given {type(function).__name__}",
                 need="a function, compiled from a graph",
-                mend="mg.function(inputs, outputs), or Optimizer.step(...)",
+                hint="mg.function(inputs, outputs), or Optimizer.step(...)",
             )
         )
     for name, given, kind in (("links", links, Links), ("machine", machine, Machine)):
@@ -362,7 +362,7 @@ def _listed(given: Sharing | Iterable[Sharing]) -> list[Sharing]:
                 message(
                     f"sharing={each!r}",
                     need="what ranks of a machine lose to each other",
-                    mend="mg.distributed.Sharing.measure()",
+                    hint="mg.distributed.Sharing.measure()",
                 )
             )
     return found
@@ -408,7 +408,7 @@ def _batch(
             message(
                 f"no input has the dimension {dim!r}",
                 need=f"one of {', '.join(given.sizes) or 'none: all extents are ints'}",
-                mend='mg.var("x", shape=("batch", ...)), or dim= of plan',
+                hint='mg.var("x", shape=("batch", ...)), or dim= of plan',
             )
         )
     return given.arrays, axes, given.sizes[dim]

@@ -106,7 +106,7 @@ def find_engine(asked: str | None = None) -> Engine:
     raise DeviceError(
         message(
             "many processes need mpiexec, and there is none on the path or beside Python",
-            mend="pip install 'magmagraph[mpi]' brings mpi4py and MPICH",
+            hint="pip install 'magmagraph[mpi]' brings mpi4py and MPICH",
         )
     )
 

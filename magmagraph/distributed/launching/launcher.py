@@ -104,7 +104,7 @@ def launch(
             message(
                 "launch is called while ranks of a launch read this script for their function",
                 need="a call that the ranks do not come to",
-                mend='if __name__ == "__main__": before it',
+                hint='if __name__ == "__main__": before it',
             )
         )
     _check(ranks=ranks, timeout=timeout, stopped=stopped, restarts=restarts)
@@ -169,7 +169,7 @@ def _program(program: Any, arguments: Sequence[Any], module: bool) -> dict[str, 
         name = os.fspath(program)
         if not module and not os.path.isfile(name):
             raise ConfigError(
-                message(f"there is no script {name!r}", mend="module=True runs it by its name"
+                message(f"there is no script {name!r}", hint="module=True runs it by its name"
                         if "/" not in name and not name.endswith(".py") else None)
             )  # fmt: skip
         kind = "module" if module else "script"
@@ -181,7 +181,7 @@ def _program(program: Any, arguments: Sequence[Any], module: bool) -> dict[str, 
             message(
                 f"{program!r} cannot be called on ranks",
                 need="a function at the top level of a module, which other processes can import",
-                mend="def it there, and give what it needs as arguments",
+                hint="def it there, and give what it needs as arguments",
             )
         )
     file = None
@@ -191,7 +191,7 @@ def _program(program: Any, arguments: Sequence[Any], module: bool) -> dict[str, 
             raise ConfigError(
                 message(
                     f"{name} was defined at a prompt, where no other process can find it",
-                    mend="put it into a file, and import it",
+                    hint="put it into a file, and import it",
                 )
             )
         file = os.path.abspath(file)

@@ -50,7 +50,7 @@ def _cut(op: Op, x: Node, axis: int, size: int) -> Node:
         raise call.shape_error(
             f"axis {axis} of extent {extent} is cut into {size} parts",
             need=f"a multiple of {size}",
-            mend="mg.pad(x, ...) fills it up",
+            hint="mg.pad(x, ...) fills it up",
         )
     first = moveaxis(x, axis, 0)
     rows = extent // size if isinstance(extent, (int, Dim)) else -1
@@ -165,10 +165,10 @@ def _scatter_type(
     if op not in REDUCTIONS:
         raise call.shape_error(f"op={op!r}", need="'sum', 'max' or 'min'")
     if is_bool(x.dtype):
-        raise call.dtype_error(f"a {op} of bool", need="numbers", mend="mg.cast(x, 'int32')")
+        raise call.dtype_error(f"a {op} of bool", need="numbers", hint="mg.cast(x, 'int32')")
     if op != "sum" and x.dtype.kind == "c":
         raise call.dtype_error(
-            f"a {op} of {x.dtype.name}", need="real numbers", mend="mg.absolute(x)"
+            f"a {op} of {x.dtype.name}", need="real numbers", hint="mg.absolute(x)"
         )
     return Type(x.dtype, x.shape[1:])
 

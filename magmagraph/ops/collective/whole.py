@@ -51,11 +51,11 @@ def _allreduce_type(call: Call, x: Type, *, op: str, group: tuple[str, ...], siz
         raise call.shape_error(f"op={op!r}", need="'sum', 'mean', 'max' or 'min'")
     if is_bool(x.dtype):
         raise call.dtype_error(
-            f"a {op} of bool", need="numbers", mend="mg.cast(x, 'int32')"
+            f"a {op} of bool", need="numbers", hint="mg.cast(x, 'int32')"
         )
     if op != "sum" and x.dtype.kind == "c":
         raise call.dtype_error(
-            f"a {op} of {x.dtype.name}", need="real numbers", mend="mg.absolute(x)"
+            f"a {op} of {x.dtype.name}", need="real numbers", hint="mg.absolute(x)"
         )
     return x
 

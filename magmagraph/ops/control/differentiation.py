@@ -237,7 +237,7 @@ def checkpoint(
             message(
                 f"checkpoint: the target is of type {type(target).__name__}",
                 need="a function of nodes, or one node",
-                mend="checkpoint(function)(*inputs), where the function returns several nodes",
+                hint="checkpoint(function)(*inputs), where the function returns several nodes",
             )
         )
     if inputs is not None:
@@ -245,7 +245,7 @@ def checkpoint(
             message(
                 "checkpoint: a function is given, and inputs, which go with a node",
                 need="a function alone: the result is a function of the same arguments",
-                mend="mg.checkpoint(function)(*inputs)",
+                hint="mg.checkpoint(function)(*inputs)",
             )
         )
 
@@ -323,7 +323,7 @@ class _Rule:
                 message(
                     f"the gradient rule of {name}() cannot be pickled: it is called by its name "
                     f"where it is read, and {module} has no function of that name",
-                    mend="define it with def at the level of a module",
+                    hint="define it with def at the level of a module",
                 )
             )
         return _named_rule, (module, name)
@@ -492,7 +492,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
             message(
                 f"custom_gradient is given {type(function).__name__}",
                 need="a function that returns a pair: the value, a node, and its rule",
-                mend="@mg.custom_gradient above def f(x): return value, lambda cotangent: ...",
+                hint="@mg.custom_gradient above def f(x): return value, lambda cotangent: ...",
             )
         )
 
@@ -510,7 +510,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Node]:
                 message(
                     f"custom_gradient: {name} returned {type(result).__name__}",
                     need="a pair: the value, a node, and its rule, a function of the cotangent",
-                    mend="return value, lambda cotangent: (gradient, ...)",
+                    hint="return value, lambda cotangent: (gradient, ...)",
                 )
             )
         value, backward = result

@@ -50,7 +50,7 @@ def _evaluate(
                         f"fixed_point: the iteration diverged: a value is not finite at step "
                         f"{step}",
                         need="a map that draws points together near the fixed point",
-                        mend="start nearer to it, or damp the map: x + 0.5 * (f(x) - x)",
+                        hint="start nearer to it, or damp the map: x + 0.5 * (f(x) - x)",
                     ),
                     step,
                 )
@@ -62,7 +62,7 @@ def _evaluate(
             message(
                 f"fixed_point: {max_steps} steps left a change of {change:.3g}",
                 need=f"at most {tolerance:.3g} times the largest value (or 1)",
-                mend="a larger max_steps= or tolerance=; or unconverged='return'",
+                hint="a larger max_steps= or tolerance=; or unconverged='return'",
             ),
             max_steps,
         )

@@ -277,7 +277,7 @@ def unbounded() -> Any:
     return Refusal(
         "reverse mode through a while_loop without a bound: the carries of its steps are not kept",
         need="a bound on the number of steps",
-        mend="mg.while_loop(..., max_steps=n), or forward mode: mg.jvp",
+        hint="mg.while_loop(..., max_steps=n), or forward mode: mg.jvp",
     )
 
 

@@ -93,7 +93,7 @@ def _assert_type(call: Call, value: Type, condition: Type, *, passes: bool, **at
         raise call.dtype_error(
             f"the condition is {condition.dtype.name}",
             need="bool",
-            mend="a comparison, such as x > 0.0",
+            hint="a comparison, such as x > 0.0",
         )
     return _type(call, value, passes=passes)
 

@@ -28,7 +28,7 @@ def _batched(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> N
                 "a value with default updates is mapped by vmap, and its variables would be given "
                 "one new value for each position",
                 need="new values that do not depend on what is mapped",
-                mend="mg.vmap over what lies outside of the stateful layer, or training=False",
+                hint="mg.vmap over what lies outside of the stateful layer, or training=False",
             )
         )
     return STATEFUL(*operands)

@@ -52,7 +52,7 @@ def chosen_algorithm(
             f"algorithm={algorithm!r} for a {shape} window of stride {sliding.strides} and "
             f"dilation {sliding.dilation}",
             need=f"two spatial axes, a {TAPS}x{TAPS} window, stride 1 and dilation 1",
-            mend="'direct', 'im2col' and 'fft' do every geometry, and 'auto' chooses",
+            hint="'direct', 'im2col' and 'fft' do every geometry, and 'auto' chooses",
         )
     return algorithm
 

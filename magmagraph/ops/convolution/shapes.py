@@ -54,11 +54,11 @@ def spatial_axes(call: Call, ndim: int, wanted: int | None = None) -> int:
     """Return the number of spatial axes of an operand with batch and channels."""
     count = ndim - 2
     if wanted is not None and count != wanted:
-        mend = "mg.expand_dims(x, 0) adds a batch of one" if count == wanted - 1 else None
+        hint = "mg.expand_dims(x, 0) adds a batch of one" if count == wanted - 1 else None
         raise call.shape_error(
             f"an operand of {ndim} axes",
             need=f"{wanted + 2}: batch, channels and {wanted} spatial",
-            mend=mend,
+            hint=hint,
         )
     if count not in LAYOUTS:
         raise call.shape_error(
@@ -139,7 +139,7 @@ def paddings(
             raise call.shape_error(
                 f"padding={padding!r} is negative",
                 need="at least 0",
-                mend="x[..., 1:-1] takes elements away",
+                hint="x[..., 1:-1] takes elements away",
             )
         pairs.append((int(pair[0]), int(pair[1])))
     return tuple(pairs)
@@ -179,7 +179,7 @@ def slide(
                 f"a window that reaches over {reach} elements along spatial axis {axis}, "
                 f"and {padded} with padding",
                 need="a window no larger than the padded input",
-                mend="padding='same'",
+                hint="padding='same'",
             )
         low.append(before)
         made.append(dims.floor_div(padded - reach, s) + 1)

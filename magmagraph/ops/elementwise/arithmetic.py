@@ -299,7 +299,7 @@ def _power_operands(x: Any, y: Any) -> tuple[Node, ...]:
             message(
                 f"power: an integer to the power {y}",
                 need="a float, since the result is a fraction",
-                mend=f"x.astype('{config.float_dtype.name}') ** {y}",
+                hint=f"x.astype('{config.float_dtype.name}') ** {y}",
             )
         )
     return nodes

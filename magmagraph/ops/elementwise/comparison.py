@@ -198,7 +198,7 @@ def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: 
                 message(
                     "clip: the ends are given as min or max and as a_min or a_max",
                     need="one of both spellings",
-                    mend="mg.clip(x, min=low, max=high)",
+                    hint="mg.clip(x, min=low, max=high)",
                 )
             )
         min, max = a_min, a_max
@@ -238,7 +238,7 @@ def _where_type(call: Call, condition: Type, x: Type, y: Type) -> Type:
         raise call.dtype_error(
             f"a condition of dtype {condition.dtype.name}",
             need="bool",
-            mend="mg.not_equal(condition, 0)",
+            hint="mg.not_equal(condition, 0)",
         )
     dtype = one_dtype(call, x, y)
     return Type(dtype, call.broadcast(condition.shape, x.shape, y.shape))
@@ -276,7 +276,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Node:
             message(
                 "where: x and y are missing, and how many positions hold is known only at the call",
                 need="where(condition, x, y)",
-                mend="mg.where(condition, x, 0), which keeps every position",
+                hint="mg.where(condition, x, 0), which keeps every position",
             )
         )
     first, second = pair(x, y)

@@ -47,7 +47,7 @@ def _ldexp_type(call: Call, x: Type, exponent: Type) -> Type:
         raise call.dtype_error(
             f"exponents of dtype {exponent.dtype.name}",
             need="integers",
-            mend="x * mg.exp2(exponent)",
+            hint="x * mg.exp2(exponent)",
         )
     return Type(x.dtype, call.broadcast(x.shape, exponent.shape))
 

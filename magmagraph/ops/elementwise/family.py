@@ -61,7 +61,7 @@ def like_float(call: Call, x: Type, **attrs: Any) -> Type:
 def like_number(call: Call, x: Type, **attrs: Any) -> Type:
     """Return the operand's own type, which must not be bool."""
     if x.dtype == BOOL:
-        raise call.dtype_error("operand of dtype bool", need="a number", mend="mg.logical_not(x)")
+        raise call.dtype_error("operand of dtype bool", need="a number", hint="mg.logical_not(x)")
     return x
 
 
@@ -73,7 +73,7 @@ def one_dtype(call: Call, *operands: Type) -> np.dtype:
             raise call.dtype_error(
                 f"operands of dtypes {dtype.name} and {operand.dtype.name}",
                 need="one dtype",
-                mend="mg.cast, or the public function, which promotes",
+                hint="mg.cast, or the public function, which promotes",
             )
     return dtype
 
@@ -124,7 +124,7 @@ def _real(node: Node) -> Node:
             message(
                 f"an operand is complex: {describe(node)}",
                 need="a real one: the function is not defined for complex numbers",
-                mend="mg.real(x), mg.imag(x) or mg.absolute(x)",
+                hint="mg.real(x), mg.imag(x) or mg.absolute(x)",
             )
         )
     return node
@@ -199,7 +199,7 @@ def _computed_in(name: str, wanted: Node, *nodes: Node) -> tuple[Node, ...]:
             message(
                 f"{name}: dtype={wanted.dtype.name}, in which it is not computed",
                 need=f"a dtype such as {nodes[0].dtype.name}",
-                mend=f"mg.cast of the result to {wanted.dtype.name}",
+                hint=f"mg.cast of the result to {wanted.dtype.name}",
             )
         )
     return nodes

@@ -173,7 +173,7 @@ def nan_to_num(
             message(
                 f"nan_to_num: nan={nan}",
                 need="a number",
-                mend="each by its name, as nan=0.0: NumPy's second argument, copy, has no effect",
+                hint="each by its name, as nan=0.0: NumPy's second argument, copy, has no effect",
             )
         )
     if is_complex(node.dtype):

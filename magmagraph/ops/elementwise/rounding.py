@@ -139,7 +139,7 @@ def round(x: Any, decimals: int = 0) -> Node:
                 message(
                     f"round: dtype {node.dtype.name} with decimals={decimals}",
                     need="a float dtype",
-                    mend="mg.round(x.astype('float64'), decimals)",
+                    hint="mg.round(x.astype('float64'), decimals)",
                 )
             )
         return node

@@ -40,7 +40,7 @@ def sized(record: Op | Composite, operands: tuple[Node, ...], size: Any, instead
         raise call.shape_error(
             "the number of elements found is known only when it runs",
             need="size=, the number of elements of the result",
-            mend=f"size=n with fill_value=, or {instead}",
+            hint=f"size=n with fill_value=, or {instead}",
         )
     return dims.parse_shape((size,))[0]
 

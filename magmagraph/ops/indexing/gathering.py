@@ -33,7 +33,7 @@ def check_indices(call: Call, indices: Type, mode: str) -> None:
         raise call.dtype_error(
             f"indices of dtype {indices.dtype.name}",
             need="an integer dtype",
-            mend="mg.cast(indices, 'int32')",
+            hint="mg.cast(indices, 'int32')",
         )
     if mode not in _MODES:
         raise call.shape_error(f"mode={mode!r}", need=f"one of {', '.join(_MODES)}")
@@ -51,7 +51,7 @@ def check_range(call: Call, indices: Node, axis: int, extent: Extent, mode: str)
             raise call.shape_error(
                 f"index {worst} is out of range for axis {axis} of extent {extent}",
                 need=f"indices in [-{extent}, {extent})",
-                mend="mode='wrap' takes them modulo the extent",
+                hint="mode='wrap' takes them modulo the extent",
             )
 
 
@@ -305,7 +305,7 @@ def flat_along(call: Call, shape: Shape, indices: Node, axis: int, mode: str) ->
         raise call.shape_error(
             f"indices of {indices.ndim} axes for an array of {len(shape)} axes",
             need="as many axes in each",
-            mend="mg.expand_dims, or mg.take for positions that all lines share",
+            hint="mg.expand_dims, or mg.take for positions that all lines share",
         )
     check_indices(call, indices.type, mode)
     call.broadcast(_beside(shape, axis), _beside(indices.shape, axis))

@@ -115,7 +115,7 @@ def _spaced(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Node:
                 message(
                     f"arange: {what} is {type(value).__name__} beside floats",
                     need="numbers, from which the extent follows",
-                    mend="mg.arange(n, dtype='float32') * step + start",
+                    hint="mg.arange(n, dtype='float32') * step + start",
                 )
             )
     steps = (float(stop) - float(start)) / float(step) if step else np.nan
@@ -141,7 +141,7 @@ def _bound(value: Any) -> Extent:
         message(
             f"arange: a bound is {type(value).__name__}",
             need="ints, names or Dims",
-            mend="mg.arange(n, dtype='float32') * step + start for spaced floats",
+            hint="mg.arange(n, dtype='float32') * step + start for spaced floats",
         )
     )
 
@@ -194,7 +194,7 @@ def one_hot(indices: Any, classes: Extent | str, axis: int = -1, dtype: Any = No
         raise Call(ONE_HOT, (node,)).dtype_error(
             f"indices of dtype {node.dtype.name}",
             need="an integer dtype",
-            mend="mg.cast(indices, 'int32')",
+            hint="mg.cast(indices, 'int32')",
         )
     extent = dims.parse_shape((classes,))[0]
     return cast(is_class(node, extent, axis), config.float_dtype if dtype is None else dtype)

@@ -163,7 +163,7 @@ def ix_(*args: Any) -> tuple[Node, ...]:
             raise call.dtype_error(
                 f"positions of dtype {node.dtype.name}",
                 need="integers",
-                mend="mg.flatnonzero(mask, size=n) for a mask",
+                hint="mg.flatnonzero(mask, size=n) for a mask",
             )
         line: list[Extent] = [1] * len(nodes)
         line[number] = node.shape[0]

@@ -89,7 +89,7 @@ def boolean_index(x: Any, mask: Any, *, size: Any = None, fill_value: Any = 0) -
     call = Call(BOOLEAN_INDEX, (node, chosen))
     if chosen.dtype != BOOL:
         raise call.dtype_error(
-            f"a mask of dtype {chosen.dtype.name}", need="bool", mend="mg.not_equal(mask, 0)"
+            f"a mask of dtype {chosen.dtype.name}", need="bool", hint="mg.not_equal(mask, 0)"
         )
     if chosen.ndim > node.ndim:
         raise call.shape_error(f"a mask of {chosen.ndim} axes for {node.ndim} axes")

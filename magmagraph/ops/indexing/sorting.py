@@ -348,7 +348,7 @@ def _searchsorted_type(call: Call, a: Type, v: Type, *, side: str) -> Type:
         raise call.shape_error(
             f"a sorted array of {a.ndim} axes",
             need="one axis",
-            mend="mg.vmap, or one line at a time",
+            hint="mg.vmap, or one line at a time",
         )
     if side not in _SIDES:
         raise call.shape_error(f"side={side!r}", need=f"one of {', '.join(_SIDES)}")
@@ -472,7 +472,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Node:
         if not (steps >= 0).all():
             if not (steps <= 0).all():
                 raise call.shape_error(
-                    "the edges neither rise nor fall", need="edges in order", mend="mg.sort(bins)"
+                    "the edges neither rise nor fall", need="edges in order", hint="mg.sort(bins)"
                 )
             found = searchsorted(flip(edges), x, "left" if right else "right")
             return subtract(size_of(edges.shape[0]), found)

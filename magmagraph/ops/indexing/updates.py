@@ -236,7 +236,7 @@ def _values(call: Call, values: Any, like: Node, shape: Shape) -> Node:
         raise call.dtype_error(
             f"values of dtype {node.dtype.name} for elements of dtype {like.dtype.name}",
             need="values that convert without loss",
-            mend=f"mg.cast(x, '{node.dtype.name}') first, or mg.cast(values, '{like.dtype.name}')",
+            hint=f"mg.cast(x, '{node.dtype.name}') first, or mg.cast(values, '{like.dtype.name}')",
         )
     node = cast(node, like.dtype)
     lead = node.ndim - len(shape)

@@ -224,7 +224,7 @@ def _lu_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node | 
                 f"lu_factor: matrices of {rows} rows and {columns} columns, of which it is not "
                 "known which are more, have no gradient",
                 need="extents whose order is known",
-                mend="give the extents as numbers, or make one of them the other",
+                hint="give the extents as numbers, or make one of them the other",
             )
         )
     square = cut(cut(factors, a.ndim - 2, 0, shorter), a.ndim - 1, 0, shorter)

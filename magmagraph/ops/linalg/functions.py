@@ -437,7 +437,7 @@ def matrix_power(a: Any, n: int) -> Node:
     node = as_node(a)
     call = Call(MATRIX_POWER, (node,))
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool):
-        raise call.dtype_error(f"n={n!r} is not an int", mend="mg.linalg.sqrtm, for halves")
+        raise call.dtype_error(f"n={n!r} is not an int", hint="mg.linalg.sqrtm, for halves")
     batch, order = squares(call, node.type)
     call.check_dtypes()
     if n == 0:

@@ -113,7 +113,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
             raise call.shape_error(
                 f"ord={ord!r} of {node.ndim} axes",
                 need="one axis or two",
-                mend="axis=(-2, -1) for a batch of matrices",
+                hint="axis=(-2, -1) for a batch of matrices",
             )
         chosen = [0, 1]
     else:
@@ -124,7 +124,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> N
         raise call.shape_error(
             f"axis={axis!r} names {len(chosen)} axes",
             need="one axis, which makes vectors, or two, which make matrices",
-            mend="mg.linalg.vector_norm takes any number of axes",
+            hint="mg.linalg.vector_norm takes any number of axes",
         )
     found = _of_matrices(call, moveaxis(node, chosen, (-2, -1)), ord)
     return expand_dims(found, sorted(chosen)) if keepdims else found

@@ -53,7 +53,7 @@ def matrices(call: Call, x: Type) -> tuple[Shape, Extent, Extent]:
         raise call.shape_error(
             f"an operand of {x.ndim} axes" if x.ndim != 1 else "an operand of 1 axis",
             need="at least 2: the rows and the columns of matrices, last",
-            mend="mg.expand_dims(x, 0), which is one row; axis 1 for one column",
+            hint="mg.expand_dims(x, 0), which is one row; axis 1 for one column",
         )
     return x.shape[:-2], x.shape[-2], x.shape[-1]
 
@@ -103,7 +103,7 @@ def check_exchanges(name: str, pivots: Any, rows: int) -> None:
             message(
                 f"{name}: pivots from {pivots.min()} to {pivots.max()} for {rows} rows",
                 need=f"rows in [0, {rows})",
-                mend="the pivots that mg.linalg.lu_factor returns",
+                hint="the pivots that mg.linalg.lu_factor returns",
             )
         )
 
@@ -291,7 +291,7 @@ def turn_of(turn: Node, gaps: Node, values: Node, terms: Sequence[Node]) -> Node
 
 
 def checked(
-    op: str, problem: str, need: str, mend: str, run: Callable[..., Any], *arrays: Any
+    op: str, problem: str, need: str, hint: str, run: Callable[..., Any], *arrays: Any
 ) -> Any:
     """Return ``run(*arrays)``; where that raises, say which matrix of the first array is at fault.
 
@@ -308,8 +308,8 @@ def checked(
             try:
                 run(first[index], *[_one_of(a, index) for a in arrays[1:]])
             except np.linalg.LinAlgError:
-                raise failed(op, problem, need, mend, first, index) from None
-        raise failed(op, problem, need, mend, first, None) from None
+                raise failed(op, problem, need, hint, first, index) from None
+        raise failed(op, problem, need, hint, first, None) from None
 
 
 def iterated(
@@ -335,7 +335,7 @@ def _one_of(array: Any, index: tuple[int, ...]) -> Any:
 
 
 def failed(
-    op: str, problem: str, need: str, mend: str, array: Any, index: tuple[int, ...] | None
+    op: str, problem: str, need: str, hint: str, array: Any, index: tuple[int, ...] | None
 ) -> LinAlgError:
     """Make the error that names a matrix of a batch."""
     if index is None:
@@ -347,8 +347,8 @@ def failed(
         matrix = array[index]
     if not np.all(np.isfinite(matrix)):
         problem, need = "holds NaN or infinite values", "finite values"
-        mend = "mg.where(mg.isfinite(x), x, 0), or find where they arise"
-    return LinAlgError(message(f"{op}: {which} {problem}", need, mend))
+        hint = "mg.where(mg.isfinite(x), x, 0), or find where they arise"
+    return LinAlgError(message(f"{op}: {which} {problem}", need, hint))
 
 
 SINGULAR = (

@@ -118,7 +118,7 @@ def multi_dot(arrays: Sequence[Any], *, sizes: dict[str, int] | None = None) -> 
             raise call.shape_error(
                 f"operand {i} of {node.ndim} axes",
                 need="matrices; the first and the last may be vectors",
-                mend="mg.matmul for batches of matrices",
+                hint="mg.matmul for batches of matrices",
             )
     given = dict(sizes or {})
     chain = [_estimate(node.shape[0], given) for node in nodes]
@@ -205,7 +205,7 @@ def outer(x1: Any, x2: Any) -> Node:
         raise Call(OUTER, (left, right)).shape_error(
             f"operands of {left.ndim} and {right.ndim} axes",
             need="vectors",
-            mend="mg.outer, which ravels them",
+            hint="mg.outer, which ravels them",
         )
     return multiply(expand_dims(left, 1), expand_dims(right, 0))
 

@@ -78,7 +78,7 @@ def _qr_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node | 
                 message(
                     f"qr: matrices of {rows} rows and {columns} columns determine only {shorter} "
                     "columns of the complete Q; the others have no gradient",
-                    mend="mode='reduced'",
+                    hint="mode='reduced'",
                 )
             )
         q = cut(q, q.ndim - 1, 0, shorter)
@@ -103,7 +103,7 @@ def _thin_qr_gradient(
                 f"qr: matrices of {rows} rows and {columns} columns, of which it is not known "
                 "which are more, have no gradient",
                 need="extents whose order is known",
-                mend="give the extents as numbers, or make one of them the other",
+                hint="give the extents as numbers, or make one of them the other",
             )
         )
     by_right: Node | None = None

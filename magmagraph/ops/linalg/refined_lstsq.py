@@ -71,7 +71,7 @@ def _augmented(
                 f"refined_lstsq: a matrix of {rows} rows and {columns} columns, which were not "
                 "known when the graph was built",
                 need="at least as many rows as columns, or extents that are ints",
-                mend="mg.linalg.lstsq; or inputs of the given shape instead of named dimensions",
+                hint="mg.linalg.lstsq; or inputs of the given shape instead of named dimensions",
             )
         )
     batch = batch_of(A, b, c)

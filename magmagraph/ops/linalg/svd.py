@@ -91,7 +91,7 @@ def _svd_gradient(node: Node, cotangents: Sequence[Node | None]) -> tuple[Node |
                     message(
                         f"svd: matrices of {rows} rows and {columns} columns determine only "
                         f"{shorter} vectors of the full {name}; the others have no gradient",
-                        mend="full_matrices=False",
+                        hint="full_matrices=False",
                     )
                 )
         left = cut(left, left.ndim - 1, 0, shorter)
@@ -206,7 +206,7 @@ def svd(
     if k is not None:
         if full_matrices and compute_uv:
             raise call.shape_error(
-                f"k={k} with full_matrices=True", need="one of both", mend="full_matrices=False"
+                f"k={k} with full_matrices=True", need="one of both", hint="full_matrices=False"
             )
         if not 0 <= k or (type(shorter) is int and k > shorter):
             raise call.shape_error(

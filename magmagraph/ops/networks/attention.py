@@ -366,7 +366,7 @@ def _mask(call: Call, mask: Any, shape: Shape, groups: int, dtype: np.dtype) -> 
             raise call.dtype_error(
                 f"a mask of dtype {node.dtype.name}",
                 need="bool (true where a query may see a key), or floats, which are added",
-                mend="mg.cast(mask, 'bool')",
+                hint="mg.cast(mask, 'bool')",
             )
         node = cast(node, dtype)
     if node.ndim > len(shape):

@@ -75,7 +75,7 @@ def embedding(ids: Any, table: Any, *, padding_index: int | None = None) -> Node
         raise call.dtype_error(
             f"ids of dtype {positions.dtype.name}",
             need="an integer dtype",
-            mend="mg.cast(ids, 'int32')",
+            hint="mg.cast(ids, 'int32')",
         )
     if not held.ndim:
         raise call.shape_error("a table without axes", need="shape (rows, ...)")

@@ -89,7 +89,7 @@ def padding_mask(lengths: Any, length: Extent | str) -> Node:
         raise Call(PADDING_MASK, (node,)).dtype_error(
             f"lengths of dtype {node.dtype.name}",
             need="an integer dtype",
-            mend="mg.cast(lengths, 'int32')",
+            hint="mg.cast(lengths, 'int32')",
         )
     (count,) = dims.parse_shape((length,))
     shape: tuple[Extent, ...] = (*[1] * node.ndim, count)

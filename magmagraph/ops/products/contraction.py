@@ -37,13 +37,13 @@ def _matmul_type(call: Call, a: Type, b: Type) -> Type:
     dtype = one_dtype(call, a, b)
     if dtype == BOOL:
         raise call.dtype_error(
-            "operands of dtype bool", need="numbers", mend="mg.cast(x, 'int32') counts"
+            "operands of dtype bool", need="numbers", hint="mg.cast(x, 'int32') counts"
         )
     if a.ndim < 2 or b.ndim < 2:
         raise call.shape_error(
             f"operands of {a.ndim} and {b.ndim} axes",
             need="at least 2 axes each",
-            mend="mg.matmul, which takes vectors too",
+            hint="mg.matmul, which takes vectors too",
         )
     _check_inner(call, a, b)
     batch = _batch(call, a, b)
@@ -68,18 +68,18 @@ def _check_inner(call: Call, a: Type, b: Type) -> None:
     right = b.shape[-2] if b.ndim > 1 else b.shape[0]
     if left == right or dims.unify(left, right, call.constraints) is not None:
         return
-    mend = "transpose or reshape one operand"
+    hint = "transpose or reshape one operand"
     if b.ndim > 1 and b.shape[-1] == left:
-        mend = "transpose the second operand: mg.matmul(a, mg.swapaxes(b, -1, -2))"
+        hint = "transpose the second operand: mg.matmul(a, mg.swapaxes(b, -1, -2))"
     elif a.ndim > 1 and a.shape[-2] == right:
-        mend = "transpose the first operand: mg.matmul(mg.swapaxes(a, -1, -2), b)"
+        hint = "transpose the first operand: mg.matmul(mg.swapaxes(a, -1, -2), b)"
     elif b.ndim > 1 and a.ndim > 1 and b.shape[-1] == a.shape[-2]:
-        mend = "exchange the operands: mg.matmul(b, a)"
+        hint = "exchange the operands: mg.matmul(b, a)"
     raise call.shape_error(
         f"inner extents {left} and {right} differ",
         need="the last axis of the first operand as long as the second to last (or only) axis "
         "of the second",
-        mend=mend,
+        hint=hint,
     )
 
 
@@ -146,7 +146,7 @@ def matmul(a: Any, b: Any) -> Node:
         raise call.shape_error(
             f"operands of {left.ndim} and {right.ndim} axes",
             need="at least one axis each",
-            mend="mg.multiply for a scalar factor",
+            hint="mg.multiply for a scalar factor",
         )
     if left.dtype != BOOL:
         _check_inner(call, left.type, right.type)

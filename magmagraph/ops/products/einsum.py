@@ -70,7 +70,7 @@ def _parse(call: Call, subscripts: str, ranks: Sequence[int]) -> tuple[list[Labe
         if result.count(label) > 1:
             raise call.shape_error(f"the result has the label '{label}' twice", need="it once")
     if set(dots) - set(result):
-        raise call.shape_error("the axes of '...' are not in the result", mend="'->...' keeps them")
+        raise call.shape_error("the axes of '...' are not in the result", hint="'->...' keeps them")
     return labels, result
 
 
@@ -245,7 +245,7 @@ def _letters(labels: Any) -> str:
                 if not isinstance(labels, Node)
                 else "einsum: an operand stands where the axes of one are numbered",
                 need=f"a list of ints from 0 to {len(_ALPHABET) - 1}, and ... for broadcast axes",
-                mend="einsum('ij,jk->ik', a, b)",
+                hint="einsum('ij,jk->ik', a, b)",
             )
         )
     return "".join("..." if label is Ellipsis else _ALPHABET[label] for label in labels)

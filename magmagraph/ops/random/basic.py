@@ -303,7 +303,7 @@ def _check_range(low: int, high: int, dtype: np.dtype) -> None:
             message(
                 f"random.randint: {dtype.name} does not hold the range [{low}, {high})",
                 need=f"{limits.min} <= low < high <= {limits.max + 1}",
-                mend="a wider dtype=",
+                hint="a wider dtype=",
             )
         )
 

@@ -254,7 +254,7 @@ def checked_key(name: str, value: Any) -> Key:
             message(
                 f"{name}: the key is of type {type(value).__name__}",
                 need="a key",
-                mend="mg.random.key(seed)",
+                hint="mg.random.key(seed)",
             )
         )
     return value
@@ -370,7 +370,7 @@ def fold_in(key: Key, data: Any) -> Key:
             message(
                 f"random.fold_in: data of dtype {node.dtype.name}",
                 need="an integer dtype",
-                mend="mg.cast(data, 'int32')",
+                hint="mg.cast(data, 'int32')",
             )
         )
     if node.shape != ():
@@ -457,7 +457,7 @@ def result_dtype(name: str, dtype: Any, *parameters: Any) -> np.dtype:
             message(
                 f"random.{name}: dtype={wanted.name}",
                 need="a float dtype",
-                mend="mg.random.randint for integers" if is_integer(wanted) else None,
+                hint="mg.random.randint for integers" if is_integer(wanted) else None,
             )
         )
     return wanted

@@ -217,7 +217,7 @@ def _without_replacement(
             message(
                 f"random.choice: {size} of {count} positions, none twice",
                 need="at least as many as are drawn",
-                mend="replace=True",
+                hint="replace=True",
             )
         )
     if weights is None:

@@ -60,10 +60,10 @@ def shape_first(
                 message(
                     f"{wrong} here, and last in NumPy: which number it is cannot be known",
                     need="a tuple as shape, where parameters are given by their places",
-                    mend=f"{meant} if they stand in NumPy's order, else {ours}",
+                    hint=f"{meant} if they stand in NumPy's order, else {ours}",
                 )
             )
-        raise ShapeError(message(wrong, need="the shape first, a tuple", mend=meant))
+        raise ShapeError(message(wrong, need="the shape first, a tuple", hint=meant))
 
     return check
 

@@ -45,10 +45,10 @@ def degrees_of(name: str, ddof: Any, correction: Any) -> Any:
             raise ShapeError(message(f"{name}: ddof is an array", need="a scalar"))
         return less if isinstance(less, Node) else np.asarray(less).item()
     try:
-        mend = f"dtype='{canonical(less).name}', by its name"
+        hint = f"dtype='{canonical(less).name}', by its name"
     except DTypeError:
-        mend = None
-    raise DTypeError(message(f"{name}: ddof={less!r}", need="a number", mend=mend))
+        hint = None
+    raise DTypeError(message(f"{name}: ddof={less!r}", need="a number", hint=hint))
 
 
 def _degrees_left(x: Node, axes: tuple[int, ...], less: Any) -> Any:
@@ -112,7 +112,7 @@ def center_of(name: str, mean: Any, node: Node, axes: tuple[int, ...]) -> Node:
             message(
                 f"{name}: mean of shape {shown(given.shape)} for elements of {shown(node.shape)}",
                 need=f"shape {shown(shape)}",
-                mend="mg.mean(x, axis=axis, keepdims=True)",
+                hint="mg.mean(x, axis=axis, keepdims=True)",
             )
         )
     return cast(given, node.dtype)

@@ -116,11 +116,11 @@ def keeps(name: str, keepdims: Any) -> bool:
     if keepdims is None or (isinstance(keepdims, (int, np.bool_)) and keepdims in (0, 1)):
         return bool(keepdims)
     try:
-        mend = f"dtype='{canonical(keepdims).name}', by its name"
+        hint = f"dtype='{canonical(keepdims).name}', by its name"
     except DTypeError:
-        mend = "options by their names, as keepdims=True"
+        hint = "options by their names, as keepdims=True"
     shown = describe(keepdims) if isinstance(keepdims, Node) else repr(keepdims)
-    raise DTypeError(message(f"{name}: keepdims is {shown}", need="True or False", mend=mend))
+    raise DTypeError(message(f"{name}: keepdims is {shown}", need="True or False", hint=hint))
 
 
 def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:

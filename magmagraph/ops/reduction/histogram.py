@@ -77,7 +77,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = N
     call = Call(BINCOUNT, (node,))
     if node.dtype.kind not in "iub":
         raise call.dtype_error(
-            f"numbers of dtype {node.dtype.name}", need="integers", mend="mg.cast(x, 'int32')"
+            f"numbers of dtype {node.dtype.name}", need="integers", hint="mg.cast(x, 'int32')"
         )
     extent: Extent
     value = node.attrs.get("value")

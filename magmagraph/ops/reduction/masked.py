@@ -61,7 +61,7 @@ def mask_of(name: str, node: Node, where: Any) -> Node | None:
             message(
                 f"{name}: where is {describe(mask)}",
                 need="bools",
-                mend="mg.not_equal(where, 0)",
+                hint="mg.not_equal(where, 0)",
             )
         )
     try:
@@ -142,7 +142,7 @@ def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:
             message(
                 f"{name}: initial is {describe(start)}, the elements are {dtype.name}",
                 need="a value of the elements' kind",
-                mend=f"mg.cast(x, '{start.dtype.name}')",
+                hint=f"mg.cast(x, '{start.dtype.name}')",
             )
         )
     value = start.attrs.get("value")

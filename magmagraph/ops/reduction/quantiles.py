@@ -117,7 +117,7 @@ def _order(
             raise Call(record, (node,)).shape_error(
                 f"weights= with method={method!r}",
                 need="a method that takes elements as they are",
-                mend="method='inverted_cdf'",
+                hint="method='inverted_cdf'",
             )
         return _weighted(record, node, cast(which, _FLOAT64), axis, weights, skip)
     lines, axes = _lines(record, node, axis)

@@ -55,7 +55,7 @@ def averaged(name: str, x: Any, dtype: Any = None) -> Node:
             message(
                 f"{name}: dtype={wanted.name}",
                 need="a float dtype: a mean is seldom whole",
-                mend=f"mg.cast(mg.{name}(x), '{wanted.name}')",
+                hint=f"mg.cast(mg.{name}(x), '{wanted.name}')",
             )
         )
     return cast(x, wanted)
@@ -242,7 +242,7 @@ def norm(x: Any, ord: Any = 2, axis: Axis = None, keepdims: bool = False) -> Nod
             message(
                 f"norm: ord={ord!r} is not a number",
                 need="2, 1, 0, inf, -inf or another power",
-                mend="axis=(-2, -1) gives the Frobenius norm of matrices",
+                hint="axis=(-2, -1) gives the Frobenius norm of matrices",
             )
         )
     node, result = widened(x)

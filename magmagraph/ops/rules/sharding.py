@@ -51,14 +51,14 @@ class NotSharded(Exception):
 
     Attributes
     ----------
-    reason, mend
+    reason, hint
         What stands in the way, and what could be written instead.
     """
 
-    def __init__(self, reason: str, mend: str | None = None) -> None:
+    def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.mend = mend
+        self.hint = hint
 
 
 def shard_product(node: Node, axes: Axes) -> int | str:

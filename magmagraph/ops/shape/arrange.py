@@ -29,7 +29,7 @@ def _reshape_type(call: Call, x: Type, *, shape: Shape) -> Type:
         raise call.shape_error(
             f"{before} elements do not fill shape {shown(shape)}",
             need=f"a shape of {before} elements",
-            mend="one extent of -1 is found from the others",
+            hint="one extent of -1 is found from the others",
         )
     return Type(x.dtype, shape)
 
@@ -54,7 +54,7 @@ def _open_shape(call: Call, shape: Any, total: Extent) -> Shape:
             raise call.shape_error(
                 f"shape {shown(entries)} has the extent None",
                 need="ints, names and Dims",
-                mend="-1 for the one extent that follows from the others",
+                hint="-1 for the one extent that follows from the others",
             )
     open_ = [i for i, e in enumerate(entries) if not isinstance(e, (str, Dim)) and e == -1]
     if not open_:
@@ -89,7 +89,7 @@ def by_columns(name: str, order: Any) -> bool:
             message(
                 f"{name}: order={order!r}",
                 need="'C', along the last axis first, or 'F', along the first one first",
-                mend="the extents as one tuple" if isinstance(order, int) else None,
+                hint="the extents as one tuple" if isinstance(order, int) else None,
             )
         )
     return True
@@ -272,7 +272,7 @@ def squeeze(x: Any, axis: int | Sequence[int] | None = None) -> Node:
                 raise call.shape_error(
                     f"axis {i} has extent {node.shape[i]}",
                     need="extent 1",
-                    mend="index the axis, or reduce over it",
+                    hint="index the axis, or reduce over it",
                 )
     return reshape(node, [e for i, e in enumerate(node.shape) if i not in gone])
 

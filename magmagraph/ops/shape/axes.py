@@ -21,7 +21,7 @@ def axes_of(call: Call, axes: Any, ndim: int, name: str = "axis") -> list[int]:
         raise call.dtype_error(
             f"{name} is {describe(axes)}",
             need="ints, known when the graph is built",
-            mend="mg.maximum(x, y), mg.minimum(x, y), mg.add(x, y) take two arrays",
+            hint="mg.maximum(x, y), mg.minimum(x, y), mg.add(x, y) take two arrays",
         )
     single = isinstance(axes, str) or not isinstance(axes, Iterable)
     given: list[Any] = [axes] if single else list(axes)

@@ -200,7 +200,7 @@ def diag(v: Any, k: int = 0) -> Node:
         raise Call(DIAG, (node,)).shape_error(
             f"an operand of {node.ndim} axes",
             need="one axis or two",
-            mend="mg.diagflat(x), or mg.diagonal(x)",
+            hint="mg.diagflat(x), or mg.diagonal(x)",
         )
     size = node.shape[0] + abs(k)
     row, column = grid(size, size)
@@ -325,7 +325,7 @@ def _static(name: str, *extents: Any) -> None:
                 message(
                     f"{name}: the extent {extent} is known only at the call",
                     need="ints: the number of positions follows from them",
-                    mend="mg.tril(x) or mg.triu(x), which take symbolic extents",
+                    hint="mg.tril(x) or mg.triu(x), which take symbolic extents",
                 )
             )
 
@@ -340,7 +340,7 @@ def _positions(name: str, n: int, k: int, m: int | None) -> tuple[Node, Node]:
         raise ShapeError(
             message(f"{name}: a matrix of shape ({n}, {n if m is None else m})",
                     need=f"at most {_MOST_POSITIONS} elements: the positions are constants",
-                    mend="mg.tril(x) or mg.triu(x), which take any extents")
+                    hint="mg.tril(x) or mg.triu(x), which take any extents")
         )  # fmt: skip
     most = max(n, n if m is None else m) + 1  # beyond it all positions are taken, or none
     rows, columns = getattr(np, name)(n, min(max(k, -most), most), m)

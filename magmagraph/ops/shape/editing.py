@@ -55,7 +55,7 @@ def _places(call: Call, obj: Any, extent: Extent, name: str) -> np.ndarray:
         raise call.shape_error(
             f"an axis of extent {extent}, known only at the call",
             need="an int extent",
-            mend="slices and mg.concatenate, whose extents may be symbolic",
+            hint="slices and mg.concatenate, whose extents may be symbolic",
         )
     if isinstance(obj, Node):
         value = obj.attrs.get("value")
@@ -63,7 +63,7 @@ def _places(call: Call, obj: Any, extent: Extent, name: str) -> np.ndarray:
             raise call.dtype_error(
                 f"{name} is a node",
                 need="positions that are known now: the extent of the result follows from them",
-                mend="mg.take(x, positions)",
+                hint="mg.take(x, positions)",
             )
         obj = value
     if isinstance(obj, slice):

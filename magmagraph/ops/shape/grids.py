@@ -108,7 +108,7 @@ def meshgrid(
     for node in nodes:
         if node.ndim > 1:
             raise call.shape_error(
-                f"coordinates of {node.ndim} axes", need="one axis", mend="mg.ravel(x)"
+                f"coordinates of {node.ndim} axes", need="one axis", hint="mg.ravel(x)"
             )
     extents = [node.size for node in nodes]
     count = len(nodes)

@@ -141,7 +141,7 @@ def _concatenate_type(call: Call, *operands: Type, axis: int) -> Type:
             raise call.shape_error(
                 f"operands of {first.ndim} and {operand.ndim} axes",
                 need="as many axes in each",
-                mend="expand_dims, or stack for a new axis",
+                hint="expand_dims, or stack for a new axis",
             )
         for i, extent in enumerate(operand.shape):
             if i == axis:
@@ -203,7 +203,7 @@ def converted(
                     f"{name}: {describe(node)} is not cast to {wanted.name} by "
                     f"casting={casting!r}",
                     need="a dtype that holds the operands",
-                    mend=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
+                    hint=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
                 )
             )
     return tuple(cast(operand, wanted) for operand in operands)
@@ -264,7 +264,7 @@ def concatenate(
     call = Call(CONCATENATE, nodes)
     if not nodes[0].ndim:
         raise call.shape_error(
-            "operands without axes", need="at least one axis", mend="stack makes a new axis"
+            "operands without axes", need="at least one axis", hint="stack makes a new axis"
         )
     axis = call.axis(axis, nodes[0].ndim)
     return nodes[0] if len(nodes) == 1 else CONCATENATE(*nodes, axis=axis)

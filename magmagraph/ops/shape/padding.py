@@ -124,7 +124,7 @@ def pad(
             raise call.shape_error(
                 f"axis {axis} is empty, and mode={mode!r} makes elements of its elements",
                 need="an extent of at least 1",
-                mend="mode='constant'",
+                hint="mode='constant'",
             )
         if mode == "edge":
             parts = [_at_end(node, axis, last) for last in (False, True)]
@@ -148,8 +148,8 @@ def pad(
 
 def _check_options(mode: Any, given: Mapping[str, Any]) -> None:
     if not isinstance(mode, str) or mode not in _MODES:
-        mend = "mg.concatenate with what is to stand at the border" if callable(mode) else None
-        raise ShapeError(message(f"pad: mode={mode!r}", f"one of {', '.join(_MODES)}", mend))
+        hint = "mg.concatenate with what is to stand at the border" if callable(mode) else None
+        raise ShapeError(message(f"pad: mode={mode!r}", f"one of {', '.join(_MODES)}", hint))
     for name, value in given.items():
         if value is not None and mode not in _OPTIONS[name]:
             raise ConfigError(
@@ -222,7 +222,7 @@ def _widths(call: Call, pad_width: Any, ndim: int) -> Pairs:
             if not dims.require(width, ">=", 0, []):
                 raise call.shape_error(
                     f"pad_width={pad_width!r} has the negative width {width}",
-                    mend="slice to take elements away",
+                    hint="slice to take elements away",
                 )
     return pairs
 
@@ -249,7 +249,7 @@ def _values(call: Call, name: str, given: Any, node: Node) -> list[tuple[Any, An
         raise call.dtype_error(
             f"{name} is {describe(given)}",
             need="numbers, known when the graph is built",
-            mend="mg.where, or mg.concatenate with what is to stand at the border",
+            hint="mg.where, or mg.concatenate with what is to stand at the border",
         )
     array = np.asarray(given)
     if array.dtype.kind not in "biufc":
@@ -270,7 +270,7 @@ def _values(call: Call, name: str, given: Any, node: Node) -> list[tuple[Any, An
         raise call.dtype_error(
             f"{name}={given!r} for elements of {dtype.name}",
             need="values that the dtype holds",
-            mend=f"mg.cast(x, '{array.dtype.name}')",
+            hint=f"mg.cast(x, '{array.dtype.name}')",
         )
     return [(row[0], row[1]) for row in result]
 

@@ -88,7 +88,7 @@ def split(x: Any, indices_or_sections: int | Sequence[Any], axis: int = 0) -> li
             raise call.shape_error(
                 f"extent {extent} of axis {axis} does not divide into {sections} equal parts",
                 need="a number of parts that divides it",
-                mend="positions instead: split(x, [2, 5])",
+                hint="positions instead: split(x, [2, 5])",
             )
         # Where only the call can tell that it divides, this reshape is what makes it check.
         even = reshape(node, [*node.shape[:axis], sections * each, *node.shape[axis + 1 :]])

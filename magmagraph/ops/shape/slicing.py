@@ -189,7 +189,7 @@ def _bounds(call: Call, key: builtins.slice) -> tuple[Extent | None, Extent | No
             raise call.dtype_error(
                 f"a slice bound is {type(bound).__name__}",
                 need="ints and Dims: the extent of the result follows from them",
-                mend="mg.take(x, start + mg.arange(count)) for a start that is computed",
+                hint="mg.take(x, start + mg.arange(count)) for a start that is computed",
             )
     if isinstance(key.step, Dim):
         raise call.dtype_error(f"the step {key.step} is a Dim", need="an int")
@@ -308,7 +308,7 @@ def _array_key(call: Call, entry: Any) -> Node | None:
         raise call.shape_error(
             "a mask selects a number of elements that is known only when it runs",
             need="size=, the number of elements of the result",
-            mend="mg.where(mask, x, 0) keeps the shape; mg.boolean_index(x, mask, size=n) takes up "
+            hint="mg.where(mask, x, 0) keeps the shape; mg.boolean_index(x, mask, size=n) takes up "
             "to n elements; mg.take(x, positions) for known positions",
         )
     if not is_integer(node.dtype):

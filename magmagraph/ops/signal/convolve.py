@@ -34,12 +34,12 @@ _WORTH = 8
 def _result_type(call: Call, a: Type, v: Type, *, mode: str, method: str) -> Type:
     dtype = one_dtype(call, a, v)
     if dtype == BOOL:
-        raise call.dtype_error("operands of dtype bool", need="numbers", mend="mg.cast(x, 'int32')")
+        raise call.dtype_error("operands of dtype bool", need="numbers", hint="mg.cast(x, 'int32')")
     if a.ndim != v.ndim or not a.ndim:
         raise call.shape_error(
             f"operands of {a.ndim} and {v.ndim} axes",
             need="as many axes in both, at least one",
-            mend="mg.reshape one of them",
+            hint="mg.reshape one of them",
         )
     extents: list[Extent] = []
     for axis, (n, m) in enumerate(zip(a.shape, v.shape, strict=True)):

@@ -42,7 +42,7 @@ def _operand(name: str, a: Any) -> tuple[Node, Call]:
         raise call.dtype_error(
             f"an operand of dtype {node.dtype.name}",
             need=f"one of {', '.join(LAPACK)}",
-            mend="mg.cast(x, 'float32')",
+            hint="mg.cast(x, 'float32')",
         )
     return node, call
 
@@ -52,7 +52,7 @@ def _real(call: Call, node: Node) -> None:
         raise call.dtype_error(
             f"an operand of dtype {node.dtype.name}",
             need="real values, of whose spectrum half tells all",
-            mend="mg.fft.fft(x), or mg.real(x)",
+            hint="mg.fft.fft(x), or mg.real(x)",
         )
 
 
@@ -81,7 +81,7 @@ def _resized(call: Call, node: Node, axis: int, count: Extent) -> Node:
             f"extent {given} of axis {axis} for a length of {count}: which is larger is known "
             "only at the call",
             need="a length that differs from the extent by an int",
-            mend="cut or pad x before, to a shape that says so",
+            hint="cut or pad x before, to a shape that says so",
         )
     if more <= 0:
         return cut(node, axis, 0, count)

@@ -114,7 +114,7 @@ def _adaptive(
             raise call.shape_error(
                 f"{parts} parts of the symbolic extent {n}",
                 need="an int: parts of a named extent have no extents of their own",
-                mend="one part, or mg.avg_pool2d or mg.max_pool2d with a window",
+                hint="one part, or mg.avg_pool2d or mg.max_pool2d with a window",
             )
         if n < 1:
             raise call.shape_error(f"{parts} parts of an axis without elements", need="elements")

@@ -38,7 +38,7 @@ def floats(name: str, *values: Any) -> tuple[Node, ...]:
             message(
                 f"{name}: an operand of dtype {dtype.name}",
                 need="real operands",
-                mend="mg.real(x), or scipy.special on arrays",
+                hint="mg.real(x), or scipy.special on arrays",
             )
         )
     return nodes
@@ -54,7 +54,7 @@ def unknown(name: str, parameter: str, reason: str = "has no closed form") -> Re
     return Refusal(
         f"{name}: the derivative in {parameter} {reason}",
         need=f"no gradient asked for in {parameter}",
-        mend=f"mg.stop_gradient({parameter})",
+        hint=f"mg.stop_gradient({parameter})",
     )
 
 

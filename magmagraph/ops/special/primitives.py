@@ -158,7 +158,7 @@ def _zeta_gradient(node: Node, cotangent: Node) -> tuple[Refusal, Node]:
     refusal = Refusal(
         "zeta: the derivative in the exponent has no closed form",
         need="an exponent that no gradient is asked for",
-        mend="mg.stop_gradient(x)",
+        hint="mg.stop_gradient(x)",
     )
     return refusal, -(cotangent * (x * zeta(x + 1.0, q)))
 

@@ -57,7 +57,7 @@ def distribute(graph: Graph, trace: Trace, options: Options) -> Graph:
             message(
                 f"no input has the dimension {facts.dim!r}, which is to be sharded",
                 need=f"an axis of that name; the inputs' extents are {known}",
-                mend=f"DataParallel(dim=...), or mg.input(..., shape=({facts.dim!r}, ...))",
+                hint=f"DataParallel(dim=...), or mg.input(..., shape=({facts.dim!r}, ...))",
             )
         )
     # Rows that a loop keeps for gradients that nobody takes would read its carries, too, and have

@@ -131,7 +131,7 @@ class Sharded:
         return len(known) < 2, known.pop() if len(known) == 1 else None
 
 
-def refusal(dim: str, node: Node, reason: str, mend: str | None = None) -> ShardingError:
+def refusal(dim: str, node: Node, reason: str, hint: str | None = None) -> ShardingError:
     """Make (not raise) the error for a node that cannot be sharded."""
     operands = "".join(f"\n  operand {i}: {describe(o)}" for i, o in enumerate(node.inputs))
     return ShardingError(
@@ -139,7 +139,7 @@ def refusal(dim: str, node: Node, reason: str, mend: str | None = None) -> Shard
             f"the dimension {dim!r} is sharded over ranks, and {describe(node)} cannot be: "
             f"{reason}",
             need="operations on a rank's own rows, or sums (means, extremes) over all rows",
-            mend=mend,
+            hint=hint,
         )
         + operands
     )

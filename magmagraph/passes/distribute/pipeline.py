@@ -306,7 +306,7 @@ class _Cut:
             attrs = {name: self._attribute(value, m) for name, value in node.attrs.items()}
             return node.op(*operands, name=node.name, **attrs)
         except NotSharded as error:
-            raise refusal(self.sharded.name, node, error.reason, error.mend) from None
+            raise refusal(self.sharded.name, node, error.reason, error.hint) from None
 
     def _joined(self, node: Node, m: int | None) -> Node:
         """Return what a collective over micro-batches is where all of them are here."""

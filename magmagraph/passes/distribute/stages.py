@@ -138,7 +138,7 @@ def _forward(graph: Graph) -> set[Node]:
             message(
                 "a pipeline's function has no output that all stages are needed for",
                 need="the loss among the outputs, so that forward and backward can be told apart",
-                mend="outputs=[loss]",
+                hint="outputs=[loss]",
             )
         )
     return found
@@ -165,7 +165,7 @@ def _homes(graph: Graph, forward: set[Node], pipeline: Pipeline) -> dict[Node, i
             message(
                 f"{len(layers)} layers with weights cannot be {count} stages of a pipeline",
                 need=f"at least {count} layers",
-                mend="fewer ranks along the pipeline's axis of the mesh",
+                hint="fewer ranks along the pipeline's axis of the mesh",
             )
         )
     else:

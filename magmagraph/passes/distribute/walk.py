@@ -177,9 +177,9 @@ class Walk:
         found = self._alone.get(node)
         return self.complete(node) if found is None else found
 
-    def fail(self, node: Node, reason: str, mend: str | None = None) -> Exception:
+    def fail(self, node: Node, reason: str, hint: str | None = None) -> Exception:
         """Make (not raise) the error for a node."""
-        return refusal(self.sharded.name, node, reason, mend)
+        return refusal(self.sharded.name, node, reason, hint)
 
     # ---- The walk
 
@@ -305,7 +305,7 @@ class Walk:
         try:
             self.value[node], self.layout[node] = rule_of(node)(self, node)
         except NotSharded as error:
-            raise self.fail(node, error.reason, error.mend) from None
+            raise self.fail(node, error.reason, error.hint) from None
 
     def layouts(self, node: Node) -> list[Layout]:
         """Return what ranks have of a node's operands, some of which are in parts.

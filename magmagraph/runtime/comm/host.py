@@ -111,7 +111,7 @@ class Host:
                 message(
                     f"ranks of this host cannot see each other: {error}",
                     need="a folder for temporary files in which other users make no such file",
-                    mend="remove it, or set TMPDIR; until then a rank that does not come is waited "
+                    hint="remove it, or set TMPDIR; until then a rank that does not come is waited "
                     "for",
                 ),
                 FallbackWarning,
@@ -193,7 +193,7 @@ class Host:
             message(
                 f"rank {self.rank} of {self.size} waits for rank {which}, which {what}",
                 need="the same calls on all ranks, in one order",
-                mend="the same functions with the same distribute= on every rank",
+                hint="the same functions with the same distribute= on every rank",
                 where=where() or None,
             )
         )

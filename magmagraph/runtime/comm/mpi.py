@@ -40,7 +40,7 @@ except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an 
     raise CommunicationError(
         message(
             f"this process was started by mpiexec, and MPI cannot be used: {error}",
-            mend="pip install 'magmagraph[mpi]', or MAGMAGRAPH_COMMUNICATOR=solo",
+            hint="pip install 'magmagraph[mpi]', or MAGMAGRAPH_COMMUNICATOR=solo",
         )
     ) from error
 
@@ -303,7 +303,7 @@ class MPIRank(Communicator):
                     message(
                         f"rank {self.rank} is in {what}, rank {rank} in {theirs}",
                         need="the same calls on all ranks, in one order",
-                        mend="the same functions with the same distribute= on every rank",
+                        hint="the same functions with the same distribute= on every rank",
                     )
                 )
         return [given for _, given in told]

@@ -92,7 +92,7 @@ class _World:
                     message(
                         f"{what()}; rank {gone[0]} has ended without it",
                         need="all ranks of a group to call the same collectives in one order",
-                        mend="the same calls and distribute= on every rank",
+                        hint="the same calls and distribute= on every rank",
                     )
                 )
             left = end - time.monotonic()

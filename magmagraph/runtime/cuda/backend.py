@@ -94,7 +94,7 @@ class CudaPrepared:
                 message(
                     f"there is no step {step!r}",
                     need=f"a number from 0 to {len(steps) - 1}" if steps else "a plan with steps",
-                    mend="print(f.plan) lists the steps",
+                    hint="print(f.plan) lists the steps",
                 )
             )
         chosen = steps[step]
@@ -107,7 +107,7 @@ class CudaPrepared:
                 message(
                     f"step {step} is of the family {chosen.kernel}, for which no CUDA is generated",
                     need="a fused step",
-                    mend="print(f.plan) lists the steps",
+                    hint="print(f.plan) lists the steps",
                 )
             )
         return source_of(list(generated.values()))

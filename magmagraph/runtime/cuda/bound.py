@@ -406,7 +406,7 @@ class CudaBound:
                             f"{what} holds {bad} values that are not finite, and nan='raise' "
                             "is set",
                             need="finite values; no variable was changed",
-                            mend="mg.debug.blame(f, ...) names the node that made the first",
+                            hint="mg.debug.blame(f, ...) names the node that made the first",
                         )
                     )
 

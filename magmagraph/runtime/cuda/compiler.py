@@ -194,7 +194,7 @@ def _nvrtc() -> Any:
         raise CompilerUnavailable(
             message(
                 f"NVRTC cannot be loaded: {error}",
-                mend="pip install 'magmagraph[cuda13]'",
+                hint="pip install 'magmagraph[cuda13]'",
             )
         ) from None
     return nvrtc

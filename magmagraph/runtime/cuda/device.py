@@ -152,7 +152,7 @@ class Device:
                     f"cuda:{self.number} ({self.name}) has no {count:,} bytes for {what}: "
                     f"{free:,} of {total:,} are free, this process holds {held:,}",
                     need="a smaller batch, or arrays of this process or of others freed",
-                    mend="f.memory shows what is planned before anything runs; mg.checkpoint "
+                    hint="f.memory shows what is planned before anything runs; mg.checkpoint "
                     "computes parts again instead of keeping them",
                 )
             ) from None
@@ -187,7 +187,7 @@ def _failure(device: str, error: Exception) -> DeviceError:
         message(
             f"{device} failed: {error}",
             need="a device that works; after most errors only a new process has one",
-            mend="give variables whose newest value was lost there another; device='cpu' runs "
+            hint="give variables whose newest value was lost there another; device='cpu' runs "
             "everything without it",
         )
     )
@@ -208,7 +208,7 @@ def device_of(name: str) -> Device:
             message(
                 f"device={name!r}: {reason}",
                 need="an NVIDIA GPU with its driver, and cupy",
-                mend=f"{_INSTALL}; device='cpu' runs everything here",
+                hint=f"{_INSTALL}; device='cpu' runs everything here",
             )
         )
     if ":" not in name:

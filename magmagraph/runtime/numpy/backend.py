@@ -33,7 +33,7 @@ def _fall_back(reason: str) -> None:
             message(
                 f"kernels are not compiled: {reason}",
                 need="a C compiler (cc, gcc or clang); the NumPy fallback runs, more slowly",
-                mend="install one, or set MAGMAGRAPH_COMPILER=off to choose the fallback",
+                hint="install one, or set MAGMAGRAPH_COMPILER=off to choose the fallback",
             ),
             FallbackWarning,
             stacklevel=4,
@@ -80,7 +80,7 @@ class NumpyPrepared:
                 message(
                     f"there is no step {step!r}",
                     need=f"a number from 0 to {len(steps) - 1}" if steps else "a plan with steps",
-                    mend="print(f.plan) lists the steps",
+                    hint="print(f.plan) lists the steps",
                 )
             )
         chosen = steps[step]
@@ -89,7 +89,7 @@ class NumpyPrepared:
                 message(
                     f"step {step} is of the family {chosen.kernel}, for which no C is generated",
                     need="a fused step",
-                    mend="print(f.plan) lists the steps",
+                    hint="print(f.plan) lists the steps",
                 )
             )
         return step_code(bodies_of(chosen)).text()

@@ -419,6 +419,6 @@ def _raise_unless_finite(array: np.ndarray, what: str) -> None:
             message(
                 f"{what} holds {bad} values that are not finite, and nan='raise' is set",
                 need="finite values; no variable was changed",
-                mend="mg.debug.blame(f, ...) names the node that made the first",
+                hint="mg.debug.blame(f, ...) names the node that made the first",
             )
         )

@@ -339,7 +339,7 @@ def _finish(compiler: Compiler, process: subprocess.Popen[bytes]) -> None:
             message(
                 f"{shlex.join(compiler.command)} ends with code {process.returncode}\n{text}",
                 need="a compiler of C11 with GNU extensions",
-                mend="name another compiler in MAGMAGRAPH_CC",
+                hint="name another compiler in MAGMAGRAPH_CC",
             )
         )
 
@@ -359,6 +359,6 @@ def _store(key: str, data: bytes) -> None:
                 message(
                     f"a compiled kernel cannot be loaded: {again}",
                     need="a folder from which libraries may be loaded",
-                    mend="set MAGMAGRAPH_CACHE_DIR or TMPDIR to one",
+                    hint="set MAGMAGRAPH_CACHE_DIR or TMPDIR to one",
                 )
             ) from again

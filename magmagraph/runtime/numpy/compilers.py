@@ -42,7 +42,7 @@ def unavailable(wrong: str) -> CompilerUnavailable:
         message(
             wrong,
             need="a C compiler that builds shared libraries (gcc or clang)",
-            mend="install one (Debian: apt install gcc; conda: conda install gcc), or name it in "
+            hint="install one (Debian: apt install gcc; conda: conda install gcc), or name it in "
             "MAGMAGRAPH_CC",
         )
     )

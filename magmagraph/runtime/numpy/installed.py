@@ -127,7 +127,7 @@ def _tell_damaged(path: Path, wrong: str) -> None:
         message(
             f"the installed file {path} cannot be used: {wrong}",
             need="the file as it was when magmagraph was installed",
-            mend="install magmagraph again; until then what it holds is compiled when it is needed",
+            hint="install magmagraph again; until then what it holds is compiled when it is needed",
         ),
         CacheWarning,
         stacklevel=5,

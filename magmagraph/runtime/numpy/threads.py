@@ -51,7 +51,7 @@ def _positive(name: str) -> int | None:
         return None
     if not text.strip().isdigit() or int(text) < 1:
         raise ConfigError(
-            message(f"{name} is {text!r}", need="a whole number, 1 or more", mend=f"{name}=4")
+            message(f"{name} is {text!r}", need="a whole number, 1 or more", hint=f"{name}=4")
         )
     return int(text)
 
@@ -120,7 +120,7 @@ def set_threads(count: int | None) -> None:
     global _chosen
     if count is not None and count < 1:
         raise ConfigError(
-            message(f"set_threads({count})", need="at least 1 thread", mend="set_threads(1)")
+            message(f"set_threads({count})", need="at least 1 thread", hint="set_threads(1)")
         )
     _first_count.cache_clear()
     _chosen = None if count is None else int(count)

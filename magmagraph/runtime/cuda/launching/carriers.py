@@ -120,7 +120,7 @@ def _chosen(device: Any, host: Communicator) -> Carriers:
         raise CommunicationError(
             message(
                 f"{_VARIABLE} is {wanted}, and that cannot be used: {'; '.join(reasons)}",
-                mend=f"{_VARIABLE}=auto takes what can",
+                hint=f"{_VARIABLE}=auto takes what can",
             )
         )
     return Carriers(device, host, None, aware, reasons)

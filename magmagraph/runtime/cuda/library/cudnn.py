@@ -91,7 +91,7 @@ def refused(what: str, reason: object) -> None:
     warnings.warn(
         message(
             f"{what} runs as array expressions, which is slow: cuDNN refuses it: {text[:300]}",
-            mend="another dtype or layout, or fewer groups",
+            hint="another dtype or layout, or fewer groups",
         ),
         RuntimeWarning,
         stacklevel=2,

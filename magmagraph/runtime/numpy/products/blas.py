@@ -108,7 +108,7 @@ class Blas:
             raise MemoryError(
                 message(
                     f"no memory for {missing} buffers of {_BUFFER >> 20} MiB, which products need",
-                    mend="fewer threads (mg.config.threads), or a higher limit of memory",
+                    hint="fewer threads (mg.config.threads), or a higher limit of memory",
                 )
             ) from error
         take.argtypes, take.restype = [ctypes.c_int], ctypes.c_void_p

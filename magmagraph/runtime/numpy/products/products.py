@@ -68,7 +68,7 @@ def _type(dtype: Any) -> tuple[str, str]:
             message(
                 f"there is no product of {np.dtype(dtype)} in BLAS",
                 need="float32 or float64",
-                mend="cast the operands",
+                hint="cast the operands",
             )
         )
     return found

@@ -10,6 +10,7 @@ from ..config import config
 from ..graph import Graph, Node
 from ..interpret import body_function, body_settings
 from ..ops.leaf import Variable
+from ..plan import Role
 from ..types import FilePath
 from .compiling import Compiled
 from .loss_scale import LossScale, found_in
@@ -17,7 +18,6 @@ from .loss_scale import LossScale, found_in
 if TYPE_CHECKING:
     from . import Function
 
-NESTED = ("loop", "branch")  # families of steps whose bodies are functions of their own
 
 
 class Shown(Compiled):
@@ -114,7 +114,7 @@ class Shown(Compiled):
             return tuple(
                 body_function(body).compile()
                 for step in self.plan.steps
-                if step.kernel in NESTED
+                if step.role is Role.NESTED
                 for body in bodies_of(step.node)
             )
 
@@ -234,7 +234,7 @@ def bytes_of_bodies(plan: Any) -> int:
         return 0
     total = 0
     for step in plan.steps:
-        if step.kernel in NESTED:
+        if step.role is Role.NESTED:
             for value in step.outputs[: step.node.attrs.get("carries", 0)]:
                 total += 2 * int(value.type.bytes)
             for body in bodies_of(step.node):

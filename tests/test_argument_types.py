@@ -127,6 +127,11 @@ def test_differences_end_where_no_element_is_left() -> None:
 def test_summaries_of_huge_batches_allocate_nothing() -> None:
     network = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
     assert network.summary(batch_size=2**31).memory.total > 2**34
+    (labels,) = network._known.values()
+    step = network.training_step(labels)
+    assert not step.specializations  # no arena was allocated
+    planned = network.summary(batch_size=32).memory
+    assert planned == step.specialize(*((32, *n.shape[1:]) for n in step.inputs)).memory
 
 
 def test_the_error_from_inside_is_the_cause() -> None:

@@ -152,4 +152,4 @@ def _memory(model: Model, batch_size: int) -> Any:
         tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
         for s in (node.shape for node in step.inputs)
     ]
-    return step.specialize(*shapes).memory
+    return step._memory_for(*shapes)

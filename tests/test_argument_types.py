@@ -52,6 +52,28 @@ SQUARE = np.arange(9.0).reshape(3, 3)
             lambda: mg.optimizer.SGD(0.1, clip_norm="a"),
             "mg.optimizer.GradientDescent: clip_norm is 'a'",
         ),
+        (lambda: mg.linalg.pinv(SQUARE, rtol="complex64"), "pinv: rtol is of dtype <U9\n"),
+        (lambda: mg.linalg.pinv(SQUARE, rcond=b""), "pinv: rtol is of dtype |S"),
+        (lambda: mg.diff(X, n=2**31, axis=0), "diff: n=2147483648\n  needed: at most 10000"),
+        (
+            lambda: mg.check_operation(lambda: 3),
+            "check_operation: the operation returned int\n  needed: a node",
+        ),
+        (lambda: mg.histogram2d(SQUARE, SQUARE, bins=np.inf), "histogram2d: bins=inf\n"),
+        (lambda: mg.histogram2d(SQUARE, SQUARE, bins="ab"), "histogram2d: bins='ab'\n"),
+        (
+            lambda: mg.histogram2d(SQUARE, SQUARE, range=(0, 0)),
+            "histogram_bin_edges: range=0\n  needed: two numbers",
+        ),
+        (lambda: mg.histogram(SQUARE, range=5), "histogram_bin_edges: range=5\n"),
+        (
+            lambda: mg.nn.Dense(3)(SQUARE, training=np.zeros(2)),
+            "Dense: training is of type ndarray\n  needed: True or False",
+        ),
+        (
+            lambda: mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse").fit(X.at),
+            "the examples are of dtype object",
+        ),
     ],
 )
 def test_the_argument_is_named(call: Callable[[], Any], text: str) -> None:
@@ -87,6 +109,29 @@ def test_hyp1f1_ends() -> None:
     assert result.tolist() == [np.inf, np.inf, 0.0]
     polynomial = mg.special.hyp1f1(-1.0, 2.0, np.array([1e15])).eval()
     assert polynomial.tolist() == [1.0 - 0.5e15]
+
+
+def test_hyp1f1_of_large_first_parameters() -> None:
+    """SciPy sums to 3e79 and 3e64 there, and takes no end for the larger one; these are right."""
+    x = np.array([-0.9, -0.6])
+    large = mg.special.hyp1f1(1e4, 1.6, mg.constant(x, dtype="float64")).eval()
+    np.testing.assert_allclose(large, [0.00189147351747968, -0.00227752213735586], rtol=1e-9)
+    endless = mg.special.hyp1f1(2.0**31, 1.6, mg.constant(x, dtype="float64")).eval()
+    assert np.all(np.abs(endless) < 1e-5)
+
+
+def test_differences_end_where_no_element_is_left() -> None:
+    assert mg.diff(SQUARE, n=2**31).eval().shape == (3, 0)
+
+
+def test_summaries_of_huge_batches_allocate_nothing() -> None:
+    network = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
+    assert network.summary(batch_size=2**31).memory.total > 2**34
+    (labels,) = network._known.values()
+    step = network.training_step(labels)
+    assert not step.specializations  # no arena was allocated
+    planned = network.summary(batch_size=32).memory
+    assert planned == step.specialize(*((32, *n.shape[1:]) for n in step.inputs)).memory
 
 
 def test_the_error_from_inside_is_the_cause() -> None:

@@ -165,7 +165,7 @@ def test_changed_texts_are_read_or_refused_by_line(first: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(10_000, 60_000, 5000))
+@pytest.mark.parametrize("first", range(10_000, 40_000, 5000))
 def test_many_changed_texts_are_read_or_refused_by_line(first: int) -> None:
     assert read_or_refused(range(first, first + 5000)) > 50
 

@@ -80,7 +80,16 @@ def check_operation(
 
 
 def _listed(made: Any) -> list[Node]:
-    return list(made) if isinstance(made, (tuple, list)) else [made]
+    nodes = list(made) if isinstance(made, (tuple, list)) else [made]
+    for node in nodes:
+        if not isinstance(node, Node):
+            raise GraphError(
+                message(
+                    f"check_operation: the operation returned {type(node).__name__}",
+                    need="a node, or a tuple of nodes",
+                )
+            )
+    return nodes
 
 
 def _interpreted(

@@ -13,6 +13,7 @@ from ..ops.leaf import Variable
 from ..plan import Role
 from ..types import FilePath
 from .compiling import Compiled
+from .feeds import bind_sizes
 from .loss_scale import LossScale, found_in
 
 if TYPE_CHECKING:
@@ -125,9 +126,16 @@ class Shown(Compiled):
         Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
         positions made valid in `take`, the order in `argsort`.
         """
+        return self._memory_of(self.plan)
+
+    def _memory_for(self, *shapes: tuple[int, ...]) -> Any:
+        """Return the bytes planned for feeds of these shapes; nothing of them is allocated."""
+        sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        return self._memory_of(self.plan_for(sizes))
+
+    def _memory_of(self, plan: Any) -> Any:
         from ..passes.lowering.memory import account
 
-        plan = self.plan
         with body_settings(self._inner):
             return replace(account(plan), bodies=bytes_of_bodies(plan))
 

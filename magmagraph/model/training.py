@@ -153,7 +153,7 @@ class Training(Resumable):
         self, x: Any, y: Any, validation: tuple[Any, Any] | None, split: float
     ) -> None:
         model = self.model
-        if y is None and hasattr(x, "__iter__") and not hasattr(x, "shape"):
+        if y is None and isinstance(x, Iterable) and not hasattr(x, "shape"):
             if iter(x) is x:
                 raise DataError(
                     message(

@@ -17,6 +17,7 @@ from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type
 from ..elementwise.arithmetic import add
 from ..leaf import input
+from ..rules import onnx_control
 from .mapped import results_of
 
 _STEPS = Type(np.dtype(np.int64), ())
@@ -143,6 +144,7 @@ FIXED_POINT = Op(
     },
     evaluate=_evaluate,
     gradient=_gradient,
+    onnx=onnx_control.iterated,
 )
 
 RECORDS = (FIXED_POINT,)

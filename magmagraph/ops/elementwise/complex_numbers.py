@@ -24,7 +24,7 @@ from ...types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..leaf import constant
-from ..rules import onnx_pairs
+from ..rules import onnx_forms, onnx_pairs
 from ..shape.layout import broadcast_to
 from .arithmetic import divide, multiply
 from .comparison import equal, not_equal, where
@@ -244,6 +244,11 @@ def _angle_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (where(none, 0, turned),)
 
 
+def _angle_written(z: Node) -> Node:
+    """Take the angle of the point whose coordinates are the parts."""
+    return arctan2(imag(z), real(z))
+
+
 def _part(
     name: str,
     doc: str,
@@ -308,6 +313,7 @@ ANGLE = _part(
     _angle_gradient,
     np.angle,
     numerics="stable",
+    onnx=onnx_pairs.Pairs("", onnx_forms.rewritten(lambda node: _angle_written(node.inputs[0]))),
 )
 
 

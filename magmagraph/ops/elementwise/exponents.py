@@ -19,7 +19,7 @@ from ..rules import onnx_forms
 from ..rules.namesakes import namesake
 from .arithmetic import absolute, floor_divide, multiply, power, subtract
 from .bits import logical_and
-from .comparison import clip, equal, maximum, where
+from .comparison import clip, equal, greater_equal, less, maximum, not_equal, where
 from .family import (
     OTHER,
     REAL,
@@ -31,8 +31,8 @@ from .family import (
     floating_pair,
     numpy_named,
 )
-from .math import exp, log1p
-from .rounding import isinf
+from .math import exp, log1p, log2
+from .rounding import floor, isfinite, isinf
 
 __all__ = ["float_power", "frexp", "ldexp", "logaddexp", "logaddexp2"]
 
@@ -113,6 +113,25 @@ LDEXP = Op(
     numerics="exact",
 )
 
+
+def _exponent_written(x: Node) -> Node:
+    """Round the logarithm, and correct it by what is left after a division by that power of two.
+
+    Numbers below the smallest normal one are first made larger, and then have their full digits.
+    """
+    wide = cast(x, np.promote_types(np.float32, np.dtype(f"f{x.dtype.itemsize}")))
+    plain = logical_and(isfinite(wide), not_equal(wide, 0.0))  # others have the exponent 0
+    info = np.finfo(wide.dtype)
+    more = info.nmant + 1
+    size = where(plain, absolute(wide), 1.0)
+    small = less(size, float(info.smallest_normal))
+    size = where(small, size * 2.0**more, size)
+    close = cast(floor(log2(size)), np.int32)
+    rest = ldexp(size, -close)  # from 1 up to 2, but for an error of the logarithm
+    close = close + cast(greater_equal(rest, 2.0), np.int32) - cast(less(rest, 1.0), np.int32) + 1
+    return where(plain, close - where(small, more, 0), 0)
+
+
 def _mantissa_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (ldexp(cotangent, -EXPONENT(node.inputs[0])),)
 
@@ -125,6 +144,7 @@ MANTISSA = Op(
     evaluate=lambda xp, x: xp.frexp(x)[0],
     gradient=_mantissa_gradient,
     numerics="exact",
+    onnx=onnx_forms.rewritten(lambda node: ldexp(node.inputs[0], -EXPONENT(node.inputs[0]))),
 )
 EXPONENT: Op = Op(
     name="exponent",
@@ -134,6 +154,7 @@ EXPONENT: Op = Op(
     evaluate=lambda xp, x: xp.where(xp.isfinite(x), xp.frexp(x)[1], 0),
     no_gradient="integer valued",
     numerics="exact",
+    onnx=onnx_forms.rewritten(lambda node: _exponent_written(node.inputs[0])),
 )
 
 

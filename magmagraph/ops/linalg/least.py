@@ -18,6 +18,7 @@ from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, negative, subtract
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.family import inexact_pair, one_dtype
+from ..leaf import real_number
 from ..products.contraction import matmul
 from ..reduction.primitives import sum, sum_to
 from ..shape.arrange import expand_dims
@@ -187,7 +188,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     rtol = rcond if rtol is None else rtol
     node = numbers(a)
     if not isinstance(rtol, (Node, np.ndarray, list, tuple)):
-        ratio = None if rtol is None else float(rtol)
+        ratio = None if rtol is None else real_number("pinv: rtol", rtol)
         return PINV(node, rtol=ratio, hermitian=bool(hermitian))
     call = Call(PINV, (node,))
     call.check_dtypes()

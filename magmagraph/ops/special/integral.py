@@ -391,13 +391,21 @@ hyp0f1, HYP0F1 = elementwise(
 
 _SCIPY_HYP1F1 = special("hyp1f1")
 _LARGEST_TERMS = 1e8  # beyond it SciPy takes as many steps as x is large, to infinity
+_LARGE_FIRST = 10.0
 
 
 def _hyp1f1(xp: Any, a: Any, b: Any, x: Any) -> Any:
-    """Evaluate by SciPy, whose time does not end for large x; only polynomials are finite there."""
+    """Evaluate by SciPy, whose time does not end for large x; only polynomials are finite there.
+
+    For -1 < x < 0 its sums cancel where `a` is large (wrong from a = 1e4 on), in time that grows
+    with `a`. Kummer's transformation, exp(x) M(b - a, b, -x), is exact and fast there.
+    """
     polynomial = (a <= 0) & (a == xp.floor(a))
     bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS)).astype(x.dtype)
-    return _SCIPY_HYP1F1(xp, a, b, bounded)
+    turned = (a > _LARGE_FIRST) & (x > -1) & (x < 0)
+    first = xp.where(turned, b - a, a).astype(a.dtype)
+    result = _SCIPY_HYP1F1(xp, first, b, xp.where(turned, -x, bounded).astype(x.dtype))
+    return xp.where(turned, xp.exp(xp.where(turned, x, 0)) * result, result).astype(result.dtype)
 
 
 hyp1f1, HYP1F1 = elementwise(

@@ -178,7 +178,8 @@ def float_power(x1: Any, x2: Any, dtype: Any = "float64") -> Node:
     Returns
     -------
     Node
-        Of the broadcast shape.
+        Of the broadcast shape. Its gradient is that of `power`, with the same bound for negative
+        `x1`.
 
     Examples
     --------

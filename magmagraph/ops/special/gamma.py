@@ -17,6 +17,7 @@ from ..convert import cast
 from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import (
     equal,
+    finite,
     greater,
     greater_equal,
     less,
@@ -80,7 +81,7 @@ def _rgamma_slope(f: Node, x: Node) -> Node:
     inside = where(pole, 1, x)
     sign = where(equal(floor(whole * 0.5) * 2.0, whole) | near, 1.0, -1.0)
     at_pole = sign * gamma(1.0 - where(pole, x, 0))
-    return where(pole, at_pole, -digamma(inside) * rgamma(inside))
+    return where(pole, at_pole, -digamma(finite(inside)) * rgamma(inside))
 
 
 rgamma, RGAMMA = elementwise(
@@ -248,6 +249,7 @@ betaln, BETALN = elementwise(
     array([ -2.4849, -27.631 ], dtype=float32)
     """,
     module=__name__,
+    notes="Where one operand is negative and the other beyond ``2 / eps``, it has no exact digits.",
     evaluate=_betaln_array,
     scalar="$betaln(a, b)",
     partials=(

@@ -240,6 +240,13 @@ def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(tiny, limit, value)
 
 
+def _beta_array(xp: Any, a: Any, b: Any) -> Any:
+    """Return B, 0 where gamma has a pole at the sum alone, for which libraries have NaN."""
+    total, value = a + b, special("beta")(xp, a, b)
+    pole = (total <= 0) & (total == xp.floor(total)) & (a != xp.floor(a)) & (b != xp.floor(b))
+    return xp.where(pole, value.dtype.type(0), value)
+
+
 betaln, BETALN = elementwise(
     "betaln",
     "a b",
@@ -277,7 +284,7 @@ beta, BETA = elementwise(
     array([0.0833, 0.05  ], dtype=float32)
     """,
     module=__name__,
-    evaluate=special("beta"),
+    evaluate=_beta_array,
     partials=(
         lambda f, a, b: f * -_digamma_change(a, b),
         lambda f, a, b: f * -_digamma_change(b, a),

@@ -264,8 +264,9 @@ power, POWER = binary(
     module=__name__,
     notes="""
     The gradient with respect to `x` is ``y * x**(y - 1)`` and 0 where y is 0; that with respect to
-    `y` is 0 where x is 0. Integers to a negative integer power round toward zero; a negative
-    Python int as the exponent of an integer is refused.
+    `y` is 0 where x is 0. Where x is negative and ``y - 1`` rounds to y (from ``|y| > 2 / eps``),
+    the sign of that with respect to `x` may be wrong. Integers to a negative integer power round
+    toward zero; a negative Python int as the exponent of an integer is refused.
     """,
     evaluate=_power,
     scalar="$power(a, b)",

@@ -100,6 +100,7 @@ LDEXP = Op(
     doc="Multiplied by powers of two.",
     rule=_ldexp_type,
     evaluate=_ldexp,
+    scalar="$ldexp(a, b > 16384 ? 16384 : (int64_t)b)",
     onnx=onnx_forms.rewritten(lambda node: _ldexp_written(*node.inputs)),
     gradient=lambda node, cotangent: (ldexp(cotangent, node.inputs[1]), None),
     function=ldexp,
@@ -142,6 +143,7 @@ MANTISSA = Op(
     doc="The fraction, from 1/2 up to 1, that a power of two makes a float of.",
     rule=lambda call, x: x,
     evaluate=lambda xp, x: xp.frexp(x)[0],
+    scalar="$mantissa(a)",
     gradient=_mantissa_gradient,
     numerics="exact",
     onnx=onnx_forms.rewritten(lambda node: ldexp(node.inputs[0], -EXPONENT(node.inputs[0]))),
@@ -152,6 +154,7 @@ EXPONENT: Op = Op(
     doc="The power of two that makes a float of a fraction from 1/2 up to 1.",
     rule=lambda call, x: Type(np.dtype(np.int32), x.shape),
     evaluate=lambda xp, x: xp.where(xp.isfinite(x), xp.frexp(x)[1], 0),
+    scalar="$exponent(a)",
     no_gradient="integer valued",
     numerics="exact",
     onnx=onnx_forms.rewritten(lambda node: _exponent_written(node.inputs[0])),
@@ -196,7 +199,8 @@ def float_power(x1: Any, x2: Any, dtype: Any = "float64") -> Node:
     Returns
     -------
     Node
-        Of the broadcast shape.
+        Of the broadcast shape. Its gradient is that of `power`, with the same bound for negative
+        `x1`.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from ..control.identities import stop_gradient
 from ..rules import onnx_forms
 from .arithmetic import absolute, divide, power
 from .bits import logical_and, logical_or
-from .comparison import equal, greater, less, maximum, minimum, not_equal, where
+from .comparison import equal, finite, greater, less, maximum, minimum, not_equal, where
 from .family import (
     POSITIVE,
     REAL,
@@ -251,9 +251,9 @@ RSQRT = Composite(
 def _hypot_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     # The slopes depend on the ratio of x and y alone. Scaled, they do not use the length, which may
     # overflow or be a subnormal number of few digits; any constant scale has the same derivatives.
-    x, y = node.inputs
+    x, y = (finite(each) for each in node.inputs)
     large = stop_gradient(maximum(absolute(x), absolute(y)))
-    usual = logical_and(greater(large, 0), less(large, np.inf))
+    usual = greater(large, 0)
     scale = where(usual, large, 1)
     x, y = x / scale, y / scale
     share = cotangent / sqrt(where(usual, x * x + y * y, 1))

@@ -13,7 +13,7 @@ from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
 from ..elementwise.arithmetic import absolute
-from ..elementwise.comparison import equal, greater, less, where
+from ..elementwise.comparison import equal, finite, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
 from ..elementwise.math import cos, cosh, exp, log, log1p, sin, sinh
 from .family import SpecialFunction, elementwise, floats, unknown
@@ -43,7 +43,7 @@ expi, EXPI = elementwise(
     """,
     module=__name__,
     evaluate=_expi_with_limit,
-    partials=(lambda f, x: exp(x) / x,),
+    partials=(lambda f, x: exp(x) / finite(x),),
     samples=lambda: [Sample((REAL,)), Sample((POSITIVE,)), _ENDS],
     reference=scipy_named("expi"),
 )
@@ -59,7 +59,7 @@ exp1, EXP1 = elementwise(
     module=__name__,
     notes="Infinite at 0, NaN below.",
     evaluate=special("exp1"),
-    partials=(lambda f, x: -(exp(-x) / x),),
+    partials=(lambda f, x: -(exp(-x) / finite(x)),),
     samples=lambda: [
         Sample((POSITIVE,)),
         Sample((np.array([0.0, np.inf]),), gradient=(), reason="the ends"),
@@ -84,7 +84,7 @@ expn, EXPN = elementwise(
     array([0.2194, 0.1485], dtype=float32)
     """,
     module=__name__,
-    notes="For whole n from 0. The gradient flows to `x` only: `n` is a count.",
+    notes="For whole n from 0 to 2**31 - 1. The gradient flows to `x` only: `n` is a count.",
     evaluate=lambda xp, n, x: special("expn")(xp, n.astype(x.dtype), x),
     partials=(unknown("expn", "n", "does not exist: it is a count"), _expn_slope),
     samples=lambda: [
@@ -224,6 +224,7 @@ fresnel, FRESNEL = _pair(
 
 def _spence_slope(f: Node, z: Node) -> Node:
     # log(z) / (1 - z), which is -1 at z = 1, where log1p keeps the digits.
+    z = finite(z)
     offset = z - 1.0
     one = equal(offset, 0)
     small = less(z, 0.5)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import dims
+from ..errors import ConfigError, message
 from ..graph import Node, topological
 from ..op import Kind
 
@@ -142,7 +143,7 @@ def _memory(model: Model, batch_size: int) -> Any:
     output = model.outputs[0]
     named = model.loss in ("cross_entropy", "nll_loss")
     shape = output.shape[:-1] if named else output.shape
-    extents = [batch_size, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
+    extents = [1, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
     example = np.zeros(extents, np.int32 if named else output.dtype)
     labels = Labels.of(example, output, model.loss)
     labels = model._known.setdefault(labels.kind, labels)
@@ -151,4 +152,10 @@ def _memory(model: Model, batch_size: int) -> Any:
         tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
         for s in (node.shape for node in step.inputs)
     ]
-    return step.specialize(*shapes).memory
+    try:
+        return step.specialize(*shapes).memory
+    except MemoryError as error:
+        raise ConfigError(
+            message(f"summary: a step of {batch_size} examples does not fit into memory: {error}",
+                    need="a smaller batch_size")
+        ) from error  # fmt: skip

@@ -27,6 +27,8 @@ from ..shape.slicing import cut, index
 from .cumulative import cumsum
 from .primitives import sum
 
+_MOST = 64  # differences along a named axis: each adds a layer to the extent
+
 __all__ = ["cross", "diff", "ediff1d", "gradient", "trapezoid", "unwrap"]
 
 
@@ -79,7 +81,11 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         line = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
         parts = [part if part.ndim else broadcast_to(part, line) for part in nodes]
         node = concatenate(parts, axis)
+    if n > _MOST and not isinstance(node.shape[axis], int):
+        raise call.shape_error(f"n={n} along an axis of a named extent", need=f"at most {_MOST}")
     for _ in range(n):
+        if node.shape[axis] == 0:  # and stays so
+            break
         before, behind = _neighbours(node, axis)
         node = not_equal(behind, before) if node.dtype == BOOL else subtract(behind, before)
     return node

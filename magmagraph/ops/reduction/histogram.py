@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,7 +158,9 @@ def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
         return edges
     if bins < 1:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
-    if limits is not None and len(limits) != 2:
+    if limits is not None and (np.ndim(limits) == 0 or len(limits) != 2):
+        if np.ndim(limits) == 0:
+            raise call.shape_error(f"range={limits!r}", need="two numbers: the ends")
         raise call.shape_error(f"range of {len(limits)} numbers", need="two: the ends")
     known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
     if known:
@@ -298,6 +300,8 @@ def histogram2d(
         raise call.shape_error(f"values of {first.ndim} and {second.ndim} axes", need="one shape")
     for left, right in zip(first.shape, second.shape, strict=True):
         call.unify(left, right, "extents of x and y")
+    if not isinstance(bins, Iterable) and not isinstance(bins, (int, np.integer)):
+        raise call.shape_error(f"bins={bins!r}", need="one int, or a pair")
     each = (bins, bins) if isinstance(bins, (int, np.integer)) else tuple(bins)
     if len(each) != 2:
         raise call.shape_error(f"{len(each)} entries of bins", need="one int, or a pair")

@@ -23,7 +23,7 @@ def axes_of(call: Call, axes: Any, ndim: int, name: str = "axis") -> list[int]:
             need="ints, known when the graph is built",
             mend="mg.maximum(x, y), mg.minimum(x, y), mg.add(x, y) take two arrays",
         )
-    single = isinstance(axes, str) or not isinstance(axes, Iterable)
+    single = isinstance(axes, str) or not isinstance(axes, Iterable) or np.ndim(axes) == 0
     given: list[Any] = [axes] if single else list(axes)
     found = [call.axis(axis, ndim, name) for axis in given]
     for position, axis in enumerate(found):

@@ -72,6 +72,11 @@ def check_operation(
     given = [np.asarray(array) for array in arrays]
     leaves = [input(f"operand {i}", a.shape, a.dtype) for i, a in enumerate(given)]
     made = _listed(operation(*leaves, **attributes))
+    if not made or not all(isinstance(node, Node) for node in made):
+        raise GraphError(
+            message("check_operation: the operation returns other values than nodes",
+                    need="a node, or a tuple of nodes")
+        )  # fmt: skip
     expected = _interpreted(made, leaves, given)
     _compare_compiled(made, leaves, given, expected, numerics)
     _compare_mapped(made, leaves, given, numerics)

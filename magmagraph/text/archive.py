@@ -43,7 +43,7 @@ from ..graph import Graph, Node
 from ..plan import Role
 from ..types import FilePath
 from .archive_schema import MANIFEST, SETTINGS
-from .reading import load as load_text
+from .reading import load_graph
 from .writing import Writer, dump
 
 FORMAT = 1
@@ -346,9 +346,7 @@ def _function(members: Mapping[str, bytes]) -> Any:
         digest: _array(members, f"constants/{digest[1:]}.npy", dtype, shape)
         for digest, dtype, shape in saved["constants"]
     }
-    graph = load_text(members[_SOURCE].decode(), data=data, values=values)
-    if not isinstance(graph, Graph):
-        raise PlanError(message("its source is a plan", need="a graph"))
+    graph = load_graph(members[_SOURCE].decode(), _SOURCE, data=data, values=values)
     variables = [node for node in graph.nodes if "state" in node.attrs]
     if len(variables) != len(values):
         raise Damaged(f"{_SOURCE} has {len(variables)} variables, and {_SETTINGS} {len(values)}")

@@ -22,6 +22,7 @@ from ..collection import collection_paused
 from ..dims import Constraint
 from ..dims.atoms import LongExtent
 from ..errors import GraphError, MagmagraphError, ShapeError
+from ..files.reading import Damaged
 from ..graph import Graph, Key, Node
 from ..op import OWN, Call, Op
 from ..ops import TABLE
@@ -88,8 +89,7 @@ def load(
     >>> dump(graph) == text
     True
     """
-    head = text.lstrip().split("\n", 1)[0]
-    if head == "plan" or head.startswith("plan "):
+    if _begins_plan(text):
         from .plan import load_plan
 
         return load_plan(text, families, data=data, values=values)
@@ -97,6 +97,41 @@ def load(
         reader = Reader(text, GraphError, data, values)
         with reader.guarded():
             return reader.graph(reader.rows(), "the text")
+
+
+def _begins_plan(text: str) -> bool:
+    head = text.lstrip().split("\n", 1)[0]
+    return head == "plan" or head.startswith("plan ")
+
+
+def load_graph(
+    text: str,
+    place: str,
+    *,
+    data: Mapping[str, np.ndarray] | None = None,
+    values: Sequence[np.ndarray] | None = None,
+) -> Graph:
+    """Return the graph of a text in a file that is not trusted.
+
+    Parameters
+    ----------
+    text, data, values
+        As of `load`.
+    place
+        Name the place of the text in the file.
+
+    Raises
+    ------
+    Damaged
+        The text is damaged, or that of a plan; the message names the place and the line.
+    """
+    if _begins_plan(text):
+        raise Damaged(f"{place}: line 1: the text is that of a plan, and not of a graph")
+    try:
+        graph: Graph = load(text, data=data, values=values)
+    except GraphError as error:
+        raise Damaged(f"{place}: {error}") from error
+    return graph
 
 
 class Reader(Rows):

@@ -30,6 +30,11 @@ def _type(
     for place, (leaf, given) in enumerate(zip(body.inputs, operands, strict=True)):
         if leaf.type != given:
             raise call.shape_error(f"parameter {place} is {leaf.type}, operand {place} is {given}")
+    if not count == len(body.outputs) <= len(operands):
+        raise call.shape_error(
+            f"count={count} for a body of {len(body.outputs)} outputs and {len(operands)} operands",
+            need="an output and an operand for each value of the point",
+        )
     call.constraints += [constraint for constraint, _ in body.constraints]
     return (*(node.type for node in body.outputs), _STEPS)
 

@@ -12,7 +12,7 @@ from ...dtypes import finfo, is_complex, real_dtype
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
-from ...types import Extent, Type
+from ...types import Extent, Operand, Type
 from ..control.identities import ITEM
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, negative, subtract
@@ -140,7 +140,13 @@ def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node | None, ...]:
     return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found, *ratios)
 
 
-def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Node:
+def pinv(
+    a: Any,
+    rtol: Operand | None = None,
+    hermitian: bool = False,
+    *,
+    rcond: Operand | None = None,
+) -> Node:
     """Compute Moore and Penrose's pseudoinverses.
 
     Parameters

@@ -250,7 +250,7 @@ def softshrink(x: Any, width: float = 0.5) -> Node:
     array([-1.5,  0. ,  0.5], dtype=float32)
     """
     _check_width("softshrink", width)
-    node = floating(x)
+    node, width = floating(x), float(width)
     above = where(greater(node, width), subtract(node, width), multiply(node, 0.0))
     return where(less(node, -width), add(node, width), above)
 

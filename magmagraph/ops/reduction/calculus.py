@@ -27,6 +27,8 @@ from ..shape.slicing import cut, index
 from .cumulative import cumsum
 from .primitives import sum
 
+_MOST = 64  # differences along a named axis: each adds a layer to the extent
+
 __all__ = ["cross", "diff", "ediff1d", "gradient", "trapezoid", "unwrap"]
 
 
@@ -80,6 +82,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         parts = [part if part.ndim else broadcast_to(part, line) for part in nodes]
         node = concatenate(parts, axis)
     extent = node.shape[axis]
+    if n > _MOST and not isinstance(extent, int):
+        raise call.shape_error(f"n={n} along an axis of a named extent", need=f"at most {_MOST}")
     times = min(n, extent) if isinstance(extent, int) else n  # then no element is left
     if times > MOST_TERMS:
         raise call.shape_error(f"n={n}", need=f"at most {MOST_TERMS} differences")

@@ -391,22 +391,26 @@ hyp0f1, HYP0F1 = elementwise(
 )
 
 _SCIPY_HYP1F1 = special("hyp1f1")
+_TURNED = 10.0
 _LARGEST_TERMS = 1e8  # beyond it SciPy takes as many steps as x is large, to infinity
-_LARGE_FIRST = 10.0
 
 
 def _hyp1f1(xp: Any, a: Any, b: Any, x: Any) -> Any:
-    """Evaluate by SciPy, whose time does not end for large x; only polynomials are finite there.
+    """Evaluate by SciPy where its series converges soon, and does not cancel.
 
-    For -1 < x < 0 its sums cancel where `a` is large (wrong from a = 1e4 on), in time that grows
-    with `a`. Kummer's transformation, exp(x) M(b - a, b, -x), is exact and fast there.
+    Its time does not end for large x, where only polynomials are finite. For x between -1 and 0 it
+    takes as many steps as a is large, and loses all digits; Kummer's transformation,
+    exp(x) M(b - a, b, -x), does not.
     """
     polynomial = (a <= 0) & (a == xp.floor(a))
-    bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS)).astype(x.dtype)
-    turned = (a > _LARGE_FIRST) & (x > -1) & (x < 0)
-    first = xp.where(turned, b - a, a).astype(a.dtype)
-    result = _SCIPY_HYP1F1(xp, first, b, xp.where(turned, -x, bounded).astype(x.dtype))
-    return xp.where(turned, xp.exp(xp.where(turned, x, 0)) * result, result).astype(result.dtype)
+    bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS))
+    turned = (x >= -1) & (x < 0) & (a > _TURNED)
+    a, b, bounded = (value.astype(np.float64) for value in (a, b, bounded))
+    value = _SCIPY_HYP1F1(
+        xp, xp.where(turned, b - a, a), b, xp.where(turned, -bounded, bounded)
+    )
+    factor = xp.exp(xp.where(turned, bounded, 0.0))
+    return (factor * value).astype(x.dtype)
 
 
 hyp1f1, HYP1F1 = elementwise(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .attributes import Body
 from .collection import collection_paused
 from .dims import Constraint
 from .errors import GraphError, message
 from .interning import Interner, attribute_key, same_nodes
 from .locking import cached_property
-from .node import Key, Node, flatten, topological, unflatten
-from .op import Effect, Kind, Op
+from .op import Effect, Key, Kind, Node, Op, flatten, topological, unflatten
 from .records import record
 
 __all__ = [
@@ -73,7 +73,7 @@ class Trace:
 
 
 @record(frozen=True, eq=False)
-class Graph:
+class Graph(Body):
     """A frozen program: what it takes, what it returns, which variables it renews.
 
     Attributes

@@ -415,7 +415,7 @@ def _check_kernel(
 ) -> None:
     """Raise unless the operation's record names the family of kernels, and it has its scratch."""
     op = node.op
-    families = {"array", op.kernel if isinstance(op.kernel, str) else op.kernel(node)} - {""}
+    families = {"array", op.kernel.family_of(node)} - {""}
     if op.kind is Kind.COLLECTIVE:
         families.add("wait")
     if kernel != _COPY and kernel not in families:
@@ -427,10 +427,10 @@ def _check_kernel(
     size: Extent = 0
     if kernel == "fused":
         size = _fused_scratch(node, reader)
-    elif kernel not in (_COPY, "wait") and op.workspace is not None:
-        size = op.workspace(*[operand.type for operand in node.inputs], **node.attrs)
-    elif kernel not in (_COPY, "wait", "array") and op.scratch is not None:
-        size = op.scratch(node, 1)
+    elif kernel not in (_COPY, "wait") and op.kernel.workspace is not None:
+        size = op.kernel.workspace(*[operand.type for operand in node.inputs], **node.attrs)
+    elif kernel not in (_COPY, "wait", "array") and op.kernel.scratch is not None:
+        size = op.kernel.scratch(node, 1)
     if parts.sizes is not None:
         size = dims.evaluate(size, parts.sizes)
     if isinstance(size, int) and size == 0:

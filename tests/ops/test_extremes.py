@@ -54,9 +54,9 @@ def cases() -> Iterator[Any]:
     for name, record in PUBLIC.items():
         if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
             continue
-        assert record.samples is not None
+        assert record.tests.samples is not None
         seen = set()
-        for i, sample in enumerate(record.samples()):
+        for i, sample in enumerate(record.tests.samples()):
             arrays = [value for value in sample.inputs if isinstance(value, (np.ndarray, list))]
             others = str((sample.attrs, [v for v in sample.inputs if not is_float_array(v)]))
             if len(arrays) == 1 and is_float_array(arrays[0]) and others not in seen:
@@ -138,9 +138,9 @@ def wrong(
     record = PUBLIC[name]
     row = tolerance(dtype, "stable")
     points = arguments(dtype).astype(np.float64)
-    assert record.reference is not None
+    assert record.tests.reference is not None
     inputs = [points if is_float_array(value) else value for value in sample.inputs]
-    reference = results(record.reference(*inputs, **sample.attrs))
+    reference = results(record.tests.reference(*inputs, **sample.attrs))
     ends = finfo(dtype)
     lines = []
     for place, (number, is_slope, _) in enumerate(outputs):
@@ -163,7 +163,7 @@ def wrong(
                 room += 512.0 * float(finfo(canonical("float32")).tiny) * (abs(x) > 1e-3)
                 if is_slope:
                     room += row.absolute
-                elif record.loses == "difference":
+                elif record.tests.loses == "difference":
                     room += row.absolute * abs(x)
                 good = value == wanted or lies(value, wanted, wanted, dtype, room, row.relative)
                 if abs(wanted) > float(ends.max):
@@ -175,7 +175,7 @@ def wrong(
                     low, high = min(wanted, *around), max(wanted, *around)
                     width = high - low if np.isfinite(high - low) else 0.0
                     share = row.relative
-                    if record.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                    if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                         share *= max(1.0, abs(np.log(abs(wanted))))
                     good = lies(value, low - width, high + width, dtype, room, share)
             if not good:
@@ -234,10 +234,10 @@ def pair_cases() -> Iterator[Any]:
     for name, record in PUBLIC.items():
         if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
             continue
-        assert record.samples is not None
+        assert record.tests.samples is not None
         if takes_axis(record.function):
             continue
-        for i, sample in enumerate(record.samples()):
+        for i, sample in enumerate(record.tests.samples()):
             floats = [value for value in sample.inputs if is_float_array(value)]
             if len(floats) == len(sample.inputs) == 2 and sample.gradient != ():
                 yield pytest.param(name, i, id=f"{name}-{i}")
@@ -289,11 +289,11 @@ def wrong_pairs(
     points = pairs(dtype, share)
     ends = finfo(dtype)
     least, tiny = float(ends.smallest_subnormal), float(ends.tiny)
-    assert record.reference is not None
+    assert record.tests.reference is not None
     moves = [-1.0, -0.3, 0.0, 0.3, 1.0]
     moved = [  # the reference at arguments that are changed by the row's absolute part
         results(
-            record.reference(
+            record.tests.reference(
                 points[0] * (1 + a * row.absolute),
                 points[1] * (1 + b * row.absolute),
                 **sample.attrs,
@@ -346,7 +346,7 @@ def wrong_pairs(
                 low, high = min([wanted, *near]), max([wanted, *near])
                 width = high - low if np.isfinite(high - low) else 0.0
                 part = row.relative
-                if record.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                     part *= max(1.0, abs(np.log(abs(wanted))))
                 good = lies(value, low - width, high + width, dtype, room, part)
             if not good and not known and np.isfinite(x) and np.isfinite(y):
@@ -369,8 +369,8 @@ def host(value: Any) -> np.ndarray:
 def check_pairs(name: str, i: int, share: int, **options: Any) -> None:
     """Compare one function of two operands in float32 and float64."""
     record = PUBLIC[name]
-    assert record.samples is not None
-    sample = record.samples()[i]
+    assert record.tests.samples is not None
+    sample = record.tests.samples()[i]
     lines = []
     with special_functions(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy's own, which no error state covers
@@ -432,15 +432,15 @@ def test_extreme_arguments_on_the_gpu(name: str, i: int) -> None:
 def truth_of(name: str, i: int) -> Truth:
     """Return the truth of one sample of a function, kept until the next one is asked for."""
     record = PUBLIC[name]
-    assert record.samples is not None
-    return Truth(name, record.samples()[i])
+    assert record.tests.samples is not None
+    return Truth(name, record.tests.samples()[i])
 
 
 def check(name: str, i: int, **options: Any) -> None:
     """Compare one function in each dtype that it takes."""
     record = PUBLIC[name]
-    assert record.samples is not None
-    sample = record.samples()[i]
+    assert record.tests.samples is not None
+    sample = record.tests.samples()[i]
     lines = []
     with special_functions(), np.errstate(all="ignore"):
         truth = truth_of(name, i)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ... import dims
 from ...graph import Node
-from ...op import Call, Kind, Op
+from ...op import Call, Kernel, Kind, Op, Precision
 from ...types import Extent, Shape, Type
 from ..elementwise.family import like_float, one_dtype
 from ..products.rounded import operand
@@ -271,12 +271,8 @@ _record = partial(
     Op,
     kind=Kind.CONVOLUTION,
     numerics="reassoc",
-    precision="allow",
-    mixed=("compute",),
-    factors=(0, 1),
-    kernel=_kernel,
-    scratch=_scratch,
-    algorithms=_algorithms,
+    precision=Precision("allow", mixed=("compute",), factors=(0, 1)),
+    kernel=Kernel(_kernel, scratch=_scratch, algorithms=_algorithms),
 )
 
 CONVOLUTION = _record(

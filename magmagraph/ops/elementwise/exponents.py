@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import is_float
 from ...errors import DTypeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Type
 from ..convert import as_node, cast
 from ..networks.activation import sigmoid
@@ -103,15 +103,22 @@ LDEXP = Op(
     onnx=onnx_forms.rewritten(lambda node: _ldexp_written(*node.inputs)),
     gradient=lambda node, cotangent: (ldexp(cotangent, node.inputs[1]), None),
     function=ldexp,
-    samples=lambda: [
-        Sample((REAL, np.array([[3, -2, 0], [1, 5, -4]], dtype=np.int32))),
-        Sample((REAL, np.array(2))),
-        Sample((np.array([1.0, -1.0]), np.array([1 << 40, -(1 << 40)])), gradient=(), reason="inf"),
-    ],
-    bad_samples=lambda: [BadSample((REAL, REAL), DTypeError, "ldexp: exponents of dtype float64")],
-    reference=lambda x, n: np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32)),
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL, np.array([[3, -2, 0], [1, 5, -4]], dtype=np.int32))),
+            Sample((REAL, np.array(2))),
+            Sample(
+                (np.array([1.0, -1.0]), np.array([1 << 40, -(1 << 40)])), gradient=(), reason="inf"
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample((REAL, REAL), DTypeError, "ldexp: exponents of dtype float64")
+        ],
+        reference=lambda x, n: np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32)),
+    ),
     numerics="exact",
 )
+
 
 def _mantissa_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (ldexp(cotangent, -EXPONENT(node.inputs[0])),)

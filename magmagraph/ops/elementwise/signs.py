@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import is_complex, is_float, is_unsigned
 from ...graph import Node
-from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
@@ -231,8 +231,10 @@ NEXTAFTER = Op(
     no_gradient="it jumps from float to float",
     function=nextafter,
     dtypes=WIDE,
-    samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, REAL))],
-    reference=lambda x, y: np.nextafter(x, y),
+    tests=Tests(
+        samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, REAL))],
+        reference=lambda x, y: np.nextafter(x, y),
+    ),
     numerics="stable",
 )
 

@@ -20,8 +20,7 @@ _NESTED = frozenset(("loop", "branch"))
 
 def family(node: Node, device: str = "cpu") -> str:
     """Return the kernel family of a step: its op record's, or the array expression."""
-    kernel = node.op.kernel
-    name = kernel if isinstance(kernel, str) else kernel(node)
+    name = node.op.kernel.family_of(node)
     if name in _WINDOWS and device == "cpu" and not _plain_windows(node):
         return "array"
     if name in _ON_DEVICES and device == "cpu":
@@ -44,7 +43,7 @@ def _plain_windows(node: Node) -> bool:
 
 def _plain_product(node: Node) -> bool:
     """Return whether there is a kernel for the dtypes of a product, and for how it is computed."""
-    if "result" in node.op.mixed:
+    if "result" in node.op.precision.mixed:
         scalars = [x for x in node.inputs[2:] if not x.shape]
         return is_float(node.dtype) and all(x.dtype.itemsize >= 4 for x in scalars)
     return node.dtype in _BLAS and node.inputs[0].dtype in _BLAS and not node.attrs.get("compute")

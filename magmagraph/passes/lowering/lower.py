@@ -105,10 +105,12 @@ def _step(
     if name == "fused":
         moved, scratch = _region_costs(node, threads)
     else:
-        if node.op.workspace is not None and (device == "cpu" or name == "array"):
-            scratch = node.op.workspace(*[i.type for i in node.inputs], **node.attrs)
-        elif node.op.scratch is not None and name != "array" and device == "cpu":
-            scratch = node.op.scratch(node, threads)  # on other devices libraries bring their own
+        if node.op.kernel.workspace is not None and (device == "cpu" or name == "array"):
+            scratch = node.op.kernel.workspace(*[i.type for i in node.inputs], **node.attrs)
+        elif node.op.kernel.scratch is not None and name != "array" and device == "cpu":
+            scratch = node.op.kernel.scratch(
+                node, threads
+            )  # on other devices libraries bring their own
         for value in {v.slot: v for v in inputs}.values():
             moved = moved + value.type.bytes
         for value in outputs:
@@ -153,7 +155,7 @@ def _flops(node: Node) -> Extent:
         total: Extent = 0
         for body in bodies:
             for inner in body.nodes:
-                if inner.inputs and not inner.op.alias:
+                if inner.inputs and not inner.op.layout.alias:
                     total = total + max_size(inner)
         return total
     return sum_sizes(node)

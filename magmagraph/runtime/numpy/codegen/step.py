@@ -352,7 +352,9 @@ def describe(region: Region, names: Mapping[Node, str]) -> str:
         access = region.accesses.get(node)
         if access is not None:
             what = f"operand {access.parameter}"
-            what += "".join(f", {word(view.op.name)}" for view in access.views if not view.op.alias)
+            what += "".join(
+                f", {word(view.op.name)}" for view in access.views if not view.op.layout.alias
+            )
         elif value.source is not node:
             what = f"{word(node.op.name)} of {names[value.source]}"
         elif "value" in node.attrs and not node.ndim:

@@ -71,10 +71,7 @@ def region_of(body: Graph) -> Region:
 
 def body_code(body: Graph) -> BodyCode:
     """Return the C of one body, which is kept as long as the body lives."""
-    code: BodyCode | None = body.facts.get("c")
-    if code is None:
-        code = body.facts["c"] = _shared(body)
-    return code
+    return body.analysis(_shared)
 
 
 def _shared(body: Graph) -> BodyCode:
@@ -297,11 +294,11 @@ void {self.name}(void **arguments)
 
 def step_code(bodies: tuple[Graph, ...]) -> StepCode:
     """Return the C of a step; the same object for the same bodies, as long as they live."""
-    known: dict[tuple[Graph, ...], StepCode] = bodies[0].facts.setdefault("step", {})
-    others = bodies[1:]  # the first would hold itself
-    if others not in known:
-        known[others] = StepCode(bodies)
-    return known[others]
+    return bodies[0].analysis(_step_code, bodies[1:])
+
+
+def _step_code(first: Graph, others: tuple[Graph, ...]) -> StepCode:
+    return StepCode((first, *others))
 
 
 def assemble(steps: Sequence[StepCode]) -> str:

@@ -31,13 +31,13 @@ _DATA = (str, bytes, int, float, complex, tuple, list, dict, *_ARRAYS, Type, Dim
 
 
 class Body:
-    """The base of `Graph`, which is made of operations: an attribute that is a body is one."""
+    """Serve as the base of `Graph`, which is defined above operations: attributes hold bodies."""
 
     __slots__ = ()
 
 
 class LeafKey:
-    """The base of `Key`, which knows its node."""
+    """Serve as the base of `Key`, which is defined with nodes."""
 
     __slots__ = ()
 

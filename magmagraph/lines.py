@@ -1,4 +1,4 @@
-"""Lines of the user's source: which one is running, and the scope that is open there."""
+"""Find the line of the user's source that is running, and the scope that is open there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations, and the nodes that calling them makes.
+"""Define operations, and the nodes that calling them makes.
 
 Everything that is known of an operation is in one `Op` record: its shape rule, its NumPy
 expression, its gradient, and small records for what fewer operations need: `Scalar`, `Reduction`,
@@ -171,13 +171,13 @@ class Refusal:
 
 Parts = Sequence["Node | Refusal | None"]
 
-# What an operation may say beside the core of its record. Each has defaults for all fields, so that
+# Small records of what only some operations define. All fields have defaults, so that
 # ``op.kernel.into`` can be read of any operation.
 
 
 @record(frozen=True, eq=False)
 class Scalar:
-    """How one element is computed in generated kernels.
+    """Compute one element in generated kernels.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ class Scalar:
 
 @record(frozen=True, eq=False)
 class Kernel:
-    """How it runs where it is not fused.
+    """Run an operation that is not fused.
 
     Attributes
     ----------
@@ -237,7 +237,7 @@ class Kernel:
 
 @record(frozen=True, eq=False)
 class Layout:
-    """Where the result is the first operand, seen in another way.
+    """Describe a result that is the first operand in another form.
 
     Attributes
     ----------
@@ -248,8 +248,8 @@ class Layout:
         it begins there, and its step. A layout operation has this rule where its result is a view
         of the operand, for all sizes.
     fades
-        True where freezing puts the operand in its place: it says something of the value
-        to whoever reads the user's nodes, and nothing to passes.
+        True where freezing replaces the node by the operand: the operation marks a value in the
+        user's graph, and means nothing to passes.
     """
 
     alias: bool = False
@@ -259,7 +259,7 @@ class Layout:
 
 @record(frozen=True, eq=False)
 class Linalg:
-    """What passes may know of the matrices that it makes or reads.
+    """Describe the matrices that an operation makes or reads.
 
     Attributes
     ----------
@@ -277,7 +277,7 @@ class Linalg:
 
 @record(frozen=True, eq=False)
 class Precision:
-    """What lower precision may do to it.
+    """Limit what lower precision may do to an operation.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class Precision:
 
 @record(frozen=True, eq=False)
 class Tests:
-    """What the generated tests of an operation call it with and compare it with.
+    """Give the generated tests of an operation its arguments and the expected results.
 
     Attributes
     ----------
@@ -338,7 +338,7 @@ _POLICIES = {  # of `Op.policy`; all other kinds keep float32, and so does what 
 
 @record(frozen=True, eq=False, kw_only=True)
 class Op:
-    """Everything there is to know about one operation.
+    """Define one operation.
 
     Attributes
     ----------

@@ -239,7 +239,7 @@ def _generated(record: Op | Composite) -> str:
     """Mark what has an expression for generated kernels."""
     if isinstance(record, Composite):
         return "by its parts"
-    return "yes" if record.scalar is not None or record.reduction is not None else ""
+    return "yes" if record.scalar.expression is not None or record.reduction is not None else ""
 
 
 def _cell(text: str) -> str:

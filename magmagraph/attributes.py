@@ -17,8 +17,9 @@ import numpy as np
 from .dims import Dim
 from .dtypes import SUPPORTED
 from .types import Type
+from .values.state import State
 
-__all__ = ["LARGEST", "Attribute", "Schema", "schema_of"]
+__all__ = ["LARGEST", "Attribute", "Body", "LeafKey", "Schema", "schema_of"]
 
 Fits = Callable[[Any], bool]
 
@@ -27,6 +28,18 @@ LARGEST = 2**_BITS - 1  # of extents and of ints in attributes
 _DTYPES = frozenset(SUPPORTED)
 _ARRAYS = (np.ndarray, np.generic, np.dtype)
 _DATA = (str, bytes, int, float, complex, tuple, list, dict, *_ARRAYS, Type, Dim)
+
+
+class Body:
+    """Serve as the base of `Graph`, which is defined above operations: attributes hold bodies."""
+
+    __slots__ = ()
+
+
+class LeafKey:
+    """Serve as the base of `Key`, which is defined with nodes."""
+
+    __slots__ = ()
 
 
 class Attribute(NamedTuple):
@@ -231,25 +244,12 @@ def _is_dtype(value: Any) -> bool:
 
 def _is_code(value: Any) -> bool:
     """Return whether a value is code of the program, and no data: no text can hold it."""
-    return not (isinstance(value, _DATA) or _is_graph(value) or value is None)
+    return not (isinstance(value, (*_DATA, Body)) or value is None)
 
 
-def _is_graph(value: Any) -> bool:
-    from .graph import Graph  # which is made of records
-
-    return type(value) is Graph
-
-
-def _is_state(value: Any) -> bool:
-    from .values.state import State
-
-    return isinstance(value, State)
-
-
-def _is_key(value: Any) -> bool:
-    from .node import Key
-
-    return type(value) is Key
+def _is_instance_of(kind: type) -> Fits:
+    """Return the check of instances of a class."""
+    return lambda value: isinstance(value, kind)
 
 
 _NAMED: dict[str, Fits] = {
@@ -268,9 +268,9 @@ _NAMED: dict[str, Fits] = {
     "dtype": _is_dtype,
     "ndarray": lambda value: isinstance(value, np.ndarray) and _is_array(value),
     "Type": lambda value: type(value) is Type,
-    "Graph": _is_graph,
-    "State": _is_state,
-    "Key": _is_key,
+    "Graph": _is_instance_of(Body),
+    "State": _is_instance_of(State),
+    "Key": _is_instance_of(LeafKey),
     "Code": _is_code,  # a function; from a text, what stands for one
     "Plain": _is_plain,
 }

@@ -14,7 +14,7 @@ import numpy as np
 from .errors import DTypeError, GradientError, GraphError, ShapeError, message
 from .graph import Node
 from .interning import attribute_key
-from .op import OWN, Call, Kind, Op
+from .op import INEXACT, REAL, Call, Kind, Op, Scalar
 from .ops.control.mapped import results_of
 from .ops.convert import as_node, promoted
 from .ops.elementwise.family import broadcast
@@ -23,7 +23,10 @@ from .ops.shape.joining import broadcast_to
 from .records import record
 from .types import Type, TypeLike
 
-__all__ = ["Operation"]
+__all__ = ["OWN", "Operation"]
+
+OWN: dict[str, Op] = {}
+"""Name -> record, of the operations that users defined."""
 
 
 class Operation:
@@ -338,11 +341,12 @@ def _record(cls: type[Operation]) -> Op:
     return _OwnOp(
         name=path,
         kind=Kind.ELEMENTWISE if cls.kernel else Kind.CONTROL,
+        dtypes=REAL if cls.kernel else INEXACT,
         doc=doc,
         rule=rule,
         attributes=_attributes(cls),
         evaluate=evaluate,
-        scalar=cls.kernel or None,
+        scalar=Scalar(cls.kernel or None),
         gradient=gradient if smooth else None,
         no_gradient="" if smooth else cls.no_gradient or f"{cls.__name__} says none",
         batching=cls.batching,

@@ -7,15 +7,15 @@ are one node, so that common subexpressions and dead code need no pass of their 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
+from .attributes import Body
 from .collection import collection_paused
 from .dims import Constraint
 from .errors import GraphError, message
 from .interning import Interner, attribute_key, same_nodes
 from .locking import cached_property
-from .node import Key, Node, flatten, topological, unflatten
-from .op import Effect, Kind, Op
+from .op import Effect, Key, Kind, Node, Op, flatten, topological, unflatten
 from .records import record
 
 __all__ = [
@@ -29,6 +29,9 @@ __all__ = [
     "structure",
     "topological",
 ]
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 class Trace:
@@ -73,7 +76,7 @@ class Trace:
 
 
 @record(frozen=True, eq=False)
-class Graph:
+class Graph(Body):
     """A frozen program: what it takes, what it returns, which variables it renews.
 
     Attributes
@@ -107,9 +110,34 @@ class Graph:
         """Everything that must be computed: effects, outputs, new values."""
         return (*self.effects, *self.outputs, *(value for _, value in self.updates))
 
+    def analysis(
+        self, function: Callable[[Graph, *Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        """Return ``function(graph, *arguments)``, computed once as long as the graph lives.
+
+        The function must depend on nothing else, and its result should not hold the graph: two
+        that hold each other outlive all that uses them.
+
+        Examples
+        --------
+        >>> from magmagraph.op import Kind
+        >>> def count(graph: Graph, kind: Kind) -> int:
+        ...     return sum(node.op.kind is kind for node in graph.nodes)
+        >>> import magmagraph as mg
+        >>> x = mg.input("x")
+        >>> freeze([x], [mg.exp(x) + 1.0]).analysis(count, Kind.ELEMENTWISE)
+        2
+        """
+        key = (function, *arguments)
+        results = self.analyses
+        if key not in results:
+            results[key] = function(self, *arguments)
+        result: Result = results[key]
+        return result
+
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What passes found out about it, by topic; kept as long as the graph lives."""
+    def analyses(self) -> dict[tuple[Any, ...], Any]:
+        """The results of `analysis`, by function and arguments."""
         return {}
 
     @cached_property

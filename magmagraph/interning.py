@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from .dims import Dim
-from .node import Node, topological
-from .op import Effect, Op
+from .op import Effect, Node, Op, topological
 from .types import Type
 
 
@@ -127,7 +126,7 @@ class Interner:
                 continue
             if leaves is not None and node.op in leaves:
                 member = leaves[node.op]
-            elif node.op.fades:
+            elif node.op.layout.fades:
                 member = result[id(node.inputs[0])]
             elif (
                 effects is not None

@@ -68,11 +68,16 @@ _WORTH_COMPILING = 3  # operations: fewer take less time than a call of what is 
 
 def body_function(body: Graph) -> Any:
     """Return a body as a function, the same one each time; None where nothing makes it one."""
-    settings = _settings.get()
-    made = body.facts.setdefault("functions", {})
-    if settings not in made:
-        made[settings] = FUNCTION_OF[0](body, settings) if FUNCTION_OF else None
-    return made[settings]
+    return body.analysis(_function_of, _settings.get())
+
+
+def _function_of(body: Graph, settings: Settings) -> Any:
+    return FUNCTION_OF[0](body, settings) if FUNCTION_OF else None
+
+
+def _compiled(body: Graph, settings: Settings) -> Callable[..., list[Any]] | None:
+    work = sum(1 for node in body.nodes if node.inputs)
+    return COMPILE[0](body, settings) if COMPILE and work >= _WORTH_COMPILING else None
 
 
 class CompiledBody(Body):
@@ -82,12 +87,7 @@ class CompiledBody(Body):
 
     def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
         """Return the outputs for arrays in the order of the parameters."""
-        made = self.graph.facts.setdefault("compiled", {})
-        if self.settings not in made:
-            work = sum(1 for node in self.graph.nodes if node.inputs)
-            compiler = COMPILE[0] if COMPILE and work >= _WORTH_COMPILING else None
-            made[self.settings] = None if compiler is None else compiler(self.graph, self.settings)
-        compiled = made[self.settings]
+        compiled = self.graph.analysis(_compiled, self.settings)
         if compiled is None or xp is not np:
             return super().run(arrays, xp)
         return list(compiled(*arrays))

@@ -1,33 +1,41 @@
-"""The record of an operation, and what calling one does.
+"""Define operations, and the nodes that calling them makes.
 
-Everything that is known of an operation stands in one `Op` record: its shape rule, its NumPy
-expression, the scalar expression of generated kernels, its gradient, the samples that its tests
-are made from. Calling an `Op` runs the shape rule at once and makes a `Node`.
+Everything that is known of an operation is in one `Op` record: its shape rule, its NumPy
+expression, its gradient, and small records for what fewer operations need: `Scalar`, `Reduction`,
+`Kernel`, `Layout`, `Linalg`, `Precision`, `Tests`. Calling an `Op` runs the shape rule at once and
+makes a `Node`, which does not change, is equal to itself alone, and keeps the user's line that
+made it.
 """
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
 from . import dims
-from .attributes import Schema, schema_of
+from .attributes import LeafKey, Schema, schema_of
+from .collection import collection_paused
 from .dims import Constraint
 from .dtypes import COMPLEXES, FLOATS, is_complex
-from .errors import DTypeError, GradientError, GraphError, ShapeError, message
+from .errors import ArgumentError, DTypeError, GradientError, GraphError, ShapeError, message
+from .lines import Line, caller_line
 from .locking import cached_property
 from .records import record
 from .types import Extent, Shape, Type, TypeLike
 
 if TYPE_CHECKING:
-    from .graph import Node
+    from .ops.operators import Operators
+else:  # ops/operators.py adds them to Node once the operations are defined
+    Operators = object
 
 
 class Kind(enum.StrEnum):
@@ -163,14 +171,154 @@ class Refusal:
 
 Parts = Sequence["Node | Refusal | None"]
 
-# The float and complex dtypes that a function takes: what `dtypes` of a record is one of.
+# Small records of what only some operations define. All fields have defaults, so that
+# ``op.kernel.into`` can be read of any operation.
+
+
+@record(frozen=True, eq=False)
+class Scalar:
+    """Compute one element in generated kernels.
+
+    Attributes
+    ----------
+    expression
+        C expression over operands ``a, b, c, d``, or a function from the operand dtype to one; None
+        where there is none. ``$name(...)`` is a math function resolved to the dtype's variant
+        (``$exp`` is ``expf`` or ``exp``); ``T`` is the computing type. Int literals only, or
+        ``(T)0.5``.
+    commutative
+        Whether the two operands may change places.
+    epilogue
+        Name under which libraries compute it behind a product: "bias" (a sum), "relu", "gelu".
+    """
+
+    expression: ScalarRule | None = None
+    commutative: bool = False
+    epilogue: str = ""
+
+
+@record(frozen=True, eq=False)
+class Kernel:
+    """Run an operation that is not fused; `runtime.families` has its kernels.
+
+    Attributes
+    ----------
+    into
+        ``into(xp, target, *arrays, **attrs)``: the value, written into an array. Without it
+        the result of `Op.evaluate` is copied: a second array for as long. For an operation with
+        several results `target` is a tuple.
+    workspace
+        ``workspace(*types, **attrs)``: bytes that `into` needs beside operands and results. They
+        are planned with all other memory, and given to it as ``workspace=``, an array of uint8.
+    scratch
+        ``scratch(node, threads)``: bytes that its compiled kernel needs beside operands and
+        results, for at most so many threads; planned with all other memory.
+    algorithms
+        ``algorithms(node)``: values of the attribute ``algorithm`` to choose from by trial, where
+        the node leaves the choice open; empty where it does not.
+    capturable
+        False where `into` must not run while a CUDA graph is captured.
+    """
+
+    into: Callable[..., object] | None = None
+    workspace: Callable[..., Extent] | None = None
+    scratch: Callable[[Node, int], Extent] | None = None
+    algorithms: Callable[[Node], Sequence[str]] | None = None
+    capturable: bool = True
+
+
+@record(frozen=True, eq=False)
+class Layout:
+    """Describe a result that is the first operand in another form.
+
+    Attributes
+    ----------
+    alias
+        True where the result is the operand's buffer seen with another shape (reshape).
+    view
+        ``view(node)``: for each axis of the result, the operand's axis that it runs along, where
+        it begins there, and its step. A layout operation has this rule where its result is a view
+        of the operand, for all sizes.
+    fades
+        True where freezing replaces the node by the operand: the operation marks a value in the
+        user's graph, and means nothing to passes.
+    """
+
+    alias: bool = False
+    view: Callable[[Node], Sequence[ViewAxis]] | None = None
+    fades: bool = False
+
+
+@record(frozen=True, eq=False)
+class Linalg:
+    """Describe the matrices that an operation makes or reads.
+
+    Attributes
+    ----------
+    facts
+        ``facts(node, known)``: what holds of the matrices that it makes, see
+        `ops.rules.matrix_facts`.
+    factored
+        ``factored(node, lu, pivots, transposed)``: the same value, from the LU factors of its first
+        operand (of whose transpose, where `transposed`).
+    """
+
+    facts: Callable[..., Any] | None = None
+    factored: Callable[[Node, Node, Node, bool], Node] | None = None
+
+
+@record(frozen=True, eq=False)
+class Precision:
+    """Limit what lower precision may do to an operation.
+
+    Attributes
+    ----------
+    policy
+        "allow", "keep" or "follow", see `Op.policy`; empty: what the kind has.
+    mixed
+        Of a product: which attributes of mixed precision it takes. ``compute`` is "tf32" where
+        float32 operands are rounded to 11 digits before they are multiplied; ``result`` is the
+        dtype, float32, in which sums of products of 16-bit operands are stored.
+    factors
+        Of a product: positions of the operands that are multiplied, which may be rounded; None
+        where all float operands are.
+    """
+
+    policy: str = ""
+    mixed: tuple[str, ...] = ()
+    factors: tuple[int, ...] | None = None
+
+
+@record(frozen=True, eq=False)
+class Tests:
+    """Give the generated tests of an operation its arguments and the expected results.
+
+    Attributes
+    ----------
+    samples, bad_samples
+        Make the arguments.
+    reference
+        ``reference(*arrays, **attrs)`` of NumPy or SciPy: the expected result.
+    loses
+        What bounds the error at extreme arguments, where it is not the rounding of the result:
+        "difference" (the rounding of the argument), "exponent" (that of the result's logarithm).
+        The docstring says so, and tests/ops/test_extremes.py tests it.
+    """
+
+    __test__: ClassVar = False  # pytest takes classes of this name for tests
+
+    samples: Callable[[], Sequence[Sample]] | None = None
+    bad_samples: Callable[[], Sequence[BadSample]] | None = None
+    reference: Callable[..., Any] | None = None
+    loses: str = ""
+
+
+# The float and complex dtypes that an operation takes: what `Op.dtypes` is one of.
 WIDE = ("float64", "float32")
 REAL = (*WIDE, "float16", "bfloat16")
 COMPLEX = ("complex128", "complex64")
 LAPACK = (*WIDE, *COMPLEX)
 INEXACT = (*REAL, *COMPLEX)
-# These move values without looking at them, so that they take complex ones in any case.
-_MOVING = frozenset((Kind.LAYOUT, Kind.CONTROL, Kind.LEAF, Kind.LOWERED))
 _POLICIES = {  # of `Op.policy`; all other kinds keep float32, and so does what adds up elements
     Kind.CONTRACTION: "allow",
     Kind.CONVOLUTION: "allow",
@@ -182,7 +330,7 @@ _POLICIES = {  # of `Op.policy`; all other kinds keep float32, and so does what 
 
 @record(frozen=True, eq=False, kw_only=True)
 class Op:
-    """Everything there is to know about one operation.
+    """Define one operation.
 
     Attributes
     ----------
@@ -201,20 +349,6 @@ class Op:
         ``evaluate(xp, *arrays, **attrs)``: the array expression, ``xp`` being numpy or cupy.
         Extents in attrs are concrete ints by then. Float16 and bfloat16 operands of arithmetic
         kinds arrive as float32; the caller casts the result to the node's dtype.
-    into
-        ``into(xp, target, *arrays, **attrs)``: the same value, written into an array. Without it
-        what `evaluate` makes is copied: a second array for as long. For an operation with several
-        results `target` is a tuple.
-    workspace
-        ``workspace(*types, **attrs)``: bytes that `into` needs beside operands and results. They
-        are planned with all other memory, and given to it as ``workspace=``, an array of uint8.
-    scalar
-        C expression over operands ``a, b, c, d`` for generated kernels, or a function from the
-        operand dtype to one. ``$name(...)`` is a math function resolved to the dtype's variant
-        (``$exp`` is ``expf`` or ``exp``); ``T`` is the computing type. Int literals only, or
-        ``(T)0.5``.
-    reduction
-        For reductions: how elements are folded.
     gradient
         ``gradient(node, cotangent) -> tuple of Node | None``, one per input, written with
         ordinary operations. ``None`` where no gradient flows, a `Refusal` where it is not known.
@@ -222,63 +356,25 @@ class Op:
         where nothing reads it.
     no_gradient
         Where `gradient` is None: the mathematical reason (piecewise constant, integer valued).
+    dtypes
+        The float and complex dtypes of operands; all of them (`INEXACT`) for what moves values
+        without looking at them.
+    numerics
+        How exact it is, a row of the tolerance table: exact, stable, reassoc, half.
+    flops
+        ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
     function
         The public function, which converts and promotes its arguments: ``mg.<name>``.
     namespace
-        Where it stands in a namespace, that one's name: the function is then
+        The name of the namespace of `function`, where there is one: the function is then
         ``mg.<namespace>.<name>``, and the record is named so, or ``<namespace>_<name>`` where
         the name alone is taken.
-    dtypes
-        The float and complex dtypes that the function takes.
-    samples, bad_samples
-        Make the arguments of the generated tests.
-    reference
-        ``reference(*arrays, **attrs)`` of NumPy or SciPy that the tests compare with.
-    numerics
-        Row of the tolerance table: exact, stable, reassoc, half.
-    loses
-        What bounds the error at extreme arguments, where it is not the rounding of the result:
-        "difference" (the rounding of the argument), "exponent" (that of the result's logarithm).
-        The docstring says so, and tests/ops/test_extremes.py tests it.
-    flops
-        ``flops(*types, **attrs)`` extents of work; None counts one per element of the result.
-    precision
-        What the precision pass may do: "allow", "keep" or "follow"; see `policy`, which gives the
-        kind's where this is empty.
-    mixed
-        Of a product: which attributes of mixed precision it takes. ``compute`` is "tf32" where
-        float32 operands are rounded to 11 digits before they are multiplied; ``result`` is the
-        dtype, float32, in which sums of products of 16-bit operands are stored.
-    factors
-        Of a product: positions of the operands that are multiplied, which may be rounded; None
-        where all float operands are.
-    alias
-        True where the result is the first operand's buffer seen with another shape (reshape).
-    view
-        ``view(node)``: for each axis of the result, the operand's axis that it runs along, where
-        it begins there, and its step. A layout operation has this rule where its result is a view
-        of the operand, for all sizes.
-    fades
-        True where freezing puts the first operand in its place: it says something of the value
-        to whoever reads the user's nodes, and nothing to passes.
-    epilogue
-        Name under which libraries compute it behind a product: "bias" (a sum), "relu", "gelu".
-    kernel
-        Family of kernels that runs it after lowering (fused, gemm, gemv, ...); empty: the array
-        expression.
-        A function of the node decides where attributes do.
-    scratch
-        ``scratch(node, threads)``: bytes that its compiled kernel needs beside operands and
-        results, for at most so many threads; planned with all other memory.
-    algorithms
-        ``algorithms(node)``: values of the attribute ``algorithm`` to choose from by trial, where
-        the node leaves the choice open; empty where it does not.
-    facts
-        ``facts(node, known)``: what holds of the matrices that it makes, see
-        `ops.rules.matrix_facts`.
-    factored
-        ``factored(node, lu, pivots, transposed)``: the same value, from the LU factors of its first
-        operand (of whose transpose, where `transposed`).
+    doc
+        One line for the tables.
+    scalar, kernel, layout, linalg, precision, tests
+        See `Scalar`, `Kernel`, `Layout`, `Linalg`, `Precision` and `Tests`.
+    reduction
+        For reductions: how elements are folded.
     batching
         How `mg.vmap` maps it over an axis that its operands have in front, a word or a rule:
 
@@ -290,21 +386,17 @@ class Op:
           where operands have different numbers of axes: how they broadcast is not known then);
         - ``"shape"`` (what a random one has): the attribute ``shape`` begins with its extent;
         - ``"identity"``: the value is that of the first operand;
-        - ``rule(node, operands, batched) -> Node | tuple of Node``: the operands stand in the
+        - ``rule(node, operands, batched) -> Node | tuple of Node``: the operands take the
           places of ``node.inputs``, with the axis in front of theirs where ``batched[i]``; so
           has the result (a tuple has a node for each result of an operation with several).
           `ops.rules.batching` helps to write it;
         - empty: it runs once for each position in a loop. Right, and slow.
+    sharding
+        What it makes of operands of which each rank has its own rows: a word or a rule, see
+        `ops.rules.sharding`. Where it is empty, kind and `batching` decide.
     onnx
         The ONNX operator of the same operands and meaning, or a rule; see `ops.rules.onnx_forms`.
         Empty where it has no form there.
-    sharding
-        What it makes of operands of which each rank has its own rows: a word or a rule, see
-        `ops.rules.sharding`. Where it is empty, kind and `batching` tell.
-    jvp, capturable
-        Rules for forward mode, CUDA capture.
-    doc
-        One line for the tables.
     """
 
     name: str
@@ -314,39 +406,23 @@ class Op:
     doc: str = ""
     attributes: Mapping[str, str] = field(default_factory=dict)
     effect: Effect = Effect.PURE
-    into: Callable[..., object] | None = None
-    workspace: Callable[..., Extent] | None = None
-    scalar: ScalarRule | None = None
-    reduction: Reduction | None = None
     gradient: Callable[[Node, Any], Parts] | None = None
     no_gradient: str = ""
+    dtypes: tuple[str, ...] = REAL
+    numerics: str = "stable"
+    flops: Callable[..., Extent] | None = None
     function: Callable[..., Any] | None = None
     namespace: str = ""
-    dtypes: tuple[str, ...] = REAL
-    samples: Callable[[], Sequence[Sample]] | None = None
-    bad_samples: Callable[[], Sequence[BadSample]] | None = None
-    reference: Callable[..., Any] | None = None
-    numerics: str = "stable"
-    loses: str = ""
-    flops: Callable[..., Extent] | None = None
-    precision: str = ""
-    mixed: tuple[str, ...] = ()
-    factors: tuple[int, ...] | None = None
-    alias: bool = False
-    view: Callable[[Node], Sequence[ViewAxis]] | None = None
-    fades: bool = False
-    epilogue: str = ""
-    kernel: str | Callable[[Node], str] = ""
-    scratch: Callable[[Node, int], Extent] | None = None
-    algorithms: Callable[[Node], Sequence[str]] | None = None
-    commutative: bool = False
-    jvp: Callable[..., Any] | None = None
-    facts: Callable[..., Any] | None = None
-    factored: Callable[[Node, Node, Node, bool], Node] | None = None
+    scalar: Scalar = Scalar()
+    reduction: Reduction | None = None
+    kernel: Kernel = Kernel()
+    layout: Layout = Layout()
+    linalg: Linalg = Linalg()
+    precision: Precision = Precision()
     batching: str | Callable[[Node, Sequence[Node], Sequence[bool]], Any] = ""
     sharding: str | Callable[[Node, Sequence[int | None]], int | str] = ""
-    capturable: bool = True
     onnx: str | Callable[..., Any] = ""
+    tests: Tests = Tests()
 
     def __call__(self, *inputs: Node, name: str | None = None, **attrs: Any) -> Node:
         """Run the shape rule and make a node; operands must be nodes of the right dtypes."""
@@ -359,7 +435,7 @@ class Op:
                 check = fits.get(key)
                 if check is None or not check(value):
                     self.check_attributes(attrs)
-        return _NODE[0](self, inputs, attrs, result, name, caller_line(), constraints)
+        return Node(self, inputs, attrs, result, name, caller_line(), constraints)
 
     @functools.cached_property
     def schema(self) -> Schema:
@@ -399,8 +475,6 @@ class Op:
     @cached_property
     def refused(self) -> frozenset[np.dtype]:
         """The float and complex dtypes that operands may not have."""
-        if self.dtypes is REAL and self.kind in _MOVING:
-            return frozenset()
         return _refused(self.dtypes)
 
     @property
@@ -417,16 +491,13 @@ class Op:
         >>> [TABLE[name].policy for name in ("matmul", "sum", "exp", "tanh", "reshape")]
         ['allow', 'keep', 'keep', 'follow', 'follow']
         """
-        if self.precision:
-            return self.precision
+        if self.precision.policy:
+            return self.precision.policy
         policy = _POLICIES.get(self.kind, "keep")
         return "keep" if policy == "follow" and self.numerics == "reassoc" else policy
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_op_by_name, (self.name,))
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
@@ -434,28 +505,12 @@ class Op:
     __hash__ = object.__hash__
 
 
-_NODE: list[type[Node]] = []  # filled by graph.py: Op and Node know each other
-
-
-OWN: dict[str, Op] = {}
-"""Name -> record, of the operations that users defined (`mg.Operation`)."""
-
-
-def _op_by_name(name: str) -> Op:
-    from .ops import TABLE
-
-    record = TABLE[name]
-    assert isinstance(record, Op)
-    return record
-
-
 @record(frozen=True, eq=False, kw_only=True)
 class Composite:
     """A public function made of operations: listed, documented and tested like an `Op`.
 
-    Attributes are those of `Op` of the same names; `numerics`, `loses` and `samples` drive the
-    tests.
-    `no_gradient` gives the mathematical reason where the function has none.
+    Attributes are those of `Op` of the same names; `no_gradient` gives the mathematical reason
+    where the function has none.
     """
 
     name: str
@@ -464,12 +519,9 @@ class Composite:
     doc: str = ""
     namespace: str = ""
     dtypes: tuple[str, ...] = REAL
-    samples: Callable[[], Sequence[Sample]] | None = None
-    bad_samples: Callable[[], Sequence[BadSample]] | None = None
-    reference: Callable[..., Any] | None = None
     numerics: str = "stable"
     no_gradient: str = ""
-    loses: str = ""
+    tests: Tests = Tests()
 
 
 @functools.cache
@@ -602,36 +654,303 @@ def describe(node: Node) -> str:
     return f"{label}{node.type} by {node.op.name}{where}"
 
 
-@record(frozen=True)
-class Line:
-    """A line of the user's source, and the scope that was open there (see `scope`)."""
+class _Fields(Operators):
+    """What a node is made of, before it is one."""
 
-    file: str
-    number: int
-    scope: str = ""
+    __slots__ = ("__weakref__", "attrs", "constraints", "inputs", "line", "name", "op", "type")
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.number}"
-
-
-_PACKAGE = __name__.rpartition(".")[0]
-_PREFIX = _PACKAGE + "."
-_lines: dict[tuple[str, int, str], Line] = {}  # each line once, however many nodes it makes
-_own: dict[str, bool] = {}  # whether a module is one of this package
-SCOPE: ContextVar[str] = ContextVar("scope", default="")
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: Mapping[str, Any]
+    type: Any  # TypeLike; Any keeps rules readable: most operations have one result
+    name: str | None
+    line: Line | None
+    constraints: tuple[Constraint, ...]
 
 
-def caller_line() -> Line | None:
-    """Return the innermost line outside of this package that is now running; callers are in it."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        own = _own.get(module)
-        if own is None:
-            own = _own[module] = module == _PACKAGE or module.startswith(_PREFIX)
-        if not own:
-            place = (frame.f_code.co_filename, frame.f_lineno, SCOPE.get())
-            known = _lines.get(place)
-            return known if known is not None else _lines.setdefault(place, Line(*place))
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+_FIXED = {
+    "op": "mg.substitute(node, {old: new}) makes another",
+    "inputs": "mg.substitute(node, {old: new}) makes another",
+    "attrs": "mg.substitute(node, {old: new}) makes another",
+    "type": "mg.cast(node, dtype) or mg.reshape(node, shape) makes another",
+    "dtype": "mg.cast(node, dtype) makes another",
+    "shape": "mg.reshape(node, shape) makes another",
+}
+
+
+class Node(_Fields):
+    """A value of a symbolic graph: an operation applied to other nodes.
+
+    Attributes
+    ----------
+    op, inputs, attrs
+        The operation record, its operands, its keyword arguments (not to be changed).
+    type
+        A `Type`, or a tuple of them for operations with several results.
+    name, line
+        The user's name for it, which may be set, and the user's source line that made it.
+    constraints
+        Equalities between extents that can be checked at the call only.
+    """
+
+    __slots__ = ()
+
+    __array_priority__ = 1000
+
+    def __new__(
+        cls,
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Mapping[str, Any],
+        type: TypeLike,
+        name: str | None = None,
+        line: Line | None = None,
+        constraints: tuple[Constraint, ...] = (),
+    ) -> Self:
+        """Make a node of its parts; users call operations, which know the type."""
+        made: Any = object.__new__(_Fields)  # which lets them be set: graphs are made of many nodes
+        made.op = op
+        made.inputs = inputs
+        made.attrs = attrs
+        made.type = type
+        made.name = name
+        made.line = line
+        made.constraints = constraints
+        made.__class__ = cls
+        for watch in _watching:
+            watch[id(made)] = made
+        return made  # type: ignore[no-any-return]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED:
+            raise AttributeError(
+                message(f"{name!r} of a node is set, and nodes do not change", hint=_FIXED[name])
+            )
+        object.__setattr__(self, name, value)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+        return self.type.dtype  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> Shape:
+        """The extents: ints, and `Dim` where named or anonymous."""
+        return self.type.shape  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> Extent:
+        """Number of elements."""
+        return self.type.size  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Node):
+            return self is other
+        raise ArgumentError(
+            message(
+                "== between nodes is identity (nodes are dictionary keys) and is not defined "
+                f"against {type(other).__name__}",
+                hint="mg.equal(a, b) compares values",
+            )
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    __hash__ = object.__hash__
+
+    def _no_value(self, what: str, hint: str) -> NoReturn:
+        raise ArgumentError(
+            message(f"{what} of a node has no meaning: nothing has run yet", hint=hint)
+        )
+
+    def __bool__(self) -> bool:
+        self._no_value("the truth value", "mg.where(condition, a, b), or node.eval() for the value")
+
+    def __float__(self) -> float:
+        self._no_value("float()", "node.eval() for the value")
+
+    def __int__(self) -> int:
+        self._no_value("int()", "node.eval() for the value")
+
+    def __index__(self) -> int:
+        self._no_value("an index made", "mg.take(x, node), or node.eval() for the value")
+
+    def __complex__(self) -> complex:
+        self._no_value("complex()", "node.eval() for the value")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._no_value(f"the format {spec!r}", "f'{node.eval():.3f}' for the value")
+        return str(self)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._no_value(
+            "np.asarray()",
+            "node.eval() for the value, or a function of magmagraph in NumPy's place",
+        )
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from .spellings import missing_of_node
+
+            raise missing_of_node(self, name)
+
+    def __repr__(self) -> str:
+        label = f"'{self.name}' " if self.name else ""
+        return f"<{self.op.name} {label}{self.type!r}>"
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_unflatten, _flatten([self]))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
+        kinds, ops, counts, operands, attrs, *rest = _flatten([self])
+        for i, held in enumerate(attrs):
+            if held is not None and ("key" in held or "state" in held):
+                attrs[i] = copy.deepcopy(held, memo)  # all others hold nothing that changes
+        return _unflatten(kinds, ops, counts, operands, attrs, *rest)
+
+
+_watching: list[dict[int, Node]] = []
+
+
+@contextmanager
+def nodes_made() -> Iterator[dict[int, Node]]:
+    """Give, by their ids, the nodes that are made while it is open.
+
+    Nodes that another thread makes at that time are among them.
+    """
+    made: dict[int, Node] = {}
+    _watching.append(made)
+    try:
+        yield made
+    finally:
+        _watching[:] = [other for other in _watching if other is not made]
+
+
+class Key(LeafKey):
+    """The identity of an input leaf, kept through pickling and freezing."""
+
+    __slots__ = ("__weakref__", "name", "node", "serial")
+    _serials = itertools.count()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.serial = next(Key._serials)
+        self.node: weakref.ref[Node] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Key, (self.name,))
+
+
+def topological(
+    roots: Iterable[Node], stop: Callable[[Node], bool] | None = None
+) -> list[Node]:
+    """Return every node that the roots need, operands first, each once; no recursion.
+
+    Nodes for which `stop` is true are listed but not entered.
+    """
+    order: list[Node] = []
+    done: set[int] = set()
+    stack: list[Node | None] = []
+    pending: list[Node] = []
+    for root in roots:
+        if id(root) in done:
+            continue
+        stack.append(root)
+        while stack:
+            node = stack.pop()
+            if node is None:
+                finished = pending.pop()
+                if id(finished) not in done:
+                    done.add(id(finished))
+                    order.append(finished)
+                continue
+            if id(node) in done:
+                continue
+            if not node.inputs or (stop is not None and stop(node)):
+                done.add(id(node))
+                order.append(node)
+                continue
+            stack.append(None)
+            pending.append(node)
+            for operand in reversed(node.inputs):
+                if id(operand) not in done:
+                    stack.append(operand)
+    return order
+
+
+_Columns = tuple[list[Any], ...]
+
+
+def flatten(roots: Iterable[Node]) -> tuple[list[int], _Columns]:
+    """Return nodes for pickling: their numbers, and all that they need as columns."""
+    roots = list(roots)
+    columns, number = _numbered(roots)
+    return [number[id(root)] for root in roots], columns
+
+
+def unflatten(numbers: list[int], columns: _Columns) -> list[Node]:
+    """Return the nodes that `flatten` was given."""
+    with collection_paused():
+        nodes = _all_joined(*columns)
+    return [nodes[i] for i in numbers]
+
+
+def _flatten(roots: list[Node]) -> _Columns:
+    return _numbered(roots)[0]
+
+
+def _numbered(roots: list[Node]) -> tuple[_Columns, dict[int, int]]:
+    """Return the nodes below the roots as columns, operands being numbers of nodes.
+
+    Columns, because a record for each node would be one more object for each.
+    """
+    order = topological(roots)
+    number = {id(node): i for i, node in enumerate(order)}
+    columns = (
+        [type(node) for node in order],
+        [node.op for node in order],
+        [len(node.inputs) for node in order],
+        [number[id(operand)] for node in order for operand in node.inputs],
+        [node.attrs or None for node in order],
+        [node.type for node in order],
+        [node.name for node in order],
+        [node.line for node in order],
+        [node.constraints for node in order],
+    )
+    return columns, number
+
+
+def _unflatten(*columns: list[Any]) -> Node:
+    with collection_paused():
+        return _all_joined(*columns)[-1]
+
+
+def _all_joined(
+    kinds: list[type[Node]], ops: list[Op], counts: list[int], operands: list[int], *rest: list[Any]
+) -> list[Node]:
+    nodes: list[Node] = []
+    taken = iter(operands)
+    for kind, op, count, held, type_, name, line, constraints in zip(
+        kinds, ops, counts, *rest, strict=True
+    ):
+        inputs = tuple([nodes[next(taken)] for _ in range(count)])
+        attrs = {} if held is None else dict(held)
+        owner = attrs.get("key", attrs.get("state"))
+        known = owner.node() if owner is not None and owner.node is not None else None
+        if known is None:
+            known = kind(op, inputs, attrs, type_, name, line, constraints)
+            if owner is not None:
+                owner.node = weakref.ref(known)
+        nodes.append(known)
+    return nodes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .errors import GraphError, message
-from .op import SCOPE
+from .lines import SCOPE
 
 
 @contextmanager

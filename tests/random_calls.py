@@ -33,9 +33,10 @@ import numpy as np
 
 import magmagraph as mg
 from magmagraph import dims
+from magmagraph.custom import OWN
 from magmagraph.errors import MagmagraphError, PassError
 from magmagraph.graph import topological
-from magmagraph.op import OWN, Kind
+from magmagraph.op import Kind
 from magmagraph.ops import TABLE
 
 SECONDS = 20.0  # of one call; all that end take less than one or two
@@ -153,8 +154,12 @@ def targets() -> list[Target]:
     """Return everything public that can be called, in one order."""
     good: dict[Any, list[tuple[tuple[Any, ...], Mapping[str, Any]]]] = {}
     for record in TABLE.values():
-        if record.function is not None and record.samples is not None and record.name not in OWN:
-            calls = [(sample.inputs, sample.attrs) for sample in record.samples()]
+        if (
+            record.function is not None
+            and record.tests.samples is not None
+            and record.name not in OWN
+        ):
+            calls = [(sample.inputs, sample.attrs) for sample in record.tests.samples()]
             good.setdefault(record.function, []).extend(calls)
     found: dict[str, Target] = {}
     for room in NAMESPACES:

@@ -38,15 +38,15 @@ def dtypes_of(record: Record) -> tuple[np.dtype, ...]:
 def samples(records: dict[str, Record] = PUBLIC) -> Iterator[tuple[str, int]]:
     """Name every sample of every record."""
     for name, record in records.items():
-        for i in range(len(record.samples() if record.samples is not None else ())):
+        for i in range(len(record.tests.samples() if record.tests.samples is not None else ())):
             yield name, i
 
 
 def sample_of(name: str, i: int) -> tuple[Record, Sample]:
     """Return the record and its sample."""
     record = TABLE[name]
-    assert record.samples is not None
-    return record, record.samples()[i]
+    assert record.tests.samples is not None
+    return record, record.tests.samples()[i]
 
 
 def is_float_array(value: Any) -> bool:

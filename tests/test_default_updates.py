@@ -25,7 +25,7 @@ def test_a_function_collects_them_from_outputs_and_from_updates():
     assert np.array_equal(f([0.0]), [1.0]) and calls.value == 1
     g([1.0, 2.0])
     assert (calls.value, total.value) == (2, 6.0)
-    assert not any(node.op.fades for node in f.source_graph.nodes)
+    assert not any(node.op.layout.fades for node in f.source_graph.nodes)
 
 
 def test_they_are_overridden_or_left_out():

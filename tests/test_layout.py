@@ -68,8 +68,8 @@ def test_squeeze_of_a_name_is_checked_at_the_call() -> None:
 
 
 def test_alias_records() -> None:
-    assert RESHAPE.alias
-    assert not TRANSPOSE.alias
+    assert RESHAPE.layout.alias
+    assert not TRANSPOSE.layout.alias
 
 
 # Subscripts.

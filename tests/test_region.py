@@ -316,13 +316,13 @@ def test_layout_operations_say_how_their_axes_run() -> None:
     x = mg.var("x", shape=(B, N, 3))
 
     def axes(node: mg.Node) -> list[tuple[int | None, object, int]]:
-        assert node.op.view is not None
-        return [tuple(part) for part in node.op.view(node)]
+        assert node.op.layout.view is not None
+        return [tuple(part) for part in node.op.layout.view(node)]
 
     assert [axis for axis, _, _ in axes(mg.transpose(x, (2, 0, 1)))] == [2, 0, 1]
     assert axes(x[:, ::-2]) == [(0, 0, 1), (1, N - 1, -2), (2, 0, 1)]
     assert axes(mg.broadcast_to(x, (7, B, N, 3)))[0] == (None, 0, 1)
-    assert mg.pad(x, 1).op.view is None
+    assert mg.pad(x, 1).op.layout.view is None
 
 
 VIEWED = {
@@ -341,7 +341,9 @@ VIEWED = {
 
 def test_view_rules_agree_with_numpy_for_all_sizes() -> None:
     """A rule's offset and strides are those of the array expression's view, 1 among the sizes."""
-    viewing = {op.name for op in TABLE.values() if isinstance(op, Op) and op.view is not None}
+    viewing = {
+        op.name for op in TABLE.values() if isinstance(op, Op) and op.layout.view is not None
+    }
     assert viewing == VIEWED.keys(), "write examples for a new rule"
     chains = [f for examples in VIEWED.values() for f in examples]
     chains += [

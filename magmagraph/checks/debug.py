@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import GraphError, message
 from ..graph import Node
-from ..op import caller_line
+from ..lines import caller_line
 from ..ops.control.observing import ASSERT, TAP, Callback, fresh
 from ..ops.convert import as_node
 from ..ops.elementwise.rounding import isfinite

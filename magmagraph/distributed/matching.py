@@ -57,15 +57,16 @@ class Entry(NamedTuple):
 
 def is_communal(graph: Graph) -> bool:
     """Return whether a graph, or a body in it, speaks to other ranks or asks for its own rank."""
-    known = graph.facts.get("communal")
-    if known is None:
-        known = graph.facts["communal"] = any(
-            node.op.kind is Kind.COLLECTIVE
-            or "group" in node.attrs
-            or any(map(is_communal, _bodies(node)))
-            for node in graph.nodes
-        )
-    return bool(known)
+    return graph.analysis(_is_communal)
+
+
+def _is_communal(graph: Graph) -> bool:
+    return any(
+        node.op.kind is Kind.COLLECTIVE
+        or "group" in node.attrs
+        or any(map(is_communal, _bodies(node)))
+        for node in graph.nodes
+    )
 
 
 def _bodies(node: Node) -> Iterator[Graph]:

@@ -227,7 +227,7 @@ class _Walk:
             return self._reduction
         if node.op.kind is Kind.ELEMENTWISE or word in (*_APART, "select"):
             return self._elementwise
-        if node.op.kind is Kind.CONTROL and node.op.alias and len(node.inputs) == 1:
+        if node.op.kind is Kind.CONTROL and node.op.layout.alias and len(node.inputs) == 1:
             return self._alike
         return None
 

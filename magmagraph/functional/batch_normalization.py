@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.control.identities import MARKER, OWN_STATISTICS
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, subtract
@@ -225,8 +225,10 @@ BATCH_STATISTICS = Composite(
     kind=Kind.REDUCTION,
     function=batch_statistics,
     doc="Mean and variance of each channel.",
-    samples=lambda: [Sample((CUBE,))],
-    reference=lambda x, axis=1: (x.mean((0, 2)), x.var((0, 2))),
+    tests=Tests(
+        samples=lambda: [Sample((CUBE,))],
+        reference=lambda x, axis=1: (x.mean((0, 2)), x.var((0, 2))),
+    ),
     numerics="reassoc",
 )
 
@@ -236,23 +238,26 @@ BATCH_NORM = Composite(
     kind=Kind.REDUCTION,
     function=batch_norm,
     doc="Channels of mean 0 and variance 1 over the batch, scaled and shifted.",
-    samples=lambda: [
-        Sample((CUBE,)),
-        Sample((CUBE, _CHANNELS, _CHANNELS - 0.5)),
-        Sample(
-            (CUBE, _CHANNELS, 0.5 - _CHANNELS, _CHANNELS, 1.0 + _CHANNELS**2), {"training": False}
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "batch_norm: training=False without running statistics",
-            {"training": False},
-        ),
-        BadSample((MATRIX[0],), ShapeError, "batch_norm: axis=1 is out of range for 1 axes"),
-    ],
-    reference=_batch_norm_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE,)),
+            Sample((CUBE, _CHANNELS, _CHANNELS - 0.5)),
+            Sample(
+                (CUBE, _CHANNELS, 0.5 - _CHANNELS, _CHANNELS, 1.0 + _CHANNELS**2),
+                {"training": False},
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "batch_norm: training=False without running statistics",
+                {"training": False},
+            ),
+            BadSample((MATRIX[0],), ShapeError, "batch_norm: axis=1 is out of range for 1 axes"),
+        ],
+        reference=_batch_norm_reference,
+    ),
     numerics="reassoc",
 )
 
@@ -262,17 +267,19 @@ RUNNING_STATISTICS = Composite(
     kind=Kind.REDUCTION,
     function=running_statistics,
     doc="Running mean and variance after a batch.",
-    samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
-    bad_samples=lambda: [
-        BadSample(
-            (CUBE, _CHANNELS[:2], _CHANNELS),
-            ShapeError,
-            "running_statistics: extents of running_mean and of the channels differ: 2 and 3",
-        )
-    ],
-    reference=lambda x, mean, var, momentum: (
-        (1 - momentum) * mean + momentum * x.mean((0, 2)),
-        (1 - momentum) * var + momentum * x.var((0, 2), ddof=1),
+    tests=Tests(
+        samples=lambda: [Sample((CUBE, _CHANNELS, 1.0 + _CHANNELS**2), {"momentum": 0.3})],
+        bad_samples=lambda: [
+            BadSample(
+                (CUBE, _CHANNELS[:2], _CHANNELS),
+                ShapeError,
+                "running_statistics: extents of running_mean and of the channels differ: 2 and 3",
+            )
+        ],
+        reference=lambda x, mean, var, momentum: (
+            (1 - momentum) * mean + momentum * x.mean((0, 2)),
+            (1 - momentum) * var + momentum * x.var((0, 2), ddof=1),
+        ),
     ),
     numerics="reassoc",
 )

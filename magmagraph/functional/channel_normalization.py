@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.elementwise.arithmetic import add, multiply, power
 from ..ops.elementwise.math import rsqrt
 from ..ops.shape.arrange import reshape
@@ -250,17 +250,21 @@ GROUP_NORM = Composite(
     kind=Kind.LAYOUT,
     function=group_norm,
     doc="Groups of channels of mean 0 and variance 1, scaled and shifted.",
-    samples=lambda: [
-        Sample((_SIX, 3)),
-        Sample((_SIX, 2, np.linspace(0.5, 1.5, 6), np.linspace(-1.0, 1.0, 6)), {"eps": 0.1}),
-        Sample((_SIX, 1), {"axis": -1}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_SIX, 4), ShapeError, "group_norm: 4 groups of 6 channels"),
-        BadSample((_SIX, 2), ShapeError, "group_norm: axis=0 is that of the samples", {"axis": 0}),
-        BadSample((_SIX, 0), ShapeError, "group_norm: groups=0"),
-    ],
-    reference=_group_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_SIX, 3)),
+            Sample((_SIX, 2, np.linspace(0.5, 1.5, 6), np.linspace(-1.0, 1.0, 6)), {"eps": 0.1}),
+            Sample((_SIX, 1), {"axis": -1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_SIX, 4), ShapeError, "group_norm: 4 groups of 6 channels"),
+            BadSample(
+                (_SIX, 2), ShapeError, "group_norm: axis=0 is that of the samples", {"axis": 0}
+            ),
+            BadSample((_SIX, 0), ShapeError, "group_norm: groups=0"),
+        ],
+        reference=_group_reference,
+    ),
     numerics="reassoc",
 )
 
@@ -269,21 +273,23 @@ INSTANCE_NORM = Composite(
     kind=Kind.REDUCTION,
     function=instance_norm,
     doc="Channels of each sample of mean 0 and variance 1, scaled and shifted.",
-    samples=lambda: [
-        Sample((CUBE,)),
-        Sample((CUBE, _CHANNELS, _CHANNELS - 0.5), {"eps": 0.01}),
-        Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3])), {"axis": -1}),
-    ],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "instance_norm: channels on axis 1 of 2"),
-        BadSample(
-            (CUBE, np.ones(2)),
-            ShapeError,
-            "instance_norm: extents of scale and of axis 1 differ: 2 and 3",
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE,)),
+            Sample((CUBE, _CHANNELS, _CHANNELS - 0.5), {"eps": 0.01}),
+            Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3])), {"axis": -1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((MATRIX,), ShapeError, "instance_norm: channels on axis 1 of 2"),
+            BadSample(
+                (CUBE, np.ones(2)),
+                ShapeError,
+                "instance_norm: extents of scale and of axis 1 differ: 2 and 3",
+            ),
+        ],
+        reference=lambda x, scale=None, offset=None, eps=1e-5, axis=1: _group_reference(
+            x, x.shape[axis], scale, offset, eps, axis
         ),
-    ],
-    reference=lambda x, scale=None, offset=None, eps=1e-5, axis=1: _group_reference(
-        x, x.shape[axis], scale, offset, eps, axis
     ),
     numerics="reassoc",
 )
@@ -293,14 +299,16 @@ LOCAL_RESPONSE_NORM = Composite(
     kind=Kind.LAYOUT,
     function=local_response_norm,
     doc="Channels divided by a power of the mean square of those near.",
-    samples=lambda: [
-        Sample((_SIX,), {"size": 3, "alpha": 0.5}),
-        Sample((_SIX,), {"size": 4, "alpha": 2.0, "beta": 0.5, "k": 2.0, "axis": -1}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_SIX,), ShapeError, "local_response_norm: size=0", {"size": 0})
-    ],
-    reference=_response_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_SIX,), {"size": 3, "alpha": 0.5}),
+            Sample((_SIX,), {"size": 4, "alpha": 2.0, "beta": 0.5, "k": 2.0, "axis": -1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_SIX,), ShapeError, "local_response_norm: size=0", {"size": 0})
+        ],
+        reference=_response_reference,
+    ),
 )
 
 RECORDS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import where
 from ..ops.elementwise.family import floating
@@ -178,9 +178,11 @@ DROPOUT = Composite(
     kind=Kind.RANDOM,
     function=dropout,
     doc="Elements set to zero at random.",
-    samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
-    bad_samples=lambda: [BadSample((MATRIX,), ShapeError, "dropout: rate=1.0", {"rate": 1.0})],
-    reference=lambda x, rate, training: x,
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
+        bad_samples=lambda: [BadSample((MATRIX,), ShapeError, "dropout: rate=1.0", {"rate": 1.0})],
+        reference=lambda x, rate, training: x,
+    ),
     numerics="exact",
 )
 SPATIAL_DROPOUT = Composite(
@@ -188,17 +190,19 @@ SPATIAL_DROPOUT = Composite(
     kind=Kind.RANDOM,
     function=spatial_dropout,
     doc="Channels set to zero at random.",
-    samples=lambda: [Sample((CUBE,), {"rate": 0.5, "training": False})],
-    bad_samples=lambda: [
-        BadSample((CUBE,), ShapeError, "spatial_dropout: rate=1.0", {"rate": 1.0}),
-        BadSample(
-            (MATRIX[0],),
-            ShapeError,
-            "spatial_dropout: axis=1 is out of range for 1 axes",
-            {"rate": 0.5},
-        ),
-    ],
-    reference=lambda x, rate, training: x,
+    tests=Tests(
+        samples=lambda: [Sample((CUBE,), {"rate": 0.5, "training": False})],
+        bad_samples=lambda: [
+            BadSample((CUBE,), ShapeError, "spatial_dropout: rate=1.0", {"rate": 1.0}),
+            BadSample(
+                (MATRIX[0],),
+                ShapeError,
+                "spatial_dropout: axis=1 is out of range for 1 axes",
+                {"rate": 0.5},
+            ),
+        ],
+        reference=lambda x, rate, training: x,
+    ),
     numerics="exact",
 )
 ALPHA_DROPOUT = Composite(
@@ -206,11 +210,13 @@ ALPHA_DROPOUT = Composite(
     kind=Kind.RANDOM,
     function=alpha_dropout,
     doc="Elements dropped at random so that mean 0 and variance 1 stay.",
-    samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "alpha_dropout: rate=-0.5", {"rate": -0.5})
-    ],
-    reference=lambda x, rate, training: x,
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,), {"rate": 0.5, "training": False})],
+        bad_samples=lambda: [
+            BadSample((MATRIX,), ShapeError, "alpha_dropout: rate=-0.5", {"rate": -0.5})
+        ],
+        reference=lambda x, rate, training: x,
+    ),
     numerics="exact",
 )
 

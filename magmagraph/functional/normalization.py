@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import maximum
 from ..ops.elementwise.math import rsqrt
@@ -241,19 +241,21 @@ RMS_NORM = Composite(
     kind=Kind.REDUCTION,
     function=rms_norm,
     doc="Rows of mean square 1, scaled.",
-    samples=lambda: [
-        Sample((MATRIX,)),
-        Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3])), {"eps": 0.1}),
-        Sample((CUBE, 1.0 + CUBE[0]), {"axis": (1, 2)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX, np.ones(2)),
-            ShapeError,
-            "rms_norm: extents of scale and of axis 1 differ: 2 and 3",
-        )
-    ],
-    reference=_rms_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,)),
+            Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3])), {"eps": 0.1}),
+            Sample((CUBE, 1.0 + CUBE[0]), {"axis": (1, 2)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX, np.ones(2)),
+                ShapeError,
+                "rms_norm: extents of scale and of axis 1 differ: 2 and 3",
+            )
+        ],
+        reference=_rms_reference,
+    ),
     numerics="reassoc",
 )
 
@@ -262,13 +264,15 @@ STANDARDIZE = Composite(
     kind=Kind.REDUCTION,
     function=standardize,
     doc="Rows of mean 0 and variance 1.",
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2), "eps": 0.01})],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,), ShapeError, "standardize: axis=2 is out of range for 2 axes", {"axis": 2}
-        )
-    ],
-    reference=lambda x, axis=-1, eps=1e-5: _layer_norm_reference(x, axis=axis, eps=eps),
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2), "eps": 0.01})],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,), ShapeError, "standardize: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=lambda x, axis=-1, eps=1e-5: _layer_norm_reference(x, axis=axis, eps=eps),
+    ),
     numerics="reassoc",
 )
 
@@ -277,18 +281,20 @@ NORMALIZE = Composite(
     kind=Kind.REDUCTION,
     function=normalize,
     doc="Vectors of length 1.",
-    samples=lambda: [
-        Sample((MATRIX,)),
-        Sample((CUBE,), {"axis": (0, 2), "ord": 1}),
-        Sample((np.zeros((2, 3)),), gradient=(), reason="zeros have no direction"),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,), ShapeError, "normalize: axis=2 is out of range for 2 axes", {"axis": 2}
-        )
-    ],
-    reference=lambda x, ord=2, axis=-1, eps=1e-12: (
-        x / np.maximum(np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=True), eps)
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,)),
+            Sample((CUBE,), {"axis": (0, 2), "ord": 1}),
+            Sample((np.zeros((2, 3)),), gradient=(), reason="zeros have no direction"),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,), ShapeError, "normalize: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=lambda x, ord=2, axis=-1, eps=1e-12: (
+            x / np.maximum(np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=True), eps)
+        ),
     ),
     numerics="reassoc",
 )
@@ -298,19 +304,21 @@ LAYER_NORM = Composite(
     kind=Kind.REDUCTION,
     function=layer_norm,
     doc="Rows of mean 0 and variance 1, scaled and shifted.",
-    samples=lambda: [
-        Sample((MATRIX,)),
-        Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3]), np.array([0.1, 0.2, -0.3, 0.0]))),
-        Sample((CUBE, 1.0 + CUBE[0], CUBE[1]), {"axis": (1, 2)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX, np.ones(2)),
-            ShapeError,
-            "layer_norm: extents of scale and of axis 1 differ: 2 and 3",
-        )
-    ],
-    reference=_layer_norm_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,)),
+            Sample((CUBE, np.array([1.0, -0.5, 2.0, 0.3]), np.array([0.1, 0.2, -0.3, 0.0]))),
+            Sample((CUBE, 1.0 + CUBE[0], CUBE[1]), {"axis": (1, 2)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX, np.ones(2)),
+                ShapeError,
+                "layer_norm: extents of scale and of axis 1 differ: 2 and 3",
+            )
+        ],
+        reference=_layer_norm_reference,
+    ),
     numerics="reassoc",
 )
 

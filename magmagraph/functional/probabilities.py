@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ShapeError, message
 from ..graph import Node
 from ..losses import shifted
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.control.identities import stop_gradient
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add, divide, negative, subtract
@@ -299,15 +299,19 @@ SOFTMAX = Composite(
     kind=Kind.REDUCTION,
     function=softmax,
     doc="exp(x) / sum(exp(x)) along axes.",
-    samples=lambda: [
-        Sample((MATRIX,)),
-        Sample((CUBE,), {"axis": (0, 2)}),
-        Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}),
-    ],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "softmax: axis=2 is out of range for 2 axes", {"axis": 2})
-    ],
-    reference=_softmax_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,)),
+            Sample((CUBE,), {"axis": (0, 2)}),
+            Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,), ShapeError, "softmax: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=_softmax_reference,
+    ),
     numerics="reassoc",
 )
 LOG_SOFTMAX = Composite(
@@ -315,17 +319,19 @@ LOG_SOFTMAX = Composite(
     kind=Kind.REDUCTION,
     function=log_softmax,
     doc="The logarithm of softmax.",
-    samples=lambda: [
-        Sample((MATRIX,)),
-        Sample((CUBE,), {"axis": 1}),
-        Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}, gradient=(), reason="-inf, masked"),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,), ShapeError, "log_softmax: axis=2 is out of range for 2 axes", {"axis": 2}
-        )
-    ],
-    reference=_log_softmax_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,)),
+            Sample((CUBE,), {"axis": 1}),
+            Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}, gradient=(), reason="-inf, masked"),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,), ShapeError, "log_softmax: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=_log_softmax_reference,
+    ),
     numerics="reassoc",
 )
 SOFTMIN = Composite(
@@ -333,11 +339,15 @@ SOFTMIN = Composite(
     kind=Kind.REDUCTION,
     function=softmin,
     doc="Softmax of the negatives.",
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "softmin: axis=2 is out of range for 2 axes", {"axis": 2})
-    ],
-    reference=lambda x, axis=-1: _softmax_reference(-x, axis),
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, 2)})],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,), ShapeError, "softmin: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=lambda x, axis=-1: _softmax_reference(-x, axis),
+    ),
     numerics="reassoc",
 )
 LOGMEANEXP = Composite(
@@ -345,13 +355,15 @@ LOGMEANEXP = Composite(
     kind=Kind.REDUCTION,
     function=logmeanexp,
     doc="Compute log(mean(exp(x))) along axes without overflow.",
-    samples=lambda: [
-        Sample((MATRIX,)),
-        Sample((CUBE,), {"axis": 1}),
-        Sample((CUBE + 500.0,), {"axis": (0, -1), "keepdims": True}),
-        Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}),
-    ],
-    reference=_logmeanexp_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,)),
+            Sample((CUBE,), {"axis": 1}),
+            Sample((CUBE + 500.0,), {"axis": (0, -1), "keepdims": True}),
+            Sample((CUBE,), {"axis": (1, 2), "where": _COUNTS}),
+        ],
+        reference=_logmeanexp_reference,
+    ),
     numerics="reassoc",
 )
 GUMBEL_SOFTMAX = Composite(
@@ -359,16 +371,18 @@ GUMBEL_SOFTMAX = Composite(
     kind=Kind.RANDOM,
     function=gumbel_softmax,
     doc="A relaxed sample of the classes that scores make likely.",
-    samples=lambda: [Sample((MATRIX,))],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "gumbel_softmax: temperature=0.0",
-            {"temperature": 0.0},
-        )
-    ],
-    reference=lambda x: x,
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,))],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "gumbel_softmax: temperature=0.0",
+                {"temperature": 0.0},
+            )
+        ],
+        reference=lambda x: x,
+    ),
 )
 
 RECORDS = (SOFTMAX, LOG_SOFTMAX, SOFTMIN, LOGMEANEXP, GUMBEL_SOFTMAX)

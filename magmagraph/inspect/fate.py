@@ -149,6 +149,6 @@ def maker(node: Node) -> tuple[Node, int]:
     while True:
         if len(node.inputs) == 1 and isinstance(node.inputs[0].type, tuple):
             index = int(node.attrs["index"])
-        elif not node.op.alias:
+        elif not node.op.layout.alias:
             return node, index
         node = node.inputs[0]

@@ -13,7 +13,7 @@ import numpy as np
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, negative, subtract
 from ..ops.elementwise.comparison import not_equal, where
@@ -386,58 +386,60 @@ CROSS_ENTROPY = Composite(
     kind=Kind.REDUCTION,
     function=cross_entropy,
     doc="Cross-entropy between labels and class probabilities.",
-    samples=lambda: [
-        Sample((_LOGITS, _CLASSES)),
-        Sample((_LOGITS, _ROWS), {"reduction": "sum"}),
-        Sample((_LOGITS.T, _CLASSES), {"axis": 0, "reduction": "none"}),
-        Sample((_CHANCES, _CLASSES), {"from_logits": False}),
-        Sample((_CHANCES, _ROWS), {"from_logits": False, "epsilon": 1e-3}),
-        Sample((_LOGITS, _CLASSES), {"label_smoothing": 0.1}),
-        Sample((_CHANCES, _CLASSES), {"label_smoothing": 0.1, "from_logits": False}),
-        Sample((_LOGITS, _ROWS), {"label_smoothing": 0.3, "weights": _FACTORS}),
-        Sample(
-            (_FOUR, _IGNORED),
-            {"ignore_index": 7, "weights": _FACTORS, "label_smoothing": 0.2},
-        ),
-        Sample((_FOUR, _IGNORED), {"ignore_index": 7, "reduction": "none"}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_LOGITS, np.array([0, 1, 2])),
-            ShapeError,
-            "cross_entropy: extents of logits and labels differ: 2 and 3",
-        ),
-        BadSample(
-            (_LOGITS, np.array([[[1]]])),
-            ShapeError,
-            "cross_entropy: labels of 3 axes for logits of 2",
-        ),
-        BadSample(
-            (_LOGITS, _CLASSES),
-            ShapeError,
-            "cross_entropy: reduction='average'",
-            {"reduction": "average"},
-        ),
-        BadSample(
-            (_LOGITS, _CLASSES),
-            ShapeError,
-            "cross_entropy: label_smoothing=1.0",
-            {"label_smoothing": 1.0},
-        ),
-        BadSample(
-            (_LOGITS, _CLASSES),
-            ShapeError,
-            "cross_entropy: extents of weights and of the classes differ: 2 and 3",
-            {"weights": np.ones(2)},
-        ),
-        BadSample(
-            (_LOGITS, _ROWS),
-            ShapeError,
-            "cross_entropy: ignore_index=0 for labels that are distributions",
-            {"ignore_index": 0},
-        ),
-    ],
-    reference=_cross_entropy_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LOGITS, _CLASSES)),
+            Sample((_LOGITS, _ROWS), {"reduction": "sum"}),
+            Sample((_LOGITS.T, _CLASSES), {"axis": 0, "reduction": "none"}),
+            Sample((_CHANCES, _CLASSES), {"from_logits": False}),
+            Sample((_CHANCES, _ROWS), {"from_logits": False, "epsilon": 1e-3}),
+            Sample((_LOGITS, _CLASSES), {"label_smoothing": 0.1}),
+            Sample((_CHANCES, _CLASSES), {"label_smoothing": 0.1, "from_logits": False}),
+            Sample((_LOGITS, _ROWS), {"label_smoothing": 0.3, "weights": _FACTORS}),
+            Sample(
+                (_FOUR, _IGNORED),
+                {"ignore_index": 7, "weights": _FACTORS, "label_smoothing": 0.2},
+            ),
+            Sample((_FOUR, _IGNORED), {"ignore_index": 7, "reduction": "none"}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_LOGITS, np.array([0, 1, 2])),
+                ShapeError,
+                "cross_entropy: extents of logits and labels differ: 2 and 3",
+            ),
+            BadSample(
+                (_LOGITS, np.array([[[1]]])),
+                ShapeError,
+                "cross_entropy: labels of 3 axes for logits of 2",
+            ),
+            BadSample(
+                (_LOGITS, _CLASSES),
+                ShapeError,
+                "cross_entropy: reduction='average'",
+                {"reduction": "average"},
+            ),
+            BadSample(
+                (_LOGITS, _CLASSES),
+                ShapeError,
+                "cross_entropy: label_smoothing=1.0",
+                {"label_smoothing": 1.0},
+            ),
+            BadSample(
+                (_LOGITS, _CLASSES),
+                ShapeError,
+                "cross_entropy: extents of weights and of the classes differ: 2 and 3",
+                {"weights": np.ones(2)},
+            ),
+            BadSample(
+                (_LOGITS, _ROWS),
+                ShapeError,
+                "cross_entropy: ignore_index=0 for labels that are distributions",
+                {"ignore_index": 0},
+            ),
+        ],
+        reference=_cross_entropy_reference,
+    ),
     numerics="reassoc",
 )
 NLL_LOSS = Composite(
@@ -445,22 +447,26 @@ NLL_LOSS = Composite(
     kind=Kind.REDUCTION,
     function=nll_loss,
     doc="The negative log-likelihood of classes.",
-    samples=lambda: [
-        Sample((_LOGITS, _CLASSES)),
-        Sample((_LOGITS.T, _CLASSES), {"axis": 0, "weights": _FACTORS}),
-        Sample((_FOUR, _IGNORED), {"ignore_index": 7}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_LOGITS, np.array([0.5, 1.0])),
-            DTypeError,
-            "nll_loss: labels of dtype float64 with 1 axes",
-        ),
-        BadSample(
-            (_LOGITS, _LOGITS), ShapeError, "nll_loss: labels of 2 axes for log-probabilities of 2"
-        ),
-    ],
-    reference=_nll_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LOGITS, _CLASSES)),
+            Sample((_LOGITS.T, _CLASSES), {"axis": 0, "weights": _FACTORS}),
+            Sample((_FOUR, _IGNORED), {"ignore_index": 7}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_LOGITS, np.array([0.5, 1.0])),
+                DTypeError,
+                "nll_loss: labels of dtype float64 with 1 axes",
+            ),
+            BadSample(
+                (_LOGITS, _LOGITS),
+                ShapeError,
+                "nll_loss: labels of 2 axes for log-probabilities of 2",
+            ),
+        ],
+        reference=_nll_reference,
+    ),
     numerics="reassoc",
 )
 SMOOTH_LABELS = Composite(
@@ -468,14 +474,16 @@ SMOOTH_LABELS = Composite(
     kind=Kind.ELEMENTWISE,
     function=smooth_labels,
     doc="Distributions of which a part is spread evenly over all classes.",
-    samples=lambda: [
-        Sample((_ROWS,), {"smoothing": 0.1}),
-        Sample((_ROWS,), {"smoothing": 0.5, "axis": 0}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_ROWS,), ShapeError, "smooth_labels: smoothing=1.5", {"smoothing": 1.5})
-    ],
-    reference=lambda t, smoothing, axis=-1: (1 - smoothing) * t + smoothing / t.shape[axis],
+    tests=Tests(
+        samples=lambda: [
+            Sample((_ROWS,), {"smoothing": 0.1}),
+            Sample((_ROWS,), {"smoothing": 0.5, "axis": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_ROWS,), ShapeError, "smooth_labels: smoothing=1.5", {"smoothing": 1.5})
+        ],
+        reference=lambda t, smoothing, axis=-1: (1 - smoothing) * t + smoothing / t.shape[axis],
+    ),
 )
 
 RECORDS = (CROSS_ENTROPY, NLL_LOSS, SMOOTH_LABELS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ShapeError, message
 from ..graph import Node
-from ..op import BadSample, Composite, Kind, Sample
+from ..op import BadSample, Composite, Kind, Sample, Tests
 from ..ops.control.identities import stop_gradient
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import divide, multiply, subtract
@@ -112,8 +112,10 @@ def loss_record(
         kind=Kind.REDUCTION,
         function=function,
         doc=doc,
-        samples=samples,
-        bad_samples=lambda: average_refused(name, *samples()[0].inputs)(),
-        reference=reference,
+        tests=Tests(
+            samples=samples,
+            bad_samples=lambda: average_refused(name, *samples()[0].inputs)(),
+            reference=reference,
+        ),
         numerics="reassoc",
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ..ops.elementwise.comparison import greater, maximum, minimum, where
@@ -306,23 +306,27 @@ COSINE_SIMILARITY = Composite(
     kind=Kind.REDUCTION,
     function=cosine_similarity,
     doc="The cosine of the angle between vectors.",
-    samples=lambda: [
-        Sample((_SCORES, _OTHER)),
-        Sample((_SCORES, _OTHER[0])),
-        Sample((_SCORES, _OTHER), {"axis": 0}),
-        Sample(
-            (np.zeros((2, 3)), _OTHER), gradient=(), reason="the angle to zero has no derivative"
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_SCORES, _OTHER),
-            ShapeError,
-            "cosine_similarity: axis=2 is out of range for 2 axes",
-            {"axis": 2},
-        )
-    ],
-    reference=_cosine_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_SCORES, _OTHER)),
+            Sample((_SCORES, _OTHER[0])),
+            Sample((_SCORES, _OTHER), {"axis": 0}),
+            Sample(
+                (np.zeros((2, 3)), _OTHER),
+                gradient=(),
+                reason="the angle to zero has no derivative",
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_SCORES, _OTHER),
+                ShapeError,
+                "cosine_similarity: axis=2 is out of range for 2 axes",
+                {"axis": 2},
+            )
+        ],
+        reference=_cosine_reference,
+    ),
     numerics="reassoc",
 )
 COSINE_EMBEDDING = loss_record(
@@ -349,17 +353,19 @@ INFO_NCE = Composite(
     kind=Kind.REDUCTION,
     function=info_nce,
     doc="The contrastive loss of pairs within a batch.",
-    samples=lambda: [
-        Sample((_SCORES, _THIRD), {"temperature": 0.5}),
-        Sample((_SCORES, _THIRD), {"symmetric": True, "reduction": "none", "temperature": 1.0}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_SCORES, _THIRD[:1]), ShapeError, "info_nce: numbers of rows differ: 2 and 1"
-        ),
-        BadSample((_SCORES, _THIRD[0]), ShapeError, "info_nce: operands of 2 and 1 axes"),
-    ],
-    reference=_info_nce_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_SCORES, _THIRD), {"temperature": 0.5}),
+            Sample((_SCORES, _THIRD), {"symmetric": True, "reduction": "none", "temperature": 1.0}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_SCORES, _THIRD[:1]), ShapeError, "info_nce: numbers of rows differ: 2 and 1"
+            ),
+            BadSample((_SCORES, _THIRD[0]), ShapeError, "info_nce: operands of 2 and 1 axes"),
+        ],
+        reference=_info_nce_reference,
+    ),
     numerics="reassoc",
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import is_integer
 from ..errors import DTypeError, ShapeError
 from ..graph import Node
-from ..op import BadSample, Call, Composite, Kind, Sample
+from ..op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import add, multiply, square, subtract
 from ..ops.elementwise.comparison import where
@@ -299,21 +299,23 @@ MULTI_MARGIN = Composite(
     kind=Kind.REDUCTION,
     function=multi_margin,
     doc="By how much the right class fails to lead every other by a margin.",
-    samples=lambda: [
-        Sample((_SCORES, _CLASSES)),
-        Sample((_SCORES, _CLASSES), {"p": 2, "weights": _FACTORS, "reduction": "none"}),
-        Sample((_SCORES.T, _CLASSES), {"margin": 0.3, "axis": 0, "reduction": "sum"}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_SCORES, _CLASSES), ShapeError, "multi_margin: p=3", {"p": 3}),
-        BadSample((_SCORES, _SIGNS[:, 0]), DTypeError, "multi_margin: labels of dtype float64"),
-        BadSample(
-            (_SCORES, np.array([1, 0, 2])),
-            ShapeError,
-            "multi_margin: extents of scores and labels differ: 2 and 3",
-        ),
-    ],
-    reference=_multi_margin_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_SCORES, _CLASSES)),
+            Sample((_SCORES, _CLASSES), {"p": 2, "weights": _FACTORS, "reduction": "none"}),
+            Sample((_SCORES.T, _CLASSES), {"margin": 0.3, "axis": 0, "reduction": "sum"}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_SCORES, _CLASSES), ShapeError, "multi_margin: p=3", {"p": 3}),
+            BadSample((_SCORES, _SIGNS[:, 0]), DTypeError, "multi_margin: labels of dtype float64"),
+            BadSample(
+                (_SCORES, np.array([1, 0, 2])),
+                ShapeError,
+                "multi_margin: extents of scores and labels differ: 2 and 3",
+            ),
+        ],
+        reference=_multi_margin_reference,
+    ),
     numerics="reassoc",
 )
 MARGIN_RANKING = loss_record(

@@ -7,7 +7,7 @@ from typing import Any
 from ..function import Function
 from ..graph import Node
 from ..nn.layer import Call, note_call
-from ..node import flatten, unflatten
+from ..op import flatten, unflatten
 
 __all__ = ["Copying"]
 

@@ -6,9 +6,10 @@ they compute. All folders stand on `leaf` and `convert`, and `operators` on all 
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..collection import collection_paused
 from ..op import Composite, Op
@@ -22,6 +23,20 @@ def register(records: tuple[Op | Composite, ...]) -> None:
     for record in records:
         if TABLE.setdefault(record.name, record) is not record:
             raise RuntimeError(f"two operations are named {record.name!r}")
+
+
+def _op_named(name: str) -> Op:
+    record = TABLE[name]
+    assert isinstance(record, Op)
+    return record
+
+
+def _pickled(record: Op) -> tuple[Callable[[str], Op], tuple[str]]:
+    """Return what a record of the table is pickled as: its name."""
+    return _op_named, (record.name,)
+
+
+copyreg.pickle(Op, _pickled)
 
 
 def _families(package: str, folder: str) -> Iterator[str]:

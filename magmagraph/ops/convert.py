@@ -23,7 +23,7 @@ from ..dtypes import (
 )
 from ..errors import DTypeError
 from ..graph import Node
-from ..op import INEXACT, BadSample, Call, Kind, Op, Sample
+from ..op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests
 from ..types import Type
 from .leaf import constant, natural_dtype
 from .rules import onnx_forms, onnx_pairs
@@ -118,24 +118,28 @@ CAST = Op(
     doc="Convert to another dtype.",
     rule=_cast_type,
     evaluate=_converted,
-    scalar="a",  # generated kernels convert where the dtypes of operand and result differ
+    scalar=Scalar(
+        "a",  # generated kernels convert where the dtypes of operand and result differ
+    ),
     gradient=_cast_gradient,
     sharding="linear",
     function=cast,
     dtypes=INEXACT,
-    samples=lambda: [
-        Sample((np.linspace(-2.0, 2.0, 6).reshape(2, 3),), {"dtype": "complex128"}),
-        Sample((np.arange(3, dtype=np.int32),), {"dtype": "float32"}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.array([1.0 + 2.0j]),),
-            DTypeError,
-            "cast: complex128 to float32 would lose the imaginary part",
-            {"dtype": "float32"},
-        )
-    ],
-    reference=lambda x, dtype: np.asarray(x).astype(dtype),
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.linspace(-2.0, 2.0, 6).reshape(2, 3),), {"dtype": "complex128"}),
+            Sample((np.arange(3, dtype=np.int32),), {"dtype": "float32"}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (np.array([1.0 + 2.0j]),),
+                DTypeError,
+                "cast: complex128 to float32 would lose the imaginary part",
+                {"dtype": "float32"},
+            )
+        ],
+        reference=lambda x, dtype: np.asarray(x).astype(dtype),
+    ),
     onnx=onnx_pairs.Pairs(onnx_forms.cast, onnx_pairs.cast),
 )
 

@@ -23,7 +23,8 @@ from ..dtypes import (
 )
 from ..errors import ArgumentError, DTypeError, GraphError, ShapeError, message
 from ..graph import Key, Node
-from ..op import Call, Effect, Kind, Op, caller_line
+from ..lines import caller_line
+from ..op import Call, Effect, Kind, Op
 from ..types import Extent, Shape, Type
 from ..values.given import made_of_numbers, plain_array, unlike_numbers
 from ..values.state import State

@@ -129,8 +129,8 @@ def view_strides(views: tuple[Node, ...], node: Node) -> tuple[Extent, tuple[Ext
     contiguous = True
     for layout in views:
         (operand,) = layout.inputs
-        if layout.op.view is not None:
-            parts = layout.op.view(layout)
+        if layout.op.layout.view is not None:
+            parts = layout.op.layout.view(layout)
             for axis, start, _ in parts:
                 if axis is not None:
                     offset = offset + start * strides[axis]

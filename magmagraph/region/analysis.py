@@ -91,7 +91,7 @@ def analyze(
     >>> analyze(freeze([x], [mg.reshape(mg.exp(x), (800,))])).reason
     'reshape of a computed value joins or splits axes'
     """
-    verdict = _known(body, strips)
+    verdict = body.analysis(_judged, strips)
     if hints and isinstance(verdict, Region):
         return _row_refusal(verdict, hints) or verdict
     return verdict
@@ -112,21 +112,12 @@ def analyze_for_gpu(body: Graph) -> Region | Refusal:
     return region
 
 
-def _known(body: Graph, strips: bool) -> Region | Refusal:
-    """Return what holds for all sizes, which several passes and the code generators ask for."""
-    fact = "region" if strips else "region along rows"
-    verdict = body.facts.get(fact)
-    if verdict is None:
-        # The answer is kept by the graph, and holds the same graph without what is kept: else
-        # the two would hold each other, and outlive all that uses them.
-        same = Graph(body.inputs, body.outputs, body.updates, body.interner)
-        verdict = body.facts[fact] = _judged(same, strips)
-    return verdict
-
-
 def _judged(body: Graph, strips: bool) -> Region | Refusal:
+    """Return what holds for all sizes, which several passes and the code generators ask for."""
+    # The body keeps the answer, which holds a copy: else the two would hold each other.
+    same = Graph(body.inputs, body.outputs, body.updates, body.interner)
     try:
-        region = _analyze(body, strips)
+        region = _analyze(same, strips)
     except Refused as refused:
         return Refusal(refused.reason, refused.node)
     return _row_refusal(region, {}) or region

@@ -2,9 +2,9 @@
 
 Every axis of every node of a body belongs to a class. Elementwise operations align trailing axes,
 reductions drop axes, and layout operations move them. What a layout operation does is a rule of its
-record (`Op.view`): along which axis of the operand each axis of the result runs, from where, and in
-which steps. The rule holds for all sizes. So no list of layout operations is needed, and whatever
-has no such rule (padding, concatenation) is not part of a region.
+record (`Layout.view`): along which axis of the operand each axis of the result runs, from where,
+and in which steps. The rule holds for all sizes. So no list of layout operations is needed, and
+whatever has no such rule (padding, concatenation) is not part of a region.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class AxisClasses:
         """Give a layout node its operand's classes, moved; False where it is not that simple."""
         operand = node.inputs[0]
         source = self.axes[operand]
-        if node.op.alias:
+        if node.op.layout.alias:
             if node.op.kind is not Kind.LAYOUT and node.shape == operand.shape:
                 self.axes[node] = source
                 return True
@@ -149,11 +149,11 @@ class AxisClasses:
                 result[position] = source[origin]
             self.axes[node] = tuple(result)
             return True
-        if node.op.view is None:
+        if node.op.layout.view is None:
             return False
         classes: list[int | None] = [None] * node.ndim
         remaining = {axis for axis, extent in enumerate(operand.shape) if extent != 1}
-        for position, (axis, _, step) in enumerate(node.op.view(node)):
+        for position, (axis, _, step) in enumerate(node.op.layout.view(node)):
             extent = node.shape[position]
             if extent == 1:
                 continue

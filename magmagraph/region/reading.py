@@ -52,7 +52,7 @@ class Reading:
                 self.source[node] = node
             elif node.op.kind is Kind.RANDOM:
                 self._counter(node)
-            elif node.op.scalar is None or node.op.alias:
+            elif node.op.scalar.expression is None or node.op.layout.alias:
                 self._layout(node)
             elif node.op.kind is Kind.ELEMENTWISE:
                 self.classes.align(node, node.inputs)
@@ -112,7 +112,7 @@ class Reading:
         if node.ndim == 0 or single:
             self.classes.declare(node)
             self.source[node] = node
-        elif node.op.scalar is not None:
+        elif node.op.scalar.expression is not None:
             self._counter(node)
         else:
             raise Refused(f"an array made by {node.op.name} is an operand, not part of it", node)
@@ -132,7 +132,7 @@ class Reading:
 
     def _layout(self, node: Node) -> None:
         operand = node.inputs[0]
-        movable = node.op.alias or node.op.kind in (Kind.LAYOUT, Kind.INDEX)
+        movable = node.op.layout.alias or node.op.kind in (Kind.LAYOUT, Kind.INDEX)
         if not movable or len(node.inputs) != 1:
             raise Refused(f"{node.op.name} has no scalar expression", node)
         chain = self._chain.get(operand)
@@ -142,10 +142,10 @@ class Reading:
                 self._chain[node] = (*chain, node)
             return
         if chain is not None:
-            contiguous = all(view.op.alias for view in chain)
-            if contiguous if node.op.alias else node.op.view is not None:
+            contiguous = all(view.op.layout.alias for view in chain)
+            if contiguous if node.op.layout.alias else node.op.layout.view is not None:
                 self._read(node, (*chain, node), self.parameter[self.source[operand]])
                 return
-        if node.op.alias:
+        if node.op.layout.alias:
             raise Refused(f"{node.op.name} of a computed value joins or splits axes", node)
         raise Refused(f"{node.op.name} of a computed value picks some of its elements", node)

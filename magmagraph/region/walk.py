@@ -33,7 +33,7 @@ _CALL = re.compile(r"\$(\w+)")
 
 def costly(node: Node) -> bool:
     """Return whether a value is dear enough to be kept rather than computed again."""
-    rule = node.op.scalar
+    rule = node.op.scalar.expression
     if rule is None:
         return node.op.kind is Kind.RANDOM
     text = rule if isinstance(rule, str) else rule((node.inputs[-1] if node.inputs else node).dtype)
@@ -222,7 +222,7 @@ def _order(region: Region, axes: tuple[int | None, ...]) -> tuple[int, ...]:
 
 def _place(region: Region, node: Node) -> tuple[int, ...] | None:
     access = region.accesses[node]
-    if not all(view.op.alias for view in access.views):
+    if not all(view.op.layout.alias for view in access.views):
         return None
     return _order(region, access.axes)
 

@@ -443,10 +443,10 @@ def _check_scratch(
     size: Extent = 0
     if family.role is Role.REGION:
         size = _fused_scratch(node, reader)
-    elif not moves and op.workspace is not None:
-        size = op.workspace(*[operand.type for operand in node.inputs], **node.attrs)
-    elif not moves and family.role is not Role.EXPRESSION and op.scratch is not None:
-        size = op.scratch(node, 1)
+    elif not moves and op.kernel.workspace is not None:
+        size = op.kernel.workspace(*[operand.type for operand in node.inputs], **node.attrs)
+    elif not moves and family.role is not Role.EXPRESSION and op.kernel.scratch is not None:
+        size = op.kernel.scratch(node, 1)
     if parts.sizes is not None:
         size = dims.evaluate(size, parts.sizes)
     if isinstance(size, int) and size == 0:

@@ -19,12 +19,13 @@ import numpy as np
 from .. import dims
 from ..attributes import LARGEST
 from ..collection import collection_paused
+from ..custom import OWN
 from ..dims import Constraint
 from ..dims.atoms import LongExtent
 from ..errors import GraphError, MagmagraphError, ShapeError
 from ..files.reading import Damaged
 from ..graph import Graph, Key, Node
-from ..op import OWN, Call, Op
+from ..op import Call, Op
 from ..ops import TABLE
 from ..ops.leaf import INPUT, VARIABLE, Variable
 from ..plan import KernelFamily

@@ -11,8 +11,7 @@ from ..dtypes import is_bool, is_integer
 from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Node
 from ..nesting import leaves, like
-from ..node import nodes_made
-from ..op import describe
+from ..op import describe, nodes_made
 from ..ops.control.branch import branch
 from ..ops.convert import as_node, cast
 from ..ops.leaf import input

@@ -29,11 +29,11 @@ FREE_PHASES = {"svd", "eig", "eigh"}  # vectors whose phases libraries choose ea
 @pytest.mark.parametrize("name", PUBLIC)
 def test_on_the_device_it_is_interpreted(name: str) -> None:
     record = PUBLIC[name]
-    assert record.samples is not None
+    assert record.tests.samples is not None
     assert record.function is not None
     made: list[Any] = []
     feeds: dict[Any, Any] = {}
-    for i, sample in enumerate(record.samples()):
+    for i, sample in enumerate(record.tests.samples()):
         for dtype in dtypes_of(record):
             nodes, fed = leaves(rounded(sample.inputs, dtype), f"{dtype.name}_{i}_")
             feeds |= fed

@@ -19,6 +19,7 @@ from magmagraph.inspect.pictures.layered_order import crossings, ordered
 from magmagraph.inspect.pictures.scene import Scene, shared_scope
 from magmagraph.inspect.pictures.scene_frame import BOX, ROW_GAP, TYPE
 from magmagraph.op import Kind
+from magmagraph.ops.control.fused import FUSED, FUSED_MANY
 
 
 def random_nets(count: int, reach: int, seed: int) -> list[Net]:
@@ -328,7 +329,7 @@ def test_kernels_stand_in_the_scope_of_what_they_compute() -> None:
 def test_a_kernels_frame_shows_its_body() -> None:
     step = seed_step()
     kernels = [f for f in scene_of(step.graph).root.frames() if f.kernel is not None]
-    fused = [node for node in step.graph.nodes if node.op.kernel == "fused"]
+    fused = [node for node in step.graph.nodes if node.op in (FUSED, FUSED_MANY)]
     assert {frame.kernel for frame in kernels} == set(fused)
     for frame in kernels:
         assert frame.kernel is not None

@@ -247,7 +247,7 @@ def test_each_operation_in_each_dtype(names: list[str]) -> None:
     no_kernel = onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented
     for name in names:
         record = PUBLIC[name]
-        for i in range(len(record.samples() if record.samples is not None else ())):
+        for i in range(len(record.tests.samples() if record.tests.samples is not None else ())):
             _, sample = sample_of(name, i)
             for dtype, operands in variants(sample):
                 nodes, feeds = leaves(operands)

@@ -18,6 +18,7 @@ from pictured import attention_block, residual_step, seed_step
 import magmagraph as mg
 from magmagraph.inspect.pictures.palette import COLOURS, DARK, LIGHT, SIGNS, contrast, mixed
 from magmagraph.op import Kind
+from magmagraph.ops.control.fused import FUSED, FUSED_MANY
 
 ROOT = Path(__file__).resolve().parents[2]
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -49,7 +50,7 @@ def test_a_picture_of_a_function_has_its_kernels_as_frames() -> None:
     step = seed_step()
     root = ElementTree.fromstring(mg.show(step).svg())
     frames = [g for g in root.iter(f"{SPACE}g") if (g.get("class") or "").startswith("frame")]
-    fused = [node for node in step.graph.nodes if node.op.kernel == "fused"]
+    fused = [node for node in step.graph.nodes if node.op in (FUSED, FUSED_MANY)]
     kernels = [g for g in frames if g.get("class") == "frame fused"]
     assert len(kernels) == len(fused) + 1  # and the legend's
     block = mg.show(attention_block()).svg()

@@ -168,16 +168,16 @@ def _real_only() -> list[str]:
         for name, record in PUBLIC.items()
         if "complex64" not in record.dtypes
         and record.kind in (Kind.ELEMENTWISE, Kind.REDUCTION)
-        and any(is_float_array(v) for s in record.samples() for v in s.inputs)  # type: ignore[misc]
+        and any(is_float_array(v) for s in record.tests.samples() for v in s.inputs)  # type: ignore[misc]
     ]
 
 
 @pytest.mark.parametrize("name", _real_only())
 def test_other_functions_refuse_complex_numbers(name: str) -> None:
     record: Record = PUBLIC[name]
-    assert record.samples is not None
+    assert record.tests.samples is not None
     assert record.function is not None
-    sample = next(s for s in record.samples() if any(is_float_array(v) for v in s.inputs))
+    sample = next(s for s in record.tests.samples() if any(is_float_array(v) for v in s.inputs))
     nodes, _ = leaves(rounded(sample.inputs, COMPLEX64))
     with pytest.raises(mg.DTypeError):
         record.function(*nodes, **sample.attrs)

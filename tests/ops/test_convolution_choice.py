@@ -107,7 +107,7 @@ def test_what_never_was_the_fastest_is_not_tried(
         x, w = mg.input("x", (2, channels, 16, 16)), mg.input("w", (results, channels, 3, 3))
         y = mg.conv2d(x, w, **attrs)
         nodes = mg.function([x, w], [y, *mg.grad(mg.sum(y * y), [x, w])]).source_graph.nodes
-        found = {n.op.name: algorithms(n) for n in nodes if n.op.algorithms is not None}
+        found = {n.op.name: algorithms(n) for n in nodes if n.op.kernel.algorithms is not None}
         return [found["convolution" + part] for part in ("", "_input", "_weight")]
 
     assert tried(8, 16) == tried(8, 16, stride=2) == [("direct",)] * 3

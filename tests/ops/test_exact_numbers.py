@@ -126,8 +126,8 @@ def _assert_same(narrow: Any, wide: Any, what: str) -> None:
 def test_numbers_beside_64_bits_keep_their_digits(name: str) -> None:
     record = PUBLIC[name]
     assert record.function is not None
-    assert record.samples is not None
-    for i in range(len(record.samples())):
+    assert record.tests.samples is not None
+    for i in range(len(record.tests.samples())):
         for case in _cases(name, i):
             label = case[0]
             try:

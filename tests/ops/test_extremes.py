@@ -54,9 +54,9 @@ def cases() -> Iterator[Any]:
     for name, record in PUBLIC.items():
         if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
             continue
-        assert record.samples is not None
+        assert record.tests.samples is not None
         seen = set()
-        for i, sample in enumerate(record.samples()):
+        for i, sample in enumerate(record.tests.samples()):
             arrays = [value for value in sample.inputs if isinstance(value, (np.ndarray, list))]
             others = str((sample.attrs, [v for v in sample.inputs if not is_float_array(v)]))
             if len(arrays) == 1 and is_float_array(arrays[0]) and others not in seen:
@@ -179,9 +179,9 @@ def wrong(
     record = PUBLIC[name]
     row = tolerance(dtype, "stable")
     points = arguments(dtype).astype(np.float64)
-    assert record.reference is not None
+    assert record.tests.reference is not None
     inputs = [points if is_float_array(value) else value for value in sample.inputs]
-    reference = results(record.reference(*inputs, **sample.attrs))
+    reference = results(record.tests.reference(*inputs, **sample.attrs))
     ends = finfo(dtype)
     lines = []
     for place, (number, is_slope, _) in enumerate(outputs):
@@ -211,7 +211,7 @@ def wrong(
                 room += 512.0 * float(finfo(canonical("float32")).tiny) * (abs(x) > 1e-3)
                 if is_slope:
                     room += row.absolute
-                elif record.loses == "difference":
+                elif record.tests.loses == "difference":
                     room += row.absolute * abs(x)
                 good = value == wanted or lies(value, wanted, wanted, dtype, room, row.relative)
                 if abs(wanted) > float(ends.max):
@@ -223,7 +223,7 @@ def wrong(
                     low, high = min(wanted, *around), max(wanted, *around)
                     width = high - low if np.isfinite(high - low) else 0.0
                     share = row.relative
-                    if record.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                    if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                         share *= max(1.0, abs(np.log(abs(wanted))))
                     good = lies(value, low - width, high + width, dtype, room, share)
             if name == "yv" and card and abs(x) > 1e15:
@@ -304,10 +304,10 @@ def tuple_cases() -> Iterator[Any]:
     for name, record in PUBLIC.items():
         if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
             continue
-        assert record.samples is not None
+        assert record.tests.samples is not None
         if takes_axis(record.function):
             continue
-        for i, sample in enumerate(record.samples()):
+        for i, sample in enumerate(record.tests.samples()):
             places = float_places(sample)
             if len(places) == len(sample.inputs) > 1 and sample.gradient != ():
                 yield pytest.param(name, i, id=f"{name}-{i}")
@@ -363,7 +363,7 @@ def wrong_tuples(
     row = tolerance(dtype, "stable")
     ends = finfo(dtype)
     least, tiny = float(ends.smallest_subnormal), float(ends.tiny)
-    assert record.reference is not None
+    assert record.tests.reference is not None
     moves = [-1.0, -0.3, 0.0, 0.3, 1.0]
     changes = list(product(moves, repeat=len(points)))
 
@@ -371,7 +371,7 @@ def wrong_tuples(
         inputs = list(sample.inputs)
         for place, column, move in zip(float_places(sample), points, change, strict=True):
             inputs[place] = column * (1 + move * row.absolute)
-        return results(record.reference(*inputs, **sample.attrs))  # type: ignore[misc]
+        return results(record.tests.reference(*inputs, **sample.attrs))  # type: ignore[misc]
 
     # At arguments that are changed by the row's absolute part.
     moved = [reference(change) for change in changes]
@@ -421,7 +421,7 @@ def wrong_tuples(
                 low, high = min([wanted, *near]), max([wanted, *near])
                 width = high - low if np.isfinite(high - low) else 0.0
                 part = row.relative
-                if record.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
+                if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                     part *= max(1.0, abs(np.log(abs(wanted))))
                 good = lies(value, low - width, high + width, dtype, room, part)
             if not good and not known and np.all(np.isfinite(point)):
@@ -440,8 +440,8 @@ def wrong_tuples(
 def truth_of(kind: type[Truth], name: str, i: int) -> Truth:
     """Return the truth of one sample of a function, kept until the next one is asked for."""
     record = PUBLIC[name]
-    assert record.samples is not None
-    return kind(name, record.samples()[i])
+    assert record.tests.samples is not None
+    return kind(name, record.tests.samples()[i])
 
 
 def host(value: Any) -> np.ndarray:
@@ -452,8 +452,8 @@ def host(value: Any) -> np.ndarray:
 def check_tuples(name: str, i: int, share: int, **options: Any) -> None:
     """Compare one function of several operands in float32 and float64."""
     record = PUBLIC[name]
-    assert record.samples is not None
-    sample = record.samples()[i]
+    assert record.tests.samples is not None
+    sample = record.tests.samples()[i]
     lines = []
     with special_functions(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy's own, which no error state covers
@@ -516,8 +516,8 @@ def test_extreme_arguments_on_the_gpu(name: str, i: int) -> None:
 def check(name: str, i: int, **options: Any) -> None:
     """Compare one function in each dtype that it takes."""
     record = PUBLIC[name]
-    assert record.samples is not None
-    sample = record.samples()[i]
+    assert record.tests.samples is not None
+    sample = record.tests.samples()[i]
     lines = []
     with special_functions(), np.errstate(all="ignore"):
         truth = truth_of(Truth, name, i)

@@ -28,14 +28,14 @@ def test_equals_the_expression(dtype: type, place: str, rng: np.random.Generator
             }
             expected = np.asarray(GEMM.evaluate(np, a, b, *rest, **flags)).astype(dtype)
             target = {"apart": np.full((5, 5), np.nan, dtype), "first": a, "addend": c}[place]
-            assert GEMM.into is not None
-            GEMM.into(np, target, a, b, *rest, **flags)
+            assert GEMM.kernel.into is not None
+            GEMM.kernel.into(np, target, a, b, *rest, **flags)
             np.testing.assert_array_equal(target, expected)
 
 
 def test_a_row_is_added_to_all() -> None:
     a, b, row = np.eye(3, dtype=np.float32), np.ones((3, 2), np.float32), np.float32([1, 2])
     target = np.empty((3, 2), np.float32)
-    assert GEMM.into is not None
-    GEMM.into(np, target, a, b, row, np.float32(1.0), accumulate=True)
+    assert GEMM.kernel.into is not None
+    GEMM.kernel.into(np, target, a, b, row, np.float32(1.0), accumulate=True)
     np.testing.assert_array_equal(target, [[2, 3]] * 3)

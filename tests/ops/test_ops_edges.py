@@ -55,13 +55,13 @@ def test_elementwise_of_empty_and_scalar_arrays(names: list[str], shape: tuple[i
     for name in names:
         record, sample = sample_of(name, 0)
         assert record.function is not None
-        assert record.reference is not None
+        assert record.tests.reference is not None
         operands = mapped(sample.inputs, lambda v: reshaped(v) if isinstance(v, np.ndarray) else v)
         nodes, fed = leaves(operands, f"{name}_")
         feeds |= fed
         made += results(record.function(*nodes, **sample.attrs))
         with np.errstate(all="ignore"):
-            expected = results(record.reference(*operands, **sample.attrs))
+            expected = results(record.tests.reference(*operands, **sample.attrs))
         wanted += [(name, value, magnitude(value, *operands)) for value in expected]
     compiled = mg.function(list(feeds), made)(*feeds.values())
     for node, value, (name, expected, scale) in zip(made, compiled, wanted, strict=True):
@@ -108,12 +108,12 @@ def test_nan_and_infinity_go_where_they_go_in_numpy(name: str) -> None:
     if name in DIFFERENT:
         pytest.skip(DIFFERENT[name])
     assert record.function is not None
-    assert record.reference is not None
-    assert record.samples is not None
+    assert record.tests.reference is not None
+    assert record.tests.samples is not None
     made: list[Any] = []
     wanted: list[tuple[str, Any, float]] = []
     feeds: dict[Any, Any] = {}
-    for i, sample in enumerate(record.samples()):
+    for i, sample in enumerate(record.tests.samples()):
         floats = [k for k, v in enumerate(sample.inputs) if is_float_array(v) and np.size(v)]
         for k in floats:
             for label, special in _specials(name).items():
@@ -123,7 +123,7 @@ def test_nan_and_infinity_go_where_they_go_in_numpy(name: str) -> None:
                 try:
                     with np.errstate(all="ignore"), warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        expected = results(record.reference(*operands, **sample.attrs))
+                        expected = results(record.tests.reference(*operands, **sample.attrs))
                 except (ValueError, ArithmeticError):
                     continue  # the reference has no answer
                 nodes, fed = leaves(operands, f"{i}_{k}_{label}_")

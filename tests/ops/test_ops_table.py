@@ -64,10 +64,10 @@ def test_record_is_complete(name: str) -> None:
         assert record.gradient is not None or record.no_gradient, "no gradient, and no reason"
     if name not in PUBLIC:
         return
-    assert record.samples is not None, "no samples"
-    assert record.samples()
-    assert record.reference is not None, "nothing to compare with"
-    for sample in record.samples():
+    assert record.tests.samples is not None, "no samples"
+    assert record.tests.samples()
+    assert record.tests.reference is not None, "nothing to compare with"
+    for sample in record.tests.samples():
         if sample.gradient is not None:
             floats = [i for i, value in enumerate(sample.inputs) if is_float_array(value)]
             assert sample.reason or set(floats) <= set(sample.gradient), (
@@ -119,8 +119,8 @@ NARROW = [
 def test_other_dtypes_are_refused(name: str, dtype: np.dtype) -> None:
     record = TABLE[name]
     assert record.function is not None
-    assert record.samples is not None
-    for sample in record.samples():
+    assert record.tests.samples is not None
+    for sample in record.tests.samples():
         if not any(map(is_float_array, flattened(sample.inputs))):
             continue
         nodes, _ = leaves(rounded(sample.inputs, dtype))
@@ -135,10 +135,10 @@ def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
     operands = rounded(sample.inputs, dtype)
     nodes, feeds = leaves(operands)
     assert record.function is not None
-    assert record.reference is not None
+    assert record.tests.reference is not None
     made = results(record.function(*nodes, **sample.attrs))
     with np.errstate(all="ignore"):
-        expected = results(record.reference(*widened(operands), **sample.attrs))
+        expected = results(record.tests.reference(*widened(operands), **sample.attrs))
     assert len(made) == len(expected)
     given = magnitude(*operands)
     given_floats = any(is_float_array(v) or is_complex_array(v) for v in flattened(operands))
@@ -213,9 +213,9 @@ def test_planned_is_interpreted(
     feeds: dict[Any, Any] = {}
     for name in names:
         record = PUBLIC[name]
-        assert record.samples is not None
+        assert record.tests.samples is not None
         assert record.function is not None
-        for i, sample in enumerate(record.samples()):
+        for i, sample in enumerate(record.tests.samples()):
             for dtype in dtypes_of(record):
                 nodes, fed = leaves(rounded(sample.inputs, dtype), f"{name}_{dtype.name}_{i}_")
                 feeds |= fed
@@ -322,17 +322,17 @@ def test_second_derivative_is_the_central_difference(name: str, i: int, dtype: s
 BAD = [
     (name, i)
     for name, record in TABLE.items()
-    if record.bad_samples is not None
-    for i in range(len(record.bad_samples()))
+    if record.tests.bad_samples is not None
+    for i in range(len(record.tests.bad_samples()))
 ]
 
 
 @pytest.mark.parametrize(("name", "i"), BAD)
 def test_bad_sample_is_refused(name: str, i: int) -> None:
     record = TABLE[name]
-    assert record.bad_samples is not None
+    assert record.tests.bad_samples is not None
     assert record.function is not None
-    bad = record.bad_samples()[i]
+    bad = record.tests.bad_samples()[i]
     nodes, _ = leaves(bad.inputs)
     with pytest.raises(bad.error) as caught:
         record.function(*nodes, **bad.attrs)

@@ -192,7 +192,7 @@ def test_a_scan_is_written_where_it_was_planned() -> None:
     data = np.arange(1000.0)
     np.testing.assert_allclose(f(data), np.sum(np.cumsum(data) * data))
     assert all(
-        node.op.into is not None
+        node.op.kernel.into is not None
         for node in f.source_graph.nodes
         if node.op.name in ("cumsum", "sort", "take", "update", "linear_recurrence", "found")
     )

@@ -129,8 +129,12 @@ def kernels() -> list[tuple[str, int]]:
     found = []
     for name in s.__all__:
         record = TABLE.get(name)
-        if isinstance(record, Op) and record.scalar is not None and record.samples is not None:
-            found.append((name, len(record.samples()[0].inputs)))
+        if (
+            isinstance(record, Op)
+            and record.scalar.expression is not None
+            and record.tests.samples is not None
+        ):
+            found.append((name, len(record.tests.samples()[0].inputs)))
     return [(name, count) for name, count in found if count <= 2]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import MagmagraphError
 from ...graph import Graph, Node
-from ...op import Kind, Line, describe
+from ...lines import Line
+from ...op import Kind, describe
 from ...ops.control.observing import range_of
 from ..values import latest
 from .difference import is_finite, widest

@@ -14,7 +14,7 @@ import numpy as np
 from ...communicator import RING_TAG, current
 from ...errors import GraphError, message
 from ...graph import Node
-from ...op import INEXACT, Call, Effect, Kind, Op, Sample
+from ...op import INEXACT, Call, Effect, Kernel, Kind, Op, Sample, Tests
 from ...types import Type
 from ..control.observing import fresh
 from ..convert import as_node
@@ -135,9 +135,7 @@ SEND = Op(
     evaluate=_send,
     gradient=_send_gradient,
     batching=lambda node, operands, batched: node.op(*operands, **node.attrs),
-    kernel="collective",
     dtypes=INEXACT,
-    capturable=False,
 )
 
 
@@ -224,12 +222,10 @@ RECV = Op(
     rule=lambda call, x, **attrs: x,
     attributes={**GROUP, "source": "Count", "tag": "int"},
     evaluate=_recv,
-    into=_recv_into,
+    kernel=Kernel(into=_recv_into, capturable=False),
     gradient=_recv_gradient,
     batching=lambda node, operands, batched: node.op(*operands, **node.attrs),
-    kernel="collective",
     dtypes=INEXACT,
-    capturable=False,
 )
 
 
@@ -288,9 +284,7 @@ BARRIER = Op(
     evaluate=_barrier,
     gradient=lambda node, cotangent: (cotangent,),
     batching=_map_barrier,
-    kernel="collective",
     dtypes=INEXACT,
-    capturable=False,
 )
 
 
@@ -339,9 +333,9 @@ INDEX = Op(
     evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),
     no_gradient="integer valued",
     function=index,
-    samples=lambda: [Sample(())],
-    bad_samples=lambda: [],
-    reference=lambda group=(): np.int64(0),
+    tests=Tests(
+        samples=lambda: [Sample(())], bad_samples=lambda: [], reference=lambda group=(): np.int64(0)
+    ),
     numerics="exact",
 )
 

@@ -16,7 +16,7 @@ from ...dims import Dim
 from ...dtypes import is_bool
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...types import Type
 from ..convert import as_node, cast
 from ..rules.batching import to_front
@@ -132,25 +132,26 @@ ALLGATHER = Op(
     rule=_allgather_type,
     attributes=GROUP,
     evaluate=lambda xp, x, *, group, size: current().group(group).allgather(x),
-    into=_allgather_into,
+    kernel=Kernel(into=_allgather_into),
     gradient=_allgather_gradient,
     batching=_map_allgather,
-    kernel="collective",
     sharding=shard_gathered,
     dtypes=INEXACT,
     function=allgather,
-    samples=lambda: [
-        Sample((_ROWS,)),
-        Sample((_ROWS,), {"axis": -1}),
-        Sample((_COUNTS,), {"axis": 1}),
-        Sample((np.float64(2.0),)),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_ROWS,), ShapeError, "allgather: axis=2 is out of range for 2 axes", {"axis": 2}
-        )
-    ],
-    reference=lambda x, axis=0, group=(): np.atleast_1d(x),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_ROWS,)),
+            Sample((_ROWS,), {"axis": -1}),
+            Sample((_COUNTS,), {"axis": 1}),
+            Sample((np.float64(2.0),)),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_ROWS,), ShapeError, "allgather: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=lambda x, axis=0, group=(): np.atleast_1d(x),
+    ),
     numerics="exact",
 )
 
@@ -246,27 +247,31 @@ REDUCE_SCATTER = Op(
     rule=_scatter_type,
     attributes=REDUCED,
     evaluate=lambda xp, x, *, op, group, size: current().group(group).reduce_scatter(x, op),
-    into=_scatter_into,
+    kernel=Kernel(into=_scatter_into),
     gradient=_scatter_gradient,
     batching=_map_scatter,
-    kernel="collective",
     dtypes=INEXACT,
     function=reduce_scatter,
-    samples=lambda: [
-        Sample((_ROWS,)),
-        Sample((_ROWS,), {"axis": 1}),
-        Sample((_COUNTS,), {"axis": -1, "op": "min"}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_ROWS,), ShapeError, "reduce_scatter: axis=2 is out of range for 2 axes", {"axis": 2}
-        ),
-        BadSample((_ROWS,), ShapeError, "reduce_scatter: op='mean'", {"op": "mean"}),
-        BadSample(
-            (np.float64(1.0),), ShapeError, "reduce_scatter: a scalar has no rows for the ranks"
-        ),
-    ],
-    reference=lambda x, axis=0, op="sum", group=(): np.asarray(x),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_ROWS,)),
+            Sample((_ROWS,), {"axis": 1}),
+            Sample((_COUNTS,), {"axis": -1, "op": "min"}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_ROWS,),
+                ShapeError,
+                "reduce_scatter: axis=2 is out of range for 2 axes",
+                {"axis": 2},
+            ),
+            BadSample((_ROWS,), ShapeError, "reduce_scatter: op='mean'", {"op": "mean"}),
+            BadSample(
+                (np.float64(1.0),), ShapeError, "reduce_scatter: a scalar has no rows for the ranks"
+            ),
+        ],
+        reference=lambda x, axis=0, op="sum", group=(): np.asarray(x),
+    ),
     numerics="reassoc",
 )
 
@@ -343,23 +348,24 @@ ALLTOALL = Op(
     rule=_alltoall_type,
     attributes=GROUP,
     evaluate=lambda xp, x, *, group, size: current().group(group).alltoall(x),
-    into=_alltoall_into,
+    kernel=Kernel(into=_alltoall_into),
     gradient=_alltoall_gradient,
     batching=_map_alltoall,
-    kernel="collective",
     dtypes=INEXACT,
     function=alltoall,
-    samples=lambda: [
-        Sample((_ROWS,)),
-        Sample((_ROWS,), {"split": 1, "join": 0}),
-        Sample((_COUNTS,), {"split": -1, "join": -1}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_ROWS,), ShapeError, "alltoall: join=2 is out of range for 2 axes", {"join": 2}
-        )
-    ],
-    reference=lambda x, split=0, join=0, group=(): np.asarray(x),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_ROWS,)),
+            Sample((_ROWS,), {"split": 1, "join": 0}),
+            Sample((_COUNTS,), {"split": -1, "join": -1}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_ROWS,), ShapeError, "alltoall: join=2 is out of range for 2 axes", {"join": 2}
+            )
+        ],
+        reference=lambda x, split=0, join=0, group=(): np.asarray(x),
+    ),
     numerics="exact",
 )
 
@@ -390,9 +396,8 @@ RANK_ROW = Op(
     rule=_row_type,
     attributes=GROUP,
     evaluate=lambda xp, x, *, shift, group, size: _row(x, shift, group, size),
-    into=_row_into,
+    kernel=Kernel(into=_row_into),
     no_gradient="it is made behind gradients, by the pass that distributes",
-    kernel="collective",
     dtypes=INEXACT,
     numerics="exact",
 )
@@ -428,9 +433,8 @@ RANK_ROWS = Op(
     rule=_rows_type,
     attributes=GROUP,
     evaluate=_rows,
-    into=_rows_into,
+    kernel=Kernel(into=_rows_into),
     no_gradient="it is made behind gradients, by the pass that distributes",
-    kernel="collective",
     dtypes=INEXACT,
     numerics="exact",
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...communicator import current
-from ...op import INEXACT, Call, Kind, Op
+from ...op import INEXACT, Call, Kernel, Kind, Op
 from ...types import Type
 from .arrays import GROUP, REDUCED, TIMED, Axis, summed
 from .rows import ALLGATHER, REDUCE_SCATTER
@@ -64,9 +64,8 @@ ALLREDUCE_WHEN = Op(
     rule=_type,
     attributes=TIMED,
     evaluate=_value,
-    into=_into,
+    kernel=Kernel(into=_into),
     no_gradient=_MADE,
-    kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
@@ -117,9 +116,8 @@ ALLREDUCE_MANY_WHEN = Op(
     rule=_many_type,
     attributes=TIMED,
     evaluate=_many,
-    into=_many_into,
+    kernel=Kernel(into=_many_into),
     no_gradient=_MADE,
-    kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
@@ -155,9 +153,8 @@ REDUCE_SCATTER_WHEN = Op(
     rule=_part_type,
     attributes=REDUCED,
     evaluate=_part,
-    into=_part_into,
+    kernel=Kernel(into=_part_into),
     no_gradient=_MADE,
-    kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
@@ -190,9 +187,8 @@ ALLGATHER_WHEN = Op(
     rule=_whole_type,
     attributes=GROUP,
     evaluate=_whole,
-    into=_whole_into,
+    kernel=Kernel(into=_whole_into),
     no_gradient=_MADE,
-    kernel="collective",
     dtypes=INEXACT,
     numerics="exact",
 )

@@ -15,7 +15,7 @@ from ...communicator import REDUCTIONS, current
 from ...dtypes import is_bool
 from ...errors import DTypeError, GraphError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...types import Type
 from ..rules.sharding import shard_alike
 from .arrays import GROUP, REDUCED
@@ -141,29 +141,33 @@ ALLREDUCE = Op(
     rule=_allreduce_type,
     attributes=REDUCED,
     evaluate=lambda xp, x, *, op, group, size: current().group(group).allreduce(x, op),
-    into=_allreduce_into,
+    kernel=Kernel(into=_allreduce_into),
     gradient=_allreduce_gradient,
     batching=_again,
-    kernel="collective",
     sharding=shard_alike,
     dtypes=INEXACT,
     function=allreduce,
-    samples=lambda: [
-        Sample((_ROWS,)),
-        Sample((_ROWS,), {"op": "mean"}),
-        Sample((_COUNTS,), {"op": "min"}),
-        Sample((np.float64(2.0),)),
-    ],
-    bad_samples=lambda: [
-        BadSample((_ROWS,), ShapeError, "allreduce: op='product'", {"op": "product"}),
-        BadSample((np.array([True]),), DTypeError, "allreduce: a sum of bool"),
-        BadSample(
-            (_ROWS,), GraphError, "group='nowhere' names 'nowhere'", {"group": "nowhere"}
+    tests=Tests(
+        samples=lambda: [
+            Sample((_ROWS,)),
+            Sample((_ROWS,), {"op": "mean"}),
+            Sample((_COUNTS,), {"op": "min"}),
+            Sample((np.float64(2.0),)),
+        ],
+        bad_samples=lambda: [
+            BadSample((_ROWS,), ShapeError, "allreduce: op='product'", {"op": "product"}),
+            BadSample((np.array([True]),), DTypeError, "allreduce: a sum of bool"),
+            BadSample(
+                (_ROWS,), GraphError, "group='nowhere' names 'nowhere'", {"group": "nowhere"}
+            ),
+        ],
+        reference=lambda x, op="sum", group=(): (
+            np.asarray(x) / 1 if op == "mean" else np.asarray(x)
         ),
-    ],
-    reference=lambda x, op="sum", group=(): np.asarray(x) / 1 if op == "mean" else np.asarray(x),
+    ),
     numerics="reassoc",
 )
+
 
 def _many_type(
     call: Call, *arrays: Type, op: str, group: tuple[str, ...], size: int
@@ -207,9 +211,8 @@ ALLREDUCE_MANY = Op(
     rule=_many_type,
     attributes=REDUCED,
     evaluate=_many,
-    into=_many_into,
+    kernel=Kernel(into=_many_into),
     gradient=_many_gradient,
-    kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
@@ -296,18 +299,19 @@ BROADCAST = Op(
     rule=_broadcast_type,
     attributes={**GROUP, "root": "Count"},
     evaluate=lambda xp, x, *, root, group, size, uid=0: current().group(group).broadcast(x, root),
-    into=_broadcast_into,
+    kernel=Kernel(into=_broadcast_into),
     gradient=_broadcast_gradient,
     batching=_again,
-    kernel="collective",
     dtypes=INEXACT,
     function=broadcast,
-    samples=lambda: [Sample((_ROWS,)), Sample((_COUNTS,)), Sample((np.array([True, False]),))],
-    bad_samples=lambda: [
-        BadSample((_ROWS,), ShapeError, "broadcast: root=3 of 1 ranks", {"root": 3}),
-        BadSample((_ROWS,), DTypeError, "root=0.5 is not an int", {"root": 0.5}),
-    ],
-    reference=lambda x, root=0, group=(): np.asarray(x),
+    tests=Tests(
+        samples=lambda: [Sample((_ROWS,)), Sample((_COUNTS,)), Sample((np.array([True, False]),))],
+        bad_samples=lambda: [
+            BadSample((_ROWS,), ShapeError, "broadcast: root=3 of 1 ranks", {"root": 3}),
+            BadSample((_ROWS,), DTypeError, "root=0.5 is not an int", {"root": 0.5}),
+        ],
+        reference=lambda x, root=0, group=(): np.asarray(x),
+    ),
     numerics="exact",
 )
 
@@ -318,12 +322,13 @@ REDUCE = Op(
     rule=_broadcast_type,
     attributes={**GROUP, "root": "Count"},
     evaluate=lambda xp, x, *, root, group, size: current().group(group).reduce(x, root),
-    into=lambda xp, target, x, *, root, group, size: current()
-    .group(group)
-    .reduce(x, root, target),
+    kernel=Kernel(
+        into=lambda xp, target, x, *, root, group, size: (
+            current().group(group).reduce(x, root, target)
+        ),
+    ),
     gradient=lambda node, cotangent: (BROADCAST(cotangent, **node.attrs),),
     batching=_again,
-    kernel="collective",
     dtypes=INEXACT,
     numerics="reassoc",
 )
@@ -385,17 +390,18 @@ PERMUTE = Op(
     rule=_same,
     attributes={**GROUP, "shift": "int"},
     evaluate=lambda xp, x, *, shift, group, size: current().group(group).permute(x, shift),
-    into=_permute_into,
+    kernel=Kernel(into=_permute_into),
     gradient=_permute_gradient,
     batching=_again,
-    kernel="collective",
     dtypes=INEXACT,
     function=permute,
-    samples=lambda: [Sample((_ROWS,)), Sample((_COUNTS,), {"shift": 2})],
-    bad_samples=lambda: [
-        BadSample((_ROWS,), DTypeError, "shift=0.5 is not an int", {"shift": 0.5})
-    ],
-    reference=lambda x, shift=1, group=(): np.asarray(x),
+    tests=Tests(
+        samples=lambda: [Sample((_ROWS,)), Sample((_COUNTS,), {"shift": 2})],
+        bad_samples=lambda: [
+            BadSample((_ROWS,), DTypeError, "shift=0.5 is not an int", {"shift": 0.5})
+        ],
+        reference=lambda x, shift=1, group=(): np.asarray(x),
+    ),
     numerics="exact",
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 from ...dtypes import is_inexact, is_integer
 from ...graph import Graph, Node, freeze
 from ...interpret import Body
-from ...op import Call, Kind, Op, Parts
+from ...op import INEXACT, Call, Kind, Op, Parts
 from ...transforms.closure import close
 from ...transforms.rebuild import rebuild, unobserved
 from ...types import Extent, Type, TypeLike
@@ -47,7 +47,7 @@ def _flops(index: Type, *operands: Type, bodies: tuple[Graph, ...]) -> Extent:
     for node in bodies[0].nodes:
         if node.op.flops is not None:
             total = total + node.op.flops(*[i.type for i in node.inputs], **node.attrs)
-        elif node.inputs and not isinstance(node.type, tuple) and not node.op.alias:
+        elif node.inputs and not isinstance(node.type, tuple) and not node.op.layout.alias:
             total = total + node.size
     return total
 
@@ -117,6 +117,7 @@ def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
 BRANCH = Op(
     name="branch",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="One of several body graphs, by a number that is clamped to those that there are.",
     rule=_branch_type,
     evaluate=_evaluate,
@@ -125,8 +126,6 @@ BRANCH = Op(
     batching=_batching,
     sharding="choice",
     flops=_flops,
-    kernel="branch",
-    capturable=False,
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import GradientError, message
 from ...graph import Node, topological
 from ...nesting import leaves, like
-from ...op import Call, Effect, Kind, Op
+from ...op import INEXACT, Call, Effect, Kind, Layout, Op
 from ...transforms.rebuild import rebuild
 from ...types import Type
 from ..convert import as_node
@@ -70,17 +70,18 @@ def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]
 
 def _without_updates(node: Node, operands: tuple[Node, ...]) -> Node | None:
     """Return the value alone where it carries updates, or is observed: once is enough."""
-    return operands[0] if node.op.fades or node.op.effect is Effect.ORDERED else None
+    return operands[0] if node.op.layout.fades or node.op.effect is Effect.ORDERED else None
 
 
 RECOMPUTE = Op(
     name="recompute",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="An identity that keeps what is computed from it apart from equal expressions.",
     rule=_first_type,
     attributes={"uid": "int", "position": "Count"},
     evaluate=_first,
-    alias=True,
+    layout=Layout(alias=True),
     gradient=lambda node, cotangent: (cotangent,),
     batching="identity",
     onnx=onnx_forms.first,
@@ -89,11 +90,12 @@ RECOMPUTE = Op(
 CHECKPOINT = Op(
     name="checkpoint",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="The first operand; its gradient computes it again from the other operands.",
     rule=_first_type,
     attributes={"uid": "int", "arguments": "Count", "saved": "Count"},
     evaluate=_first,
-    alias=True,
+    layout=Layout(alias=True),
     gradient=_checkpoint_gradient,
     batching="identity",
     onnx=onnx_forms.first,
@@ -103,11 +105,12 @@ CHECKPOINT = Op(
 CHECKPOINT_NAME = Op(
     name="checkpoint_name",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="An identity under a name, by which policies of checkpoints choose.",
     rule=_first_type,
     attributes={"label": "str"},
     evaluate=_first,
-    alias=True,
+    layout=Layout(alias=True),
     gradient=lambda node, cotangent: (cotangent,),
     batching="identity",
     onnx=onnx_forms.first,
@@ -437,11 +440,12 @@ def _map_custom(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -
 CUSTOM_GRADIENT = Op(
     name="custom_gradient",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="The first operand; its gradient is a function of the user's.",
     rule=_first_type,
     attributes={"rule": "Code"},
     evaluate=_first,
-    alias=True,
+    layout=Layout(alias=True),
     gradient=_custom_gradient,
     batching=_map_custom,
     onnx=onnx_forms.first,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...graph import Graph
 from ...interpret import Body
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kind, Op
 from ...types import Type, TypeLike
 
 
@@ -53,7 +53,7 @@ def _evaluate_many(xp: Any, *arrays: Any, bodies: tuple[Body, ...]) -> Any:
 FUSED = Op(
     name="fused",
     kind=Kind.LOWERED,
-    kernel="fused",
+    dtypes=INEXACT,
     doc="A region that one kernel computes; its body is a graph of parameters.",
     rule=_fused_type,
     evaluate=_evaluate_fused,
@@ -63,7 +63,7 @@ FUSED = Op(
 FUSED_MANY = Op(
     name="fused_many",
     kind=Kind.LOWERED,
-    kernel="fused",
+    dtypes=INEXACT,
     doc="Several independent regions in one kernel launch.",
     rule=_fused_many_type,
     evaluate=_evaluate_many,

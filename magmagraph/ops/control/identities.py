@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import INEXACT, Call, Kind, Op, Sample
+from ...op import INEXACT, Call, Kind, Layout, Op, Sample, Tests
 from ...types import Type
 from ..convert import as_node
 from ..rules import onnx_forms
@@ -28,6 +28,7 @@ def _identity(xp: Any, x: Any, **attrs: Any) -> Any:
 ITEM = Op(
     name="item",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="One of the results of an operation that has several.",
     rule=_item_type,
     attributes={"index": "Count"},
@@ -57,14 +58,16 @@ STOP_GRADIENT = Op(
     doc="The operand, taken as a constant by gradients.",
     rule=_identity_type,
     evaluate=_identity,
-    alias=True,
+    layout=Layout(alias=True),
     no_gradient="taken as a constant by definition",
     batching="identity",
     function=stop_gradient,
-    samples=lambda: [
-        Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")
-    ],
-    reference=lambda x: x,
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([1.0, 2.0]),), gradient=(), reason="a constant by definition")
+        ],
+        reference=lambda x: x,
+    ),
     onnx=onnx_forms.first,
 )
 
@@ -86,6 +89,7 @@ def _marker_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 MARKER = Op(
     name="marker",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="An identity that gradients leave: role 'seed' at the loss, 'gradient' at a target.",
     rule=_identity_type,
     attributes={
@@ -96,7 +100,7 @@ MARKER = Op(
         "ranks": "NotRequired[tuple[tuple[tuple[str, ...], Positive], ...]]",
     },
     evaluate=_identity,
-    alias=True,
+    layout=Layout(alias=True),
     gradient=_marker_gradient,
     batching="identity",
     onnx=onnx_forms.first,
@@ -112,10 +116,11 @@ def _sent_type(call: Call, x: Type, flag: Type) -> Type:
 SENT_WHEN = Op(
     name="sent_when",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="The operand; where it is a sum over ranks, that is taken here, at calls with a flag.",
     rule=_sent_type,
     evaluate=lambda xp, x, flag: x,
-    alias=True,
+    layout=Layout(alias=True),
     no_gradient="it stands behind gradients",
 )
 

@@ -11,7 +11,7 @@ from ...dtypes import is_inexact
 from ...errors import DivergedError, message
 from ...graph import Graph, Node
 from ...interpret import Body
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kind, Op
 from ...transforms.closure import close
 from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type
@@ -140,6 +140,7 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
 FIXED_POINT = Op(
     name="fixed_point",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="The point that a map leaves where it is, found by iteration, and the number of steps.",
     rule=_type,
     attributes={

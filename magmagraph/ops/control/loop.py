@@ -15,7 +15,7 @@ import numpy as np
 
 from ...graph import Graph, Node, topological
 from ...interpret import Body
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kind, Op, Scalar
 from ...transforms.closure import close
 from ...types import Extent, Type, TypeLike
 from ..rules import onnx_control
@@ -116,7 +116,7 @@ def _flops(*operands: Type, body: Graph, carries: int, stacks: int, **attrs: Any
     for node in body.nodes:
         if node.op.flops is not None:
             total = total + node.op.flops(*[i.type for i in node.inputs], **node.attrs)
-        elif node.inputs and not isinstance(node.type, tuple) and not node.op.alias:
+        elif node.inputs and not isinstance(node.type, tuple) and not node.op.layout.alias:
             total = total + node.size
     extent = operands[carries].shape[0] if stacks else attrs["length"]
     return total if extent is None else total * extent
@@ -125,6 +125,7 @@ def _flops(*operands: Type, body: Graph, carries: int, stacks: int, **attrs: Any
 LOOP = Op(
     name="loop",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="A body graph run again and again: the last carries, and a row of each iteration.",
     rule=_loop_type,
     attributes=_ATTRIBUTES,
@@ -134,8 +135,6 @@ LOOP = Op(
     batching=loop_batching,
     sharding="turns",
     flops=_flops,
-    kernel="loop",
-    capturable=False,
 )
 
 
@@ -152,12 +151,12 @@ def _no_reverse(xp: Any, *arrays: Any, **attrs: Any) -> Any:
 PULLBACK = Op(
     name="loop_pullback",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="Cotangents through a loop without a bound, of which forward mode takes the transpose.",
     rule=_pullback_type,
     attributes=_ATTRIBUTES | {"body": "Graph", "length": "Extent | None", "reverse": "bool"},
     evaluate=_no_reverse,
     gradient=pullback_gradient,
-    capturable=False,
 )
 
 
@@ -182,9 +181,9 @@ LOOP_STEP = Op(
     doc="The step of a random node inside of a loop: the iteration in its upper half.",
     rule=_step_type,
     evaluate=_step,
-    scalar=(
-        "((int64_t)((((((uint64_t)a >> 32) * 2654435769u + (uint64_t)b + 1u) & 4294967295u) << 32)"
-        " | ((uint64_t)a & 4294967295u)))"
+    scalar=Scalar(
+        "((int64_t)((((((uint64_t)a >> 32) * 2654435769u + (uint64_t)b + 1u) & 4294967295u)"
+        " << 32) | ((uint64_t)a & 4294967295u)))"
     ),
     no_gradient="integer valued",
     numerics="exact",

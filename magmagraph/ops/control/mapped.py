@@ -11,7 +11,7 @@ from typing import Any
 from ...dtypes import is_inexact
 from ...graph import Graph, Node, freeze
 from ...interpret import Body
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kind, Op
 from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type, TypeLike
 from ..leaf import input, parameter
@@ -120,6 +120,7 @@ def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
 MAPPED = Op(
     name="mapped",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="A body graph run once for each position along an axis.",
     rule=_mapped_type,
     evaluate=_evaluate,

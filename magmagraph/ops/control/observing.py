@@ -157,7 +157,6 @@ TAP = Op(
     dtypes=INEXACT,
     gradient=lambda node, cotangent: (cotangent,),
     batching=lambda node, operands, batched: node.op(*operands, **node.attrs),
-    capturable=False,
     onnx=onnx_forms.first,
 )
 
@@ -172,7 +171,6 @@ ASSERT = Op(
     dtypes=INEXACT,
     gradient=lambda node, cotangent: (cotangent, None),
     batching=_map_assert,
-    capturable=False,
     onnx=onnx_forms.first,
 )
 

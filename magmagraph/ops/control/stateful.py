@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...errors import GraphError, message
 from ...graph import Node
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kind, Layout, Op
 from ...types import Type
 from ..rules import onnx_forms
 
@@ -37,11 +37,11 @@ def _batched(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> N
 STATEFUL = Op(
     name="stateful",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="The first operand, with variables and what becomes of them at a call.",
     rule=_value_type,
     evaluate=lambda xp, value, *others: value,
-    alias=True,
-    fades=True,
+    layout=Layout(alias=True, fades=True),
     gradient=lambda node, cotangent: (cotangent, *(None for _ in node.inputs[1:])),
     batching=_batched,
     onnx=onnx_forms.first,

@@ -8,7 +8,7 @@ from typing import Any
 from ...dtypes import is_inexact
 from ...graph import Graph, Node
 from ...interpret import Body
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kind, Op
 from ...transforms.closure import close
 from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type, TypeLike
@@ -81,6 +81,7 @@ def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> 
 SUBGRAPH = Op(
     name="subgraph",
     kind=Kind.CONTROL,
+    dtypes=INEXACT,
     doc="A graph under a name, as one operation; compilation writes it out.",
     rule=_type,
     evaluate=_evaluate,

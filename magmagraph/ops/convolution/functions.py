@@ -13,7 +13,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..elementwise.arithmetic import add
 from ..elementwise.family import floating_pair
@@ -348,129 +348,138 @@ _HWIO = np.ascontiguousarray(np.moveaxis(_SQUARES, (0, 1), (-1, -2)))
 _LINES = values(2, 3, 7)
 _NO_IMAGES = np.zeros((0, 4, 5, 6))
 
-_record = partial(Composite, kind=Kind.CONVOLUTION, reference=reference, numerics="reassoc")
+_record = partial(Composite, kind=Kind.CONVOLUTION, numerics="reassoc")
+_tests = partial(Tests, reference=reference)
 
 CONV = _record(
     name="conv",
     function=conv,
     doc="Convolutions over one to three spatial axes.",
-    samples=lambda: [
-        Sample((_LINES, values(4, 3, 2))),
-        Sample((_NO_IMAGES, values(3, 4, 2, 2)), {"padding": 1}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.ones((2, 3)), np.ones((2, 3))), ShapeError, "conv: an operand of 2 axes"
-        ),
-        BadSample(
-            (_LINES, values(4, 3, 2)),
-            ShapeError,
-            "conv: layout='NHWC' for 1 spatial axes",
-            {"layout": "NHWC"},
-        ),
-    ],
+    tests=_tests(
+        samples=lambda: [
+            Sample((_LINES, values(4, 3, 2))),
+            Sample((_NO_IMAGES, values(3, 4, 2, 2)), {"padding": 1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((np.ones((2, 3)), np.ones((2, 3))), ShapeError, "conv: an operand of 2 axes"),
+            BadSample(
+                (_LINES, values(4, 3, 2)),
+                ShapeError,
+                "conv: layout='NHWC' for 1 spatial axes",
+                {"layout": "NHWC"},
+            ),
+        ],
+    ),
 )
 CONV1D = _record(
     name="conv1d",
     function=conv1d,
     doc="Convolutions over one spatial axis.",
-    samples=lambda: [
-        Sample((_LINES, values(2, 3, 3)), {"stride": 2, "padding": "same"}),
-        Sample((_LINES, values(6, 1, 2)), {"groups": 3, "dilation": 3, "padding": ((2, 0),)}),
-        Sample(
-            (np.ascontiguousarray(_LINES.swapaxes(1, 2)), values(2, 3, 4)),
-            {"layout": "NWC", "algorithm": "fft"},
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_LINES, values(4, 3, 9)),
-            ShapeError,
-            "conv1d: a window that reaches over 9 elements along spatial axis 0, and 7 with "
-            "padding",
-        ),
-        BadSample((_IMAGES, _FILTERS), ShapeError, "conv1d: an operand of 4 axes"),
-    ],
+    tests=_tests(
+        samples=lambda: [
+            Sample((_LINES, values(2, 3, 3)), {"stride": 2, "padding": "same"}),
+            Sample((_LINES, values(6, 1, 2)), {"groups": 3, "dilation": 3, "padding": ((2, 0),)}),
+            Sample(
+                (np.ascontiguousarray(_LINES.swapaxes(1, 2)), values(2, 3, 4)),
+                {"layout": "NWC", "algorithm": "fft"},
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_LINES, values(4, 3, 9)),
+                ShapeError,
+                "conv1d: a window that reaches over 9 elements along spatial axis 0, and 7 with "
+                "padding",
+            ),
+            BadSample((_IMAGES, _FILTERS), ShapeError, "conv1d: an operand of 4 axes"),
+        ],
+    ),
 )
 CONV2D = _record(
     name="conv2d",
     function=conv2d,
     doc="Convolutions over two spatial axes.",
-    samples=lambda: [
-        Sample(
-            (_IMAGES, _FILTERS),
-            {"groups": 2, "stride": (2, 1), "padding": (1, (0, 2)), "dilation": (1, 2)},
-        ),
-        Sample((values(2, 2, 6, 5), _SQUARES), {"padding": 1, "algorithm": "im2col"}),
-        Sample((values(2, 2, 6, 5), _SQUARES), {"padding": 1, "algorithm": "winograd-2x2"}),
-        Sample((_NHWC, _HWIO), {"layout": "NHWC", "algorithm": "winograd-4x4"}),
-        Sample((_NHWC, _HWIO), {"layout": "NHWC", "stride": 2, "padding": "same"}),
-        Sample((values(2, 2, 6, 5), _SQUARES), {"stride": 2, "algorithm": "fft"}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_IMAGES, _FILTERS),
-            ShapeError,
-            "conv2d: 4 channels in groups=1 for weights of 2 channels",
-        ),
-        BadSample(
-            (_IMAGES, _FILTERS), ShapeError, "conv2d: groups=3 does not divide the 4 channels",
-            {"groups": 3},
-        ),
-        BadSample(
-            (_IMAGES, values(5, 2, 1, 1)),
-            ShapeError,
-            "conv2d: groups=2 does not divide the 5 results",
-            {"groups": 2},
-        ),
-        BadSample(
-            (_IMAGES, _FILTERS), ShapeError, "conv2d: stride=0", {"groups": 2, "stride": 0}
-        ),
-        BadSample(
-            (_IMAGES, _FILTERS),
-            ShapeError,
-            "conv2d: padding=(1, -1) is negative",
-            {"groups": 2, "padding": (1, -1)},
-        ),
-        BadSample(
-            (_IMAGES, _FILTERS),
-            ShapeError,
-            "conv2d: layout='HWC' for 2 spatial axes",
-            {"layout": "HWC"},
-        ),
-        BadSample(
-            (_IMAGES, _FILTERS),
-            ShapeError,
-            "conv2d: algorithm='fastest'",
-            {"groups": 2, "algorithm": "fastest"},
-        ),
-        BadSample(
-            (_IMAGES, _FILTERS),
-            ShapeError,
-            "conv2d: algorithm='winograd-2x2' for a 3x2 window of stride (1, 1) and dilation "
-            "(1, 1)",
-            {"groups": 2, "algorithm": "winograd-2x2"},
-        ),
-        BadSample((_IMAGES[0], _FILTERS), ShapeError, "conv2d: an operand of 3 axes"),
-    ],
-)  # fmt: skip
+    tests=_tests(
+        samples=lambda: [
+            Sample(
+                (_IMAGES, _FILTERS),
+                {"groups": 2, "stride": (2, 1), "padding": (1, (0, 2)), "dilation": (1, 2)},
+            ),
+            Sample((values(2, 2, 6, 5), _SQUARES), {"padding": 1, "algorithm": "im2col"}),
+            Sample((values(2, 2, 6, 5), _SQUARES), {"padding": 1, "algorithm": "winograd-2x2"}),
+            Sample((_NHWC, _HWIO), {"layout": "NHWC", "algorithm": "winograd-4x4"}),
+            Sample((_NHWC, _HWIO), {"layout": "NHWC", "stride": 2, "padding": "same"}),
+            Sample((values(2, 2, 6, 5), _SQUARES), {"stride": 2, "algorithm": "fft"}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_IMAGES, _FILTERS),
+                ShapeError,
+                "conv2d: 4 channels in groups=1 for weights of 2 channels",
+            ),
+            BadSample(
+                (_IMAGES, _FILTERS),
+                ShapeError,
+                "conv2d: groups=3 does not divide the 4 channels",
+                {"groups": 3},
+            ),
+            BadSample(
+                (_IMAGES, values(5, 2, 1, 1)),
+                ShapeError,
+                "conv2d: groups=2 does not divide the 5 results",
+                {"groups": 2},
+            ),
+            BadSample(
+                (_IMAGES, _FILTERS), ShapeError, "conv2d: stride=0", {"groups": 2, "stride": 0}
+            ),
+            BadSample(
+                (_IMAGES, _FILTERS),
+                ShapeError,
+                "conv2d: padding=(1, -1) is negative",
+                {"groups": 2, "padding": (1, -1)},
+            ),
+            BadSample(
+                (_IMAGES, _FILTERS),
+                ShapeError,
+                "conv2d: layout='HWC' for 2 spatial axes",
+                {"layout": "HWC"},
+            ),
+            BadSample(
+                (_IMAGES, _FILTERS),
+                ShapeError,
+                "conv2d: algorithm='fastest'",
+                {"groups": 2, "algorithm": "fastest"},
+            ),
+            BadSample(
+                (_IMAGES, _FILTERS),
+                ShapeError,
+                "conv2d: algorithm='winograd-2x2' for a 3x2 window of stride (1, 1) and dilation "
+                "(1, 1)",
+                {"groups": 2, "algorithm": "winograd-2x2"},
+            ),
+            BadSample((_IMAGES[0], _FILTERS), ShapeError, "conv2d: an operand of 3 axes"),
+        ],
+    ),
+)
 CONV3D = _record(
     name="conv3d",
     function=conv3d,
     doc="Convolutions over three spatial axes.",
-    samples=lambda: [
-        Sample(
-            (values(1, 2, 3, 4, 3), values(2, 2, 2, 3, 1)),
-            {"padding": (1, 0, 0), "stride": (1, 2, 1)},
-        ),
-        Sample(
-            (values(1, 3, 2, 3, 2), values(2, 1, 2, 1, 4)),
-            {"layout": "NDHWC", "groups": 2, "algorithm": "im2col"},
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample((_IMAGES, _FILTERS), ShapeError, "conv3d: an operand of 4 axes")
-    ],
+    tests=_tests(
+        samples=lambda: [
+            Sample(
+                (values(1, 2, 3, 4, 3), values(2, 2, 2, 3, 1)),
+                {"padding": (1, 0, 0), "stride": (1, 2, 1)},
+            ),
+            Sample(
+                (values(1, 3, 2, 3, 2), values(2, 1, 2, 1, 4)),
+                {"layout": "NDHWC", "groups": 2, "algorithm": "im2col"},
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample((_IMAGES, _FILTERS), ShapeError, "conv3d: an operand of 4 axes")
+        ],
+    ),
 )
 
 _RECORD = {1: CONV1D, 2: CONV2D, 3: CONV3D}

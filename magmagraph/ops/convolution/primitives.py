@@ -14,7 +14,7 @@ from typing import Any
 
 from ... import dims
 from ...graph import Node
-from ...op import Call, Kind, Op
+from ...op import Call, Kernel, Kind, Op, Precision
 from ...types import Extent, Shape, Type
 from ..elementwise.family import like_float, one_dtype
 from ..products.rounded import operand
@@ -250,11 +250,6 @@ def _weight_flops(x: Type, g: Type, **attrs: Any) -> Extent:
     return 2 * g.size * share * dims.size(attrs["extents"])
 
 
-def _kernel(node: Node) -> str:
-    """Name the family of compiled kernels; Fourier transforms are NumPy's."""
-    return "" if node.attrs["algorithm"] == "fft" else "convolution"
-
-
 def _scratch(node: Node, threads: int) -> Extent:
     from .costs import scratch  # which knows the records of this module
 
@@ -271,12 +266,8 @@ _record = partial(
     Op,
     kind=Kind.CONVOLUTION,
     numerics="reassoc",
-    precision="allow",
-    mixed=("compute",),
-    factors=(0, 1),
-    kernel=_kernel,
-    scratch=_scratch,
-    algorithms=_algorithms,
+    precision=Precision("allow", mixed=("compute",), factors=(0, 1)),
+    kernel=Kernel(scratch=_scratch, algorithms=_algorithms),
 )
 
 CONVOLUTION = _record(

@@ -12,7 +12,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Sample
+from ...op import BadSample, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..spatial.family import publish_spatial
 from .functions import chosen_algorithm, operands, per_axis, values, with_bias
@@ -282,77 +282,92 @@ _SQUARES = values(4, 2, 3, 3, seed=5)
 _NHWC = np.ascontiguousarray(np.moveaxis(_IMAGES, 1, -1))
 _HWIO = np.ascontiguousarray(np.moveaxis(_SQUARES, (0, 1), (-1, -2)))
 
-_record = partial(Composite, kind=Kind.CONVOLUTION, reference=reference, numerics="reassoc")
+_record = partial(Composite, kind=Kind.CONVOLUTION, numerics="reassoc")
+_tests = partial(Tests, reference=reference)
 
 CONV_TRANSPOSE = _record(
     name="conv_transpose",
     function=conv_transpose,
     doc="Transposed convolutions over one to three spatial axes.",
-    samples=lambda: [
-        Sample((_LINES, values(3, 2, 2)), {"stride": 3, "output_padding": 2}),
-        Sample((_LINES, values(3, 2, 5)), {"padding": ((3, 1),)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_LINES, values(2, 2, 3)), ShapeError, "conv_transpose: 3 channels for weights of 2"
-        ),
-        BadSample(
-            (_LINES, values(3, 2, 3)),
-            ShapeError,
-            "conv_transpose: padding=4 takes more than the 6 elements that there are along "
-            "spatial axis 0",
-            {"padding": 4},
-        ),
-    ],
+    tests=_tests(
+        samples=lambda: [
+            Sample((_LINES, values(3, 2, 2)), {"stride": 3, "output_padding": 2}),
+            Sample((_LINES, values(3, 2, 5)), {"padding": ((3, 1),)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_LINES, values(2, 2, 3)), ShapeError, "conv_transpose: 3 channels for weights of 2"
+            ),
+            BadSample(
+                (_LINES, values(3, 2, 3)),
+                ShapeError,
+                "conv_transpose: padding=4 takes more than the 6 elements that there are along "
+                "spatial axis 0",
+                {"padding": 4},
+            ),
+        ],
+    ),
 )
 CONV1D_TRANSPOSE = _record(
     name="conv1d_transpose",
     function=conv1d_transpose,
     doc="Transposed convolutions over one spatial axis.",
-    samples=lambda: [Sample((_LINES, values(3, 2, 3)), {"stride": 2, "padding": "same"})],
-    bad_samples=lambda: [
-        BadSample(
-            (_LINES, values(3, 2, 3)),
-            ShapeError,
-            "conv1d_transpose: output_padding=2 for stride 2 and dilation 1 along spatial axis 0",
-            {"stride": 2, "output_padding": 2},
-        )
-    ],
+    tests=_tests(
+        samples=lambda: [Sample((_LINES, values(3, 2, 3)), {"stride": 2, "padding": "same"})],
+        bad_samples=lambda: [
+            BadSample(
+                (_LINES, values(3, 2, 3)),
+                ShapeError,
+                "conv1d_transpose: output_padding=2 for stride 2 and dilation 1 along spatial "
+                "axis 0",
+                {"stride": 2, "output_padding": 2},
+            )
+        ],
+    ),
 )
 CONV2D_TRANSPOSE = _record(
     name="conv2d_transpose",
     function=conv2d_transpose,
     doc="Transposed convolutions over two spatial axes.",
-    samples=lambda: [
-        Sample(
-            (_IMAGES, _FILTERS),
-            {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2,
-             "output_padding": (1, 0)},
-        ),
-        Sample((_IMAGES, _SQUARES), {"padding": 1, "algorithm": "winograd-2x2"}),
-        Sample((_NHWC, _HWIO), {"layout": "NHWC", "algorithm": "im2col", "stride": 2}),
-        Sample((_NHWC, _HWIO), {"layout": "NHWC", "algorithm": "fft", "padding": 1}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_IMAGES, _SQUARES),
-            ShapeError,
-            "conv2d_transpose: algorithm='winograd-4x4' for a 3x3 window of stride (2, 2) and "
-            "dilation (1, 1)",
-            {"stride": 2, "algorithm": "winograd-4x4"},
-        )
-    ],
-)  # fmt: skip
+    tests=_tests(
+        samples=lambda: [
+            Sample(
+                (_IMAGES, _FILTERS),
+                {
+                    "stride": (2, 1),
+                    "padding": (1, 0),
+                    "dilation": (1, 2),
+                    "groups": 2,
+                    "output_padding": (1, 0),
+                },
+            ),
+            Sample((_IMAGES, _SQUARES), {"padding": 1, "algorithm": "winograd-2x2"}),
+            Sample((_NHWC, _HWIO), {"layout": "NHWC", "algorithm": "im2col", "stride": 2}),
+            Sample((_NHWC, _HWIO), {"layout": "NHWC", "algorithm": "fft", "padding": 1}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_IMAGES, _SQUARES),
+                ShapeError,
+                "conv2d_transpose: algorithm='winograd-4x4' for a 3x3 window of stride (2, 2) and "
+                "dilation (1, 1)",
+                {"stride": 2, "algorithm": "winograd-4x4"},
+            )
+        ],
+    ),
+)
 CONV3D_TRANSPOSE = _record(
     name="conv3d_transpose",
     function=conv3d_transpose,
     doc="Transposed convolutions over three spatial axes.",
-    samples=lambda: [
-        Sample((values(1, 2, 2, 3, 2), values(2, 3, 2, 1, 2)), {"stride": (2, 1, 1)})
-    ],
-    bad_samples=lambda: [
-        BadSample((_IMAGES, _SQUARES), ShapeError, "conv3d_transpose: an operand of 4 axes")
-    ],
+    tests=_tests(
+        samples=lambda: [
+            Sample((values(1, 2, 2, 3, 2), values(2, 3, 2, 1, 2)), {"stride": (2, 1, 1)})
+        ],
+        bad_samples=lambda: [
+            BadSample((_IMAGES, _SQUARES), ShapeError, "conv3d_transpose: an operand of 4 axes")
+        ],
+    ),
 )
 
 _RECORD = {1: CONV1D_TRANSPOSE, 2: CONV2D_TRANSPOSE, 3: CONV3D_TRANSPOSE}

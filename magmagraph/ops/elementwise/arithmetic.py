@@ -10,7 +10,7 @@ from ...config import config
 from ...dtypes import is_complex, is_float, is_inexact, is_integer, is_unsigned, real_dtype
 from ...errors import DTypeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Type
 from ..convert import as_node, cast
 from ..leaf import CONSTANT
@@ -424,8 +424,7 @@ SQUARE = Composite(
     kind=Kind.ELEMENTWISE,
     function=square,
     doc="Multiply by itself, element by element.",
-    samples=lambda: [Sample((REAL,)), Sample((WHOLE,))],
-    reference=np.square,
+    tests=Tests(samples=lambda: [Sample((REAL,)), Sample((WHOLE,))], reference=np.square),
 )
 
 RECIPROCAL = Composite(
@@ -434,8 +433,7 @@ RECIPROCAL = Composite(
     kind=Kind.ELEMENTWISE,
     function=reciprocal,
     doc="Divide 1 by each element.",
-    samples=lambda: [Sample((REAL,))],
-    reference=lambda x: 1.0 / x,
+    tests=Tests(samples=lambda: [Sample((REAL,))], reference=lambda x: 1.0 / x),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

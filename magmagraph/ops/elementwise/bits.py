@@ -10,7 +10,7 @@ import numpy as np
 from ...dtypes import is_float, is_integer
 from ...errors import DTypeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Type
 from ..convert import as_node
 from ..rules import onnx_forms
@@ -197,8 +197,13 @@ array({result})
         function=function,
         doc=summary,
         dtypes=INEXACT,
-        samples=lambda: [Sample((FLAGS, OTHER_FLAGS)), Sample((REAL, np.array([0.0, 1.0, -0.0])))],
-        reference=lambda x, y: getattr(np, name)(x, y),
+        tests=Tests(
+            samples=lambda: [
+                Sample((FLAGS, OTHER_FLAGS)),
+                Sample((REAL, np.array([0.0, 1.0, -0.0]))),
+            ],
+            reference=lambda x, y: getattr(np, name)(x, y),
+        ),
         numerics="exact",
         no_gradient=_BOOLEAN,
     )
@@ -232,8 +237,10 @@ LOGICAL_NOT = Composite(
     function=logical_not,
     doc="Negate a truth; numbers are true where not zero.",
     dtypes=INEXACT,
-    samples=lambda: [Sample((FLAGS,)), Sample((np.array([0.0, 0.3, np.nan]),))],
-    reference=np.logical_not,
+    tests=Tests(
+        samples=lambda: [Sample((FLAGS,)), Sample((np.array([0.0, 0.3, np.nan]),))],
+        reference=np.logical_not,
+    ),
     numerics="exact",
     no_gradient=_BOOLEAN,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...op import REAL as FLOATS
 from ...types import Type
 from ..convert import as_node
@@ -222,20 +222,22 @@ CLIP = Composite(
     kind=Kind.ELEMENTWISE,
     function=clip,
     doc="Limit values to an interval.",
-    samples=lambda: [
-        Sample((REAL,), {"min": -1.0, "max": 1.0}),
-        Sample((REAL,), {"max": 0.5}),
-        Sample((WHOLE,), {"min": -2}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (REAL,),
-            ConfigError,
-            "clip: the ends are given as min or max and as a_min or a_max",
-            {"min": 0.0, "a_max": 1.0},
-        )
-    ],
-    reference=lambda x, min=None, max=None: np.clip(x, min, max),
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL,), {"min": -1.0, "max": 1.0}),
+            Sample((REAL,), {"max": 0.5}),
+            Sample((WHOLE,), {"min": -2}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (REAL,),
+                ConfigError,
+                "clip: the ends are given as min or max and as a_min or a_max",
+                {"min": 0.0, "a_max": 1.0},
+            )
+        ],
+        reference=lambda x, min=None, max=None: np.clip(x, min, max),
+    ),
     numerics="exact",
 )
 
@@ -297,7 +299,7 @@ WHERE = Op(
     doc="Choose from x where a condition holds, else from y.",
     rule=_where_type,
     evaluate=lambda xp, condition, x, y: xp.where(condition, x, y),
-    scalar="a ? b : c",
+    scalar=Scalar("a ? b : c"),
     gradient=lambda node, cotangent: (
         None,
         where(node.inputs[0], cotangent, 0),
@@ -305,25 +307,27 @@ WHERE = Op(
     ),
     sharding="select",
     function=where,
-    samples=lambda: [
-        Sample((FLAGS, REAL, OTHER)),
-        Sample((FLAGS, REAL, ROW)),
-        Sample((FLAGS[0], REAL[0, 0], OTHER)),
-        Sample((FLAGS, WHOLE, OTHER_WHOLE)),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (FLAGS, np.ones((2, 4)), np.ones(4)),
-            ShapeError,
-            "where: extents 3 and 4 do not broadcast (axis -1)",
-        ),
-        BadSample(
-            (FLAGS,),
-            ShapeError,
-            "where: x and y are missing, and how many positions hold is known only at the call",
-        ),
-    ],
-    reference=np.where,
+    tests=Tests(
+        samples=lambda: [
+            Sample((FLAGS, REAL, OTHER)),
+            Sample((FLAGS, REAL, ROW)),
+            Sample((FLAGS[0], REAL[0, 0], OTHER)),
+            Sample((FLAGS, WHOLE, OTHER_WHOLE)),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (FLAGS, np.ones((2, 4)), np.ones(4)),
+                ShapeError,
+                "where: extents 3 and 4 do not broadcast (axis -1)",
+            ),
+            BadSample(
+                (FLAGS,),
+                ShapeError,
+                "where: x and y are missing, and how many positions hold is known only at the call",
+            ),
+        ],
+        reference=np.where,
+    ),
     numerics="exact",
     onnx=onnx_pairs.Pairs("Where", onnx_pairs.chosen),
 )

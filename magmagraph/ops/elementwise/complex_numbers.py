@@ -19,7 +19,7 @@ import numpy as np
 from ...dtypes import complex_dtype, is_complex, real_dtype
 from ...errors import DTypeError
 from ...graph import Node
-from ...op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
@@ -271,8 +271,10 @@ def _part(
         gradient=gradient,
         function=function,
         dtypes=INEXACT,
-        samples=lambda: [Sample((REAL,)), Sample((ROW[0],)), Sample((np.zeros((0, 2)),))],
-        reference=reference,
+        tests=Tests(
+            samples=lambda: [Sample((REAL,)), Sample((ROW[0],)), Sample((np.zeros((0, 2)),))],
+            reference=reference,
+        ),
         numerics=numerics,
     )
 
@@ -340,16 +342,18 @@ MAKE_COMPLEX = Op(
     gradient=lambda node, c: (real(c), -imag(c)),
     function=complex,
     dtypes=WIDE,
-    samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW))],
-    bad_samples=lambda: [
-        *misfits("complex")(),
-        BadSample(
-            (REAL * (1.0 + 1.0j), OTHER),
-            DTypeError,
-            "complex: an operand of dtype complex128",
-        ),
-    ],
-    reference=lambda re, im: re + 1.0j * im,
+    tests=Tests(
+        samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW))],
+        bad_samples=lambda: [
+            *misfits("complex")(),
+            BadSample(
+                (REAL * (1.0 + 1.0j), OTHER),
+                DTypeError,
+                "complex: an operand of dtype complex128",
+            ),
+        ],
+        reference=lambda re, im: re + 1.0j * im,
+    ),
     numerics="exact",
 )
 
@@ -361,12 +365,14 @@ def _test(name: str, doc: str, function: Callable[..., Node], reference: Any) ->
         function=function,
         doc=doc,
         dtypes=INEXACT,
-        samples=lambda: [
-            Sample((REAL,)),
-            Sample((np.array([1.0 + 0.0j, 2.0j, np.nan, np.nan * 1.0j]),)),
-            Sample((WHOLE,)),
-        ],
-        reference=reference,
+        tests=Tests(
+            samples=lambda: [
+                Sample((REAL,)),
+                Sample((np.array([1.0 + 0.0j, 2.0j, np.nan, np.nan * 1.0j]),)),
+                Sample((WHOLE,)),
+            ],
+            reference=reference,
+        ),
         numerics="exact",
         no_gradient="boolean valued",
     )

@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import is_float
 from ...errors import DTypeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...types import Type
 from ..convert import as_node, cast
 from ..networks.activation import sigmoid
@@ -100,17 +100,23 @@ LDEXP = Op(
     doc="Multiplied by powers of two.",
     rule=_ldexp_type,
     evaluate=_ldexp,
-    scalar="$ldexp(a, b > 16384 ? 16384 : (int64_t)b)",
+    scalar=Scalar("$ldexp(a, b > 16384 ? 16384 : (int64_t)b)"),
     onnx=onnx_forms.rewritten(lambda node: _ldexp_written(*node.inputs)),
     gradient=lambda node, cotangent: (ldexp(cotangent, node.inputs[1]), None),
     function=ldexp,
-    samples=lambda: [
-        Sample((REAL, np.array([[3, -2, 0], [1, 5, -4]], dtype=np.int32))),
-        Sample((REAL, np.array(2))),
-        Sample((np.array([1.0, -1.0]), np.array([1 << 40, -(1 << 40)])), gradient=(), reason="inf"),
-    ],
-    bad_samples=lambda: [BadSample((REAL, REAL), DTypeError, "ldexp: exponents of dtype float64")],
-    reference=lambda x, n: np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32)),
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL, np.array([[3, -2, 0], [1, 5, -4]], dtype=np.int32))),
+            Sample((REAL, np.array(2))),
+            Sample(
+                (np.array([1.0, -1.0]), np.array([1 << 40, -(1 << 40)])), gradient=(), reason="inf"
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample((REAL, REAL), DTypeError, "ldexp: exponents of dtype float64")
+        ],
+        reference=lambda x, n: np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32)),
+    ),
     numerics="exact",
 )
 
@@ -143,7 +149,7 @@ MANTISSA = Op(
     doc="The fraction, from 1/2 up to 1, that a power of two makes a float of.",
     rule=lambda call, x: x,
     evaluate=lambda xp, x: xp.frexp(x)[0],
-    scalar="$mantissa(a)",
+    scalar=Scalar("$mantissa(a)"),
     gradient=_mantissa_gradient,
     numerics="exact",
     onnx=onnx_forms.rewritten(lambda node: ldexp(node.inputs[0], -EXPONENT(node.inputs[0]))),
@@ -154,7 +160,7 @@ EXPONENT: Op = Op(
     doc="The power of two that makes a float of a fraction from 1/2 up to 1.",
     rule=lambda call, x: Type(np.dtype(np.int32), x.shape),
     evaluate=lambda xp, x: xp.where(xp.isfinite(x), xp.frexp(x)[1], 0),
-    scalar="$exponent(a)",
+    scalar=Scalar("$exponent(a)"),
     no_gradient="integer valued",
     numerics="exact",
     onnx=onnx_forms.rewritten(lambda node: _exponent_written(node.inputs[0])),

@@ -20,7 +20,19 @@ from ...config import config
 from ...dtypes import is_complex, is_inexact
 from ...errors import DTypeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kind, Op, Sample, ScalarRule, describe
+from ...op import (
+    INEXACT,
+    BadSample,
+    Call,
+    Kind,
+    Op,
+    Precision,
+    Sample,
+    Scalar,
+    ScalarRule,
+    Tests,
+    describe,
+)
 from ...op import REAL as FLOATS
 from ...types import Type
 from ..convert import as_node, cast, promoted
@@ -334,7 +346,7 @@ def unary(
     of_complex
         Computes the function of complex numbers, where the operation itself takes real ones only.
     """
-    if operand is floating and dtypes is INEXACT:
+    if operand is floating and dtypes == INEXACT:
         operand = inexact
 
     def applied(node: Node) -> Node:
@@ -353,7 +365,7 @@ def unary(
     kind = "Node or array."
     if operand in (floating, inexact):
         kind = "Node or array; ints become floats."
-    inexact_words = "float or complex" if dtypes is INEXACT else "float"
+    inexact_words = "float or complex" if dtypes == INEXACT else "float"
     returns = {
         like_float: f"Of the shape and {inexact_words} dtype of `x`.",
         to_bool: "Of the shape of `x`, bool.",
@@ -368,16 +380,17 @@ def unary(
         doc=summary,
         rule=rule,
         evaluate=evaluate,
-        scalar=scalar,
+        scalar=Scalar(scalar, epilogue=epilogue),
         gradient=gradient,
         no_gradient=no_gradient,
         function=public,
-        samples=samples or (lambda: [Sample((REAL,))]),
-        reference=reference or (lambda x: evaluate(np, x)),
+        tests=Tests(
+            samples=samples or (lambda: [Sample((REAL,))]),
+            reference=reference or (lambda x: evaluate(np, x)),
+        ),
         numerics=numerics,
         dtypes=dtypes,
-        precision=precision,
-        epilogue=epilogue,
+        precision=Precision(precision),
         sharding=sharding,
         onnx=onnx,
     )
@@ -409,7 +422,7 @@ def binary(
     onnx: str | Callable[..., Any] = "",
 ) -> tuple[Binary, Op]:
     """Make a function of two broadcast operands and its record; see `unary`."""
-    if operands is floating_pair and dtypes is INEXACT:
+    if operands is floating_pair and dtypes == INEXACT:
         operands = inexact_pair
 
     def function(x: Any, y: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
@@ -427,7 +440,7 @@ def binary(
     if rule is to_bool:
         returns += "bool."
     elif rule is broadcast_floats:
-        inexact_words = "float or complex" if dtypes is INEXACT else "float"
+        inexact_words = "float or complex" if dtypes == INEXACT else "float"
         returns += f"and the promoted {inexact_words} dtype (ints become floats)."
     else:
         returns += "and the promoted dtype."
@@ -441,19 +454,19 @@ def binary(
         doc=summary,
         rule=rule,
         evaluate=evaluate,
-        scalar=scalar,
+        scalar=Scalar(scalar, epilogue=epilogue, commutative=commutative),
         gradient=gradient,
         no_gradient=no_gradient,
         function=public,
-        samples=samples or (lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW))]),
-        bad_samples=bad_samples or misfits(name),
-        reference=reference or (lambda x, y: evaluate(np, x, y)),
+        tests=Tests(
+            samples=samples or (lambda: [Sample((REAL, OTHER)), Sample((REAL, ROW))]),
+            bad_samples=bad_samples or misfits(name),
+            reference=reference or (lambda x, y: evaluate(np, x, y)),
+        ),
         numerics=numerics,
         dtypes=dtypes,
-        precision=precision,
-        epilogue=epilogue,
+        precision=Precision(precision),
         sharding=sharding,
         onnx=onnx,
-        commutative=commutative,
     )
     return typed_as(Binary, public), op

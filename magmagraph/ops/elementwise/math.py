@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import is_complex
 from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Op, Sample
+from ...op import INEXACT, Composite, Kind, Op, Sample, Tests
 from ...op import REAL as FLOATS
 from ..control.identities import stop_gradient
 from ..rules import onnx_forms
@@ -243,8 +243,7 @@ RSQRT = Composite(
     kind=Kind.ELEMENTWISE,
     function=rsqrt,
     doc="Divide 1 by the square root of each element.",
-    samples=lambda: [Sample((POSITIVE,))],
-    reference=lambda x: 1.0 / np.sqrt(x),
+    tests=Tests(samples=lambda: [Sample((POSITIVE,))], reference=lambda x: 1.0 / np.sqrt(x)),
 )
 
 

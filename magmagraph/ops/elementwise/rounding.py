@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import is_float
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..rules import onnx_forms
 from .comparison import where
@@ -162,16 +162,18 @@ ROUND = Composite(
     kind=Kind.ELEMENTWISE,
     function=round,
     doc="Round to a number of decimals, halves to the even neighbour.",
-    samples=lambda: [
-        Sample((np.array([-2.5, -0.5, 0.5, 1.5, 2.5]),)),
-        Sample((REAL * 1.2345,), {"decimals": 2}),
-        Sample((REAL * 123.0,), {"decimals": -1}),
-        Sample((WHOLE,)),
-    ],
-    bad_samples=lambda: [
-        BadSample((WHOLE,), DTypeError, "round: dtype int32 with decimals=-1", {"decimals": -1})
-    ],
-    reference=lambda x, decimals=0: np.round(x, decimals),
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([-2.5, -0.5, 0.5, 1.5, 2.5]),)),
+            Sample((REAL * 1.2345,), {"decimals": 2}),
+            Sample((REAL * 123.0,), {"decimals": -1}),
+            Sample((WHOLE,)),
+        ],
+        bad_samples=lambda: [
+            BadSample((WHOLE,), DTypeError, "round: dtype int32 with decimals=-1", {"decimals": -1})
+        ],
+        reference=lambda x, decimals=0: np.round(x, decimals),
+    ),
     no_gradient="piecewise constant, so zero wherever it exists",
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import is_complex, is_float, is_unsigned
 from ...graph import Node
-from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
@@ -228,12 +228,14 @@ NEXTAFTER = Op(
     doc="The next float in a direction.",
     rule=broadcast_floats,
     evaluate=numpy_named("nextafter"),
-    scalar="$nextafter(a, b)",
+    scalar=Scalar("$nextafter(a, b)"),
     no_gradient="it jumps from float to float",
     function=nextafter,
     dtypes=WIDE,
-    samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, REAL))],
-    reference=lambda x, y: np.nextafter(x, y),
+    tests=Tests(
+        samples=lambda: [Sample((REAL, OTHER)), Sample((REAL, REAL))],
+        reference=lambda x, y: np.nextafter(x, y),
+    ),
     numerics="stable",
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Operands
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import remainder
@@ -120,14 +120,16 @@ SELECT = Composite(
     kind=Kind.ELEMENTWISE,
     function=select,
     doc="The element of the first array whose condition holds.",
-    samples=lambda: [
-        Sample(([MASK, ~MASK[0]], [MATRIX, 2.0 * MATRIX + 1.0]), {"default": 0.5}),
-        Sample(([MASK], [MATRIX[0]])),
-    ],
-    bad_samples=lambda: [
-        BadSample(([MASK], [MATRIX, MATRIX]), ShapeError, "select: 1 conditions and 2 choices")
-    ],
-    reference=lambda conditions, choices, default=0: np.select(conditions, choices, default),
+    tests=Tests(
+        samples=lambda: [
+            Sample(([MASK, ~MASK[0]], [MATRIX, 2.0 * MATRIX + 1.0]), {"default": 0.5}),
+            Sample(([MASK], [MATRIX[0]])),
+        ],
+        bad_samples=lambda: [
+            BadSample(([MASK], [MATRIX, MATRIX]), ShapeError, "select: 1 conditions and 2 choices")
+        ],
+        reference=lambda conditions, choices, default=0: np.select(conditions, choices, default),
+    ),
     numerics="exact",
 )
 
@@ -136,15 +138,17 @@ CHOOSE = Composite(
     kind=Kind.ELEMENTWISE,
     function=choose,
     doc="Elements of the array whose number stands there.",
-    samples=lambda: [
-        Sample((np.array([[0, 1, 2], [2, -3, 9]]), [MATRIX, MATRIX[0], 3.0 * MATRIX])),
-        Sample((np.array([5, -1, 0]), [MATRIX, 3.0 * MATRIX]), {"mode": "wrap"}),
-    ],
-    bad_samples=lambda: [
-        BadSample((MATRIX, [MATRIX]), DTypeError, "choose: numbers of dtype float64"),
-        BadSample((np.array([0]), []), ShapeError, "choose: no choices"),
-    ],
-    reference=lambda a, choices, mode="clip": np.choose(a, choices, mode=mode),
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([[0, 1, 2], [2, -3, 9]]), [MATRIX, MATRIX[0], 3.0 * MATRIX])),
+            Sample((np.array([5, -1, 0]), [MATRIX, 3.0 * MATRIX]), {"mode": "wrap"}),
+        ],
+        bad_samples=lambda: [
+            BadSample((MATRIX, [MATRIX]), DTypeError, "choose: numbers of dtype float64"),
+            BadSample((np.array([0]), []), ShapeError, "choose: no choices"),
+        ],
+        reference=lambda a, choices, mode="clip": np.choose(a, choices, mode=mode),
+    ),
     numerics="exact",
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node
 from ..elementwise.arithmetic import floor_divide, remainder
@@ -70,7 +70,7 @@ FOUND = Op(
     rule=_found_type,
     evaluate=_found,
     onnx=onnx_forms.found,
-    into=_found_into,
+    kernel=Kernel(into=_found_into),
     no_gradient="integer valued",
     numerics="exact",
 )
@@ -211,13 +211,15 @@ FLATNONZERO = Composite(
     kind=Kind.INDEX,
     function=flatnonzero,
     doc="The positions, in the raveled array, of elements that are not zero.",
-    samples=lambda: [
-        Sample((_HOLES,), {"size": 7, "fill_value": -1}),
-        Sample((_HOLES,), {"size": 2}),
-        Sample((np.zeros(0),), {"size": 2}),
-    ],
-    bad_samples=lambda: [BadSample((_HOLES,), ShapeError, UNSIZED.format("flatnonzero"))],
-    reference=lambda a, size, fill_value=0: filled(np.flatnonzero(a), size, fill_value),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_HOLES,), {"size": 7, "fill_value": -1}),
+            Sample((_HOLES,), {"size": 2}),
+            Sample((np.zeros(0),), {"size": 2}),
+        ],
+        bad_samples=lambda: [BadSample((_HOLES,), ShapeError, UNSIZED.format("flatnonzero"))],
+        reference=lambda a, size, fill_value=0: filled(np.flatnonzero(a), size, fill_value),
+    ),
     no_gradient="integer valued",
     numerics="exact",
 )
@@ -227,21 +229,23 @@ NONZERO = Composite(
     kind=Kind.INDEX,
     function=nonzero,
     doc="The positions of elements that are not zero, along each axis.",
-    samples=lambda: [
-        Sample((_HOLES,), {"size": 6, "fill_value": -1}),
-        Sample((np.array([True, False, True]),), {"size": 2}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_HOLES,), ShapeError, UNSIZED.format("nonzero")),
-        BadSample(
-            (np.float64(1.0),),
-            ShapeError,
-            "nonzero: an operand without axes has no positions",
-            {"size": 1},
+    tests=Tests(
+        samples=lambda: [
+            Sample((_HOLES,), {"size": 6, "fill_value": -1}),
+            Sample((np.array([True, False, True]),), {"size": 2}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_HOLES,), ShapeError, UNSIZED.format("nonzero")),
+            BadSample(
+                (np.float64(1.0),),
+                ShapeError,
+                "nonzero: an operand without axes has no positions",
+                {"size": 1},
+            ),
+        ],
+        reference=lambda a, size, fill_value=0: tuple(
+            filled(places, size, fill_value) for places in np.nonzero(a)
         ),
-    ],
-    reference=lambda a, size, fill_value=0: tuple(
-        filled(places, size, fill_value) for places in np.nonzero(a)
     ),
     no_gradient="integer valued",
     numerics="exact",
@@ -252,9 +256,11 @@ ARGWHERE = Composite(
     kind=Kind.INDEX,
     function=argwhere,
     doc="The positions of elements that are not zero, a row for each.",
-    samples=lambda: [Sample((_HOLES,), {"size": 6}), Sample((_HOLES,), {"size": 2})],
-    bad_samples=lambda: [BadSample((_HOLES,), ShapeError, UNSIZED.format("nonzero"))],
-    reference=lambda a, size, fill_value=0: filled(np.argwhere(a), size, fill_value),
+    tests=Tests(
+        samples=lambda: [Sample((_HOLES,), {"size": 6}), Sample((_HOLES,), {"size": 2})],
+        bad_samples=lambda: [BadSample((_HOLES,), ShapeError, UNSIZED.format("nonzero"))],
+        reference=lambda a, size, fill_value=0: filled(np.argwhere(a), size, fill_value),
+    ),
     no_gradient="integer valued",
     numerics="exact",
 )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...dims import Dim
-from ...dtypes import is_bool, is_float, is_integer
+from ...dtypes import is_float, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply, remainder
@@ -169,30 +169,34 @@ TAKE = Op(
     rule=_take_type,
     attributes={"mode": "Literal['clip', 'wrap']"},
     evaluate=_take,
-    into=_take_into,
-    kernel="indexed",
+    kernel=Kernel(into=_take_into),
     gradient=_take_gradient,
     batching=map_gather,
     sharding="gather",
     function=take,
-    samples=lambda: [
-        Sample((TABLE_ROWS, np.array([[3, 0], [-1, 3]])), {"axis": 0}),
-        Sample((TABLE_ROWS, np.array([5, -4])), {"axis": 1, "mode": "wrap"}),
-        Sample((TABLE_ROWS, np.array(7))),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (TABLE_ROWS, [4]),
-            ShapeError,
-            "take: index 4 is out of range for axis 0 of extent 4",
-            {"axis": 0},
+    tests=Tests(
+        samples=lambda: [
+            Sample((TABLE_ROWS, np.array([[3, 0], [-1, 3]])), {"axis": 0}),
+            Sample((TABLE_ROWS, np.array([5, -4])), {"axis": 1, "mode": "wrap"}),
+            Sample((TABLE_ROWS, np.array(7))),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (TABLE_ROWS, [4]),
+                ShapeError,
+                "take: index 4 is out of range for axis 0 of extent 4",
+                {"axis": 0},
+            ),
+            BadSample(
+                (TABLE_ROWS, np.array([0.5])),
+                DTypeError,
+                "take: indices of dtype float64",
+                {"axis": 0},
+            ),
+        ],
+        reference=lambda x, indices, axis=None, mode="raise": np.take(
+            x, indices, axis, mode="raise" if mode == "clip" else mode
         ),
-        BadSample(
-            (TABLE_ROWS, np.array([0.5])), DTypeError, "take: indices of dtype float64", {"axis": 0}
-        ),
-    ],
-    reference=lambda x, indices, axis=None, mode="raise": np.take(
-        x, indices, axis, mode="raise" if mode == "clip" else mode
     ),
     numerics="exact",
     onnx=onnx_forms.gathered,
@@ -241,11 +245,6 @@ def _scatter_add_into(
     xp.add.at(xp.moveaxis(target, axis, 0), at, rows)
 
 
-def added(node: Node) -> str:
-    """Return the family that adds up rows at positions: kernels have sums of numbers."""
-    return "" if is_bool(node.dtype) else "indexed"
-
-
 def _scatter_gradient(node: Node, cotangent: Node) -> tuple[Node, None]:
     indices = node.inputs[1]
     attrs = node.attrs
@@ -260,8 +259,7 @@ SCATTER_ADD = Op(
     rule=_scatter_type,
     attributes={"mode": "Literal['clip', 'wrap']"},
     evaluate=_scatter_add,
-    into=_scatter_add_into,
-    kernel=added,
+    kernel=Kernel(into=_scatter_add_into),
     gradient=_scatter_gradient,
     batching=map_scatter,
     sharding="scatter",
@@ -392,29 +390,31 @@ TAKE_ALONG_AXIS = Composite(
     kind=Kind.INDEX,
     function=take_along_axis,
     doc="Elements along an axis, at positions that each line has of its own.",
-    samples=lambda: [
-        Sample((TABLE_ROWS, np.array([[3, 0, 1], [-1, 3, 1]])), {"axis": 0}),
-        Sample((TABLE_ROWS, np.array([[2, -1]]))),
-        Sample((TABLE_ROWS[:1], np.array([[5], [-4]])), {"mode": "wrap"}),
-        Sample((TABLE_ROWS, np.array([11, 0])), {"axis": None}),
-        Sample((TABLE_ROWS, np.zeros((0, 3), np.int64)), {"axis": 0}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (TABLE_ROWS, np.array([0])),
-            ShapeError,
-            "take_along_axis: indices of 1 axes for an array of 2 axes",
-        ),
-        BadSample(
-            (TABLE_ROWS, np.zeros((3, 1), np.int64)),
-            ShapeError,
-            "take_along_axis: extents 4 and 3 do not broadcast (axis -2)",
-        ),
-        BadSample(
-            (TABLE_ROWS, TABLE_ROWS), DTypeError, "take_along_axis: indices of dtype float64"
-        ),
-    ],
-    reference=_take_along_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((TABLE_ROWS, np.array([[3, 0, 1], [-1, 3, 1]])), {"axis": 0}),
+            Sample((TABLE_ROWS, np.array([[2, -1]]))),
+            Sample((TABLE_ROWS[:1], np.array([[5], [-4]])), {"mode": "wrap"}),
+            Sample((TABLE_ROWS, np.array([11, 0])), {"axis": None}),
+            Sample((TABLE_ROWS, np.zeros((0, 3), np.int64)), {"axis": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (TABLE_ROWS, np.array([0])),
+                ShapeError,
+                "take_along_axis: indices of 1 axes for an array of 2 axes",
+            ),
+            BadSample(
+                (TABLE_ROWS, np.zeros((3, 1), np.int64)),
+                ShapeError,
+                "take_along_axis: extents 4 and 3 do not broadcast (axis -2)",
+            ),
+            BadSample(
+                (TABLE_ROWS, TABLE_ROWS), DTypeError, "take_along_axis: indices of dtype float64"
+            ),
+        ],
+        reference=_take_along_reference,
+    ),
     numerics="exact",
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..elementwise.arithmetic import divide, remainder, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import clip, equal, greater, less, where
@@ -111,26 +111,28 @@ INTERP = Composite(
     kind=Kind.INDEX,
     function=interp,
     doc="Linear interpolation between points.",
-    samples=lambda: [
-        Sample((_AT, _POINTS, _HEIGHTS)),
-        Sample((_AT, _POINTS, _HEIGHTS), {"left": -7.0, "right": 9.0}),
-        Sample((_AT, _POINTS[[2, 0, 1, 3]], _HEIGHTS), {"period": 3.7}),
-        Sample(
-            (np.array([-1.0, 2.0, 0.2, np.nan, np.inf, -np.inf]), _POINTS, _HEIGHTS),
-            gradient=(),
-            reason="kinks, NaN and infinities",
-        ),
-        Sample((_AT, np.array([0.5]), np.array([3.0])), gradient=(2,), reason="constant"),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_AT, _POINTS, _HEIGHTS[:3]),
-            ShapeError,
-            "interp: numbers of points and values differ: 4 and 3",
-        ),
-        BadSample((_AT, np.zeros(0), np.zeros(0)), ShapeError, "interp: no points"),
-    ],
-    reference=_interp_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_AT, _POINTS, _HEIGHTS)),
+            Sample((_AT, _POINTS, _HEIGHTS), {"left": -7.0, "right": 9.0}),
+            Sample((_AT, _POINTS[[2, 0, 1, 3]], _HEIGHTS), {"period": 3.7}),
+            Sample(
+                (np.array([-1.0, 2.0, 0.2, np.nan, np.inf, -np.inf]), _POINTS, _HEIGHTS),
+                gradient=(),
+                reason="kinks, NaN and infinities",
+            ),
+            Sample((_AT, np.array([0.5]), np.array([3.0])), gradient=(2,), reason="constant"),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_AT, _POINTS, _HEIGHTS[:3]),
+                ShapeError,
+                "interp: numbers of points and values differ: 4 and 3",
+            ),
+            BadSample((_AT, np.zeros(0), np.zeros(0)), ShapeError, "interp: no points"),
+        ],
+        reference=_interp_reference,
+    ),
     numerics="reassoc",
 )
 

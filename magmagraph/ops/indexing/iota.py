@@ -12,7 +12,7 @@ from ...dims import Dim
 from ...dtypes import canonical, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply
@@ -46,7 +46,9 @@ IOTA = Op(
     doc="Each element's position along an axis: a generator, which reads nothing.",
     rule=_iota_type,
     evaluate=_iota,
-    scalar="(T)a",  # of a node without operands, a is the position along attrs["axis"]
+    scalar=Scalar(
+        "(T)a",  # of a node without operands, a is the position along attrs["axis"]
+    ),
     no_gradient="a function of positions alone",
     sharding="positions",
     numerics="exact",
@@ -210,17 +212,19 @@ ARANGE = Composite(
     kind=Kind.INDEX,
     function=arange,
     doc="Evenly spaced numbers.",
-    samples=lambda: [
-        Sample((), {"start": 5}),
-        Sample((), {"start": 0.5, "stop": 2.75, "step": 0.5, "dtype": "float64"}),
-        Sample((), {"start": 7, "stop": -2, "step": -3, "dtype": "float64"}),
-    ],
-    bad_samples=lambda: [
-        BadSample((), ShapeError, "arange: step=0", {"start": 5, "step": 0}),
-        BadSample((), ShapeError, "arange: 0 to 5 in steps of 0.0", {"start": 5, "step": 0.0}),
-        BadSample((), DTypeError, "arange: a bound is list", {"start": [5]}),
-    ],
-    reference=_arange_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((), {"start": 5}),
+            Sample((), {"start": 0.5, "stop": 2.75, "step": 0.5, "dtype": "float64"}),
+            Sample((), {"start": 7, "stop": -2, "step": -3, "dtype": "float64"}),
+        ],
+        bad_samples=lambda: [
+            BadSample((), ShapeError, "arange: step=0", {"start": 5, "step": 0}),
+            BadSample((), ShapeError, "arange: 0 to 5 in steps of 0.0", {"start": 5, "step": 0.0}),
+            BadSample((), DTypeError, "arange: a bound is list", {"start": [5]}),
+        ],
+        reference=_arange_reference,
+    ),
     numerics="exact",
     no_gradient="a function of positions alone",
 )
@@ -229,17 +233,19 @@ ONE_HOT = Composite(
     kind=Kind.INDEX,
     function=one_hot,
     doc="Rows that are 1 at a given position and 0 elsewhere.",
-    samples=lambda: [
-        Sample((np.array([2, 0, 1]),), {"classes": 3}),
-        Sample((np.array([[2, 7], [1, 1]]),), {"classes": 3, "axis": 0}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.array([0.5]),), DTypeError, "one_hot: indices of dtype float64", {"classes": 3}
-        )
-    ],
-    reference=lambda indices, classes, axis=-1: np.moveaxis(
-        (np.asarray(indices)[..., None] == np.arange(classes)).astype(float), -1, axis
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([2, 0, 1]),), {"classes": 3}),
+            Sample((np.array([[2, 7], [1, 1]]),), {"classes": 3, "axis": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (np.array([0.5]),), DTypeError, "one_hot: indices of dtype float64", {"classes": 3}
+            )
+        ],
+        reference=lambda indices, classes, axis=-1: np.moveaxis(
+            (np.asarray(indices)[..., None] == np.arange(classes)).astype(float), -1, axis
+        ),
     ),
     numerics="exact",
     no_gradient="the indices are integers",

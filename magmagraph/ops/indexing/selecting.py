@@ -9,7 +9,7 @@ import numpy as np
 from ... import dims
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Extent
 from ..convert import as_dtype, as_node, promoted
 from ..elementwise.comparison import equal, less, where
@@ -258,22 +258,24 @@ BOOLEAN_INDEX = Composite(
     kind=Kind.INDEX,
     function=boolean_index,
     doc="The elements where a mask holds.",
-    samples=lambda: [
-        Sample((MATRIX, MASK), {"size": 6, "fill_value": -1}),
-        Sample((MATRIX, MASK), {"size": 3}),
-        Sample((MATRIX, np.array([False, True])), {"size": 1}),
-        Sample((np.float64(2.0), np.array(True)), {"size": 2}),
-    ],
-    bad_samples=lambda: [
-        BadSample((MATRIX, MASK), ShapeError, UNSIZED.format("boolean_index")),
-        BadSample(
-            (MATRIX, MASK.T),
-            ShapeError,
-            "boolean_index: extents of array and mask differ: 2 and 3",
-        ),
-        BadSample((MATRIX, MATRIX), DTypeError, "boolean_index: a mask of dtype float64"),
-    ],
-    reference=lambda x, mask, size, fill_value=0: filled(x[mask], size, fill_value),
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX, MASK), {"size": 6, "fill_value": -1}),
+            Sample((MATRIX, MASK), {"size": 3}),
+            Sample((MATRIX, np.array([False, True])), {"size": 1}),
+            Sample((np.float64(2.0), np.array(True)), {"size": 2}),
+        ],
+        bad_samples=lambda: [
+            BadSample((MATRIX, MASK), ShapeError, UNSIZED.format("boolean_index")),
+            BadSample(
+                (MATRIX, MASK.T),
+                ShapeError,
+                "boolean_index: extents of array and mask differ: 2 and 3",
+            ),
+            BadSample((MATRIX, MATRIX), DTypeError, "boolean_index: a mask of dtype float64"),
+        ],
+        reference=lambda x, mask, size, fill_value=0: filled(x[mask], size, fill_value),
+    ),
     numerics="exact",
 )
 
@@ -282,22 +284,24 @@ COMPRESS = Composite(
     kind=Kind.INDEX,
     function=compress,
     doc="The slices along an axis where a condition holds.",
-    samples=lambda: [
-        Sample((np.array([True, False, True]), MATRIX), {"axis": 1, "size": 3}),
-        Sample((np.array([0, 2]), MATRIX), {"axis": 0, "size": 1, "fill_value": 7}),
-        Sample((np.array([True, False, True, True]), MATRIX), {"size": 2}),
-    ],
-    bad_samples=lambda: [
-        BadSample((np.array([True]), MATRIX), ShapeError, UNSIZED.format("compress")),
-        BadSample((MASK, MATRIX), ShapeError, "compress: a condition of 2 axes", {"size": 1}),
-        BadSample(
-            (MASK[0], MATRIX),
-            ShapeError,
-            "compress: a condition of 3 elements for an axis of extent 2",
-            {"size": 1, "axis": 0},
-        ),
-    ],
-    reference=_compress_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([True, False, True]), MATRIX), {"axis": 1, "size": 3}),
+            Sample((np.array([0, 2]), MATRIX), {"axis": 0, "size": 1, "fill_value": 7}),
+            Sample((np.array([True, False, True, True]), MATRIX), {"size": 2}),
+        ],
+        bad_samples=lambda: [
+            BadSample((np.array([True]), MATRIX), ShapeError, UNSIZED.format("compress")),
+            BadSample((MASK, MATRIX), ShapeError, "compress: a condition of 2 axes", {"size": 1}),
+            BadSample(
+                (MASK[0], MATRIX),
+                ShapeError,
+                "compress: a condition of 3 elements for an axis of extent 2",
+                {"size": 1, "axis": 0},
+            ),
+        ],
+        reference=_compress_reference,
+    ),
     numerics="exact",
 )
 
@@ -306,10 +310,12 @@ EXTRACT = Composite(
     kind=Kind.INDEX,
     function=extract,
     doc="The elements where a condition of the same size holds.",
-    samples=lambda: [Sample((MASK, MATRIX), {"size": 5, "fill_value": 9})],
-    bad_samples=lambda: [BadSample((MASK, MATRIX), ShapeError, UNSIZED.format("compress"))],
-    reference=lambda condition, arr, size, fill_value=0: filled(
-        np.extract(condition, arr), size, fill_value
+    tests=Tests(
+        samples=lambda: [Sample((MASK, MATRIX), {"size": 5, "fill_value": 9})],
+        bad_samples=lambda: [BadSample((MASK, MATRIX), ShapeError, UNSIZED.format("compress"))],
+        reference=lambda condition, arr, size, fill_value=0: filled(
+            np.extract(condition, arr), size, fill_value
+        ),
     ),
     numerics="exact",
 )
@@ -319,13 +325,15 @@ ISIN = Composite(
     kind=Kind.INDEX,
     function=isin,
     doc="Which elements occur among others.",
-    samples=lambda: [
-        Sample((MATRIX, np.array([[0.5], [-2.5]]))),
-        Sample((np.array([[1, 2], [3, 4]]), np.array([4, 1, 9])), {"invert": True}),
-        Sample((np.array([np.nan, 1.0]), np.array([np.nan, 1.0]))),
-        Sample((MATRIX, np.zeros(0))),
-    ],
-    reference=lambda element, tests, invert=False: np.isin(element, tests, invert=invert),
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX, np.array([[0.5], [-2.5]]))),
+            Sample((np.array([[1, 2], [3, 4]]), np.array([4, 1, 9])), {"invert": True}),
+            Sample((np.array([np.nan, 1.0]), np.array([np.nan, 1.0]))),
+            Sample((MATRIX, np.zeros(0))),
+        ],
+        reference=lambda element, tests, invert=False: np.isin(element, tests, invert=invert),
+    ),
     no_gradient="boolean valued",
     numerics="exact",
 )

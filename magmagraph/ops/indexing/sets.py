@@ -14,7 +14,7 @@ import numpy as np
 from ...dtypes import is_complex, is_inexact
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, REAL, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, REAL, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import subtract
 from ..elementwise.bits import logical_and, logical_not
@@ -533,9 +533,7 @@ def _record(name: str, doc: str, samples: list[Sample], reference: Callable[...,
         dtypes=REAL if name in ("intersect1d", "setdiff1d", "setxor1d") else INEXACT,
         function=globals()[name],
         doc=doc,
-        samples=lambda: samples,
-        bad_samples=_unsized(name),
-        reference=reference,
+        tests=Tests(samples=lambda: samples, bad_samples=_unsized(name), reference=reference),
         numerics="exact",
     )
 

@@ -11,7 +11,7 @@ from ... import dims
 from ...dtypes import is_float
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...types import Type
 from ..control.mapped import mapped_node
 from ..convert import as_node, promoted
@@ -90,17 +90,21 @@ ARGSORT = Op(
     no_gradient="integer valued",
     batching="axes",
     function=argsort,
-    samples=lambda: [
-        Sample((_ROWS[::-1],), {"axis": 0}),
-        Sample((_ROWS[::-1],), {"axis": None}),
-        Sample((np.array([3, 1, 3, 2, 1]),)),
-        Sample((np.array([3, 1, 3, 2, 1]),), {"descending": True}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_ROWS,), ShapeError, "argsort: axis=2 is out of range for 2 axes", {"axis": 2})
-    ],
-    reference=lambda x, axis=-1, descending=False: np.argsort(
-        -x if descending else x, axis, kind="stable"
+    tests=Tests(
+        samples=lambda: [
+            Sample((_ROWS[::-1],), {"axis": 0}),
+            Sample((_ROWS[::-1],), {"axis": None}),
+            Sample((np.array([3, 1, 3, 2, 1]),)),
+            Sample((np.array([3, 1, 3, 2, 1]),), {"descending": True}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_ROWS,), ShapeError, "argsort: axis=2 is out of range for 2 axes", {"axis": 2}
+            )
+        ],
+        reference=lambda x, axis=-1, descending=False: np.argsort(
+            -x if descending else x, axis, kind="stable"
+        ),
     ),
     numerics="exact",
     onnx=onnx_forms.ordered(1),
@@ -175,25 +179,29 @@ SORT = Op(
     rule=_sort_type,
     batching="axes",
     evaluate=lambda xp, x, *, axis: xp.sort(sortable(x), axis=axis),
-    into=_sort_into,
+    kernel=Kernel(into=_sort_into),
     gradient=_sort_gradient,
     function=sort,
-    samples=lambda: [
-        Sample((_MIXED,)),
-        Sample((_MIXED,), {"axis": 0}),
-        Sample((_MIXED,), {"axis": None}),
-        Sample((_MIXED,), {"axis": 0, "descending": True}),
-        Sample((_WITH_NAN,), gradient=(), reason="ties and NaN"),
-        Sample((np.array([3, -1, 3, 0]),)),
-        Sample((np.zeros((2, 0)),)),
-    ],
-    bad_samples=lambda: [
-        BadSample((_MIXED,), ShapeError, "sort: axis=2 is out of range for 2 axes", {"axis": 2}),
-        BadSample((np.float64(1.0),), ShapeError, "sort: axis=-1 is out of range for 0 axes"),
-    ],
-    reference=lambda x, axis=-1, descending=False: -np.sort(-x, axis)
-    if descending
-    else np.sort(x, axis),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_MIXED,)),
+            Sample((_MIXED,), {"axis": 0}),
+            Sample((_MIXED,), {"axis": None}),
+            Sample((_MIXED,), {"axis": 0, "descending": True}),
+            Sample((_WITH_NAN,), gradient=(), reason="ties and NaN"),
+            Sample((np.array([3, -1, 3, 0]),)),
+            Sample((np.zeros((2, 0)),)),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_MIXED,), ShapeError, "sort: axis=2 is out of range for 2 axes", {"axis": 2}
+            ),
+            BadSample((np.float64(1.0),), ShapeError, "sort: axis=-1 is out of range for 0 axes"),
+        ],
+        reference=lambda x, axis=-1, descending=False: (
+            -np.sort(-x, axis) if descending else np.sort(x, axis)
+        ),
+    ),
     numerics="exact",
     onnx=onnx_forms.ordered(0),
 )
@@ -264,16 +272,18 @@ TOP_K = Composite(
     kind=Kind.INDEX,
     function=top_k,
     doc="The largest elements along an axis and their positions.",
-    samples=lambda: [
-        Sample((_MIXED,), {"k": 2}),
-        Sample((_MIXED,), {"k": 3, "axis": 0}),
-        Sample((np.array([2.0, 5.0, 5.0, -1.0]),), {"k": 3}, gradient=(), reason="ties"),
-        Sample((np.array([3, 1, 3]),), {"k": 0}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_MIXED,), ShapeError, "top_k: k=5 of an axis of extent 4", {"k": 5})
-    ],
-    reference=_top_k_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_MIXED,), {"k": 2}),
+            Sample((_MIXED,), {"k": 3, "axis": 0}),
+            Sample((np.array([2.0, 5.0, 5.0, -1.0]),), {"k": 3}, gradient=(), reason="ties"),
+            Sample((np.array([3, 1, 3]),), {"k": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_MIXED,), ShapeError, "top_k: k=5 of an axis of extent 4", {"k": 5})
+        ],
+        reference=_top_k_reference,
+    ),
     numerics="exact",
 )
 
@@ -325,14 +335,18 @@ LEXSORT = Composite(
     kind=Kind.INDEX,
     function=lexsort,
     doc="The positions that sort by several keys.",
-    samples=lambda: [
-        Sample(([np.array([3.0, 1.0, 3.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])],)),
-        Sample((np.array([[[2, 1], [0, 4]], [[1, 1], [0, 0]]]),), {"axis": 0}),
-    ],
-    bad_samples=lambda: [
-        BadSample(([np.ones(3), np.ones(2)],), ShapeError, "lexsort: keys of shapes (3,) and (2,)")
-    ],
-    reference=lambda keys, axis=-1: np.lexsort(keys, axis),
+    tests=Tests(
+        samples=lambda: [
+            Sample(([np.array([3.0, 1.0, 3.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])],)),
+            Sample((np.array([[[2, 1], [0, 4]], [[1, 1], [0, 0]]]),), {"axis": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                ([np.ones(3), np.ones(2)],), ShapeError, "lexsort: keys of shapes (3,) and (2,)"
+            )
+        ],
+        reference=lambda keys, axis=-1: np.lexsort(keys, axis),
+    ),
     no_gradient="integer valued",
     numerics="exact",
 )
@@ -413,23 +427,28 @@ SEARCHSORTED = Op(
     batching=_map_searchsorted,
     sharding=shard_searched,
     function=searchsorted,
-    samples=lambda: [
-        Sample((np.array([-1.0, 0.5, 0.5, 2.0]), np.array([[0.5, -3.0], [np.nan, 2.0]]))),
-        Sample(
-            (np.array([-1.0, 0.5, 0.5, 2.0]), np.array([[0.5, -3.0], [9.0, 2.0]])),
-            {"side": "right"},
-        ),
-        Sample((np.array([1, 3, 5]), np.array(3))),
-        Sample((np.array([5, 1, 3]), np.array([2, 6])), {"sorter": np.array([1, 2, 0])}),
-        Sample((np.zeros(0), np.array([1.0]))),
-    ],
-    bad_samples=lambda: [
-        BadSample((_ROWS, np.ones(2)), ShapeError, "searchsorted: a sorted array of 2 axes"),
-        BadSample(
-            (_ROWS[0], np.ones(2)), ShapeError, "searchsorted: side='middle'", {"side": "middle"}
-        ),
-    ],
-    reference=lambda a, v, side="left", sorter=None: np.searchsorted(a, v, side, sorter),
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([-1.0, 0.5, 0.5, 2.0]), np.array([[0.5, -3.0], [np.nan, 2.0]]))),
+            Sample(
+                (np.array([-1.0, 0.5, 0.5, 2.0]), np.array([[0.5, -3.0], [9.0, 2.0]])),
+                {"side": "right"},
+            ),
+            Sample((np.array([1, 3, 5]), np.array(3))),
+            Sample((np.array([5, 1, 3]), np.array([2, 6])), {"sorter": np.array([1, 2, 0])}),
+            Sample((np.zeros(0), np.array([1.0]))),
+        ],
+        bad_samples=lambda: [
+            BadSample((_ROWS, np.ones(2)), ShapeError, "searchsorted: a sorted array of 2 axes"),
+            BadSample(
+                (_ROWS[0], np.ones(2)),
+                ShapeError,
+                "searchsorted: side='middle'",
+                {"side": "middle"},
+            ),
+        ],
+        reference=lambda a, v, side="left", sorter=None: np.searchsorted(a, v, side, sorter),
+    ),
     flops=lambda a, v, **attrs: 20 * v.size,
     numerics="exact",
 )
@@ -484,23 +503,26 @@ DIGITIZE = Composite(
     kind=Kind.INDEX,
     function=digitize,
     doc="The bin that each value belongs to.",
-    samples=lambda: [
-        Sample((_MIXED,), {"bins": np.array([-1.0, 0.25, 1.0])}),
-        Sample((np.array([2.0, 1.0, 0.0, 3.0]),), {"bins": np.array([2.0, 1.0, 0.0])}),
-        Sample(
-            (np.array([2.0, 1.0, 0.0, 3.0]),), {"bins": np.array([2.0, 1.0, 0.0]), "right": True}
-        ),
-        Sample((np.array([2, 1, 0]),), {"bins": np.array([0, 2]), "right": True}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_MIXED,),
-            ShapeError,
-            "digitize: the edges neither rise nor fall",
-            {"bins": np.array([0.0, 2.0, 1.0])},
-        )
-    ],
-    reference=lambda x, bins, right=False: np.digitize(x, bins, right),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_MIXED,), {"bins": np.array([-1.0, 0.25, 1.0])}),
+            Sample((np.array([2.0, 1.0, 0.0, 3.0]),), {"bins": np.array([2.0, 1.0, 0.0])}),
+            Sample(
+                (np.array([2.0, 1.0, 0.0, 3.0]),),
+                {"bins": np.array([2.0, 1.0, 0.0]), "right": True},
+            ),
+            Sample((np.array([2, 1, 0]),), {"bins": np.array([0, 2]), "right": True}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_MIXED,),
+                ShapeError,
+                "digitize: the edges neither rise nor fall",
+                {"bins": np.array([0.0, 2.0, 1.0])},
+            )
+        ],
+        reference=lambda x, bins, right=False: np.digitize(x, bins, right),
+    ),
     no_gradient="integer valued",
     numerics="exact",
 )

@@ -12,7 +12,7 @@ from ... import dims
 from ...dtypes import iinfo, is_bool, is_complex, is_float, is_inexact
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...types import Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
@@ -27,7 +27,6 @@ from ..shape.slicing import PLACE, Selection, cut_out, known_mask, positions_of_
 from .gathering import (
     SCATTER_ADD,
     TAKE,
-    added,
     check_indices,
     check_range,
     counted,
@@ -171,7 +170,7 @@ def _map_update(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -
 UPDATE = Op(
     name="update",
     kind=Kind.INDEX,
-    doc="Rows set, added, multiplied or compared at given positions along the first axis.",
+    doc="Rows set, multiplied or compared at given positions along the first axis.",
     rule=_update_type,
     attributes={
         "how": "Literal['set', 'add', 'multiply', 'min', 'max']",
@@ -181,8 +180,7 @@ UPDATE = Op(
     batching=_map_update,
     evaluate=_update,
     onnx=onnx_forms.updated,
-    into=_update_into,
-    kernel=lambda node: added(node) if node.attrs["how"] == "add" else "",
+    kernel=Kernel(into=_update_into),
     gradient=_update_gradient,
     numerics="reassoc",
 )
@@ -415,23 +413,25 @@ INDEX_UPDATE = Composite(
     kind=Kind.INDEX,
     function=index_update,
     doc="An array with new values at a subscript.",
-    samples=_index_update_samples,
-    bad_samples=lambda: [
-        BadSample(
-            (_FIVE, _REPEATED, _VALUES), ShapeError, "index_update: how='swap'", {"how": "swap"}
-        ),
-        BadSample(
-            (_FIVE, _REPEATED, np.ones(2)),
-            ShapeError,
-            "index_update: values of shape (2,) for elements of shape (3,)",
-        ),
-        BadSample(
-            (np.array([1, 2]), 0, 0.5),
-            DTypeError,
-            "index_update: values of dtype float32 for elements of dtype int64",
-        ),
-    ],
-    reference=_update_reference,
+    tests=Tests(
+        samples=_index_update_samples,
+        bad_samples=lambda: [
+            BadSample(
+                (_FIVE, _REPEATED, _VALUES), ShapeError, "index_update: how='swap'", {"how": "swap"}
+            ),
+            BadSample(
+                (_FIVE, _REPEATED, np.ones(2)),
+                ShapeError,
+                "index_update: values of shape (2,) for elements of shape (3,)",
+            ),
+            BadSample(
+                (np.array([1, 2]), 0, 0.5),
+                DTypeError,
+                "index_update: values of dtype float32 for elements of dtype int64",
+            ),
+        ],
+        reference=_update_reference,
+    ),
     numerics="reassoc",
 )
 
@@ -508,30 +508,32 @@ PUT_ALONG_AXIS = Composite(
     kind=Kind.INDEX,
     function=put_along_axis,
     doc="An array with new values along an axis, at positions that each line has of its own.",
-    samples=lambda: [
-        Sample((MATRIX, np.array([[2], [-3]]), np.array([[7.0], [8.0]])), {"axis": 1}),
-        Sample((MATRIX, np.array([[0, 1, 1]]), np.array([[0.1, 0.2, 0.3]])), {"axis": 0}),
-        Sample((MATRIX, np.array([5, 0]), np.array([0.1, 0.2])), {"axis": None}),
-        Sample(
-            (MATRIX, np.array([[2, 2], [0, 1]]), np.array([[0.1, 0.2], [1.5, 0.7]])),
-            {"axis": 1, "how": "add"},
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX, np.array([[2], [0]]), np.ones((2, 2))),
-            ShapeError,
-            "put_along_axis: values of shape (2, 2) for elements of shape (2, 1)",
-            {"axis": 1},
-        ),
-        BadSample(
-            (MATRIX, np.array([[2], [0]]), np.ones((2, 1))),
-            ShapeError,
-            "put_along_axis: how='swap'",
-            {"axis": 1, "how": "swap"},
-        ),
-    ],
-    reference=_put_along_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX, np.array([[2], [-3]]), np.array([[7.0], [8.0]])), {"axis": 1}),
+            Sample((MATRIX, np.array([[0, 1, 1]]), np.array([[0.1, 0.2, 0.3]])), {"axis": 0}),
+            Sample((MATRIX, np.array([5, 0]), np.array([0.1, 0.2])), {"axis": None}),
+            Sample(
+                (MATRIX, np.array([[2, 2], [0, 1]]), np.array([[0.1, 0.2], [1.5, 0.7]])),
+                {"axis": 1, "how": "add"},
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX, np.array([[2], [0]]), np.ones((2, 2))),
+                ShapeError,
+                "put_along_axis: values of shape (2, 2) for elements of shape (2, 1)",
+                {"axis": 1},
+            ),
+            BadSample(
+                (MATRIX, np.array([[2], [0]]), np.ones((2, 1))),
+                ShapeError,
+                "put_along_axis: how='swap'",
+                {"axis": 1, "how": "swap"},
+            ),
+        ],
+        reference=_put_along_reference,
+    ),
     numerics="reassoc",
 )
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...dtypes import finfo, is_complex, real_dtype
 from ...graph import Node
-from ...op import LAPACK, Call, Kind, Op, Sample
+from ...op import LAPACK, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..convert import cast
@@ -113,26 +113,28 @@ DET = Op(
     dtypes=LAPACK,
     doc="The determinants of square matrices.",
     rule=_det_type,
-    factored=factored_det,
+    linalg=Linalg(factored=factored_det),
     evaluate=lambda xp, a: xp.linalg.det(a),
     gradient=_det_gradient,
     function=det,
-    samples=lambda: [
-        Sample((SQUARE,)),
-        Sample((SQUARES,)),
-        Sample((STRIDED,)),
-        Sample((SINGULAR_MATRIX,)),
-        Sample((RANK_ONE,)),
-        Sample((np.stack([2.0 * np.eye(3), SQUARE]),)),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-        Sample((SQUARES[:0],)),
-    ],
-    bad_samples=bad_squares("det"),
-    reference=np.linalg.det,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE,)),
+            Sample((SQUARES,)),
+            Sample((STRIDED,)),
+            Sample((SINGULAR_MATRIX,)),
+            Sample((RANK_ONE,)),
+            Sample((np.stack([2.0 * np.eye(3), SQUARE]),)),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+            Sample((SQUARES[:0],)),
+        ],
+        bad_samples=bad_squares("det"),
+        reference=np.linalg.det,
+    ),
     numerics="reassoc",
     flops=_lu_work,
-    precision="keep",
+    precision=Precision("keep"),
     onnx="Det",
 )
 
@@ -238,23 +240,27 @@ SLOGDET = Op(
     dtypes=LAPACK,
     doc="Signs of determinants, and logarithms of their absolute values.",
     rule=_slogdet_type,
-    factored=factored_slogdet,
+    linalg=Linalg(factored=factored_slogdet),
     evaluate=lambda xp, a: tuple(xp.linalg.slogdet(a)),
     gradient=_slogdet_gradient,
     function=slogdet,
-    samples=lambda: [
-        Sample((SQUARE,)),
-        Sample((SQUARES,)),
-        Sample((STRIDED,)),
-        Sample((np.stack([np.zeros((2, 2)), np.eye(2)]),), gradient=(), reason="it is singular"),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_squares("slogdet"),
-    reference=lambda a: tuple(np.linalg.slogdet(a)),
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE,)),
+            Sample((SQUARES,)),
+            Sample((STRIDED,)),
+            Sample(
+                (np.stack([np.zeros((2, 2)), np.eye(2)]),), gradient=(), reason="it is singular"
+            ),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_squares("slogdet"),
+        reference=lambda a: tuple(np.linalg.slogdet(a)),
+    ),
     numerics="reassoc",
     flops=_lu_work,
-    precision="keep",
+    precision=Precision("keep"),
     onnx=onnx_control.repeated(
         lambda node: node.inputs[0].shape[-1], _elimination_start, _elimination_step
     ),
@@ -316,7 +322,7 @@ ADJUGATE = Op(
     gradient=_adjugate_gradient,
     numerics="reassoc",
     flops=lambda a: 4 * a.size * a.shape[-1],
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (DET, SLOGDET, ADJUGATE)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import complex_dtype
 from ...graph import Node
-from ...op import LAPACK, Call, Kind, Op, Sample
+from ...op import LAPACK, Call, Kind, Op, Precision, Sample, Tests
 from ...types import Type
 from ..control.identities import ITEM
 from ..convert import cast
@@ -148,18 +148,20 @@ EIG = Op(
     evaluate=lambda xp, a: _complex(*iterated(xp, "eig", xp.linalg.eig, a)),
     gradient=_eig_gradient,
     function=eig,
-    samples=lambda: [
-        Sample((REAL_SPECTRUM,), real=_PHASES),
-        Sample((np.stack([REAL_SPECTRUM, POSITIVE_DEFINITE]),), real=_PHASES),
-        Sample((COMPLEX_SPECTRUM,), gradient=(), reason=_PHASES),
-        Sample((ONE,), real=_PHASES),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_squares("eig"),
-    reference=lambda a: _complex(*np.linalg.eig(a)),
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL_SPECTRUM,), real=_PHASES),
+            Sample((np.stack([REAL_SPECTRUM, POSITIVE_DEFINITE]),), real=_PHASES),
+            Sample((COMPLEX_SPECTRUM,), gradient=(), reason=_PHASES),
+            Sample((ONE,), real=_PHASES),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_squares("eig"),
+        reference=lambda a: _complex(*np.linalg.eig(a)),
+    ),
     numerics="reassoc",
     flops=lambda a: 25 * a.size * a.shape[-1],
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -220,18 +222,20 @@ EIGVALS = Op(
     evaluate=lambda xp, a: _complex(iterated(xp, "eigvals", xp.linalg.eigvals, a))[0],
     gradient=_eigvals_gradient,
     function=eigvals,
-    samples=lambda: [
-        Sample((REAL_SPECTRUM,)),
-        Sample((COMPLEX_SPECTRUM,)),
-        Sample((np.stack([SQUARE, DEFINITES[0]]),)),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_squares("eigvals"),
-    reference=lambda a: _complex(np.linalg.eigvals(a))[0],
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL_SPECTRUM,)),
+            Sample((COMPLEX_SPECTRUM,)),
+            Sample((np.stack([SQUARE, DEFINITES[0]]),)),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_squares("eigvals"),
+        reference=lambda a: _complex(np.linalg.eigvals(a))[0],
+    ),
     numerics="reassoc",
     flops=lambda a: 10 * a.size * a.shape[-1],
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (EIG, EIGVALS)

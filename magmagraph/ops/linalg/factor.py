@@ -12,7 +12,7 @@ from ... import dims
 from ...dtypes import real_dtype
 from ...errors import GradientError, ShapeError, message
 from ...graph import Node
-from ...op import LAPACK, Call, Composite, Kind, Op, Sample
+from ...op import LAPACK, Call, Composite, Kind, Linalg, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..elementwise.arithmetic import add, subtract
@@ -131,23 +131,25 @@ CHOLESKY = Op(
     dtypes=LAPACK,
     doc="The triangle L with A = L L^H, of Hermitian positive definite matrices.",
     rule=square_type,
-    facts=always(Facts.LOWER | Facts.REGULAR),
+    linalg=Linalg(facts=always(Facts.LOWER | Facts.REGULAR)),
     evaluate=_cholesky,
     gradient=_cholesky_gradient,
     function=cholesky,
-    samples=lambda: [
-        Sample((POSITIVE_DEFINITE,)),
-        Sample((DEFINITES,)),
-        Sample((POSITIVE_DEFINITE,), {"upper": True}),
-        Sample((np.stack([DEFINITES, 2.0 * DEFINITES], axis=1)[::-1, ::-1],)),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_squares("cholesky"),
-    reference=lambda a, upper=False: np.linalg.cholesky(a, upper=upper),
+    tests=Tests(
+        samples=lambda: [
+            Sample((POSITIVE_DEFINITE,)),
+            Sample((DEFINITES,)),
+            Sample((POSITIVE_DEFINITE,), {"upper": True}),
+            Sample((np.stack([DEFINITES, 2.0 * DEFINITES], axis=1)[::-1, ::-1],)),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_squares("cholesky"),
+        reference=lambda a, upper=False: np.linalg.cholesky(a, upper=upper),
+    ),
     numerics="reassoc",
     flops=lambda a: dims.floor_div(a.size * a.shape[-1], 3),
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -319,19 +321,21 @@ LU = Op(
     evaluate=_lu,
     gradient=_lu_gradient,
     function=lu_factor,
-    samples=lambda: [
-        Sample((SQUARE,)),
-        Sample((SQUARES,)),
-        Sample((TALL,)),
-        Sample((np.stack([WIDE_, WIDE_[::-1] + 0.2]),)),
-        Sample((STRIDED,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_matrices("lu_factor"),
-    reference=_lu_factor_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE,)),
+            Sample((SQUARES,)),
+            Sample((TALL,)),
+            Sample((np.stack([WIDE_, WIDE_[::-1] + 0.2]),)),
+            Sample((STRIDED,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_matrices("lu_factor"),
+        reference=_lu_factor_reference,
+    ),
     numerics="reassoc",
     flops=lambda a: _lu_flops(a),
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -440,14 +444,16 @@ LU_TRIANGLES = Composite(
     dtypes=LAPACK,
     function=lu,
     doc="P, L and U with A = P L U.",
-    samples=lambda: [
-        Sample((SQUARES,)),
-        Sample((TALL,)),
-        Sample((WIDE_,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_matrices("lu"),
-    reference=_lu_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARES,)),
+            Sample((TALL,)),
+            Sample((WIDE_,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_matrices("lu"),
+        reference=_lu_reference,
+    ),
     numerics="reassoc",
 )
 

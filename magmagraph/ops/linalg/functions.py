@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...types import Type
 from ..elementwise.arithmetic import negative
 from ..elementwise.family import inexact_operands, one_dtype
@@ -121,20 +121,22 @@ EXPM = Op(
     evaluate=_expm,
     gradient=_expm_gradient,
     function=expm,
-    samples=lambda: [
-        Sample((0.5 * SQUARE,)),
-        Sample((0.5 * SQUARES,)),
-        Sample((0.5 * STRIDED,)),
-        Sample((_JORDAN,)),
-        Sample((np.zeros((2, 3, 3)),)),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_squares("expm"),
-    reference=_expm_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((0.5 * SQUARE,)),
+            Sample((0.5 * SQUARES,)),
+            Sample((0.5 * STRIDED,)),
+            Sample((_JORDAN,)),
+            Sample((np.zeros((2, 3, 3)),)),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_squares("expm"),
+        reference=_expm_reference,
+    ),
     numerics="reassoc",
     flops=lambda a: 20 * a.size * a.shape[-1],
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -254,25 +256,29 @@ SYLVESTER = Op(
     evaluate=_sylvester,
     gradient=_sylvester_gradient,
     function=solve_sylvester,
-    samples=lambda: [
-        Sample((SQUARE, SQUARE[:2, :2], COLUMNS)),
-        Sample((SQUARES, DEFINITES[:1, :2, :2], COLUMNS)),
-        Sample((EMPTY, SQUARE, np.zeros((0, 3)))),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (TALL, SQUARE, TALL), ShapeError, "solve_sylvester: matrices of 4 rows and 3 columns"
-        ),
-        BadSample(
-            (SQUARE, SQUARE, COLUMNS),
-            ShapeError,
-            "solve_sylvester: the order of b and the columns of c differ: 3 and 2",
-        ),
-    ],
-    reference=_sylvester_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE, SQUARE[:2, :2], COLUMNS)),
+            Sample((SQUARES, DEFINITES[:1, :2, :2], COLUMNS)),
+            Sample((EMPTY, SQUARE, np.zeros((0, 3)))),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (TALL, SQUARE, TALL),
+                ShapeError,
+                "solve_sylvester: matrices of 4 rows and 3 columns",
+            ),
+            BadSample(
+                (SQUARE, SQUARE, COLUMNS),
+                ShapeError,
+                "solve_sylvester: the order of b and the columns of c differ: 3 and 2",
+            ),
+        ],
+        reference=_sylvester_reference,
+    ),
     numerics="reassoc",
     flops=lambda a, b, c: 25 * (a.size * a.shape[-1] + b.size * b.shape[-1]),
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -382,18 +388,20 @@ SQRTM = Op(
     evaluate=_sqrtm,
     gradient=_sqrtm_gradient,
     function=sqrtm,
-    samples=lambda: [
-        Sample((POSITIVE_DEFINITE,)),
-        Sample((SQUARES[:2],)),
-        Sample((2.0 * np.eye(3),)),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_squares("sqrtm"),
-    reference=_sqrtm_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((POSITIVE_DEFINITE,)),
+            Sample((SQUARES[:2],)),
+            Sample((2.0 * np.eye(3),)),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_squares("sqrtm"),
+        reference=_sqrtm_reference,
+    ),
     numerics="reassoc",
     flops=lambda a: 28 * a.size * a.shape[-1],
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -462,19 +470,23 @@ MATRIX_POWER = Composite(
     dtypes=LAPACK,
     function=matrix_power,
     doc="Powers of square matrices with whole exponents.",
-    samples=lambda: [
-        Sample((SQUARES,), {"n": 5}),
-        Sample((SQUARE,), {"n": 1}),
-        Sample((SQUARE,), {"n": -3}),
-        Sample((SQUARES,), {"n": 0}, gradient=(), reason="the identity is constant"),
-        Sample((np.array([[1, 1], [1, 0]]),), {"n": 12}),
-        Sample((EMPTY,), {"n": 3}),
-    ],
-    bad_samples=lambda: [
-        BadSample((TALL,), ShapeError, "matrix_power: matrices of 4 rows and 3 columns", {"n": 2}),
-        BadSample((SQUARE,), DTypeError, "matrix_power: n=0.5 is not an int", {"n": 0.5}),
-    ],
-    reference=np.linalg.matrix_power,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARES,), {"n": 5}),
+            Sample((SQUARE,), {"n": 1}),
+            Sample((SQUARE,), {"n": -3}),
+            Sample((SQUARES,), {"n": 0}, gradient=(), reason="the identity is constant"),
+            Sample((np.array([[1, 1], [1, 0]]),), {"n": 12}),
+            Sample((EMPTY,), {"n": 3}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (TALL,), ShapeError, "matrix_power: matrices of 4 rows and 3 columns", {"n": 2}
+            ),
+            BadSample((SQUARE,), DTypeError, "matrix_power: n=0.5 is not an int", {"n": 0.5}),
+        ],
+        reference=np.linalg.matrix_power,
+    ),
     numerics="reassoc",
 )
 

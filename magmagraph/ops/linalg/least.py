@@ -11,7 +11,7 @@ from ... import dims
 from ...dtypes import finfo, is_complex, real_dtype
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Operand, Type
 from ..control.identities import ITEM
 from ..convert import cast
@@ -235,29 +235,31 @@ PINV = Op(
     evaluate=_pinv,
     gradient=_pinv_gradient,
     function=pinv,
-    samples=lambda: [
-        Sample((np.stack([TALL, TALL[::-1] + 0.1]),)),
-        Sample((WIDE_,)),
-        Sample((STRIDED,)),
-        Sample((POSITIVE_DEFINITE,), {"hermitian": True}),
-        Sample((3.0 * np.eye(3),)),
-        Sample((np.diag([2.0, 1.0, 0.0]),), {"rtol": 1e-3}, gradient=(), reason=_KEEPS_RANK),
-        Sample((np.stack([TALL, WIDE_.T]),), {"rtol": np.array([1e-3, 1e-4])}),
-        Sample((_PAIR,), {"rtol": np.array([0.7, 1e-3])}, gradient=(), reason=_KEEPS_RANK),
-        Sample((_PAIR,), {"rtol": [1e-3, 1e-4], "hermitian": True}),
-        Sample((ONE,)),
-        Sample((np.zeros((0, 2)),)),
-    ],
-    bad_samples=lambda: [
-        *bad_matrices("pinv")(),
-        BadSample(
-            (TALL,), ShapeError, "pinv: matrices of 4 rows and 3 columns", {"hermitian": True}
-        ),
-    ],
-    reference=_pinv_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.stack([TALL, TALL[::-1] + 0.1]),)),
+            Sample((WIDE_,)),
+            Sample((STRIDED,)),
+            Sample((POSITIVE_DEFINITE,), {"hermitian": True}),
+            Sample((3.0 * np.eye(3),)),
+            Sample((np.diag([2.0, 1.0, 0.0]),), {"rtol": 1e-3}, gradient=(), reason=_KEEPS_RANK),
+            Sample((np.stack([TALL, WIDE_.T]),), {"rtol": np.array([1e-3, 1e-4])}),
+            Sample((_PAIR,), {"rtol": np.array([0.7, 1e-3])}, gradient=(), reason=_KEEPS_RANK),
+            Sample((_PAIR,), {"rtol": [1e-3, 1e-4], "hermitian": True}),
+            Sample((ONE,)),
+            Sample((np.zeros((0, 2)),)),
+        ],
+        bad_samples=lambda: [
+            *bad_matrices("pinv")(),
+            BadSample(
+                (TALL,), ShapeError, "pinv: matrices of 4 rows and 3 columns", {"hermitian": True}
+            ),
+        ],
+        reference=_pinv_reference,
+    ),
     numerics="reassoc",
     flops=_pinv_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -418,32 +420,36 @@ LSTSQ = Op(
     evaluate=_lstsq,
     gradient=_lstsq_gradient,
     function=lstsq,
-    samples=lambda: [
-        Sample((TALL, FOUR[:, 0])),
-        Sample((TALL, FOUR)),
-        Sample((WIDE_, VECTOR)),
-        Sample((np.stack([TALL, TALL[::-1] + 0.1]), FOUR)),
-        Sample((TALL, np.stack([FOUR, FOUR[::-1]]))),
-        Sample((STRIDED[:2], COLUMNS)),
-        Sample((DEFICIENT, FOUR), {"rcond": 1e-4}, gradient=(1,), reason=_KEEPS_RANK),
-        Sample((np.zeros((0, 2)), np.zeros((0, 3)))),
-    ],
-    bad_samples=lambda: [
-        BadSample((VECTOR, VECTOR), ShapeError, "lstsq: an operand of 1 axis"),
-        BadSample(
-            (TALL, VECTOR), ShapeError, "lstsq: the rows of the matrices and of b differ: 4 and 3"
-        ),
-        BadSample(
-            (SQUARES, np.stack([COLUMNS] * 2)),
-            ShapeError,
-            "lstsq: batch extents 3 and 2 do not broadcast (axis -3)",
-        ),
-        BadSample((SQUARE, np.float64(1.0)), ShapeError, "lstsq: a right-hand side of 0 axes"),
-    ],
-    reference=_lstsq_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((TALL, FOUR[:, 0])),
+            Sample((TALL, FOUR)),
+            Sample((WIDE_, VECTOR)),
+            Sample((np.stack([TALL, TALL[::-1] + 0.1]), FOUR)),
+            Sample((TALL, np.stack([FOUR, FOUR[::-1]]))),
+            Sample((STRIDED[:2], COLUMNS)),
+            Sample((DEFICIENT, FOUR), {"rcond": 1e-4}, gradient=(1,), reason=_KEEPS_RANK),
+            Sample((np.zeros((0, 2)), np.zeros((0, 3)))),
+        ],
+        bad_samples=lambda: [
+            BadSample((VECTOR, VECTOR), ShapeError, "lstsq: an operand of 1 axis"),
+            BadSample(
+                (TALL, VECTOR),
+                ShapeError,
+                "lstsq: the rows of the matrices and of b differ: 4 and 3",
+            ),
+            BadSample(
+                (SQUARES, np.stack([COLUMNS] * 2)),
+                ShapeError,
+                "lstsq: batch extents 3 and 2 do not broadcast (axis -3)",
+            ),
+            BadSample((SQUARE, np.float64(1.0)), ShapeError, "lstsq: a right-hand side of 0 axes"),
+        ],
+        reference=_lstsq_reference,
+    ),
     numerics="reassoc",
     flops=_lstsq_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (PINV, LSTSQ)

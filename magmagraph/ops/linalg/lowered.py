@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import dims
 from ...graph import Node
-from ...op import LAPACK, Call, Kind, Op
+from ...op import LAPACK, Call, Kind, Op, Precision
 from ...types import Extent, Type
 from .parts import SINGULAR, check_exchanges, check_pivots, failed, lapack, squares
 from .triangular import system_type
@@ -87,7 +87,7 @@ FACTORED_SOLVE = Op(
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
     flops=_solve_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -123,7 +123,7 @@ FACTORED_INV = Op(
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
     flops=lambda packed, pivots: dims.floor_div(4 * packed.size * packed.shape[-1], 3),
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -156,7 +156,7 @@ FACTORED_SLOGDET = Op(
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
     flops=lambda packed, pivots: packed.shape[-1] * dims.size(packed.shape[:-2]) * 2,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -177,11 +177,11 @@ FACTORED_DET = Op(
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
     flops=lambda packed, pivots: packed.shape[-1] * dims.size(packed.shape[:-2]),
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
-# How the records that can use factors use them: `Op.factored`.
+# How the records that can use factors use them: `Linalg.factored`.
 
 
 def factored_solve(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:

@@ -11,7 +11,7 @@ from ... import dims
 from ...dtypes import finfo
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..control.identities import ITEM
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, divide, multiply
@@ -333,31 +333,38 @@ NORM = Composite(
     dtypes=LAPACK,
     function=norm,
     doc="Norms of vectors or of matrices.",
-    samples=lambda: [
-        Sample((TALL,)),
-        Sample((CUBE,)),
-        *[Sample((TALL,), {"ord": p}) for p in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)],
-        *[Sample((VECTOR,), {"ord": p}) for p in (None, 1, 3, -math.inf)],
-        Sample((VECTOR,), {"ord": 0}, gradient=(), reason="it counts"),
-        Sample((CUBE,), {"axis": 1, "keepdims": True}),
-        Sample((CUBE,), {"axis": (2, 0), "ord": 1, "keepdims": True}),
-        Sample((CUBE,), {"axis": (0, 2), "ord": math.inf}),
-        Sample((CUBE,), {"axis": (0, -1), "ord": "nuc"}),
-    ],
-    bad_samples=lambda: [
-        BadSample((TALL,), ShapeError, "linalg_norm: ord=3 of matrices", {"ord": 3}),
-        BadSample((CUBE,), ShapeError, "linalg_norm: ord=1 of 3 axes", {"ord": 1}),
-        BadSample(
-            (CUBE,),
-            ShapeError,
-            "linalg_norm: axis=(0, 1, 2) names 3 axes",
-            {"axis": (0, 1, 2)},
+    tests=Tests(
+        samples=lambda: [
+            Sample((TALL,)),
+            Sample((CUBE,)),
+            *[
+                Sample((TALL,), {"ord": p})
+                for p in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
+            ],
+            *[Sample((VECTOR,), {"ord": p}) for p in (None, 1, 3, -math.inf)],
+            Sample((VECTOR,), {"ord": 0}, gradient=(), reason="it counts"),
+            Sample((CUBE,), {"axis": 1, "keepdims": True}),
+            Sample((CUBE,), {"axis": (2, 0), "ord": 1, "keepdims": True}),
+            Sample((CUBE,), {"axis": (0, 2), "ord": math.inf}),
+            Sample((CUBE,), {"axis": (0, -1), "ord": "nuc"}),
+        ],
+        bad_samples=lambda: [
+            BadSample((TALL,), ShapeError, "linalg_norm: ord=3 of matrices", {"ord": 3}),
+            BadSample((CUBE,), ShapeError, "linalg_norm: ord=1 of 3 axes", {"ord": 1}),
+            BadSample(
+                (CUBE,),
+                ShapeError,
+                "linalg_norm: axis=(0, 1, 2) names 3 axes",
+                {"axis": (0, 1, 2)},
+            ),
+            BadSample(
+                (TALL,), ShapeError, "norm: ord='fro' is not a number", {"ord": "fro", "axis": 0}
+            ),
+        ],
+        reference=lambda x, ord=None, axis=None, keepdims=False: np.linalg.norm(
+            x, ord, axis, keepdims
         ),
-        BadSample(
-            (TALL,), ShapeError, "norm: ord='fro' is not a number", {"ord": "fro", "axis": 0}
-        ),
-    ],
-    reference=lambda x, ord=None, axis=None, keepdims=False: np.linalg.norm(x, ord, axis, keepdims),
+    ),
     numerics="reassoc",
 )
 VECTOR_NORM = Composite(
@@ -367,17 +374,19 @@ VECTOR_NORM = Composite(
     dtypes=INEXACT,
     function=vector_norm,
     doc="Norms of vectors.",
-    samples=lambda: [
-        Sample((CUBE,)),
-        Sample((CUBE,), {"axis": (0, 2), "ord": 3}),
-        Sample((CUBE,), {"axis": -1, "ord": 1, "keepdims": True}),
-        Sample((np.zeros((2, 0)),), {"axis": 1}),
-    ],
-    bad_samples=lambda: [
-        BadSample((CUBE,), ShapeError, "norm: ord='nuc' is not a number", {"ord": "nuc"})
-    ],
-    reference=lambda x, axis=None, keepdims=False, ord=2: np.linalg.vector_norm(
-        x, axis=axis, keepdims=keepdims, ord=ord
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE,)),
+            Sample((CUBE,), {"axis": (0, 2), "ord": 3}),
+            Sample((CUBE,), {"axis": -1, "ord": 1, "keepdims": True}),
+            Sample((np.zeros((2, 0)),), {"axis": 1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((CUBE,), ShapeError, "norm: ord='nuc' is not a number", {"ord": "nuc"})
+        ],
+        reference=lambda x, axis=None, keepdims=False, ord=2: np.linalg.vector_norm(
+            x, axis=axis, keepdims=keepdims, ord=ord
+        ),
     ),
     numerics="reassoc",
 )
@@ -388,18 +397,20 @@ MATRIX_NORM = Composite(
     dtypes=LAPACK,
     function=matrix_norm,
     doc="Norms of matrices.",
-    samples=lambda: [
-        Sample((_BATCH,)),
-        Sample((_BATCH,), {"ord": "nuc", "keepdims": True}),
-        Sample((WIDE_,), {"ord": 2}),
-        Sample((SQUARES[:2],), {"ord": -math.inf}),
-    ],
-    bad_samples=lambda: [
-        *bad_matrices("matrix_norm")(),
-        BadSample((TALL,), ShapeError, "matrix_norm: ord=0 of matrices", {"ord": 0}),
-    ],
-    reference=lambda x, keepdims=False, ord="fro": np.linalg.matrix_norm(
-        x, keepdims=keepdims, ord=ord
+    tests=Tests(
+        samples=lambda: [
+            Sample((_BATCH,)),
+            Sample((_BATCH,), {"ord": "nuc", "keepdims": True}),
+            Sample((WIDE_,), {"ord": 2}),
+            Sample((SQUARES[:2],), {"ord": -math.inf}),
+        ],
+        bad_samples=lambda: [
+            *bad_matrices("matrix_norm")(),
+            BadSample((TALL,), ShapeError, "matrix_norm: ord=0 of matrices", {"ord": 0}),
+        ],
+        reference=lambda x, keepdims=False, ord="fro": np.linalg.matrix_norm(
+            x, keepdims=keepdims, ord=ord
+        ),
     ),
     numerics="reassoc",
 )
@@ -410,23 +421,25 @@ COND = Composite(
     dtypes=LAPACK,
     function=cond,
     doc="Condition numbers of matrices.",
-    samples=lambda: [
-        Sample((_BATCH,)),
-        Sample((SQUARES[:2],), {"p": -2}),
-        *[Sample((_REGULAR,), {"p": p}) for p in ("fro", "nuc", 1, -1, math.inf, -math.inf)],
-        Sample((np.zeros((2, 2)),), {"p": 1}, gradient=(), reason="infinite"),
-    ],
-    bad_samples=lambda: [
-        *bad_matrices("cond")(),
-        BadSample((TALL,), ShapeError, "cond: matrices of 4 rows and 3 columns", {"p": 1}),
-        BadSample((SQUARE,), ShapeError, "cond: ord=3 of matrices", {"p": 3}),
-        BadSample(
-            (np.zeros((0, 2)),),
-            ShapeError,
-            "cond: matrices of 0 rows and 2 columns have no condition",
-        ),
-    ],
-    reference=np.linalg.cond,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_BATCH,)),
+            Sample((SQUARES[:2],), {"p": -2}),
+            *[Sample((_REGULAR,), {"p": p}) for p in ("fro", "nuc", 1, -1, math.inf, -math.inf)],
+            Sample((np.zeros((2, 2)),), {"p": 1}, gradient=(), reason="infinite"),
+        ],
+        bad_samples=lambda: [
+            *bad_matrices("cond")(),
+            BadSample((TALL,), ShapeError, "cond: matrices of 4 rows and 3 columns", {"p": 1}),
+            BadSample((SQUARE,), ShapeError, "cond: ord=3 of matrices", {"p": 3}),
+            BadSample(
+                (np.zeros((0, 2)),),
+                ShapeError,
+                "cond: matrices of 0 rows and 2 columns have no condition",
+            ),
+        ],
+        reference=np.linalg.cond,
+    ),
     numerics="reassoc",
 )
 MATRIX_RANK = Composite(
@@ -436,25 +449,27 @@ MATRIX_RANK = Composite(
     dtypes=LAPACK,
     function=matrix_rank,
     doc="How many singular values of matrices are not zero.",
-    samples=lambda: [
-        Sample((np.stack([SQUARE, np.diag([1.0, 0.0, 2.0]), np.zeros((3, 3))]),)),
-        Sample((WIDE_,), {"tol": 1.5}),
-        Sample((np.diag([3.0, 1e-3, -2.0]),), {"hermitian": True, "rtol": 1e-2}),
-        Sample((VECTOR,)),
-        Sample((np.zeros((0, 3)),)),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (SQUARE,),
-            ShapeError,
-            "matrix_rank: both tol and rtol are given",
-            {"tol": 0.1, "rtol": 0.1},
-        )
-    ],
-    reference=lambda A, tol=None, hermitian=False, rtol=None: np.asarray(
-        np.linalg.matrix_rank(A, tol=tol, hermitian=hermitian)
-        if rtol is None
-        else np.linalg.matrix_rank(A, hermitian=hermitian, rtol=rtol)
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.stack([SQUARE, np.diag([1.0, 0.0, 2.0]), np.zeros((3, 3))]),)),
+            Sample((WIDE_,), {"tol": 1.5}),
+            Sample((np.diag([3.0, 1e-3, -2.0]),), {"hermitian": True, "rtol": 1e-2}),
+            Sample((VECTOR,)),
+            Sample((np.zeros((0, 3)),)),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (SQUARE,),
+                ShapeError,
+                "matrix_rank: both tol and rtol are given",
+                {"tol": 0.1, "rtol": 0.1},
+            )
+        ],
+        reference=lambda A, tol=None, hermitian=False, rtol=None: np.asarray(
+            np.linalg.matrix_rank(A, tol=tol, hermitian=hermitian)
+            if rtol is None
+            else np.linalg.matrix_rank(A, hermitian=hermitian, rtol=rtol)
+        ),
     ),
     numerics="exact",
     no_gradient="integer valued",

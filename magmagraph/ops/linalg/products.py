@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent, Shape
 from ..convert import promoted
 from ..elementwise.arithmetic import multiply, subtract
@@ -296,17 +296,19 @@ MULTI_DOT = Composite(
     dtypes=INEXACT,
     function=multi_dot,
     doc="Products of several matrices, in the cheapest order.",
-    samples=lambda: [
-        Sample(([TALL, SQUARE, COLUMNS],)),
-        Sample(([VECTOR, WIDE_, TALL, VECTOR],)),
-        Sample(([WIDE_, TALL],)),
-    ],
-    bad_samples=lambda: [
-        BadSample(([TALL],), ShapeError, "multi_dot: 1 operands"),
-        BadSample(([TALL, VECTOR, TALL],), ShapeError, "multi_dot: operand 1 of 1 axes"),
-        BadSample(([TALL, TALL],), ShapeError, "matmul: inner extents 3 and 4 differ"),
-    ],
-    reference=np.linalg.multi_dot,
+    tests=Tests(
+        samples=lambda: [
+            Sample(([TALL, SQUARE, COLUMNS],)),
+            Sample(([VECTOR, WIDE_, TALL, VECTOR],)),
+            Sample(([WIDE_, TALL],)),
+        ],
+        bad_samples=lambda: [
+            BadSample(([TALL],), ShapeError, "multi_dot: 1 operands"),
+            BadSample(([TALL, VECTOR, TALL],), ShapeError, "multi_dot: operand 1 of 1 axes"),
+            BadSample(([TALL, TALL],), ShapeError, "matmul: inner extents 3 and 4 differ"),
+        ],
+        reference=np.linalg.multi_dot,
+    ),
     numerics="reassoc",
 )
 
@@ -316,21 +318,23 @@ VECDOT = Composite(
     dtypes=INEXACT,
     function=vecdot,
     doc="Products of vectors along an axis.",
-    samples=lambda: [
-        Sample((CUBE, CUBE[0])),
-        Sample((CUBE, CUBE[::-1]), {"axis": 1}),
-        Sample((np.zeros((2, 0)), np.zeros((2, 0)))),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (VECTOR, MATRIX[0, :2]),
-            ShapeError,
-            "vecdot: the extents along the axis differ: 3 and 2",
-        )
-    ],
-    reference=lambda x1, x2, axis=-1: (
-        np.moveaxis(x1, axis, -1).conj() * np.moveaxis(x2, axis, -1)
-    ).sum(axis=-1),
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE, CUBE[0])),
+            Sample((CUBE, CUBE[::-1]), {"axis": 1}),
+            Sample((np.zeros((2, 0)), np.zeros((2, 0)))),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (VECTOR, MATRIX[0, :2]),
+                ShapeError,
+                "vecdot: the extents along the axis differ: 3 and 2",
+            )
+        ],
+        reference=lambda x1, x2, axis=-1: (
+            np.moveaxis(x1, axis, -1).conj() * np.moveaxis(x2, axis, -1)
+        ).sum(axis=-1),
+    ),
     numerics="reassoc",
 )
 
@@ -341,11 +345,13 @@ OUTER = Composite(
     dtypes=INEXACT,
     function=outer,
     doc="Each element of one vector times each of another.",
-    samples=lambda: [Sample((VECTOR, TALL[0]))],
-    bad_samples=lambda: [
-        BadSample((VECTOR, TALL), ShapeError, "linalg_outer: operands of 1 and 2 axes")
-    ],
-    reference=np.linalg.outer,
+    tests=Tests(
+        samples=lambda: [Sample((VECTOR, TALL[0]))],
+        bad_samples=lambda: [
+            BadSample((VECTOR, TALL), ShapeError, "linalg_outer: operands of 1 and 2 axes")
+        ],
+        reference=np.linalg.outer,
+    ),
     numerics="exact",
 )
 
@@ -356,14 +362,16 @@ CROSS = Composite(
     dtypes=INEXACT,
     function=cross,
     doc="Cross products of vectors of three elements.",
-    samples=lambda: [
-        Sample((SQUARE, VECTOR)),
-        Sample((CUBE, CUBE[:1]), {"axis": 1}),
-    ],
-    bad_samples=lambda: [
-        BadSample((VECTOR, COLUMNS), ShapeError, "linalg_cross: extent 2 along axis -1"),
-    ],
-    reference=lambda x1, x2, axis=-1: np.linalg.cross(x1, x2, axis=axis),
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE, VECTOR)),
+            Sample((CUBE, CUBE[:1]), {"axis": 1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((VECTOR, COLUMNS), ShapeError, "linalg_cross: extent 2 along axis -1"),
+        ],
+        reference=lambda x1, x2, axis=-1: np.linalg.cross(x1, x2, axis=axis),
+    ),
     numerics="reassoc",
 )
 
@@ -373,14 +381,16 @@ KRON = Composite(
     dtypes=INEXACT,
     function=kron,
     doc="Kronecker products.",
-    samples=lambda: [
-        Sample((SQUARE, COLUMNS)),
-        Sample((VECTOR, TALL)),
-        Sample((CUBE, VECTOR)),
-        Sample((np.float64(2.0), VECTOR)),
-        Sample((np.arange(3), np.arange(2))),
-    ],
-    reference=np.kron,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE, COLUMNS)),
+            Sample((VECTOR, TALL)),
+            Sample((CUBE, VECTOR)),
+            Sample((np.float64(2.0), VECTOR)),
+            Sample((np.arange(3), np.arange(2))),
+        ],
+        reference=np.kron,
+    ),
     numerics="exact",
 )
 

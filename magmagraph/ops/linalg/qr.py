@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...errors import GradientError, ShapeError, message
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..elementwise.arithmetic import add, negative
@@ -212,34 +212,36 @@ QR = Op(
     doc="Orthonormal columns Q and an upper triangle R with A = Q R.",
     rule=_qr_type,
     attributes={"mode": "Literal['reduced', 'complete']"},
-    facts=_qr_facts,
+    linalg=Linalg(facts=_qr_facts),
     evaluate=lambda xp, a, *, mode: tuple(xp.linalg.qr(a, mode=mode)),
     gradient=_qr_gradient,
     function=qr,
-    samples=lambda: [
-        Sample((SQUARE,)),
-        Sample((np.stack([TALL, TALL[::-1] + 0.1]),)),
-        Sample((WIDE_,)),
-        Sample((STRIDED,)),
-        Sample((TALL,), {"mode": "r"}),
-        Sample((WIDE_,), {"mode": "r"}),
-        Sample((SQUARE,), {"mode": "complete"}),
-        Sample(
-            (TALL,),
-            {"mode": "complete"},
-            gradient=(),
-            reason="the last columns of the complete Q are not determined",
-        ),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=lambda: [
-        *bad_matrices("qr")(),
-        BadSample((SQUARE,), ShapeError, "qr: mode='raw'", {"mode": "raw"}),
-    ],
-    reference=lambda a, mode="reduced": np.linalg.qr(a, mode=mode),
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE,)),
+            Sample((np.stack([TALL, TALL[::-1] + 0.1]),)),
+            Sample((WIDE_,)),
+            Sample((STRIDED,)),
+            Sample((TALL,), {"mode": "r"}),
+            Sample((WIDE_,), {"mode": "r"}),
+            Sample((SQUARE,), {"mode": "complete"}),
+            Sample(
+                (TALL,),
+                {"mode": "complete"},
+                gradient=(),
+                reason="the last columns of the complete Q are not determined",
+            ),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=lambda: [
+            *bad_matrices("qr")(),
+            BadSample((SQUARE,), ShapeError, "qr: mode='raw'", {"mode": "raw"}),
+        ],
+        reference=lambda a, mode="reduced": np.linalg.qr(a, mode=mode),
+    ),
     numerics="reassoc",
     flops=_qr_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 QR_R = Op(
@@ -248,12 +250,12 @@ QR_R = Op(
     dtypes=LAPACK,
     doc="The upper triangle R of A = Q R alone.",
     rule=_qr_r_type,
-    facts=always(Facts.UPPER),
+    linalg=Linalg(facts=always(Facts.UPPER)),
     evaluate=lambda xp, a: xp.linalg.qr(a, mode="r"),
     gradient=_qr_r_gradient,
     numerics="reassoc",
     flops=_qr_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (QR, QR_R)

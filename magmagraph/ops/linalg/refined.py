@@ -15,7 +15,7 @@ from ... import dims
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample
+from ...op import BadSample, Call, Kind, Op, Sample, Tests
 from ...types import Extent, Shape, Type
 from ..control.identities import ITEM
 from ..convert import cast
@@ -340,19 +340,36 @@ REFINED_SOLVE = Op(
     evaluate=_solve,
     gradient=_solve_gradient,
     function=refined_solve,
-    samples=_samples,
-    bad_samples=lambda: [
-        BadSample((SQUARE, VECTOR[:2]), ShapeError, "refined_solve: the order of the matrices and "
-                  "the rows of the right side differ: 3 and 2"),
-        BadSample((TALL, VECTOR), ShapeError, "refined_solve: matrices of 4 rows and 3 columns"),
-        BadSample((SQUARE, VECTOR), ShapeError, "refined_solve: assume='symmetric'",
-                  {"assume": "symmetric"}),
-        BadSample((SQUARE, VECTOR), ShapeError, "refined_solve: tolerance=-1.0",
-                  {"tolerance": -1.0}),
-        BadSample((SQUARE, VECTOR), DTypeError, "refined_solve: max_iterations=1.5",
-                  {"max_iterations": 1.5}),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=_samples,
+        bad_samples=lambda: [
+            BadSample(
+                (SQUARE, VECTOR[:2]),
+                ShapeError,
+                "refined_solve: the order of the matrices and "
+                "the rows of the right side differ: 3 and 2",
+            ),
+            BadSample(
+                (TALL, VECTOR), ShapeError, "refined_solve: matrices of 4 rows and 3 columns"
+            ),
+            BadSample(
+                (SQUARE, VECTOR),
+                ShapeError,
+                "refined_solve: assume='symmetric'",
+                {"assume": "symmetric"},
+            ),
+            BadSample(
+                (SQUARE, VECTOR), ShapeError, "refined_solve: tolerance=-1.0", {"tolerance": -1.0}
+            ),
+            BadSample(
+                (SQUARE, VECTOR),
+                DTypeError,
+                "refined_solve: max_iterations=1.5",
+                {"max_iterations": 1.5},
+            ),
+        ],
+        reference=_reference,
+    ),
     numerics="reassoc",
     flops=_solve_flops,
     batching="leading",

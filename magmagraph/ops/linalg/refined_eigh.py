@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import is_complex
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Kind, Op, Sample
+from ...op import BadSample, Call, Kind, Op, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, add, divide, multiply, subtract
@@ -220,18 +220,24 @@ REFINED_EIGH = Op(
     evaluate=_eigh,
     gradient=_eigh_gradient,
     function=refined_eigh,
-    samples=lambda: [
-        Sample((_APART,), {"tolerance": ELEVEN_DIGITS}),
-        Sample((np.tril(SQUARE),), {"tolerance": ELEVEN_DIGITS}),
-        Sample((np.stack([_APART, _APART[::-1, ::-1]])[:, None],), {"tolerance": ELEVEN_DIGITS}),
-        Sample((DEFINITES[:0],), {"tolerance": ELEVEN_DIGITS}),
-        Sample((np.zeros((0, 0)),), {"tolerance": ELEVEN_DIGITS}),
-    ],
-    bad_samples=lambda: [
-        BadSample((TALL,), ShapeError, "refined_eigh: matrices of 4 rows and 3 columns"),
-        BadSample((SQUARE,), ShapeError, "refined_eigh: tolerance=-1e-09", {"tolerance": -1e-9}),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_APART,), {"tolerance": ELEVEN_DIGITS}),
+            Sample((np.tril(SQUARE),), {"tolerance": ELEVEN_DIGITS}),
+            Sample(
+                (np.stack([_APART, _APART[::-1, ::-1]])[:, None],), {"tolerance": ELEVEN_DIGITS}
+            ),
+            Sample((DEFINITES[:0],), {"tolerance": ELEVEN_DIGITS}),
+            Sample((np.zeros((0, 0)),), {"tolerance": ELEVEN_DIGITS}),
+        ],
+        bad_samples=lambda: [
+            BadSample((TALL,), ShapeError, "refined_eigh: matrices of 4 rows and 3 columns"),
+            BadSample(
+                (SQUARE,), ShapeError, "refined_eigh: tolerance=-1e-09", {"tolerance": -1e-9}
+            ),
+        ],
+        reference=_reference,
+    ),
     batching="leading",
     numerics="reassoc",
     flops=_eigh_flops,

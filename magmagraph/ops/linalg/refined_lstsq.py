@@ -9,7 +9,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Extent, Type
 from ..elementwise.arithmetic import add, negative
 from ..elementwise.complex_numbers import conj
@@ -235,15 +235,24 @@ REFINED_LSTSQ = Composite(
     dtypes=DOUBLE,
     function=refined_lstsq,
     doc="The least squares solution of A x = b, factored in low precision and refined to high.",
-    samples=_samples,
-    bad_samples=lambda: [
-        BadSample((TALL, COLUMNS), ShapeError, "refined_lstsq: the rows of the matrices and of "
-                  "the right side differ: 4 and 3"),
-        BadSample((_RIGHT[0], COLUMNS), ShapeError, "refined_lstsq: an operand of 1 axis"),
-        BadSample((TALL, _RIGHT), ShapeError, "refined_lstsq: max_iterations=-1",
-                  {"max_iterations": -1}),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=_samples,
+        bad_samples=lambda: [
+            BadSample(
+                (TALL, COLUMNS),
+                ShapeError,
+                "refined_lstsq: the rows of the matrices and of the right side differ: 4 and 3",
+            ),
+            BadSample((_RIGHT[0], COLUMNS), ShapeError, "refined_lstsq: an operand of 1 axis"),
+            BadSample(
+                (TALL, _RIGHT),
+                ShapeError,
+                "refined_lstsq: max_iterations=-1",
+                {"max_iterations": -1},
+            ),
+        ],
+        reference=_reference,
+    ),
     numerics="reassoc",
 )
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Composite, Kind, Linalg, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node
 from ..elementwise.arithmetic import negative
@@ -118,27 +118,29 @@ SOLVE = Op(
     dtypes=LAPACK,
     doc="The solutions of systems of linear equations.",
     rule=system_type,
-    factored=factored_solve,
+    linalg=Linalg(factored=factored_solve),
     evaluate=_solve,
     gradient=_solve_gradient,
     batching=map_systems,
     sharding=shard_systems,
     function=solve,
-    samples=lambda: [
-        Sample((SQUARE, VECTOR)),
-        Sample((SQUARE, COLUMNS)),
-        Sample((SQUARES, VECTOR)),
-        Sample((SQUARES[:, None], np.stack([COLUMNS, COLUMNS[::-1]]))),
-        Sample((STRIDED, COLUMNS[:, ::-1])),
-        Sample((ONE, ONE)),
-        Sample((EMPTY, np.zeros((0, 2)))),
-        Sample((SQUARES[:0], COLUMNS)),
-    ],
-    bad_samples=lambda: bad_systems("solve"),
-    reference=np.linalg.solve,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE, VECTOR)),
+            Sample((SQUARE, COLUMNS)),
+            Sample((SQUARES, VECTOR)),
+            Sample((SQUARES[:, None], np.stack([COLUMNS, COLUMNS[::-1]]))),
+            Sample((STRIDED, COLUMNS[:, ::-1])),
+            Sample((ONE, ONE)),
+            Sample((EMPTY, np.zeros((0, 2)))),
+            Sample((SQUARES[:0], COLUMNS)),
+        ],
+        bad_samples=lambda: bad_systems("solve"),
+        reference=np.linalg.solve,
+    ),
     numerics="reassoc",
     flops=_solve_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -197,24 +199,25 @@ INV = Op(
     dtypes=LAPACK,
     doc="The inverses of square matrices.",
     rule=square_type,
-    factored=factored_inv,
-    facts=_inv_facts,
+    linalg=Linalg(factored=factored_inv, facts=_inv_facts),
     evaluate=lambda xp, a: checked("inv", *SINGULAR, xp.linalg.inv, a),
     gradient=_inv_gradient,
     function=inv,
-    samples=lambda: [
-        Sample((SQUARE,)),
-        Sample((SQUARES,)),
-        Sample((STRIDED,)),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-        Sample((SQUARES[:0],)),
-    ],
-    bad_samples=bad_squares("inv"),
-    reference=np.linalg.inv,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE,)),
+            Sample((SQUARES,)),
+            Sample((STRIDED,)),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+            Sample((SQUARES[:0],)),
+        ],
+        bad_samples=bad_squares("inv"),
+        reference=np.linalg.inv,
+    ),
     numerics="reassoc",
     flops=lambda a: 2 * a.size * a.shape[-1],
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -342,26 +345,30 @@ LU_SOLVE = Composite(
     dtypes=LAPACK,
     function=lu_solve,
     doc="Solutions with matrices that lu_factor has factored.",
-    samples=lambda: [
-        Sample((list(_packed(matrix)), side), attrs, gradient=(1,), reason="pivots are integers")
-        for matrix, side, attrs in (
-            (SQUARES[2], VECTOR, {}),
-            (SQUARES, COLUMNS, {}),
-            (SQUARES, COLUMNS, {"trans": "T"}),
-            (SQUARES[1], np.stack([COLUMNS] * 2), {"trans": 2}),
-        )
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (list(_packed(SQUARE)), TALL),
-            ShapeError,
-            "lu_solve: the order of the matrices and the rows of b differ: 3 and 4",
-        ),
-        BadSample(
-            (list(_packed(SQUARE)), VECTOR), ShapeError, "lu_solve: trans='H'", {"trans": "H"}
-        ),
-    ],
-    reference=_lu_solve_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample(
+                (list(_packed(matrix)), side), attrs, gradient=(1,), reason="pivots are integers"
+            )
+            for matrix, side, attrs in (
+                (SQUARES[2], VECTOR, {}),
+                (SQUARES, COLUMNS, {}),
+                (SQUARES, COLUMNS, {"trans": "T"}),
+                (SQUARES[1], np.stack([COLUMNS] * 2), {"trans": 2}),
+            )
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (list(_packed(SQUARE)), TALL),
+                ShapeError,
+                "lu_solve: the order of the matrices and the rows of b differ: 3 and 4",
+            ),
+            BadSample(
+                (list(_packed(SQUARE)), VECTOR), ShapeError, "lu_solve: trans='H'", {"trans": "H"}
+            ),
+        ],
+        reference=_lu_solve_reference,
+    ),
     numerics="reassoc",
 )
 CHO_SOLVE = Composite(
@@ -371,18 +378,20 @@ CHO_SOLVE = Composite(
     dtypes=LAPACK,
     function=cho_solve,
     doc="Solutions with matrices that cholesky has factored.",
-    samples=lambda: [
-        Sample((np.linalg.cholesky(POSITIVE_DEFINITE), VECTOR)),
-        Sample((np.linalg.cholesky(DEFINITES), COLUMNS)),
-        Sample((np.linalg.cholesky(DEFINITES, upper=True), COLUMNS), {"upper": True}),
-        Sample((EMPTY, np.zeros((0, 2)))),
-    ],
-    bad_samples=lambda: bad_systems("cho_solve"),
-    reference=lambda c, b, upper=False: np.linalg.solve(
-        np.swapaxes(np.triu(c).conj(), -1, -2) @ np.triu(c)
-        if upper
-        else np.tril(c) @ np.swapaxes(np.tril(c).conj(), -1, -2),
-        b,
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.linalg.cholesky(POSITIVE_DEFINITE), VECTOR)),
+            Sample((np.linalg.cholesky(DEFINITES), COLUMNS)),
+            Sample((np.linalg.cholesky(DEFINITES, upper=True), COLUMNS), {"upper": True}),
+            Sample((EMPTY, np.zeros((0, 2)))),
+        ],
+        bad_samples=lambda: bad_systems("cho_solve"),
+        reference=lambda c, b, upper=False: np.linalg.solve(
+            np.swapaxes(np.triu(c).conj(), -1, -2) @ np.triu(c)
+            if upper
+            else np.tril(c) @ np.swapaxes(np.tril(c).conj(), -1, -2),
+            b,
+        ),
     ),
     numerics="reassoc",
 )

@@ -18,7 +18,7 @@ from ... import dims
 from ...dtypes import real_dtype
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..elementwise.arithmetic import add, multiply, subtract
@@ -227,39 +227,41 @@ EIGH = Op(
     dtypes=LAPACK,
     doc="Eigenvalues and eigenvectors of Hermitian matrices.",
     rule=_eigh_type,
-    facts=_eigh_facts,
+    linalg=Linalg(facts=_eigh_facts),
     evaluate=_eigh,
     gradient=_eigh_gradient,
     function=eigh,
-    samples=lambda: [
-        Sample((POSITIVE_DEFINITE,), real=PHASES),
-        Sample((np.stack([SQUARE, SQUARES[1]]),), real=PHASES),
-        Sample((STRIDED,), {"UPLO": "U"}, real=PHASES),
-        Sample((SQUARE,), {"subset_by_index": (1, 2)}, real=PHASES),
-        Sample((SQUARE,), {"UPLO": "U", "subset_by_index": (0, 0)}, real=PHASES),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=lambda: [
-        *bad_squares("eigh")(),
-        BadSample((SQUARE,), ShapeError, "eigh: UPLO='X'", {"UPLO": "X"}),
-        BadSample(
-            (SQUARE,),
-            ShapeError,
-            "eigh: subset_by_index=(1, 3) for matrices of order 3",
-            {"subset_by_index": (1, 3)},
-        ),
-        BadSample(
-            (SQUARE,),
-            ShapeError,
-            "eigh: subset_by_index=(2, 1)",
-            {"subset_by_index": (2, 1)},
-        ),
-    ],
-    reference=_eigh_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((POSITIVE_DEFINITE,), real=PHASES),
+            Sample((np.stack([SQUARE, SQUARES[1]]),), real=PHASES),
+            Sample((STRIDED,), {"UPLO": "U"}, real=PHASES),
+            Sample((SQUARE,), {"subset_by_index": (1, 2)}, real=PHASES),
+            Sample((SQUARE,), {"UPLO": "U", "subset_by_index": (0, 0)}, real=PHASES),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=lambda: [
+            *bad_squares("eigh")(),
+            BadSample((SQUARE,), ShapeError, "eigh: UPLO='X'", {"UPLO": "X"}),
+            BadSample(
+                (SQUARE,),
+                ShapeError,
+                "eigh: subset_by_index=(1, 3) for matrices of order 3",
+                {"subset_by_index": (1, 3)},
+            ),
+            BadSample(
+                (SQUARE,),
+                ShapeError,
+                "eigh: subset_by_index=(2, 1)",
+                {"subset_by_index": (2, 1)},
+            ),
+        ],
+        reference=_eigh_reference,
+    ),
     numerics="reassoc",
     flops=_eigh_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -329,20 +331,22 @@ EIGVALSH = Op(
     evaluate=_eigvalsh,
     gradient=_eigvalsh_gradient,
     function=eigvalsh,
-    samples=lambda: [
-        Sample((POSITIVE_DEFINITE,)),
-        Sample((SQUARES[:2],), {"UPLO": "U"}),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=lambda: [
-        *bad_squares("eigvalsh")(),
-        BadSample((SQUARE,), ShapeError, "eigvalsh: UPLO='X'", {"UPLO": "X"}),
-    ],
-    reference=np.linalg.eigvalsh,
+    tests=Tests(
+        samples=lambda: [
+            Sample((POSITIVE_DEFINITE,)),
+            Sample((SQUARES[:2],), {"UPLO": "U"}),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=lambda: [
+            *bad_squares("eigvalsh")(),
+            BadSample((SQUARE,), ShapeError, "eigvalsh: UPLO='X'", {"UPLO": "X"}),
+        ],
+        reference=np.linalg.eigvalsh,
+    ),
     numerics="reassoc",
     flops=lambda a, **attrs: dims.floor_div(4 * a.size * a.shape[-1], 3),
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (EIGH, EIGVALSH)

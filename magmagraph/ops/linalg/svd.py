@@ -11,7 +11,7 @@ from ... import dims
 from ...dtypes import real_dtype
 from ...errors import GradientError, ShapeError, message
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..convert import cast
@@ -276,30 +276,32 @@ SVD = Op(
     evaluate=_svd,
     gradient=_svd_gradient,
     function=svd,
-    samples=lambda: [
-        Sample((SQUARE,), real=PHASES),
-        Sample((np.stack([TALL, TALL[::-1] + 0.1]),), _THIN, real=PHASES),
-        Sample((WIDE_,), _THIN, real=PHASES),
-        Sample((STRIDED[0],), _THIN, real=PHASES),
-        Sample((TALL,), {"full_matrices": False, "k": 2}, real=PHASES),
-        Sample((WIDE_,), {"compute_uv": False}),
-        Sample(
-            (TALL,),
-            gradient=(),
-            reason="the last columns of the full U are not determined",
-        ),
-        Sample((ONE,), real=PHASES),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=lambda: [
-        *bad_matrices("svd")(),
-        BadSample((SQUARE,), ShapeError, "svd: k=4 of 3 singular values", {**_THIN, "k": 4}),
-        BadSample((SQUARE,), ShapeError, "svd: k=2 with full_matrices=True", {"k": 2}),
-    ],
-    reference=_svd_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE,), real=PHASES),
+            Sample((np.stack([TALL, TALL[::-1] + 0.1]),), _THIN, real=PHASES),
+            Sample((WIDE_,), _THIN, real=PHASES),
+            Sample((STRIDED[0],), _THIN, real=PHASES),
+            Sample((TALL,), {"full_matrices": False, "k": 2}, real=PHASES),
+            Sample((WIDE_,), {"compute_uv": False}),
+            Sample(
+                (TALL,),
+                gradient=(),
+                reason="the last columns of the full U are not determined",
+            ),
+            Sample((ONE,), real=PHASES),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=lambda: [
+            *bad_matrices("svd")(),
+            BadSample((SQUARE,), ShapeError, "svd: k=4 of 3 singular values", {**_THIN, "k": 4}),
+            BadSample((SQUARE,), ShapeError, "svd: k=2 with full_matrices=True", {"k": 2}),
+        ],
+        reference=_svd_reference,
+    ),
     numerics="reassoc",
     flops=_svd_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 
@@ -365,25 +367,25 @@ SVDVALS = Op(
     dtypes=LAPACK,
     doc="Singular values.",
     rule=_svdvals_type,
-    evaluate=lambda xp, a: iterated(
-        xp, "svdvals", lambda x: xp.linalg.svd(x, compute_uv=False), a
-    ),
+    evaluate=lambda xp, a: iterated(xp, "svdvals", lambda x: xp.linalg.svd(x, compute_uv=False), a),
     gradient=_svdvals_gradient,
     function=svdvals,
-    samples=lambda: [
-        Sample((SQUARES[:2],)),
-        Sample((TALL,)),
-        Sample((WIDE_,)),
-        Sample((STRIDED[1],)),
-        Sample((3.0 * np.eye(3),), gradient=(), reason="equal singular values change places"),
-        Sample((ONE,)),
-        Sample((EMPTY,)),
-    ],
-    bad_samples=bad_matrices("svdvals"),
-    reference=np.linalg.svdvals,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARES[:2],)),
+            Sample((TALL,)),
+            Sample((WIDE_,)),
+            Sample((STRIDED[1],)),
+            Sample((3.0 * np.eye(3),), gradient=(), reason="equal singular values change places"),
+            Sample((ONE,)),
+            Sample((EMPTY,)),
+        ],
+        bad_samples=bad_matrices("svdvals"),
+        reference=np.linalg.svdvals,
+    ),
     numerics="reassoc",
     flops=_svdvals_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (SVD, SVDVALS)

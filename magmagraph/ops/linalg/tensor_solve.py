@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Sample
+from ...op import LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..elementwise.family import pair
 from ..shape.arrange import moveaxis, reshape
@@ -124,16 +124,16 @@ TENSORSOLVE = Composite(
     dtypes=LAPACK,
     function=tensorsolve,
     doc="Solutions of tensor equations.",
-    samples=lambda: [
-        Sample((_TENSOR, np.linspace(-1.0, 1.5, 6))),
-        Sample(
-            (np.moveaxis(_TENSOR, 1, 0), np.linspace(-1.0, 1.5, 6)), {"axes": (0, 2)}
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample((_TENSOR, VECTOR), ShapeError, "tensorsolve: 3 equations for 6 unknowns")
-    ],
-    reference=np.linalg.tensorsolve,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_TENSOR, np.linspace(-1.0, 1.5, 6))),
+            Sample((np.moveaxis(_TENSOR, 1, 0), np.linspace(-1.0, 1.5, 6)), {"axes": (0, 2)}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_TENSOR, VECTOR), ShapeError, "tensorsolve: 3 equations for 6 unknowns")
+        ],
+        reference=np.linalg.tensorsolve,
+    ),
     numerics="reassoc",
 )
 
@@ -144,16 +144,18 @@ TENSORINV = Composite(
     dtypes=LAPACK,
     function=tensorinv,
     doc="Inverses of tensors as linear maps.",
-    samples=lambda: [Sample((_TENSOR,), {"ind": 1})],
-    bad_samples=lambda: [
-        BadSample(
-            (_TENSOR,),
-            ShapeError,
-            "tensorinv: 12 elements in the first 2 axes and 3 in the others",
-        ),
-        BadSample((_TENSOR,), ShapeError, "tensorinv: ind=0", {"ind": 0}),
-    ],
-    reference=np.linalg.tensorinv,
+    tests=Tests(
+        samples=lambda: [Sample((_TENSOR,), {"ind": 1})],
+        bad_samples=lambda: [
+            BadSample(
+                (_TENSOR,),
+                ShapeError,
+                "tensorinv: 12 elements in the first 2 axes and 3 in the others",
+            ),
+            BadSample((_TENSOR,), ShapeError, "tensorinv: ind=0", {"ind": 0}),
+        ],
+        reference=np.linalg.tensorinv,
+    ),
     numerics="reassoc",
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node, as_operand
 from ..elementwise.arithmetic import add, multiply
 from ..indexing.gathering import TAKE
@@ -146,11 +146,13 @@ MATRIX_TRANSPOSE = Composite(
     dtypes=INEXACT,
     function=matrix_transpose,
     doc="The last two axes exchanged.",
-    samples=lambda: [Sample((CUBE,)), Sample((np.arange(6).reshape(2, 3),))],
-    bad_samples=lambda: [
-        BadSample((VECTOR,), ShapeError, "matrix_transpose: an operand of 1 axis")
-    ],
-    reference=np.matrix_transpose,
+    tests=Tests(
+        samples=lambda: [Sample((CUBE,)), Sample((np.arange(6).reshape(2, 3),))],
+        bad_samples=lambda: [
+            BadSample((VECTOR,), ShapeError, "matrix_transpose: an operand of 1 axis")
+        ],
+        reference=np.matrix_transpose,
+    ),
     numerics="exact",
 )
 
@@ -161,15 +163,19 @@ DIAGONAL = Composite(
     dtypes=INEXACT,
     function=diagonal,
     doc="The diagonals of matrices.",
-    samples=lambda: [
-        Sample((SQUARES,)),
-        Sample((CUBE,), {"offset": 1}),
-        Sample((TALL,), {"offset": -2}),
-        Sample((TALL,), {"offset": 5}),
-        Sample((np.arange(6).reshape(2, 3),)),
-    ],
-    bad_samples=lambda: [BadSample((VECTOR,), ShapeError, "linalg_diagonal: an operand of 1 axis")],
-    reference=lambda x, offset=0: np.linalg.diagonal(x, offset=offset),
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARES,)),
+            Sample((CUBE,), {"offset": 1}),
+            Sample((TALL,), {"offset": -2}),
+            Sample((TALL,), {"offset": 5}),
+            Sample((np.arange(6).reshape(2, 3),)),
+        ],
+        bad_samples=lambda: [
+            BadSample((VECTOR,), ShapeError, "linalg_diagonal: an operand of 1 axis")
+        ],
+        reference=lambda x, offset=0: np.linalg.diagonal(x, offset=offset),
+    ),
     numerics="exact",
 )
 
@@ -180,13 +186,17 @@ TRACE = Composite(
     dtypes=INEXACT,
     function=trace,
     doc="The sums of the diagonals of matrices.",
-    samples=lambda: [
-        Sample((SQUARES,)),
-        Sample((CUBE,), {"offset": 1}),
-        Sample((np.zeros((2, 0, 0)),)),
-    ],
-    bad_samples=lambda: [BadSample((VECTOR,), ShapeError, "linalg_trace: an operand of 1 axis")],
-    reference=lambda x, offset=0: np.linalg.trace(x, offset=offset),
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARES,)),
+            Sample((CUBE,), {"offset": 1}),
+            Sample((np.zeros((2, 0, 0)),)),
+        ],
+        bad_samples=lambda: [
+            BadSample((VECTOR,), ShapeError, "linalg_trace: an operand of 1 axis")
+        ],
+        reference=lambda x, offset=0: np.linalg.trace(x, offset=offset),
+    ),
     numerics="reassoc",
 )
 

@@ -10,7 +10,7 @@ from ... import dims
 from ...dtypes import is_complex
 from ...errors import LinAlgError, ShapeError
 from ...graph import Node
-from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..elementwise.arithmetic import negative
 from ..elementwise.complex_numbers import conj
@@ -317,28 +317,30 @@ TRIANGULAR_SOLVE = Op(
     batching=map_systems,
     sharding=shard_systems,
     function=triangular_solve,
-    samples=lambda: [
-        Sample((SQUARE, VECTOR)),
-        Sample((SQUARE, COLUMNS), {"lower": True}),
-        Sample((SQUARE, COLUMNS), {"lower": True, "trans": "T"}),
-        Sample((SQUARE, COLUMNS), {"trans": "C", "unit_diagonal": True}),
-        Sample((SQUARES, COLUMNS), {"lower": True, "unit_diagonal": True}),
-        Sample((SQUARE, np.stack([COLUMNS, COLUMNS[::-1]])), {"trans": 1}),
-        Sample((SQUARES[:, None], np.stack([COLUMNS, COLUMNS[::-1]])), {"lower": True}),
-        Sample((SQUARE[None], np.stack([COLUMNS, COLUMNS[::-1]])), {"lower": True}),
-        Sample((STRIDED, VECTOR)),
-        Sample((ONE, ONE)),
-        Sample((EMPTY, np.zeros((0, 2)))),
-        Sample((SQUARES[:0], COLUMNS)),
-    ],
-    bad_samples=lambda: [
-        *bad_systems("triangular_solve"),
-        BadSample((SQUARE, VECTOR), ShapeError, "triangular_solve: trans='H'", {"trans": "H"}),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((SQUARE, VECTOR)),
+            Sample((SQUARE, COLUMNS), {"lower": True}),
+            Sample((SQUARE, COLUMNS), {"lower": True, "trans": "T"}),
+            Sample((SQUARE, COLUMNS), {"trans": "C", "unit_diagonal": True}),
+            Sample((SQUARES, COLUMNS), {"lower": True, "unit_diagonal": True}),
+            Sample((SQUARE, np.stack([COLUMNS, COLUMNS[::-1]])), {"trans": 1}),
+            Sample((SQUARES[:, None], np.stack([COLUMNS, COLUMNS[::-1]])), {"lower": True}),
+            Sample((SQUARE[None], np.stack([COLUMNS, COLUMNS[::-1]])), {"lower": True}),
+            Sample((STRIDED, VECTOR)),
+            Sample((ONE, ONE)),
+            Sample((EMPTY, np.zeros((0, 2)))),
+            Sample((SQUARES[:0], COLUMNS)),
+        ],
+        bad_samples=lambda: [
+            *bad_systems("triangular_solve"),
+            BadSample((SQUARE, VECTOR), ShapeError, "triangular_solve: trans='H'", {"trans": "H"}),
+        ],
+        reference=_reference,
+    ),
     numerics="reassoc",
     flops=system_flops,
-    precision="keep",
+    precision=Precision("keep"),
 )
 
 RECORDS = (TRIANGULAR_SOLVE,)

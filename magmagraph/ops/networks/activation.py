@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Op, Sample
+from ...op import INEXACT, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..elementwise.comparison import greater, less, where
 from ..elementwise.family import POSITIVE, REAL, floating, like_number, unary
@@ -160,15 +160,18 @@ def activation(
         kind=Kind.ELEMENTWISE,
         function=function,
         doc=doc,
-        samples=lambda: [
-            Sample((REAL,)),
-            *(Sample((REAL,), option) for option in options),
-            *([] if more is None else [Sample((more,))]),
-        ],
-        reference=reference,
+        tests=Tests(
+            samples=lambda: [
+                Sample((REAL,)),
+                *(Sample((REAL,), option) for option in options),
+                *([] if more is None else [Sample((more,))]),
+            ],
+            reference=reference,
+            loses=loses,
+        ),
         numerics=numerics,
-        loses=loses,
     )
+
 
 RECORDS: tuple[Op | Composite, ...] = (
     SIGMOID,
@@ -185,10 +188,12 @@ RECORDS: tuple[Op | Composite, ...] = (
         kind=Kind.ELEMENTWISE,
         function=log1mexp,
         doc="Evaluate log(1 - exp(-x)) for positive x.",
-        samples=lambda: [
-            Sample((POSITIVE,)),
-            Sample((np.array([0.0, 30.0, -1.0]),), gradient=(), reason="a pole"),
-        ],
-        reference=lambda x: np.log(-np.expm1(-x)),
+        tests=Tests(
+            samples=lambda: [
+                Sample((POSITIVE,)),
+                Sample((np.array([0.0, 30.0, -1.0]),), gradient=(), reason="a pole"),
+            ],
+            reference=lambda x: np.log(-np.expm1(-x)),
+        ),
     ),
 )

@@ -17,7 +17,7 @@ from ... import dims
 from ...dtypes import accumulation_dtype, is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Shape, Type
 from ..control.identities import ITEM, MARKER, stop_gradient
 from ..convert import as_node, cast
@@ -119,12 +119,6 @@ def _flops(products: int) -> Any:
     return flops
 
 
-def _kernel(node: Node) -> str:
-    """Name the family of kernels: there are some of 16-bit operands that every query may see."""
-    masked = len(node.inputs) not in (3, 6)
-    return "attention" if node.inputs[0].dtype.itemsize == 2 and not masked else ""
-
-
 ROWS = Op(
     name="attention_rows",
     kind=Kind.CONTRACTION,
@@ -132,14 +126,14 @@ ROWS = Op(
     rule=_rows_type,
     attributes={"block": "Positive"},
     evaluate=attention_rows.forward,
-    into=attention_rows.forward_into,
-    workspace=attention_rows.forward_bytes,
+    kernel=Kernel(
+        into=attention_rows.forward_into, workspace=attention_rows.forward_bytes
+    ),
     gradient=_rows_gradient,
     flops=_flops(2),
-    factors=(0, 1, 2),
+    precision=Precision(factors=(0, 1, 2)),
     numerics="reassoc",
     batching="leading",
-    kernel=_kernel,
     onnx=onnx_forms.rewritten(lambda node: (_written(node),)),
 )
 
@@ -196,14 +190,14 @@ ROWS_GRADIENT = Op(
     rule=_rows_gradient_type,
     attributes={"block": "Positive"},
     evaluate=attention_rows.backward,
-    into=attention_rows.backward_into,
-    workspace=attention_rows.backward_bytes,
+    kernel=Kernel(
+        into=attention_rows.backward_into, workspace=attention_rows.backward_bytes
+    ),
     gradient=_rows_second,
     flops=_flops(5),
-    factors=(0, 1, 2, 4, 5),
+    precision=Precision(factors=(0, 1, 2, 4, 5)),
     numerics="reassoc",
     batching="leading",
-    kernel=_kernel,
 )
 
 
@@ -470,53 +464,55 @@ ATTENTION = Composite(
     kind=Kind.CONTRACTION,
     function=scaled_dot_product_attention,
     doc="Values averaged by how well their keys match queries.",
-    samples=_samples,
-    bad_samples=lambda: [
-        BadSample(
-            (_ONES, _ONES[..., :3], _ONES),
-            ShapeError,
-            "scaled_dot_product_attention: dims of queries and keys differ: 4 and 3",
-        ),
-        BadSample(
-            (_ONES, _ONES, _ONES[:, :2]),
-            ShapeError,
-            "scaled_dot_product_attention: lengths of keys and values differ: 3 and 2",
-        ),
-        BadSample(
-            (np.ones((3, 3, 4)), _ONES, _ONES),
-            ShapeError,
-            "scaled_dot_product_attention: 3 heads of queries for 2 of keys",
-        ),
-        BadSample(
-            (_ONES, _ONES, _ONES, np.ones((3, 3), np.int32)),
-            DTypeError,
-            "scaled_dot_product_attention: a mask of dtype int32",
-        ),
-        BadSample(
-            (_ONES, _ONES, _ONES, np.ones((3, 4))),
-            ShapeError,
-            "scaled_dot_product_attention: extents 3 and 4 do not broadcast (axis -1)",
-        ),
-        BadSample(
-            (_ONES, _ONES, _ONES),
-            ShapeError,
-            "scaled_dot_product_attention: algorithm='fast'",
-            {"algorithm": "fast"},
-        ),
-        BadSample(
-            (_ONES, _ONES, _ONES),
-            ShapeError,
-            "scaled_dot_product_attention: dropout=0.5 with algorithm='rows'",
-            {"algorithm": "rows", "dropout": 0.5},
-        ),
-        BadSample(
-            (_ONES, _ONES, _ONES),
-            ShapeError,
-            "scaled_dot_product_attention: block=0",
-            {"block": 0},
-        ),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=_samples,
+        bad_samples=lambda: [
+            BadSample(
+                (_ONES, _ONES[..., :3], _ONES),
+                ShapeError,
+                "scaled_dot_product_attention: dims of queries and keys differ: 4 and 3",
+            ),
+            BadSample(
+                (_ONES, _ONES, _ONES[:, :2]),
+                ShapeError,
+                "scaled_dot_product_attention: lengths of keys and values differ: 3 and 2",
+            ),
+            BadSample(
+                (np.ones((3, 3, 4)), _ONES, _ONES),
+                ShapeError,
+                "scaled_dot_product_attention: 3 heads of queries for 2 of keys",
+            ),
+            BadSample(
+                (_ONES, _ONES, _ONES, np.ones((3, 3), np.int32)),
+                DTypeError,
+                "scaled_dot_product_attention: a mask of dtype int32",
+            ),
+            BadSample(
+                (_ONES, _ONES, _ONES, np.ones((3, 4))),
+                ShapeError,
+                "scaled_dot_product_attention: extents 3 and 4 do not broadcast (axis -1)",
+            ),
+            BadSample(
+                (_ONES, _ONES, _ONES),
+                ShapeError,
+                "scaled_dot_product_attention: algorithm='fast'",
+                {"algorithm": "fast"},
+            ),
+            BadSample(
+                (_ONES, _ONES, _ONES),
+                ShapeError,
+                "scaled_dot_product_attention: dropout=0.5 with algorithm='rows'",
+                {"algorithm": "rows", "dropout": 0.5},
+            ),
+            BadSample(
+                (_ONES, _ONES, _ONES),
+                ShapeError,
+                "scaled_dot_product_attention: block=0",
+                {"block": 0},
+            ),
+        ],
+        reference=_reference,
+    ),
     numerics="reassoc",
 )
 

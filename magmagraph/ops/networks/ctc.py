@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Refusal, Sample
+from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Refusal, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import multiply, subtract
@@ -113,8 +113,10 @@ GRADIENT = Op(
     doc="Less the probability, over all alignments of labels, of each class at each step.",
     rule=_gradient_type,
     evaluate=_gradient,
-    into=_gradient_into,
-    workspace=lambda logs, labels, *others, blank: held_bytes(logs, labels, 1),
+    kernel=Kernel(
+        into=_gradient_into,
+        workspace=lambda logs, labels, *others, blank: held_bytes(logs, labels, 1),
+    ),
     gradient=_gradient_gradient,
     numerics="reassoc",
 )
@@ -163,8 +165,10 @@ CURVATURE = Op(
     doc="The matrix of second derivatives of the loss of alignments, times a direction.",
     rule=_curvature_type,
     evaluate=_curvature,
-    into=_curvature_into,
-    workspace=lambda logs, direction, labels, *others, blank: held_bytes(logs, labels, 2),
+    kernel=Kernel(
+        into=_curvature_into,
+        workspace=lambda logs, direction, labels, *others, blank: held_bytes(logs, labels, 2),
+    ),
     gradient=_curvature_gradient,
     numerics="reassoc",
 )
@@ -323,35 +327,45 @@ CTC_LOSS = Composite(
     kind=Kind.INDEX,
     function=ctc_loss,
     doc="How improbable label sequences are, over all their alignments.",
-    samples=lambda: [
-        Sample((_LOGITS, _LABELS)),
-        Sample((_LOGITS, _LABELS, np.array([5, 4]), np.array([1, 2])), {"reduction": "none"}),
-        Sample((_LOGITS, np.array([[0, 1], [1, 7]]), np.array([4, 2]), np.array([2, 1])),
-               {"blank": 2, "reduction": "sum"}),
-        Sample((_LOGITS, _LABELS, np.array([1, 2])), {"reduction": "none"}, gradient=(),
-               reason="infinite losses"),
-        Sample((_LOGITS, _LABELS, np.array([5, 2])), {"zero_infinity": True}),
-        Sample((_LOGITS, np.zeros((2, 0), np.int32), np.array([3, 5])), {"reduction": "none"}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_LOGITS, _LOGITS[0]), DTypeError, "ctc_loss: labels of dtype float64"),
-        BadSample(
-            (_LOGITS, _LABELS[:1]),
-            ShapeError,
-            "ctc_loss: numbers of logits and labels differ: 2 and 1",
-        ),
-        BadSample(
-            (_LOGITS, _LABELS[0]), ShapeError, "ctc_loss: logits of 3 axes and labels of 1"
-        ),
-        BadSample((_LOGITS, _LABELS), ShapeError, "ctc_loss: blank=3 for 3 classes", {"blank": 3}),
-        BadSample(
-            (_LOGITS, _LABELS),
-            ShapeError,
-            "ctc_loss: reduction='average'",
-            {"reduction": "average"},
-        ),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LOGITS, _LABELS)),
+            Sample((_LOGITS, _LABELS, np.array([5, 4]), np.array([1, 2])), {"reduction": "none"}),
+            Sample(
+                (_LOGITS, np.array([[0, 1], [1, 7]]), np.array([4, 2]), np.array([2, 1])),
+                {"blank": 2, "reduction": "sum"},
+            ),
+            Sample(
+                (_LOGITS, _LABELS, np.array([1, 2])),
+                {"reduction": "none"},
+                gradient=(),
+                reason="infinite losses",
+            ),
+            Sample((_LOGITS, _LABELS, np.array([5, 2])), {"zero_infinity": True}),
+            Sample((_LOGITS, np.zeros((2, 0), np.int32), np.array([3, 5])), {"reduction": "none"}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_LOGITS, _LOGITS[0]), DTypeError, "ctc_loss: labels of dtype float64"),
+            BadSample(
+                (_LOGITS, _LABELS[:1]),
+                ShapeError,
+                "ctc_loss: numbers of logits and labels differ: 2 and 1",
+            ),
+            BadSample(
+                (_LOGITS, _LABELS[0]), ShapeError, "ctc_loss: logits of 3 axes and labels of 1"
+            ),
+            BadSample(
+                (_LOGITS, _LABELS), ShapeError, "ctc_loss: blank=3 for 3 classes", {"blank": 3}
+            ),
+            BadSample(
+                (_LOGITS, _LABELS),
+                ShapeError,
+                "ctc_loss: reduction='average'",
+                {"reduction": "average"},
+            ),
+        ],
+        reference=_reference,
+    ),
     numerics="reassoc",
 )
 

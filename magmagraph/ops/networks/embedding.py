@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import is_integer
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..control.identities import stop_gradient
 from ..convert import as_node
@@ -103,29 +103,31 @@ EMBEDDING = Composite(
     kind=Kind.INDEX,
     function=embedding,
     doc="Rows of a table, looked up by integers.",
-    samples=lambda: [
-        Sample((_IDS, _TABLE)),
-        Sample((_IDS[0], _TABLE)),
-        Sample((np.array(2), _TABLE)),
-        Sample((np.zeros((0, 2), np.int32), _TABLE)),
-        Sample(
-            (_IDS, _TABLE),
-            {"padding_index": 3},
-            gradient=(),
-            reason="the padding row's gradient is 0 by definition",
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample((_TABLE, _TABLE), DTypeError, "embedding: ids of dtype float64"),
-        BadSample(
-            (_IDS, _TABLE),
-            ShapeError,
-            "embedding: padding_index=4 for a table of 4 rows",
-            {"padding_index": 4},
-        ),
-        BadSample((_IDS, np.array(1.0)), ShapeError, "embedding: a table without axes"),
-    ],
-    reference=lambda ids, table, padding_index=None: table[ids],
+    tests=Tests(
+        samples=lambda: [
+            Sample((_IDS, _TABLE)),
+            Sample((_IDS[0], _TABLE)),
+            Sample((np.array(2), _TABLE)),
+            Sample((np.zeros((0, 2), np.int32), _TABLE)),
+            Sample(
+                (_IDS, _TABLE),
+                {"padding_index": 3},
+                gradient=(),
+                reason="the padding row's gradient is 0 by definition",
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample((_TABLE, _TABLE), DTypeError, "embedding: ids of dtype float64"),
+            BadSample(
+                (_IDS, _TABLE),
+                ShapeError,
+                "embedding: padding_index=4 for a table of 4 rows",
+                {"padding_index": 4},
+            ),
+            BadSample((_IDS, np.array(1.0)), ShapeError, "embedding: a table without axes"),
+        ],
+        reference=lambda ids, table, padding_index=None: table[ids],
+    ),
     numerics="exact",
 )
 

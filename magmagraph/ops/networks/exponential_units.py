@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample
+from ...op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, floating
@@ -205,13 +205,15 @@ SQUAREPLUS = Composite(
     kind=Kind.ELEMENTWISE,
     function=squareplus,
     doc="Evaluate (x + sqrt(x**2 + b)) / 2.",
-    samples=lambda: [
-        Sample((REAL,)),
-        Sample((np.array([0.0, 0.7]),), {"b": 0.5}),
-        Sample((np.array([-1e4, 1e4]),), gradient=(), reason="differences of large numbers"),
-    ],
-    bad_samples=lambda: [BadSample((REAL,), ShapeError, "squareplus: b=0.0", {"b": 0.0})],
-    reference=_squareplus_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL,)),
+            Sample((np.array([0.0, 0.7]),), {"b": 0.5}),
+            Sample((np.array([-1e4, 1e4]),), gradient=(), reason="differences of large numbers"),
+        ],
+        bad_samples=lambda: [BadSample((REAL,), ShapeError, "squareplus: b=0.0", {"b": 0.0})],
+        reference=_squareplus_reference,
+    ),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ConfigError, message
 from ...graph import Node
-from ...op import Composite, Kind, Op
+from ...op import Composite, Kind, Op, Scalar
 from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import greater_equal, maximum, minimum, where
 from ..elementwise.family import floating, like_float
@@ -105,9 +105,10 @@ GELU_TANH = Op(
     doc="The Gaussian error linear unit in the form with tanh.",
     rule=like_float,
     evaluate=_gelu_tanh,
-    scalar=f"a / (1 + $exp((a + a * a * a * (T){_CUBIC}) * (T){-_STEEP!r}))",
+    scalar=Scalar(
+        f"a / (1 + $exp((a + a * a * a * (T){_CUBIC}) * (T){-_STEEP!r}))", epilogue="gelu"
+    ),
     gradient=_gelu_tanh_gradient,
-    epilogue="gelu",
     onnx=_gelu_tanh_onnx,
 )
 

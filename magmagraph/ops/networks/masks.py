@@ -10,7 +10,7 @@ from ... import dims
 from ...dtypes import is_integer
 from ...errors import DTypeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import as_node
 from ..elementwise.arithmetic import add
@@ -104,9 +104,11 @@ CAUSAL_MASK = Composite(
     kind=Kind.INDEX,
     function=causal_mask,
     doc="Where a query may see a key that does not come after it.",
-    samples=lambda: [Sample((), {"length": 4}), Sample((), {"length": 2, "other": 5})],
-    reference=lambda length, other=None: np.tril(
-        np.ones((length, length if other is None else other), bool)
+    tests=Tests(
+        samples=lambda: [Sample((), {"length": 4}), Sample((), {"length": 2, "other": 5})],
+        reference=lambda length, other=None: np.tril(
+            np.ones((length, length if other is None else other), bool)
+        ),
     ),
     numerics="exact",
     no_gradient="boolean valued",
@@ -118,16 +120,21 @@ PADDING_MASK = Composite(
     kind=Kind.INDEX,
     function=padding_mask,
     doc="Which positions lie within sequences of given lengths.",
-    samples=lambda: [
-        Sample((np.array([2, 0, 7]),), {"length": 4}),
-        Sample((np.array([[1], [3]], dtype=np.int32),), {"length": 3}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.array([2.0]),), DTypeError, "padding_mask: lengths of dtype float64", {"length": 4}
-        )
-    ],
-    reference=lambda lengths, length: np.arange(length) < lengths[..., None],
+    tests=Tests(
+        samples=lambda: [
+            Sample((np.array([2, 0, 7]),), {"length": 4}),
+            Sample((np.array([[1], [3]], dtype=np.int32),), {"length": 3}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (np.array([2.0]),),
+                DTypeError,
+                "padding_mask: lengths of dtype float64",
+                {"length": 4},
+            )
+        ],
+        reference=lambda lengths, length: np.arange(length) < lengths[..., None],
+    ),
     numerics="exact",
     no_gradient="boolean valued",
 )

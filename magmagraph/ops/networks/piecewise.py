@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Sample
+from ...op import BadSample, Composite, Kind, Sample, Tests
 from ..elementwise.arithmetic import absolute, add, multiply, square, subtract
 from ..elementwise.comparison import (
     greater,
@@ -265,15 +265,19 @@ def _shrunk(name: str, function: Any, doc: str, reference: Any) -> Composite:
         kind=Kind.ELEMENTWISE,
         function=function,
         doc=doc,
-        samples=lambda: [
-            Sample((REAL,)),
-            Sample((REAL,), {"width": 1.0}),
-            Sample((np.array([np.nan, np.inf, -np.inf, 0.5, -0.5]),), gradient=(), reason="kinks"),
-        ],
-        bad_samples=lambda: [
-            BadSample((REAL,), ShapeError, f"{name}: width=-1.0", {"width": -1.0})
-        ],
-        reference=reference,
+        tests=Tests(
+            samples=lambda: [
+                Sample((REAL,)),
+                Sample((REAL,), {"width": 1.0}),
+                Sample(
+                    (np.array([np.nan, np.inf, -np.inf, 0.5, -0.5]),), gradient=(), reason="kinks"
+                ),
+            ],
+            bad_samples=lambda: [
+                BadSample((REAL,), ShapeError, f"{name}: width=-1.0", {"width": -1.0})
+            ],
+            reference=reference,
+        ),
     )
 
 
@@ -306,12 +310,18 @@ RECORDS = (
         kind=Kind.ELEMENTWISE,
         function=threshold,
         doc="Keep values above a threshold and replace all others.",
-        samples=lambda: [
-            Sample((REAL,), {"threshold": 0.5, "value": -3.0}),
-            Sample((np.array([0.5, np.nan, np.inf]),), {"threshold": 0.5, "value": 2.0},
-                   gradient=(), reason="a jump"),
-        ],
-        reference=lambda x, threshold, value: np.where(x > threshold, x, value),
+        tests=Tests(
+            samples=lambda: [
+                Sample((REAL,), {"threshold": 0.5, "value": -3.0}),
+                Sample(
+                    (np.array([0.5, np.nan, np.inf]),),
+                    {"threshold": 0.5, "value": 2.0},
+                    gradient=(),
+                    reason="a jump",
+                ),
+            ],
+            reference=lambda x, threshold, value: np.where(x > threshold, x, value),
+        ),
         numerics="exact",
     ),
     _shrunk(

@@ -12,7 +12,7 @@ from ...config import config
 from ...dtypes import canonical
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, multiply, subtract
@@ -193,16 +193,18 @@ POSITIONAL_ENCODING = Composite(
     kind=Kind.INDEX,
     function=positional_encoding,
     doc="Sines and cosines of positions.",
-    samples=lambda: [
-        Sample((), {"length": 5, "features": 6}),
-        Sample((), {"length": 3, "features": 2, "base": 10.0, "dtype": "float64"}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (), ShapeError, "positional_encoding: 3 features", {"length": 2, "features": 3}
-        )
-    ],
-    reference=_encoding_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((), {"length": 5, "features": 6}),
+            Sample((), {"length": 3, "features": 2, "base": 10.0, "dtype": "float64"}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (), ShapeError, "positional_encoding: 3 features", {"length": 2, "features": 3}
+            )
+        ],
+        reference=_encoding_reference,
+    ),
     no_gradient="a function of positions alone",
 )
 APPLY_ROTARY = Composite(
@@ -210,16 +212,18 @@ APPLY_ROTARY = Composite(
     kind=Kind.LAYOUT,
     function=apply_rotary,
     doc="Pairs of features turned by angles that grow with the position.",
-    samples=lambda: [
-        Sample((_FEATURES,)),
-        Sample((_FEATURES,), {"interleaved": True, "base": 100.0}),
-        Sample((_FEATURES, np.array([7, 0, 2]))),
-    ],
-    bad_samples=lambda: [
-        BadSample((_FEATURES[..., :3],), ShapeError, "apply_rotary: 3 features"),
-        BadSample((_FEATURES[0, 0],), ShapeError, "apply_rotary: an operand of 1 axes"),
-    ],
-    reference=_rotary_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_FEATURES,)),
+            Sample((_FEATURES,), {"interleaved": True, "base": 100.0}),
+            Sample((_FEATURES, np.array([7, 0, 2]))),
+        ],
+        bad_samples=lambda: [
+            BadSample((_FEATURES[..., :3],), ShapeError, "apply_rotary: 3 features"),
+            BadSample((_FEATURES[0, 0],), ShapeError, "apply_rotary: an operand of 1 axes"),
+        ],
+        reference=_rotary_reference,
+    ),
 )
 
 RECORDS = (POSITIONAL_ENCODING, APPLY_ROTARY)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Op, Sample
+from ...op import BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.comparison import greater, greater_equal, less, where
@@ -164,11 +164,13 @@ GLU = Composite(
     kind=Kind.LAYOUT,
     function=glu,
     doc="Multiply the first half of an axis by the sigmoid of the second.",
-    samples=lambda: [Sample((_GATED,)), Sample((_GATED,), {"axis": 0})],
-    bad_samples=lambda: [
-        BadSample((_GATED,), ShapeError, "glu: axis=2 is out of range for 2 axes", {"axis": 2})
-    ],
-    reference=_glu_reference,
+    tests=Tests(
+        samples=lambda: [Sample((_GATED,)), Sample((_GATED,), {"axis": 0})],
+        bad_samples=lambda: [
+            BadSample((_GATED,), ShapeError, "glu: axis=2 is out of range for 2 axes", {"axis": 2})
+        ],
+        reference=_glu_reference,
+    ),
 )
 
 PRELU = Composite(
@@ -176,19 +178,23 @@ PRELU = Composite(
     kind=Kind.ELEMENTWISE,
     function=prelu,
     doc="Multiply negative values by a slope of their channel.",
-    samples=lambda: [
-        Sample((REAL, np.array([0.1, 0.2, -0.3]))),
-        Sample((REAL, np.array([0.1, 0.2])), {"axis": 0}),
-        Sample((REAL, np.array(0.25))),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (REAL, np.ones(2)), ShapeError, "prelu: extents of slope and of axis 1 differ: 2 and 3"
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL, np.array([0.1, 0.2, -0.3]))),
+            Sample((REAL, np.array([0.1, 0.2])), {"axis": 0}),
+            Sample((REAL, np.array(0.25))),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (REAL, np.ones(2)),
+                ShapeError,
+                "prelu: extents of slope and of axis 1 differ: 2 and 3",
+            ),
+            BadSample((REAL, np.ones((1, 3))), ShapeError, "prelu: slope has shape (1, 3)"),
+        ],
+        reference=lambda x, slope, axis=1: np.where(
+            x >= 0, x, x * (slope if np.ndim(slope) == 0 else slope.reshape(-1, *[1] * (1 - axis)))
         ),
-        BadSample((REAL, np.ones((1, 3))), ShapeError, "prelu: slope has shape (1, 3)"),
-    ],
-    reference=lambda x, slope, axis=1: np.where(
-        x >= 0, x, x * (slope if np.ndim(slope) == 0 else slope.reshape(-1, *[1] * (1 - axis)))
     ),
 )
 

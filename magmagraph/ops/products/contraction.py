@@ -15,7 +15,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.arithmetic import multiply
@@ -176,27 +176,29 @@ MATMUL = Op(
     batching=_map_matmul,
     sharding=shard_product,
     function=matmul,
-    samples=lambda: [
-        Sample((_LEFT, _RIGHT)),
-        Sample((_LEFT[0], _RIGHT)),
-        Sample((_LEFT, _RIGHT[:, 0])),
-        Sample((_LEFT[0], _RIGHT[:, 0])),
-        Sample((_BATCH, _RIGHT)),
-        Sample((_BATCH[:, None], np.stack([_RIGHT, 2.0 - _RIGHT]))),
-    ],
-    bad_samples=lambda: [
-        BadSample((_LEFT, _RIGHT.T), ShapeError, "matmul: inner extents 3 and 4 differ"),
-        BadSample((_LEFT, np.float64(2.0)), ShapeError, "matmul: operands of 2 and 0 axes"),
-        BadSample(
-            (_BATCH, np.stack([_RIGHT] * 3)),
-            ShapeError,
-            "matmul: leading extents 4 and 3 do not broadcast (axis -3)",
-        ),
-    ],
-    reference=np.matmul,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LEFT, _RIGHT)),
+            Sample((_LEFT[0], _RIGHT)),
+            Sample((_LEFT, _RIGHT[:, 0])),
+            Sample((_LEFT[0], _RIGHT[:, 0])),
+            Sample((_BATCH, _RIGHT)),
+            Sample((_BATCH[:, None], np.stack([_RIGHT, 2.0 - _RIGHT]))),
+        ],
+        bad_samples=lambda: [
+            BadSample((_LEFT, _RIGHT.T), ShapeError, "matmul: inner extents 3 and 4 differ"),
+            BadSample((_LEFT, np.float64(2.0)), ShapeError, "matmul: operands of 2 and 0 axes"),
+            BadSample(
+                (_BATCH, np.stack([_RIGHT] * 3)),
+                ShapeError,
+                "matmul: leading extents 4 and 3 do not broadcast (axis -3)",
+            ),
+        ],
+        reference=np.matmul,
+    ),
     numerics="reassoc",
     flops=_matmul_flops,
-    precision="allow",
+    precision=Precision("allow"),
     onnx="MatMul",
 )
 
@@ -396,15 +398,17 @@ DOT = Composite(
     kind=Kind.CONTRACTION,
     function=dot,
     doc="Products as numpy.dot has them.",
-    samples=lambda: [
-        Sample((_LEFT, _RIGHT)),
-        Sample((_BATCH, np.stack([_RIGHT, 2.0 - _RIGHT]))),
-        Sample((_LEFT, np.float64(2.0))),
-    ],
-    bad_samples=lambda: [
-        BadSample((_LEFT[0], _RIGHT[0]), ShapeError, "matmul: inner extents 3 and 4 differ")
-    ],
-    reference=np.dot,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LEFT, _RIGHT)),
+            Sample((_BATCH, np.stack([_RIGHT, 2.0 - _RIGHT]))),
+            Sample((_LEFT, np.float64(2.0))),
+        ],
+        bad_samples=lambda: [
+            BadSample((_LEFT[0], _RIGHT[0]), ShapeError, "matmul: inner extents 3 and 4 differ")
+        ],
+        reference=np.dot,
+    ),
     numerics="reassoc",
 )
 VDOT = Composite(
@@ -413,11 +417,13 @@ VDOT = Composite(
     kind=Kind.CONTRACTION,
     function=vdot,
     doc="The inner product of all elements.",
-    samples=lambda: [Sample((_LEFT, 1.0 - _LEFT))],
-    bad_samples=lambda: [
-        BadSample((_LEFT, _RIGHT), ShapeError, "matmul: inner extents 6 and 12 differ")
-    ],
-    reference=np.vdot,
+    tests=Tests(
+        samples=lambda: [Sample((_LEFT, 1.0 - _LEFT))],
+        bad_samples=lambda: [
+            BadSample((_LEFT, _RIGHT), ShapeError, "matmul: inner extents 6 and 12 differ")
+        ],
+        reference=np.vdot,
+    ),
     numerics="reassoc",
 )
 INNER = Composite(
@@ -426,11 +432,15 @@ INNER = Composite(
     kind=Kind.CONTRACTION,
     function=inner,
     doc="Products summed over the last axes.",
-    samples=lambda: [Sample((_BATCH, _LEFT)), Sample((_LEFT[0], _LEFT[1]))],
-    bad_samples=lambda: [
-        BadSample((_LEFT, _RIGHT), ShapeError, "tensordot: extents of axes 1 and 1 differ: 3 and 4")
-    ],
-    reference=np.inner,
+    tests=Tests(
+        samples=lambda: [Sample((_BATCH, _LEFT)), Sample((_LEFT[0], _LEFT[1]))],
+        bad_samples=lambda: [
+            BadSample(
+                (_LEFT, _RIGHT), ShapeError, "tensordot: extents of axes 1 and 1 differ: 3 and 4"
+            )
+        ],
+        reference=np.inner,
+    ),
     numerics="reassoc",
 )
 OUTER = Composite(
@@ -439,8 +449,7 @@ OUTER = Composite(
     kind=Kind.CONTRACTION,
     function=outer,
     doc="Each element of one operand times each of the other.",
-    samples=lambda: [Sample((_LEFT[0], _RIGHT[0]))],
-    reference=np.outer,
+    tests=Tests(samples=lambda: [Sample((_LEFT[0], _RIGHT[0]))], reference=np.outer),
     numerics="exact",
 )
 TENSORDOT = Composite(
@@ -449,26 +458,28 @@ TENSORDOT = Composite(
     kind=Kind.CONTRACTION,
     function=tensordot,
     doc="Products summed over pairs of axes.",
-    samples=lambda: [
-        Sample((_BATCH, _RIGHT), {"axes": 1}),
-        Sample((_BATCH, np.stack([_BATCH] * 2)), {"axes": ((2, 0), (3, 1))}),
-        Sample((_BATCH, np.swapaxes(_BATCH, 0, 1)), {"axes": ((0, 1, 2), (1, 0, 2))}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_BATCH, _RIGHT),
-            ShapeError,
-            "tensordot: extents of axes 1 and 0 differ: 2 and 3",
-            {"axes": ((1,), (0,))},
-        ),
-        BadSample(
-            (_BATCH, _RIGHT),
-            ShapeError,
-            "tensordot: axes=3 for operands of 3 and 2 axes",
-            {"axes": 3},
-        ),
-    ],
-    reference=lambda a, b, axes=2: np.tensordot(a, b, axes),
+    tests=Tests(
+        samples=lambda: [
+            Sample((_BATCH, _RIGHT), {"axes": 1}),
+            Sample((_BATCH, np.stack([_BATCH] * 2)), {"axes": ((2, 0), (3, 1))}),
+            Sample((_BATCH, np.swapaxes(_BATCH, 0, 1)), {"axes": ((0, 1, 2), (1, 0, 2))}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_BATCH, _RIGHT),
+                ShapeError,
+                "tensordot: extents of axes 1 and 0 differ: 2 and 3",
+                {"axes": ((1,), (0,))},
+            ),
+            BadSample(
+                (_BATCH, _RIGHT),
+                ShapeError,
+                "tensordot: axes=3 for operands of 3 and 2 axes",
+                {"axes": 3},
+            ),
+        ],
+        reference=lambda a, b, axes=2: np.tensordot(a, b, axes),
+    ),
     numerics="reassoc",
 )
 

@@ -15,7 +15,7 @@ from ... import dims
 from ...dims import Dim
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import cast, promoted
 from ..elementwise.arithmetic import multiply
@@ -335,27 +335,31 @@ EINSUM = Composite(
     kind=Kind.CONTRACTION,
     function=einsum,
     doc="Sums of products by index letters.",
-    samples=lambda: [
-        Sample(("ij,jk->ik", _waves(2, 3), _waves(3, 4))),
-        Sample(("ii->i", _waves(3, 3))),
-        Sample(("...ij,jk", _waves(5, 2, 3), _waves(3, 4))),
-        Sample(("ij,jk,kl->li", _waves(2, 3), _waves(3, 4), _waves(4, 2))),
-        Sample(("bij,bij->b", _waves(2, 3, 4), _waves(2, 3, 4))),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            ("ij,jk->ik", _waves(2, 3), _waves(4, 2)),
-            ShapeError,
-            "einsum: extents of label 'j' differ: 3 and 4",
-        ),
-        BadSample(
-            ("ij->ik", _waves(2, 3)), ShapeError, "einsum: the result's label 'k' is in no operand"
-        ),
-        BadSample(
-            ("ijk", _waves(2, 3)), ShapeError, "einsum: 'ijk' labels 3 axes, the operand has 2"
-        ),
-    ],
-    reference=np.einsum,
+    tests=Tests(
+        samples=lambda: [
+            Sample(("ij,jk->ik", _waves(2, 3), _waves(3, 4))),
+            Sample(("ii->i", _waves(3, 3))),
+            Sample(("...ij,jk", _waves(5, 2, 3), _waves(3, 4))),
+            Sample(("ij,jk,kl->li", _waves(2, 3), _waves(3, 4), _waves(4, 2))),
+            Sample(("bij,bij->b", _waves(2, 3, 4), _waves(2, 3, 4))),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                ("ij,jk->ik", _waves(2, 3), _waves(4, 2)),
+                ShapeError,
+                "einsum: extents of label 'j' differ: 3 and 4",
+            ),
+            BadSample(
+                ("ij->ik", _waves(2, 3)),
+                ShapeError,
+                "einsum: the result's label 'k' is in no operand",
+            ),
+            BadSample(
+                ("ijk", _waves(2, 3)), ShapeError, "einsum: 'ijk' labels 3 axes, the operand has 2"
+            ),
+        ],
+        reference=np.einsum,
+    ),
     numerics="reassoc",
 )
 

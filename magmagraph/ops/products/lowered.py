@@ -13,7 +13,7 @@ import numpy as np
 from ...dtypes import accumulation_dtype, is_float
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import Call, Kind, Op
+from ...op import INEXACT, Call, Kernel, Kind, Linalg, Op, Precision
 from ...types import Extent, Type
 from ..indexing.gathering import check_indices, refuse_empty, settled
 from ..rules.matrix_facts import Facts, always
@@ -156,19 +156,16 @@ def _gemm_scratch(node: Node, threads: int) -> Extent:
 GEMM = Op(
     name="gemm",
     kind=Kind.LOWERED,
-    kernel="gemm",
+    dtypes=INEXACT,
+    kernel=Kernel(into=_gemm_into, scratch=_gemm_scratch),
     doc="alpha * op(a) @ op(b) + beta * c, op being the transpose where asked.",
     rule=_gemm_type,
     attributes={"compute": "NotRequired[Literal['', 'tf32']]"},
     evaluate=_gemm,
-    into=_gemm_into,
     flops=_gemm_flops,
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
-    precision="allow",
-    scratch=_gemm_scratch,
-    mixed=("compute", "result"),
-    factors=(0, 1),
+    precision=Precision("allow", mixed=("compute", "result"), factors=(0, 1)),
 )
 
 
@@ -197,11 +194,12 @@ def _syrk_into(xp: Any, target: Any, x: Any, *, transposed: bool) -> None:
 SYRK = Op(
     name="syrk",
     kind=Kind.LOWERED,
+    dtypes=INEXACT,
     doc="A^T A, or where transposed A A^T: one triangle computed, the other its mirror image.",
     rule=_syrk_type,
     evaluate=_syrk,
-    into=_syrk_into,
-    facts=always(Facts.HERMITIAN),
+    kernel=Kernel(into=_syrk_into),
+    linalg=Linalg(facts=always(Facts.HERMITIAN)),
     flops=lambda x, *, transposed: x.size * (x.shape[-2] if transposed else x.shape[-1]),
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",
@@ -230,7 +228,7 @@ def _gemv_sum(
 GEMV_SUM = Op(
     name="gemv_sum",
     kind=Kind.LOWERED,
-    kernel="gemv",
+    dtypes=INEXACT,
     doc="alpha * (a sum over one of two axes, as a product with ones) + beta * c.",
     rule=_gemv_sum_type,
     evaluate=_gemv_sum,
@@ -262,7 +260,7 @@ def gemm(
     addend
         Of the result's type; goes with `beta`.
     **mixed
-        ``compute`` and ``result``, see `Op.mixed`.
+        ``compute`` and ``result``, see `Precision.mixed`.
     """
     flags = {"transpose_a": transpose_a, "transpose_b": transpose_b, **mixed}
     return _with_operands(GEMM, (a, b), alpha, addend, beta, **flags)
@@ -330,12 +328,12 @@ def _scatter_into(
 SCATTER_ROWS = Op(
     name="scatter_rows",
     kind=Kind.LOWERED,
-    kernel="scatter",
+    dtypes=INEXACT,
+    kernel=Kernel(into=_scatter_into),
     doc="Rows, times alpha, added to those of an array at positions along its first axis.",
     rule=_scatter_type,
     attributes={"mode": "Literal['clip', 'wrap']"},
     evaluate=_scatter,
-    into=_scatter_into,
     flops=lambda values, *rest, **flags: values.size * 2,
     no_gradient=_MADE_BY_PASSES,
     numerics="reassoc",

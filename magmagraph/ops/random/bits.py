@@ -22,7 +22,7 @@ from ...config import config
 from ...dtypes import canonical, is_float, is_integer, promote
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import Call, Composite, Effect, Kind, Op
+from ...op import Call, Composite, Effect, Kind, Op, Scalar
 from ...types import Extent, Shape, Type
 from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, multiply
@@ -185,9 +185,11 @@ RANDOM_BITS = Op(
     rule=_bits_type,
     attributes={"seed": "Seed", "stream": "Seed", "part": "Count"},
     evaluate=_bits,
-    # The key words are a kernel's arguments, and `index` is the element's position in the array,
-    # behind those that a second operand says (an array that is a part of a larger one).
-    scalar=lambda dtype: f"$random{8 * dtype.itemsize}(key0, key1, a, index)",
+    scalar=Scalar(
+        # The key words are a kernel's arguments, and `index` is the element's position in the
+        # array, behind those that a second operand gives (an array that is a part of a larger one).
+        lambda dtype: f"$random{8 * dtype.itemsize}(key0, key1, a, index)"
+    ),
     no_gradient="integer valued",
     sharding="counted",
     numerics="exact",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import Composite, Kind, Op, Parts
+from ...op import Composite, Kind, Op, Parts, Scalar
 from ...types import Shape
 from ..control.identities import stop_gradient
 from ..elementwise.arithmetic import absolute, multiply, negative
@@ -291,7 +291,7 @@ TRUNCATED = Op(
     doc="The standard normal number between two bounds of a rank given by two logarithms.",
     rule=broadcast_floats,
     evaluate=_truncated_array,
-    scalar="$truncated_normal(a, b, c, d)",
+    scalar=Scalar("$truncated_normal(a, b, c, d)"),
     gradient=_truncated_gradient,
 )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ..convert import as_node
 from ..elementwise.arithmetic import multiply
 from ..elementwise.bits import logical_and, logical_not, logical_or
@@ -56,7 +56,7 @@ def _accumulation(name: str) -> dict[str, Any]:
         into(xp, result, x.astype(result.dtype, copy=False), axis=axis, reverse=reverse)
         return result
 
-    return {"evaluate": evaluate, "into": into}
+    return {"evaluate": evaluate, "kernel": Kernel(into=into)}
 
 
 # Scans of one operand.
@@ -105,16 +105,26 @@ def _samples(*more: Sample) -> Callable[[], list[Sample]]:
     ]
 
 
+def _tests(
+    name: str, samples: Callable[[], Sequence[Sample]], scan: Callable[..., Any]
+) -> Tests:
+    """Return what the tests of a scan call; `scan` is NumPy's, without a direction."""
+    text = f"{name}: axis=3 is out of range for 3 axes"
+    return Tests(
+        samples=samples,
+        bad_samples=lambda: [BadSample((CUBE,), ShapeError, text, {"axis": 3})],
+        reference=_reference(scan),
+    )
+
+
 def _record(name: str, accumulated: str, doc: str, **fields: Any) -> Op:
     """Return the record of a scan; `accumulated` names the function that it goes on by."""
-    text = f"{name}: axis=3 is out of range for 3 axes"
     return Op(
         name=name,
         kind=Kind.INDEX,
         doc=doc,
         rule=scan_type,
         batching="axes",
-        bad_samples=lambda: [BadSample((CUBE,), ShapeError, text, {"axis": 3})],
         **_accumulation(accumulated),
         **fields,
     )
@@ -176,11 +186,14 @@ CUMSUM: Op = _record(
         CUMSUM(cotangent, axis=node.attrs["axis"], reverse=not node.attrs["reverse"]),
     ),
     function=cumsum,
-    samples=_samples(
-        Sample((np.array([True, False, True]),)),
-        Sample((np.array([3, -1, 2], np.int32),), {"dtype": "float64"}),
+    tests=_tests(
+        "cumsum",
+        _samples(
+            Sample((np.array([True, False, True]),)),
+            Sample((np.array([3, -1, 2], np.int32),), {"dtype": "float64"}),
+        ),
+        np.cumsum,
     ),
-    reference=_reference(np.cumsum),
     numerics="reassoc",
     onnx=onnx_forms.scanned("CumSum"),
 )
@@ -239,11 +252,14 @@ CUMPROD = _record(
     gradient=_cumprod_gradient,
     onnx=onnx_control.scanned_with(lambda h, x: h * x, lambda dtype: 1),
     function=cumprod,
-    samples=_samples(
-        Sample((np.array([2.0, 0.0, -1.5, 0.0, 3.0]),)),
-        Sample((np.array([3, 2, -1], dtype=np.int8),)),
+    tests=_tests(
+        "cumprod",
+        _samples(
+            Sample((np.array([2.0, 0.0, -1.5, 0.0, 3.0]),)),
+            Sample((np.array([3, 2, -1], dtype=np.int8),)),
+        ),
+        np.cumprod,
     ),
-    reference=_reference(np.cumprod),
     numerics="reassoc",
 )
 
@@ -290,20 +306,26 @@ def _running_extremum(name: str, function: str, word: str, result: str) -> Any:
         f"The {word} element so far, along an axis.",
         gradient=_extremum_gradient,
         onnx=onnx_control.scanned_with(
-            *((maximum, onnx_control.lowest) if function == "maximum"
-              else (minimum, onnx_control.highest))
+            *(
+                (maximum, onnx_control.lowest)
+                if function == "maximum"
+                else (minimum, onnx_control.highest)
+            )
         ),
         function=scan,
-        samples=_samples(
-            Sample((np.array([3, 1, 4, 1, 5]),)),
-            Sample(
-                (np.array([[1.0, 1.0, np.nan, 2.0]]),),
-                {"axis": 1},
-                gradient=(),
-                reason="ties and NaN",
+        tests=_tests(
+            name,
+            _samples(
+                Sample((np.array([3, 1, 4, 1, 5]),)),
+                Sample(
+                    (np.array([[1.0, 1.0, np.nan, 2.0]]),),
+                    {"axis": 1},
+                    gradient=(),
+                    reason="ties and NaN",
+                ),
             ),
+            getattr(np, function).accumulate,
         ),
-        reference=_reference(getattr(np, function).accumulate),
         numerics="exact",
     )
     return scan, op
@@ -363,11 +385,14 @@ CUMLOGSUMEXP = _record(
     onnx=onnx_control.scanned_with(logaddexp, onnx_control.lowest),
     gradient=_logsumexp_gradient,
     function=cumlogsumexp,
-    samples=_samples(
-        Sample((np.array([-1000.0, 3.0, 1000.0, 2.0]),)),
-        Sample((np.array([-np.inf, 1.0, np.inf]),), gradient=(), reason="infinite values"),
+    tests=_tests(
+        "cumlogsumexp",
+        _samples(
+            Sample((np.array([-1000.0, 3.0, 1000.0, 2.0]),)),
+            Sample((np.array([-np.inf, 1.0, np.inf]),), gradient=(), reason="infinite values"),
+        ),
+        np.logaddexp.accumulate,
     ),
-    reference=_reference(np.logaddexp.accumulate),
     numerics="reassoc",
 )
 
@@ -469,12 +494,14 @@ def _standard(name: str, function: Callable[..., Any], doc: str) -> Composite:
         dtypes=INEXACT,
         function=function,
         doc=doc,
-        samples=lambda: [
-            Sample((CUBE,), {"axis": 1, "include_initial": True}),
-            Sample((CUBE[0, 0],)),
-        ],
-        bad_samples=lambda: [BadSample((CUBE,), ShapeError, f"{name}: no axis for 3 axes")],
-        reference=getattr(np, name),
+        tests=Tests(
+            samples=lambda: [
+                Sample((CUBE,), {"axis": 1, "include_initial": True}),
+                Sample((CUBE[0, 0],)),
+            ],
+            bad_samples=lambda: [BadSample((CUBE,), ShapeError, f"{name}: no axis for 3 axes")],
+            reference=getattr(np, name),
+        ),
         numerics="reassoc",
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import canonical, real_dtype
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Sample
+from ...op import INEXACT, Composite, Kind, Sample, Tests
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import equal, maximum, where
@@ -238,8 +238,10 @@ RECORDS = (
         kind=Kind.REDUCTION,
         function=variance,
         doc="Average the squared deviations from the mean along axes.",
-        samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
-        reference=_variance_reference,
+        tests=Tests(
+            samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
+            reference=_variance_reference,
+        ),
         numerics="reassoc",
     ),
     Composite(
@@ -248,8 +250,10 @@ RECORDS = (
         kind=Kind.REDUCTION,
         function=std,
         doc="Take the standard deviation along axes.",
-        samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
-        reference=_std_reference,
+        tests=Tests(
+            samples=lambda: [*statistic_samples(), Sample((CUBE,), {"axis": 2, "ddof": 1})],
+            reference=_std_reference,
+        ),
         numerics="reassoc",
     ),
 )

@@ -10,7 +10,7 @@ import numpy as np
 from ... import dims
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent, Operand, Operands
 from ..convert import as_dtype, as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
@@ -355,19 +355,21 @@ BINCOUNT = Composite(
     kind=Kind.INDEX,
     function=bincount,
     doc="How often each number occurs.",
-    samples=lambda: [
-        Sample((_NUMBERS,), {"length": 6}),
-        Sample((_NUMBERS, _NUMBERS + 0.5), {"length": 4}),
-        Sample((np.array([-1, 0, 9]),), {"length": 3}),
-        Sample((np.zeros(0, np.int32),), {"length": 2}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_VALUES,), DTypeError, "bincount: numbers of dtype float64", {"length": 2}),
-        BadSample(
-            (_NUMBERS,), ShapeError, "bincount: the largest number is known only when it runs"
-        ),
-    ],
-    reference=_bincount_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_NUMBERS,), {"length": 6}),
+            Sample((_NUMBERS, _NUMBERS + 0.5), {"length": 4}),
+            Sample((np.array([-1, 0, 9]),), {"length": 3}),
+            Sample((np.zeros(0, np.int32),), {"length": 2}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_VALUES,), DTypeError, "bincount: numbers of dtype float64", {"length": 2}),
+            BadSample(
+                (_NUMBERS,), ShapeError, "bincount: the largest number is known only when it runs"
+            ),
+        ],
+        reference=_bincount_reference,
+    ),
     numerics="reassoc",
 )
 HISTOGRAM_BIN_EDGES = Composite(
@@ -375,14 +377,16 @@ HISTOGRAM_BIN_EDGES = Composite(
     kind=Kind.INDEX,
     function=histogram_bin_edges,
     doc="The edges of bins of equal width.",
-    samples=lambda: [
-        Sample((_VALUES,), {"bins": 4}),
-        Sample((np.ones(3),), {"bins": 2}, gradient=(), reason="ties"),
-    ],
-    bad_samples=lambda: [
-        BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
-    ],
-    reference=np.histogram_bin_edges,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_VALUES,), {"bins": 4}),
+            Sample((np.ones(3),), {"bins": 2}, gradient=(), reason="ties"),
+        ],
+        bad_samples=lambda: [
+            BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
+        ],
+        reference=np.histogram_bin_edges,
+    ),
     numerics="reassoc",
 )
 HISTOGRAM = Composite(
@@ -390,20 +394,22 @@ HISTOGRAM = Composite(
     kind=Kind.INDEX,
     function=histogram,
     doc="How many values lie in each bin.",
-    samples=lambda: [
-        Sample((_VALUES,), {"bins": 3, "range": (-1.5, 2.5)}, gradient=(), reason="counts"),
-        Sample((_VALUES,), {"bins": np.array([0.0, 0.5, 1.0])}, gradient=(), reason="counts"),
-        Sample(
-            (_VALUES,),
-            {"bins": 4, "range": (-1.3, 2.3), "density": True},
-            gradient=(),
-            reason="counts",
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
-    ],
-    reference=_histogram_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_VALUES,), {"bins": 3, "range": (-1.5, 2.5)}, gradient=(), reason="counts"),
+            Sample((_VALUES,), {"bins": np.array([0.0, 0.5, 1.0])}, gradient=(), reason="counts"),
+            Sample(
+                (_VALUES,),
+                {"bins": 4, "range": (-1.3, 2.3), "density": True},
+                gradient=(),
+                reason="counts",
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
+        ],
+        reference=_histogram_reference,
+    ),
     numerics="reassoc",
 )
 HISTOGRAM2D = Composite(
@@ -411,26 +417,30 @@ HISTOGRAM2D = Composite(
     kind=Kind.INDEX,
     function=histogram2d,
     doc="How many pairs of values lie in each cell of a grid.",
-    samples=lambda: [
-        Sample(
-            (_VALUES, _OTHERS),
-            {"bins": (3, 2), "range": ((-1.5, 2.5), (-0.5, 1.5))},
-            gradient=(),
-            reason="counts",
-        ),
-        Sample(
-            (_VALUES, _OTHERS),
-            {"bins": 2, "range": ((-1.5, 2.5), (-0.5, 1.5)), "density": True},
-            gradient=(),
-            reason="counts",
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_VALUES, _OTHERS[:5]), ShapeError, "histogram2d: extents of x and y differ: 8 and 5"
-        )
-    ],
-    reference=np.histogram2d,
+    tests=Tests(
+        samples=lambda: [
+            Sample(
+                (_VALUES, _OTHERS),
+                {"bins": (3, 2), "range": ((-1.5, 2.5), (-0.5, 1.5))},
+                gradient=(),
+                reason="counts",
+            ),
+            Sample(
+                (_VALUES, _OTHERS),
+                {"bins": 2, "range": ((-1.5, 2.5), (-0.5, 1.5)), "density": True},
+                gradient=(),
+                reason="counts",
+            ),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_VALUES, _OTHERS[:5]),
+                ShapeError,
+                "histogram2d: extents of x and y differ: 8 and 5",
+            )
+        ],
+        reference=np.histogram2d,
+    ),
     numerics="reassoc",
 )
 

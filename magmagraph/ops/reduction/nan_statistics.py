@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dtypes import is_float, is_inexact, real_dtype
 from ...graph import Node
-from ...op import INEXACT, REAL, Composite, Kind, Sample
+from ...op import INEXACT, REAL, Composite, Kind, Sample, Tests
 from ..convert import as_node, as_operand, cast
 from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.bits import logical_and, logical_not
@@ -409,8 +409,7 @@ def _record(name: str, doc: str, *more: Sample, numerics: str = "reassoc") -> Co
         function=globals()[name],
         doc=doc,
         dtypes=INEXACT if name in _OF_COMPLEX else REAL,
-        samples=_samples(*([] if scan else _KEPT), *more),
-        reference=_reference(name),
+        tests=Tests(samples=_samples(*([] if scan else _KEPT), *more), reference=_reference(name)),
         no_gradient="integer valued" if "arg" in name else "",
         numerics=numerics,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import INEXACT, Call, Kind, Op, Sample
+from ...op import INEXACT, Call, Kind, Op, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node
 from ..elementwise.family import broadcast
@@ -141,16 +141,18 @@ PRODUCT_OF_OTHERS = Op(
     batching="axes",
     sharding="others",
     function=product_of_others,
-    samples=lambda: [
-        Sample((CUBE,), {"axis": 1}),
-        Sample((CUBE[0],)),
-        Sample((CUBE,), {"axis": (0, 2)}),
-        Sample((np.array([[2.0, 0.0, -1.5, 0.5], [0.0, 3.0, 0.0, 2.0]]),), {"axis": 1}),
-        Sample((np.array([[2.0, 4.0, 1.5, 3.0]]),), {"axis": 0}),
-        Sample((np.array(2.5),)),
-    ],
-    bad_samples=lambda: bad_axes("product_of_others"),
-    reference=_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE,), {"axis": 1}),
+            Sample((CUBE[0],)),
+            Sample((CUBE,), {"axis": (0, 2)}),
+            Sample((np.array([[2.0, 0.0, -1.5, 0.5], [0.0, 3.0, 0.0, 2.0]]),), {"axis": 1}),
+            Sample((np.array([[2.0, 4.0, 1.5, 3.0]]),), {"axis": 0}),
+            Sample((np.array(2.5),)),
+        ],
+        bad_samples=lambda: bad_axes("product_of_others"),
+        reference=_reference,
+    ),
     numerics="reassoc",
     flops=_work,
 )

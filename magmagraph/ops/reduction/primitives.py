@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import INEXACT, Op, Reduction, Sample
+from ...op import INEXACT, Op, Reduction, Sample, Tests
 from ...types import Shape
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply
@@ -119,15 +119,15 @@ array([4., 6.], dtype=float32)""",
     evaluate=_folded("sum"),
     reduction=Reduction(identity="(T)0", combine="a + b", blocked=True),
     gradient=_sum_gradient,
-    samples=fold_samples(NO_AXES, Sample((WHOLE_CUBE,), {"axis": 0}), Sample((CUBE > 0,))),
-    bad_samples=lambda: bad_axes("sum"),
-    reference=fold_reference("sum"),
+    tests=Tests(
+        samples=fold_samples(NO_AXES, Sample((WHOLE_CUBE,), {"axis": 0}), Sample((CUBE > 0,))),
+        bad_samples=lambda: bad_axes("sum"),
+        reference=fold_reference("sum"),
+    ),
     sharding="sum",
     dtypes=INEXACT,
     numerics="reassoc",
-    onnx=onnx_pairs.Pairs(
-        onnx_forms.over_axes("ReduceSum"), onnx_forms.over_axes("ReduceSum")
-    ),
+    onnx=onnx_pairs.Pairs(onnx_forms.over_axes("ReduceSum"), onnx_forms.over_axes("ReduceSum")),
 )
 
 prod, PROD = typed_fold(
@@ -145,13 +145,15 @@ array([3., 8.], dtype=float32)""",
     evaluate=_folded("prod"),
     reduction=Reduction(identity="(T)1", combine="a * b"),
     gradient=_prod_gradient,
-    samples=fold_samples(
-        NO_AXES,
-        Sample((WHOLE_CUBE,), {"axis": 0}),
-        Sample((np.array([[2.0, 0.0, -1.5], [0.0, 3.0, 0.0]]),), {"axis": 1}),
+    tests=Tests(
+        samples=fold_samples(
+            NO_AXES,
+            Sample((WHOLE_CUBE,), {"axis": 0}),
+            Sample((np.array([[2.0, 0.0, -1.5], [0.0, 3.0, 0.0]]),), {"axis": 1}),
+        ),
+        bad_samples=lambda: bad_axes("prod"),
+        reference=fold_reference("prod"),
     ),
-    bad_samples=lambda: bad_axes("prod"),
-    reference=fold_reference("prod"),
     dtypes=INEXACT,
     numerics="reassoc",
     onnx=onnx_forms.over_axes("ReduceProd"),
@@ -178,9 +180,11 @@ array({result}, dtype=float32)""",
         evaluate=_extremum(name),
         reduction=reduction,
         gradient=_extremum_gradient,
-        samples=fold_samples(NOT_SMOOTH, Sample((WHOLE_CUBE,), {"axis": 0})),
-        bad_samples=lambda: bad_extremum(name),
-        reference=fold_reference(name),
+        tests=Tests(
+            samples=fold_samples(NOT_SMOOTH, Sample((WHOLE_CUBE,), {"axis": 0})),
+            bad_samples=lambda: bad_extremum(name),
+            reference=fold_reference(name),
+        ),
         sharding=name,
         numerics="exact",
         onnx=onnx,
@@ -217,9 +221,11 @@ array({result})""",
         evaluate=_position(name),
         reduction=reduction,
         no_gradient="integer valued",
-        samples=fold_samples(NOT_SMOOTH, Sample((WHOLE_CUBE,), {"axis": 0})),
-        bad_samples=lambda: bad_extremum(name),
-        reference=position_reference(name),
+        tests=Tests(
+            samples=fold_samples(NOT_SMOOTH, Sample((WHOLE_CUBE,), {"axis": 0})),
+            bad_samples=lambda: bad_extremum(name),
+            reference=position_reference(name),
+        ),
         sharding=name,
         numerics="exact",
         onnx=onnx,
@@ -261,11 +267,13 @@ array({result})""",
         reduction=reduction,
         no_gradient="boolean valued",
         dtypes=INEXACT,
-        samples=fold_samples(
-            Sample((CUBE > 2.5,), {"axis": 2}), Sample((CUBE > -1.5,), {"axis": 2})
+        tests=Tests(
+            samples=fold_samples(
+                Sample((CUBE > 2.5,), {"axis": 2}), Sample((CUBE > -1.5,), {"axis": 2})
+            ),
+            bad_samples=lambda: bad_axes(name),
+            reference=fold_reference(name),
         ),
-        bad_samples=lambda: bad_axes(name),
-        reference=fold_reference(name),
         numerics="exact",
         onnx=onnx,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import is_complex, is_float
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent, Operand
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import divide, subtract
@@ -369,14 +369,22 @@ def _record(name: str, function: Any, doc: str, samples: Any, bad: Any) -> Compo
         kind=Kind.REDUCTION,
         function=function,
         doc=doc,
-        samples=samples,
-        bad_samples=lambda: [
-            BadSample(
-                (np.ones((2, 0)),), ShapeError, f"{name}: no elements, and so no quantile", bad[0]
-            ),
-            *[BadSample((CUBE,), ShapeError, f"{name}: {text}", attrs) for text, attrs in bad[1:]],
-        ],
-        reference=reference,
+        tests=Tests(
+            samples=samples,
+            bad_samples=lambda: [
+                BadSample(
+                    (np.ones((2, 0)),),
+                    ShapeError,
+                    f"{name}: no elements, and so no quantile",
+                    bad[0],
+                ),
+                *[
+                    BadSample((CUBE,), ShapeError, f"{name}: {text}", attrs)
+                    for text, attrs in bad[1:]
+                ],
+            ],
+            reference=reference,
+        ),
         numerics="reassoc",
     )
     return RECORD[name]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...types import Type
 from ..elementwise.arithmetic import multiply
 from ..elementwise.family import inexact_pair, one_dtype
@@ -160,23 +160,25 @@ LINEAR_RECURRENCE = Op(
     batching="axes",
     evaluate=_recurrence,
     onnx=onnx_control.scanned_with(lambda h, a, b: a * h + b, lambda dtype: 0),
-    into=_recurrence_into,
+    kernel=Kernel(into=_recurrence_into),
     gradient=_recurrence_gradient,
     function=linear_recurrence,
-    samples=lambda: [
-        Sample((_LONG, np.sin(_LONG) + 1.2)),
-        Sample((_LONG, np.sin(_LONG) + 1.2), {"axis": 0, "reverse": True}),
-        Sample((np.float64(0.7), CUBE), {"axis": 1, "reverse": True}),
-        Sample((np.zeros((0, 2)), np.zeros((0, 2))), {"axis": 0}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.ones(2), np.ones(3)),
-            ShapeError,
-            "linear_recurrence: extents 2 and 3 do not broadcast (axis -1)",
-        )
-    ],
-    reference=_recurrence_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LONG, np.sin(_LONG) + 1.2)),
+            Sample((_LONG, np.sin(_LONG) + 1.2), {"axis": 0, "reverse": True}),
+            Sample((np.float64(0.7), CUBE), {"axis": 1, "reverse": True}),
+            Sample((np.zeros((0, 2)), np.zeros((0, 2))), {"axis": 0}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (np.ones(2), np.ones(3)),
+                ShapeError,
+                "linear_recurrence: extents 2 and 3 do not broadcast (axis -1)",
+            )
+        ],
+        reference=_recurrence_reference,
+    ),
     numerics="reassoc",
     flops=lambda a, b, **attrs: 2 * b.size,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from ...dtypes import canonical, finfo, is_complex, is_inexact, real_dtype
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import absolute, divide, power
@@ -325,29 +325,32 @@ LOGSUMEXP = Composite(
     kind=Kind.REDUCTION,
     function=logsumexp,
     doc="Compute log(sum(exp(x))) along axes without overflow.",
-    samples=lambda: [
-        *statistic_samples(),
-        Sample((_INFINITE,), {"axis": 1}, gradient=(), reason="infinite values"),
-        Sample((_LARGE,), {"axis": 1}),
-        Sample((CUBE,), {"axis": 1, "b": _FACTORS, "return_sign": True}),
-        Sample((_LARGE,), {"b": [[0, 2], [-3, 0]], "keepdims": True}),
-        Sample((CUBE,), {"axis": (0, 2), "where": CUBE > -0.5, "keepdims": True}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (CUBE,),
-            ShapeError,
-            "logsumexp: extents 4 and 5 do not broadcast (axis -1)",
-            {"b": [1, 2, 1, 2, 1]},
-        ),
-        BadSample(
-            (CUBE,),
-            ShapeError,
-            "logsumexp: where of shape (5,) does not broadcast to the operand's shape (2, 3, 4)",
-            {"where": np.ones(5, bool)},
-        ),
-    ],
-    reference=_logsumexp_reference,
+    tests=Tests(
+        samples=lambda: [
+            *statistic_samples(),
+            Sample((_INFINITE,), {"axis": 1}, gradient=(), reason="infinite values"),
+            Sample((_LARGE,), {"axis": 1}),
+            Sample((CUBE,), {"axis": 1, "b": _FACTORS, "return_sign": True}),
+            Sample((_LARGE,), {"b": [[0, 2], [-3, 0]], "keepdims": True}),
+            Sample((CUBE,), {"axis": (0, 2), "where": CUBE > -0.5, "keepdims": True}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (CUBE,),
+                ShapeError,
+                "logsumexp: extents 4 and 5 do not broadcast (axis -1)",
+                {"b": [1, 2, 1, 2, 1]},
+            ),
+            BadSample(
+                (CUBE,),
+                ShapeError,
+                "logsumexp: where of shape (5,) does not broadcast to the operand's shape "
+                "(2, 3, 4)",
+                {"where": np.ones(5, bool)},
+            ),
+        ],
+        reference=_logsumexp_reference,
+    ),
     numerics="reassoc",
 )
 
@@ -358,8 +361,7 @@ RECORDS: tuple[Op | Composite, ...] = (
         kind=Kind.REDUCTION,
         function=mean,
         doc="Average the elements along axes.",
-        samples=statistic_samples,
-        reference=fold_reference("mean"),
+        tests=Tests(samples=statistic_samples, reference=fold_reference("mean")),
         numerics="reassoc",
     ),
     LOGSUMEXP,
@@ -369,18 +371,20 @@ RECORDS: tuple[Op | Composite, ...] = (
         kind=Kind.REDUCTION,
         function=norm,
         doc="Take the length of vectors along axes.",
-        samples=lambda: [
-            *statistic_samples(),
-            Sample((CUBE,), {"axis": 1, "ord": 1}),
-            Sample((CUBE,), {"axis": 1, "ord": math.inf}),
-            Sample((CUBE,), {"axis": 1, "ord": -math.inf}),
-            Sample((CUBE,), {"axis": 1, "ord": 3}),
-            Sample((CUBE,), {"axis": 1, "ord": 0}),
-        ],
-        bad_samples=lambda: [
-            BadSample((REAL,), ShapeError, "norm: ord='fro' is not a number", {"ord": "fro"})
-        ],
-        reference=_norm_reference,
+        tests=Tests(
+            samples=lambda: [
+                *statistic_samples(),
+                Sample((CUBE,), {"axis": 1, "ord": 1}),
+                Sample((CUBE,), {"axis": 1, "ord": math.inf}),
+                Sample((CUBE,), {"axis": 1, "ord": -math.inf}),
+                Sample((CUBE,), {"axis": 1, "ord": 3}),
+                Sample((CUBE,), {"axis": 1, "ord": 0}),
+            ],
+            bad_samples=lambda: [
+                BadSample((REAL,), ShapeError, "norm: ord='fro' is not a number", {"ord": "fro"})
+            ],
+            reference=_norm_reference,
+        ),
         numerics="reassoc",
     ),
     Composite(
@@ -389,12 +393,14 @@ RECORDS: tuple[Op | Composite, ...] = (
         kind=Kind.REDUCTION,
         function=count_nonzero,
         doc="Count the elements along axes that are not zero.",
-        samples=lambda: [
-            Sample((np.array([[0.0, 1.5, np.nan], [-0.0, 0.0, 2.0]]),), {"axis": 1}),
-            Sample((np.array([[0, 1], [2, 3]], dtype=np.int32),)),
-        ],
-        reference=lambda x, axis=None, keepdims=False: np.count_nonzero(
-            x, axis=axis, keepdims=keepdims
+        tests=Tests(
+            samples=lambda: [
+                Sample((np.array([[0.0, 1.5, np.nan], [-0.0, 0.0, 2.0]]),), {"axis": 1}),
+                Sample((np.array([[0, 1], [2, 3]], dtype=np.int32),)),
+            ],
+            reference=lambda x, axis=None, keepdims=False: np.count_nonzero(
+                x, axis=axis, keepdims=keepdims
+            ),
         ),
         numerics="exact",
         no_gradient="integer valued",

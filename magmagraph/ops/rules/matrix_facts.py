@@ -1,4 +1,4 @@
-"""What operations know of the matrices that they make; `Op.facts` says it, passes read it."""
+"""What operations know of the matrices that they make; `Linalg.facts` says it, passes read it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...op import BadSample, Composite, Kind, Sample
+from ...op import BadSample, Composite, Kind, Sample, Tests
 
 
 def namesake(
@@ -16,6 +16,9 @@ def namesake(
     doc: str,
     samples: Sequence[Sample],
     bad: Sequence[tuple[Any, ...]] = (),
+    *,
+    reference: Callable[..., Any] | None = None,
+    numerics: str = "exact",
     **fields: Any,
 ) -> Composite:
     """Return the record of a function whose reference is NumPy's function of its name.
@@ -26,20 +29,22 @@ def namesake(
         Fields of the record.
     bad
         The arguments of each `BadSample`.
-    **fields
-        Further fields; `numerics` is "exact" unless said, and `reference` NumPy's function.
+    reference
+        In the place of NumPy's function.
+    numerics, **fields
+        Further fields of the record.
     """
     name = function.__name__
-    if "reference" not in fields:
-        fields["reference"] = getattr(np, name)
-    fields.setdefault("numerics", "exact")
-    if bad:
-        fields["bad_samples"] = lambda: [BadSample(*each) for each in bad]
     return Composite(
         name=name,
         kind=kind,
         function=function,
         doc=doc,
-        samples=lambda: samples,
+        numerics=numerics,
+        tests=Tests(
+            samples=lambda: samples,
+            bad_samples=(lambda: [BadSample(*each) for each in bad]) if bad else None,
+            reference=reference or getattr(np, name),
+        ),
         **fields,
     )

@@ -11,7 +11,7 @@ from ... import dims
 from ...dims import Dim
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Layout, Op, Sample, Tests, ViewAxis
 from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..leaf import ShapeLike
@@ -151,27 +151,32 @@ RESHAPE = Op(
     batching=_map_reshape,
     sharding="reshape",
     function=reshape,
-    samples=lambda: [Sample((MATRIX,), {"shape": (3, 2)}), Sample((CUBE,), {"shape": (-1, 4)})],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,), ShapeError, "reshape: 6 elements do not fill shape (4, 2)", {"shape": (4, 2)}
-        ),
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "reshape: 6 elements do not divide into shape (-1, 4)",
-            {"shape": (-1, 4)},
-        ),
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "reshape: shape (-1, -1) has 2 extents of -1",
-            {"shape": (-1, -1)},
-        ),
-    ],
-    reference=lambda x, shape, order="C": np.reshape(x, shape, order=order),
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,), {"shape": (3, 2)}), Sample((CUBE,), {"shape": (-1, 4)})],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "reshape: 6 elements do not fill shape (4, 2)",
+                {"shape": (4, 2)},
+            ),
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "reshape: 6 elements do not divide into shape (-1, 4)",
+                {"shape": (-1, 4)},
+            ),
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "reshape: shape (-1, -1) has 2 extents of -1",
+                {"shape": (-1, -1)},
+            ),
+        ],
+        reference=lambda x, shape, order="C": np.reshape(x, shape, order=order),
+    ),
     numerics="exact",
-    alias=True,
+    layout=Layout(alias=True),
     onnx=onnx_pairs.Pairs(onnx_forms.reshaped, onnx_pairs.shaped("Reshape", allowzero=1)),
 )
 
@@ -283,8 +288,7 @@ RAVEL = Composite(
     kind=Kind.LAYOUT,
     function=ravel,
     doc="The elements along one axis.",
-    samples=lambda: [Sample((MATRIX,))],
-    reference=np.ravel,
+    tests=Tests(samples=lambda: [Sample((MATRIX,))], reference=np.ravel),
     numerics="exact",
 )
 EXPAND_DIMS = Composite(
@@ -293,13 +297,15 @@ EXPAND_DIMS = Composite(
     kind=Kind.LAYOUT,
     function=expand_dims,
     doc="New axes of extent 1.",
-    samples=lambda: [Sample((MATRIX,), {"axis": 1}), Sample((MATRIX,), {"axis": (0, -1)})],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,), ShapeError, "expand_dims: axis=3 is out of range for 3 axes", {"axis": 3}
-        )
-    ],
-    reference=np.expand_dims,
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,), {"axis": 1}), Sample((MATRIX,), {"axis": (0, -1)})],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,), ShapeError, "expand_dims: axis=3 is out of range for 3 axes", {"axis": 3}
+            )
+        ],
+        reference=np.expand_dims,
+    ),
     numerics="exact",
 )
 SQUEEZE = Composite(
@@ -308,11 +314,13 @@ SQUEEZE = Composite(
     kind=Kind.LAYOUT,
     function=squeeze,
     doc="Without axes of extent 1.",
-    samples=lambda: [Sample((MATRIX[:, :1],)), Sample((CUBE[:1, :, :1],), {"axis": 0})],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "squeeze: axis 1 has extent 3", {"axis": 1})
-    ],
-    reference=np.squeeze,
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX[:, :1],)), Sample((CUBE[:1, :, :1],), {"axis": 0})],
+        bad_samples=lambda: [
+            BadSample((MATRIX,), ShapeError, "squeeze: axis 1 has extent 3", {"axis": 1})
+        ],
+        reference=np.squeeze,
+    ),
     numerics="exact",
 )
 
@@ -381,21 +389,23 @@ TRANSPOSE = Op(
     doc="The axes in another order.",
     rule=_transpose_type,
     evaluate=lambda xp, x, *, axes: xp.transpose(x, axes),
-    view=lambda node: [ViewAxis(axis) for axis in node.attrs["axes"]],
+    layout=Layout(view=lambda node: [ViewAxis(axis) for axis in node.attrs["axes"]]),
     gradient=_transpose_gradient,
     batching=_map_transpose,
     sharding="transpose",
     function=transpose,
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axes": (1, 2, 0)})],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "transpose: axes=(0, 0) is not a permutation of 2 axes",
-            {"axes": (0, 0)},
-        )
-    ],
-    reference=lambda x, axes=None: np.transpose(x, axes),
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axes": (1, 2, 0)})],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "transpose: axes=(0, 0) is not a permutation of 2 axes",
+                {"axes": (0, 0)},
+            )
+        ],
+        reference=lambda x, axes=None: np.transpose(x, axes),
+    ),
     numerics="exact",
     onnx=onnx_pairs.Pairs(onnx_forms.transposed, onnx_pairs.transposed),
 )
@@ -477,16 +487,18 @@ SWAPAXES = Composite(
     kind=Kind.LAYOUT,
     function=swapaxes,
     doc="Two axes exchanged.",
-    samples=lambda: [Sample((CUBE,), {"axis1": 0, "axis2": -1})],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "swapaxes: axis2=2 is out of range for 2 axes",
-            {"axis1": 0, "axis2": 2},
-        )
-    ],
-    reference=np.swapaxes,
+    tests=Tests(
+        samples=lambda: [Sample((CUBE,), {"axis1": 0, "axis2": -1})],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "swapaxes: axis2=2 is out of range for 2 axes",
+                {"axis1": 0, "axis2": 2},
+            )
+        ],
+        reference=np.swapaxes,
+    ),
     numerics="exact",
 )
 MOVEAXIS = Composite(
@@ -495,19 +507,21 @@ MOVEAXIS = Composite(
     kind=Kind.LAYOUT,
     function=moveaxis,
     doc="Axes moved to other positions.",
-    samples=lambda: [
-        Sample((CUBE,), {"source": 0, "destination": -1}),
-        Sample((CUBE,), {"source": (0, 1), "destination": (-1, 0)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (CUBE,),
-            ShapeError,
-            "moveaxis: 2 source axes and 1 destinations",
-            {"source": (0, 1), "destination": 0},
-        )
-    ],
-    reference=np.moveaxis,
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE,), {"source": 0, "destination": -1}),
+            Sample((CUBE,), {"source": (0, 1), "destination": (-1, 0)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (CUBE,),
+                ShapeError,
+                "moveaxis: 2 source axes and 1 destinations",
+                {"source": (0, 1), "destination": 0},
+            )
+        ],
+        reference=np.moveaxis,
+    ),
     numerics="exact",
 )
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import canonical
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..indexing.iota import INT64, IOTA
 from ..rules.namesakes import namesake
@@ -131,16 +131,18 @@ MESHGRID = Composite(
     kind=Kind.LAYOUT,
     function=meshgrid,
     doc="Coordinates repeated along the axes of a grid.",
-    samples=lambda: [
-        Sample((LINE, LINE[:2])),
-        Sample((LINE, LINE[:2], LINE[:1]), {"indexing": "ij"}),
-        Sample((LINE, LINE[:2]), {"sparse": True}),
-    ],
-    bad_samples=lambda: [
-        BadSample((LINE,), ShapeError, "meshgrid: indexing='ab'", {"indexing": "ab"}),
-        BadSample((np.ones((2, 2)),), ShapeError, "meshgrid: coordinates of 2 axes"),
-    ],
-    reference=np.meshgrid,
+    tests=Tests(
+        samples=lambda: [
+            Sample((LINE, LINE[:2])),
+            Sample((LINE, LINE[:2], LINE[:1]), {"indexing": "ij"}),
+            Sample((LINE, LINE[:2]), {"sparse": True}),
+        ],
+        bad_samples=lambda: [
+            BadSample((LINE,), ShapeError, "meshgrid: indexing='ab'", {"indexing": "ab"}),
+            BadSample((np.ones((2, 2)),), ShapeError, "meshgrid: coordinates of 2 axes"),
+        ],
+        reference=np.meshgrid,
+    ),
     numerics="exact",
 )
 

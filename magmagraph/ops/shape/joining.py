@@ -11,7 +11,20 @@ from ... import dims
 from ...dtypes import canonical
 from ...errors import ConfigError, DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis, describe
+from ...op import (
+    INEXACT,
+    BadSample,
+    Call,
+    Composite,
+    Kernel,
+    Kind,
+    Layout,
+    Op,
+    Sample,
+    Tests,
+    ViewAxis,
+    describe,
+)
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast, promoted
 from ..elementwise.family import one_dtype
@@ -104,25 +117,27 @@ BROADCAST_TO = Op(
     doc="The elements repeated along new axes and axes of extent 1.",
     rule=_broadcast_type,
     evaluate=lambda xp, x, *, shape: xp.broadcast_to(x, shape),
-    view=_broadcast_view,
+    layout=Layout(view=_broadcast_view),
     # The backward sweep sums a cotangent over the axes that its operand was broadcast along.
     gradient=lambda node, cotangent: (cotangent,),
     batching=_map_broadcast,
     sharding="broadcast",
     function=broadcast_to,
-    samples=lambda: [
-        Sample((MATRIX,), {"shape": (4, 2, 3)}),
-        Sample((MATRIX[:, :1],), {"shape": (2, 5)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "broadcast_to: shape (2, 3) does not broadcast to (2, 4)",
-            {"shape": (2, 4)},
-        )
-    ],
-    reference=lambda x, shape: np.broadcast_to(x, shape),
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,), {"shape": (4, 2, 3)}),
+            Sample((MATRIX[:, :1],), {"shape": (2, 5)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "broadcast_to: shape (2, 3) does not broadcast to (2, 4)",
+                {"shape": (2, 4)},
+            )
+        ],
+        reference=lambda x, shape: np.broadcast_to(x, shape),
+    ),
     numerics="exact",
     onnx=onnx_pairs.Pairs(onnx_forms.broadcast, onnx_pairs.shaped("Expand")),
 )
@@ -277,24 +292,27 @@ CONCATENATE = Op(
     doc="Arrays joined along an axis that they have.",
     rule=_concatenate_type,
     evaluate=lambda xp, *operands, axis: xp.concatenate(operands, axis=axis),
-    into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
+    kernel=Kernel(
+        into=lambda xp, target, *operands, axis: xp.concatenate(operands, axis=axis, out=target),
+    ),
     gradient=_concatenate_gradient,
     batching="axes",
-    kernel="join",
     function=concatenate,
-    samples=lambda: [
-        Sample(([MATRIX, MATRIX[:1]],)),
-        Sample(([MATRIX, 2.0 * MATRIX, MATRIX[:, :1]],), {"axis": 1}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            ([MATRIX, MATRIX[:, :2]],),
-            ShapeError,
-            "concatenate: extents of axis 1 differ: 3 and 2",
-        ),
-        BadSample(([MATRIX, MATRIX[0]],), ShapeError, "concatenate: operands of 2 and 1 axes"),
-    ],
-    reference=lambda arrays, axis=0: np.concatenate(arrays, axis),
+    tests=Tests(
+        samples=lambda: [
+            Sample(([MATRIX, MATRIX[:1]],)),
+            Sample(([MATRIX, 2.0 * MATRIX, MATRIX[:, :1]],), {"axis": 1}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                ([MATRIX, MATRIX[:, :2]],),
+                ShapeError,
+                "concatenate: extents of axis 1 differ: 3 and 2",
+            ),
+            BadSample(([MATRIX, MATRIX[0]],), ShapeError, "concatenate: operands of 2 and 1 axes"),
+        ],
+        reference=lambda arrays, axis=0: np.concatenate(arrays, axis),
+    ),
     numerics="exact",
     onnx=onnx_pairs.Pairs(onnx_forms.joined, onnx_forms.joined),
 )
@@ -347,13 +365,17 @@ STACK = Composite(
     kind=Kind.LAYOUT,
     function=stack,
     doc="Arrays joined along a new axis.",
-    samples=lambda: [Sample(([MATRIX, 2.0 * MATRIX],), {"axis": 1})],
-    bad_samples=lambda: [
-        BadSample(
-            ([MATRIX, MATRIX[:1]],), ShapeError, "concatenate: extents of axis 1 differ: 2 and 1"
-        )
-    ],
-    reference=lambda arrays, axis=0: np.stack(arrays, axis),
+    tests=Tests(
+        samples=lambda: [Sample(([MATRIX, 2.0 * MATRIX],), {"axis": 1})],
+        bad_samples=lambda: [
+            BadSample(
+                ([MATRIX, MATRIX[:1]],),
+                ShapeError,
+                "concatenate: extents of axis 1 differ: 2 and 1",
+            )
+        ],
+        reference=lambda arrays, axis=0: np.stack(arrays, axis),
+    ),
     numerics="exact",
 )
 

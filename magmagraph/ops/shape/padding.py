@@ -12,7 +12,7 @@ from ...dims import Dim
 from ...dtypes import is_complex, is_float, is_integer
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, describe
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests, describe
 from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, multiply, subtract
@@ -426,27 +426,34 @@ PAD = Composite(
     kind=Kind.LAYOUT,
     function=pad,
     doc="More elements around an array.",
-    samples=lambda: [
-        Sample((MATRIX,), {"pad_width": ((1, 0), (2, 1)), "constant_values": 0.5}),
-        Sample((MATRIX,), {"pad_width": 1, "constant_values": ((1.5, -2.0), (0.25, 3.0))}),
-        Sample((MATRIX,), {"pad_width": 1, "mode": "edge"}),
-        Sample((MATRIX,), {"pad_width": ((0, 1), (1, 2)), "mode": "reflect"}),
-        Sample((MATRIX,), {"pad_width": (2, 1), "mode": "symmetric"}),
-        Sample((MATRIX,), {"pad_width": (1, 2), "mode": "wrap"}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (np.ones((0, 2)),),
-            ShapeError,
-            "pad: axis 0 is empty, and mode='reflect' makes elements of its elements",
-            {"pad_width": 2, "mode": "reflect"},
-        ),
-        BadSample(
-            (MATRIX,), ShapeError, "pad: pad_width=-1 has the negative width -1", {"pad_width": -1}
-        ),
-        BadSample((MATRIX,), ShapeError, "pad: mode='around'", {"pad_width": 1, "mode": "around"}),
-    ],
-    reference=_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((MATRIX,), {"pad_width": ((1, 0), (2, 1)), "constant_values": 0.5}),
+            Sample((MATRIX,), {"pad_width": 1, "constant_values": ((1.5, -2.0), (0.25, 3.0))}),
+            Sample((MATRIX,), {"pad_width": 1, "mode": "edge"}),
+            Sample((MATRIX,), {"pad_width": ((0, 1), (1, 2)), "mode": "reflect"}),
+            Sample((MATRIX,), {"pad_width": (2, 1), "mode": "symmetric"}),
+            Sample((MATRIX,), {"pad_width": (1, 2), "mode": "wrap"}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (np.ones((0, 2)),),
+                ShapeError,
+                "pad: axis 0 is empty, and mode='reflect' makes elements of its elements",
+                {"pad_width": 2, "mode": "reflect"},
+            ),
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "pad: pad_width=-1 has the negative width -1",
+                {"pad_width": -1},
+            ),
+            BadSample(
+                (MATRIX,), ShapeError, "pad: mode='around'", {"pad_width": 1, "mode": "around"}
+            ),
+        ],
+        reference=_reference,
+    ),
     numerics="exact",
 )
 

@@ -12,7 +12,7 @@ from ... import dims
 from ...dims import Dim
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import as_node
 from .arrange import reshape
@@ -125,11 +125,13 @@ FLIP = Composite(
     kind=Kind.LAYOUT,
     function=flip,
     doc="The elements in reverse order along axes.",
-    samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, -1)})],
-    bad_samples=lambda: [
-        BadSample((MATRIX,), ShapeError, "flip: axis=2 is out of range for 2 axes", {"axis": 2})
-    ],
-    reference=lambda x, axis=None: np.flip(x, axis),
+    tests=Tests(
+        samples=lambda: [Sample((MATRIX,)), Sample((CUBE,), {"axis": (0, -1)})],
+        bad_samples=lambda: [
+            BadSample((MATRIX,), ShapeError, "flip: axis=2 is out of range for 2 axes", {"axis": 2})
+        ],
+        reference=lambda x, axis=None: np.flip(x, axis),
+    ),
     numerics="exact",
 )
 SPLIT = Composite(
@@ -138,19 +140,21 @@ SPLIT = Composite(
     kind=Kind.LAYOUT,
     function=split,
     doc="The pieces of an array along an axis.",
-    samples=lambda: [
-        Sample((CUBE,), {"indices_or_sections": 2, "axis": 2}),
-        Sample((CUBE,), {"indices_or_sections": [1, 3], "axis": -1}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "split: extent 3 of axis 1 does not divide into 2 equal parts",
-            {"indices_or_sections": 2, "axis": 1},
-        )
-    ],
-    reference=lambda x, indices_or_sections, axis=0: np.split(x, indices_or_sections, axis),
+    tests=Tests(
+        samples=lambda: [
+            Sample((CUBE,), {"indices_or_sections": 2, "axis": 2}),
+            Sample((CUBE,), {"indices_or_sections": [1, 3], "axis": -1}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "split: extent 3 of axis 1 does not divide into 2 equal parts",
+                {"indices_or_sections": 2, "axis": 1},
+            )
+        ],
+        reference=lambda x, indices_or_sections, axis=0: np.split(x, indices_or_sections, axis),
+    ),
     numerics="exact",
 )
 RECORDS = (FLIP, SPLIT)

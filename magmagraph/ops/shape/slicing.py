@@ -18,7 +18,19 @@ from ...dims import Dim
 from ...dtypes import is_bool, is_integer
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, ViewAxis
+from ...op import (
+    INEXACT,
+    BadSample,
+    Call,
+    Composite,
+    Kernel,
+    Kind,
+    Layout,
+    Op,
+    Sample,
+    Tests,
+    ViewAxis,
+)
 from ...types import Extent, Shape, Type
 from ..convert import as_node
 from ..indexing.gathering import check_range, flat_positions, take
@@ -100,12 +112,14 @@ SLICE = Op(
     doc="Elements start, start + step, ... along every axis, as many as the result's shape says.",
     rule=_slice_type,
     evaluate=lambda xp, x, *, starts, steps, shape: x[_windows(starts, steps, shape)],
-    view=lambda node: [
-        ViewAxis(axis, start, step)
-        for axis, (start, step) in enumerate(
-            zip(node.attrs["starts"], node.attrs["steps"], strict=True)
-        )
-    ],
+    layout=Layout(
+        view=lambda node: [
+            ViewAxis(axis, start, step)
+            for axis, (start, step) in enumerate(
+                zip(node.attrs["starts"], node.attrs["steps"], strict=True)
+            )
+        ],
+    ),
     gradient=_slice_gradient,
     batching=_map_positions,
     sharding="window",
@@ -140,15 +154,6 @@ def _place_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (SLICE(cotangent, starts=attrs["starts"], steps=attrs["steps"], shape=shape),)
 
 
-def _place_kernel(node: Node) -> str:
-    """Blocks of bytes are copied where zeros stand around the operand along one axis."""
-    attrs = node.attrs
-    pairs = zip(node.inputs[0].shape, node.shape, strict=True)
-    axes = [extent for extent, whole in pairs if extent != whole]
-    plain = set(attrs["steps"]) == {1} and attrs["value"] == 0 and len(axes) == 1
-    return "join" if plain else ""
-
-
 PLACE = Op(
     name="place",
     dtypes=INEXACT,
@@ -157,8 +162,7 @@ PLACE = Op(
     rule=_place_type,
     attributes={"value": "Number"},
     evaluate=_place,
-    into=_place_into,
-    kernel=_place_kernel,
+    kernel=Kernel(into=_place_into),
     gradient=_place_gradient,
     batching=_map_positions,
     sharding="window",
@@ -487,45 +491,49 @@ INDEX = Composite(
     kind=Kind.LAYOUT,
     function=index,
     doc="Subscripts: x[...].",
-    samples=lambda: [
-        Sample((CUBE,), {"key": (1, builtins.slice(None, None, -2), None, builtins.slice(1, 3))}),
-        Sample((CUBE,), {"key": (Ellipsis, builtins.slice(-1, 0, -2))}),
-        Sample((CUBE,), {"key": (0, builtins.slice(1, None), np.array([[3, 0], [-1, 3]]))}),
-        Sample(
-            (CUBE,), {"key": (np.array([[0], [1]]), builtins.slice(1, 3), np.array([3, -1, 0]))}
-        ),
-        Sample((CUBE,), {"key": (builtins.slice(None), np.array([2, -3]), np.array(1))}),
-        Sample((CUBE,), {"key": (np.array([1, -2]), Ellipsis, None, 3)}),
-        Sample((CUBE,), {"key": ([1, 0], [0, 2], [[3], [3]])}),
-        Sample((CUBE,), {"key": CUBE > 0.0}),
-        Sample((CUBE,), {"key": (CUBE[:, :, 0] > 0.0, 1)}),
-        Sample((CUBE,), {"key": (0, builtins.slice(1, None), [True, False, True, True])}),
-        Sample((CUBE,), {"key": ([True, False], Ellipsis, np.array([2]))}),
-        Sample((MATRIX,), {"key": (True, 1)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "index: 5 is out of range for axis 1 of extent 3",
-            {"key": (0, 5)},
-        ),
-        BadSample((MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}),
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "index: a mask selects a number of elements that is known only when it runs",
-            {"key": input("mask", MATRIX.shape, "bool")},
-        ),
-        BadSample((MATRIX,), DTypeError, "index: a subscript is float", {"key": 1.5}),
-        BadSample(
-            (MATRIX,),
-            ShapeError,
-            "index: extents 2 and 3 do not broadcast (axis -1)",
-            {"key": ([0, 1], [0, 1, 2])},
-        ),
-    ],
-    reference=lambda x, key, mode="raise": x[key],
+    tests=Tests(
+        samples=lambda: [
+            Sample(
+                (CUBE,), {"key": (1, builtins.slice(None, None, -2), None, builtins.slice(1, 3))}
+            ),
+            Sample((CUBE,), {"key": (Ellipsis, builtins.slice(-1, 0, -2))}),
+            Sample((CUBE,), {"key": (0, builtins.slice(1, None), np.array([[3, 0], [-1, 3]]))}),
+            Sample(
+                (CUBE,), {"key": (np.array([[0], [1]]), builtins.slice(1, 3), np.array([3, -1, 0]))}
+            ),
+            Sample((CUBE,), {"key": (builtins.slice(None), np.array([2, -3]), np.array(1))}),
+            Sample((CUBE,), {"key": (np.array([1, -2]), Ellipsis, None, 3)}),
+            Sample((CUBE,), {"key": ([1, 0], [0, 2], [[3], [3]])}),
+            Sample((CUBE,), {"key": CUBE > 0.0}),
+            Sample((CUBE,), {"key": (CUBE[:, :, 0] > 0.0, 1)}),
+            Sample((CUBE,), {"key": (0, builtins.slice(1, None), [True, False, True, True])}),
+            Sample((CUBE,), {"key": ([True, False], Ellipsis, np.array([2]))}),
+            Sample((MATRIX,), {"key": (True, 1)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "index: 5 is out of range for axis 1 of extent 3",
+                {"key": (0, 5)},
+            ),
+            BadSample((MATRIX,), ShapeError, "index: 3 subscripts for 2 axes", {"key": (0, 0, 0)}),
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "index: a mask selects a number of elements that is known only when it runs",
+                {"key": input("mask", MATRIX.shape, "bool")},
+            ),
+            BadSample((MATRIX,), DTypeError, "index: a subscript is float", {"key": 1.5}),
+            BadSample(
+                (MATRIX,),
+                ShapeError,
+                "index: extents 2 and 3 do not broadcast (axis -1)",
+                {"key": ([0, 1], [0, 1, 2])},
+            ),
+        ],
+        reference=lambda x, key, mode="raise": x[key],
+    ),
     numerics="exact",
 )
 

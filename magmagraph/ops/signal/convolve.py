@@ -16,7 +16,7 @@ from ... import dims
 from ...dims import Constraint
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Shape, Type
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import BOOL, one_dtype, pair
@@ -308,12 +308,12 @@ CONVOLVE = Op(
     gradient=_gradient,
     function=convolve,
     dtypes=INEXACT,
-    samples=_samples,
-    bad_samples=lambda: _bad_samples("convolve"),
-    reference=_reference,
+    tests=Tests(
+        samples=_samples, bad_samples=lambda: _bad_samples("convolve"), reference=_reference
+    ),
     numerics="reassoc",
     flops=lambda a, v, **attrs: 2 * a.size * v.size,
-    precision="keep",  # no library has it on tensor cores
+    precision=Precision("keep"),  # no library has it on tensor cores
     onnx=onnx_pairs.Pairs(onnx_windows.folded, onnx_windows.folded_pairs),
 )
 CORRELATE = Composite(
@@ -322,9 +322,9 @@ CORRELATE = Composite(
     doc="Correlate two signals along all axes.",
     function=correlate,
     dtypes=INEXACT,
-    samples=_samples,
-    bad_samples=lambda: _bad_samples("correlate")[1:3],
-    reference=_correlated,
+    tests=Tests(
+        samples=_samples, bad_samples=lambda: _bad_samples("correlate")[1:3], reference=_correlated
+    ),
     numerics="reassoc",
 )
 

@@ -13,7 +13,7 @@ from ...dims import Dim
 from ...dtypes import complex_dtype, is_complex, is_float, is_inexact
 from ...errors import DTypeError, ShapeError
 from ...graph import Node
-from ...op import LAPACK, WIDE, BadSample, Call, Composite, Kind, Sample
+from ...op import LAPACK, WIDE, BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.complex_numbers import conj
@@ -285,9 +285,11 @@ def transform(
         function=function,
         doc=summary,
         dtypes=dtypes,
-        samples=samples or (_line_samples if several == () else _plane_samples),
-        bad_samples=bad_samples or (line_bad(name) if several == () else _plane_bad(name)),
-        reference=reference,
+        tests=Tests(
+            samples=samples or (_line_samples if several == () else _plane_samples),
+            bad_samples=bad_samples or (line_bad(name) if several == () else _plane_bad(name)),
+            reference=reference,
+        ),
         numerics="reassoc",
     )
     TRANSFORMS[name] = record

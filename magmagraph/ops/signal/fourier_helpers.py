@@ -13,7 +13,7 @@ from ...dims import Dim
 from ...dtypes import canonical, is_float
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample
+from ...op import INEXACT, BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.comparison import less, where
@@ -186,18 +186,20 @@ def _shift(name: str, function: Any, doc: str, reference: Any) -> Composite:
         function=function,
         doc=doc,
         dtypes=INEXACT,
-        samples=lambda: [
-            Sample((CUBE,)),
-            Sample((CUBE[:, :, :3],), {"axes": (-1, 0)}),
-            Sample((CUBE,), {"axes": 1}),
-            Sample((np.zeros((0, 3)),)),
-        ],
-        bad_samples=lambda: [
-            BadSample(
-                (CUBE,), ShapeError, f"{name}: axes=3 is out of range for 3 axes", {"axes": 3}
-            )
-        ],
-        reference=reference,
+        tests=Tests(
+            samples=lambda: [
+                Sample((CUBE,)),
+                Sample((CUBE[:, :, :3],), {"axes": (-1, 0)}),
+                Sample((CUBE,), {"axes": 1}),
+                Sample((np.zeros((0, 3)),)),
+            ],
+            bad_samples=lambda: [
+                BadSample(
+                    (CUBE,), ShapeError, f"{name}: axes=3 is out of range for 3 axes", {"axes": 3}
+                )
+            ],
+            reference=reference,
+        ),
         numerics="exact",
     )
 
@@ -209,17 +211,19 @@ def _frequency_record(name: str, function: Any, doc: str, reference: Any) -> Com
         kind=Kind.INDEX,
         function=function,
         doc=doc,
-        samples=lambda: [
-            Sample((), {"n": 7, "d": 0.5, "dtype": "float64"}),
-            Sample((), {"n": 8, "dtype": "float64"}),
-            Sample((), {"n": 1, "dtype": "float64"}),
-        ],
-        bad_samples=lambda: [
-            BadSample((), ShapeError, f"{name}: n is 0", {"n": 0}),
-            BadSample((), DTypeError, f"{name}: n=2.5", {"n": 2.5}),
-            BadSample((), DTypeError, f"{name}: d=0", {"n": 2, "d": 0}),
-        ],
-        reference=lambda n, d=1.0, dtype=None: reference(n, d),
+        tests=Tests(
+            samples=lambda: [
+                Sample((), {"n": 7, "d": 0.5, "dtype": "float64"}),
+                Sample((), {"n": 8, "dtype": "float64"}),
+                Sample((), {"n": 1, "dtype": "float64"}),
+            ],
+            bad_samples=lambda: [
+                BadSample((), ShapeError, f"{name}: n is 0", {"n": 0}),
+                BadSample((), DTypeError, f"{name}: n=2.5", {"n": 2.5}),
+                BadSample((), DTypeError, f"{name}: d=0", {"n": 2, "d": 0}),
+            ],
+            reference=lambda n, d=1.0, dtype=None: reference(n, d),
+        ),
         numerics="exact",
         no_gradient="a function of positions alone",
     )

@@ -21,7 +21,7 @@ from ... import dims
 from ...dims import Constraint
 from ...dtypes import complex_dtype, is_complex, is_float, real_dtype
 from ...graph import Node
-from ...op import COMPLEX, WIDE, Call, Kind, Op
+from ...op import COMPLEX, WIDE, Call, Kernel, Kind, Op
 from ...types import Extent, Type
 from ..convert import cast
 from ..elementwise.bits import logical_or
@@ -167,7 +167,7 @@ FFT = _record(
     attributes=_NORMS,
     evaluate=_spectrum,
     onnx=onnx_pairs.Pairs("", onnx_pairs.spectrum),
-    into=_into(_spectrum),
+    kernel=Kernel(into=_into(_spectrum)),
     gradient=_spectrum_gradient,
     flops=_flops,
     dtypes=COMPLEX,
@@ -179,7 +179,7 @@ RFFT = _record(
     attributes=_NORMS,
     evaluate=_half,
     onnx=onnx_pairs.Pairs("", onnx_pairs.spectrum_of_real),
-    into=_into(_half),
+    kernel=Kernel(into=_into(_half)),
     gradient=_half_gradient,
     flops=_real_flops,
     dtypes=WIDE,
@@ -191,7 +191,7 @@ IRFFT = _record(
     attributes=_NORMS,
     evaluate=_whole,
     onnx=onnx_pairs.Pairs("", onnx_pairs.values_of_half),
-    into=_into(_whole),
+    kernel=Kernel(into=_into(_whole)),
     gradient=_whole_gradient,
     flops=_real_flops,
     dtypes=COMPLEX,

@@ -12,7 +12,7 @@ from ... import dims
 from ...dims import Dim
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent, Shape
 from ..convolution.functions import per_axis, reference_slide, values
 from ..convolution.shapes import numbers, paddings, slide, spatial_axes
@@ -249,23 +249,25 @@ UNFOLD = Composite(
     kind=Kind.CONVOLUTION,
     function=unfold,
     doc="What every window meets, as the columns of a matrix.",
-    samples=lambda: [
-        Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
-        Sample((_IMAGES,), {"window": (2, 3), "dilation": (2, 1), "padding": ((0, 1), 1)}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_LINES,), ShapeError, "unfold: padding='same'", {"window": 3, "padding": "same"}
-        ),
-        BadSample(
-            (_LINES,),
-            ShapeError,
-            "unfold: a window that reaches over 9 elements along spatial axis 0, and 7 with "
-            "padding",
-            {"window": 9},
-        ),
-    ],
-    reference=_reference_unfold,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LINES,), {"window": 3, "stride": 2, "padding": 1}),
+            Sample((_IMAGES,), {"window": (2, 3), "dilation": (2, 1), "padding": ((0, 1), 1)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_LINES,), ShapeError, "unfold: padding='same'", {"window": 3, "padding": "same"}
+            ),
+            BadSample(
+                (_LINES,),
+                ShapeError,
+                "unfold: a window that reaches over 9 elements along spatial axis 0, and 7 with "
+                "padding",
+                {"window": 9},
+            ),
+        ],
+        reference=_reference_unfold,
+    ),
     numerics="exact",
 )
 FOLD = Composite(
@@ -273,27 +275,27 @@ FOLD = Composite(
     kind=Kind.CONVOLUTION,
     function=fold,
     doc="Patches added up where their windows lie.",
-    samples=lambda: [
-        Sample((values(2, 6, 4),), {"extents": (7,), "window": 3, "stride": 2, "padding": 1}),
-        Sample(
-            (values(1, 8, 6),), {"extents": (4, 3), "window": 2, "dilation": (1, 1)}
-        ),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (values(2, 6, 4),),
-            ShapeError,
-            "fold: the patches and the windows of the extents differ: 4 and 5",
-            {"extents": (7,), "window": 3},
-        ),
-        BadSample(
-            (values(2, 5, 5),),
-            ShapeError,
-            "fold: 5 rows for windows of 3 elements",
-            {"extents": (7,), "window": 3},
-        ),
-    ],
-    reference=_reference_fold,
+    tests=Tests(
+        samples=lambda: [
+            Sample((values(2, 6, 4),), {"extents": (7,), "window": 3, "stride": 2, "padding": 1}),
+            Sample((values(1, 8, 6),), {"extents": (4, 3), "window": 2, "dilation": (1, 1)}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (values(2, 6, 4),),
+                ShapeError,
+                "fold: the patches and the windows of the extents differ: 4 and 5",
+                {"extents": (7,), "window": 3},
+            ),
+            BadSample(
+                (values(2, 5, 5),),
+                ShapeError,
+                "fold: 5 rows for windows of 3 elements",
+                {"extents": (7,), "window": 3},
+            ),
+        ],
+        reference=_reference_fold,
+    ),
     numerics="reassoc",
 )
 

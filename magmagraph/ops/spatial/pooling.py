@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ..convert import as_node
 from ..convolution.functions import per_axis, reference_slide, values
 from ..convolution.shapes import (
@@ -358,9 +358,7 @@ def pooling_record(
         kind=Kind.CONVOLUTION,
         function=function,
         doc=doc,
-        samples=samples,
-        bad_samples=bad,
-        reference=reference,
+        tests=Tests(samples=samples, bad_samples=bad, reference=reference),
         numerics=numerics,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import Node
-from ...op import Call, Kind, Op
+from ...op import Call, Kind, Op, Precision
 from ...types import Extent, Shape, Type
 from ..convolution.shapes import Axis, axes_between, check_extents, check_sliding, taps
 from ..elementwise.family import like_float
@@ -222,7 +222,10 @@ def _spread_flops(g: Type, *rest: Type, window: tuple[int, ...], **attrs: Any) -
 
 
 _record = partial(
-    Op, kind=Kind.CONVOLUTION, batching="leading", kernel="pooling", precision="follow"
+    Op,
+    kind=Kind.CONVOLUTION,
+    batching="leading",
+    precision=Precision("follow"),
 )
 
 MAX_POOL = _record(

@@ -16,7 +16,7 @@ import numpy as np
 from ... import dims
 from ...errors import ShapeError
 from ...graph import Node
-from ...op import BadSample, Call, Composite, Kind, Sample
+from ...op import BadSample, Call, Composite, Kind, Sample, Tests
 from ...types import Extent
 from ..convert import as_node, cast
 from ..elementwise.arithmetic import add, divide, floor_divide, multiply, subtract
@@ -370,37 +370,39 @@ RESIZE = Composite(
     kind=Kind.LAYOUT,
     function=resize,
     doc="Images resampled to another size.",
-    samples=lambda: [
-        Sample((_LINES,), {"size": 8}),
-        Sample((_LINES,), {"scale": 0.5}),
-        Sample((_LINES,), {"size": 8, "method": "linear"}),
-        Sample((_LINES,), {"size": 3, "method": "linear", "align_corners": True}),
-        Sample((_LINES,), {"size": 1, "method": "cubic", "align_corners": True}),
-        Sample((_IMAGES,), {"scale": 2, "method": "linear"}),
-        Sample((_IMAGES,), {"scale": (2, 1.5), "method": "cubic"}),
-        Sample((_IMAGES,), {"size": (5, 7), "method": "cubic", "align_corners": True}),
-        Sample((_IMAGES,), {"size": (5, 2), "method": "linear", "channels_last": True}),
-        Sample((_VOLUME,), {"scale": 2}),
-        Sample((_VOLUME,), {"size": (3, 3, 3), "method": "linear"}),
-    ],
-    bad_samples=lambda: [
-        BadSample((_IMAGES,), ShapeError, "resize: neither size nor scale"),
-        BadSample((_IMAGES,), ShapeError, "resize: method='area'", {"size": 2, "method": "area"}),
-        BadSample(
-            (_IMAGES,), ShapeError, "resize: 3 numbers for 2 axes of space", {"size": (1, 2, 3)}
-        ),
-        BadSample((_IMAGES[0, 0],), ShapeError, "resize: 0 axes of space", {"size": 2}),
-        BadSample(
-            (_IMAGES,), ShapeError, "resize: scale=0 for an extent 3", {"scale": 0}
-        ),
-        BadSample(
-            (_IMAGES,),
-            ShapeError,
-            "resize: align_corners=True with method='nearest'",
-            {"size": 2, "align_corners": True},
-        ),
-    ],
-    reference=_resize_reference,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_LINES,), {"size": 8}),
+            Sample((_LINES,), {"scale": 0.5}),
+            Sample((_LINES,), {"size": 8, "method": "linear"}),
+            Sample((_LINES,), {"size": 3, "method": "linear", "align_corners": True}),
+            Sample((_LINES,), {"size": 1, "method": "cubic", "align_corners": True}),
+            Sample((_IMAGES,), {"scale": 2, "method": "linear"}),
+            Sample((_IMAGES,), {"scale": (2, 1.5), "method": "cubic"}),
+            Sample((_IMAGES,), {"size": (5, 7), "method": "cubic", "align_corners": True}),
+            Sample((_IMAGES,), {"size": (5, 2), "method": "linear", "channels_last": True}),
+            Sample((_VOLUME,), {"scale": 2}),
+            Sample((_VOLUME,), {"size": (3, 3, 3), "method": "linear"}),
+        ],
+        bad_samples=lambda: [
+            BadSample((_IMAGES,), ShapeError, "resize: neither size nor scale"),
+            BadSample(
+                (_IMAGES,), ShapeError, "resize: method='area'", {"size": 2, "method": "area"}
+            ),
+            BadSample(
+                (_IMAGES,), ShapeError, "resize: 3 numbers for 2 axes of space", {"size": (1, 2, 3)}
+            ),
+            BadSample((_IMAGES[0, 0],), ShapeError, "resize: 0 axes of space", {"size": 2}),
+            BadSample((_IMAGES,), ShapeError, "resize: scale=0 for an extent 3", {"scale": 0}),
+            BadSample(
+                (_IMAGES,),
+                ShapeError,
+                "resize: align_corners=True with method='nearest'",
+                {"size": 2, "align_corners": True},
+            ),
+        ],
+        reference=_resize_reference,
+    ),
     numerics="reassoc",
 )
 PIXEL_SHUFFLE = Composite(
@@ -408,17 +410,19 @@ PIXEL_SHUFFLE = Composite(
     kind=Kind.LAYOUT,
     function=pixel_shuffle,
     doc="Channels laid out as pixels.",
-    samples=lambda: [
-        Sample((_VOLUME.reshape(4, 3, 2),), {"factor": 2}),
-        Sample((np.arange(36.0).reshape(1, 9, 2, 2),), {"factor": 3}),
-    ],
-    bad_samples=lambda: [
-        BadSample(
-            (_IMAGES,), ShapeError, "pixel_shuffle: 2 channels for factor=2", {"factor": 2}
-        ),
-        BadSample((_IMAGES,), ShapeError, "pixel_shuffle: factor=0", {"factor": 0}),
-    ],
-    reference=_shuffled,
+    tests=Tests(
+        samples=lambda: [
+            Sample((_VOLUME.reshape(4, 3, 2),), {"factor": 2}),
+            Sample((np.arange(36.0).reshape(1, 9, 2, 2),), {"factor": 3}),
+        ],
+        bad_samples=lambda: [
+            BadSample(
+                (_IMAGES,), ShapeError, "pixel_shuffle: 2 channels for factor=2", {"factor": 2}
+            ),
+            BadSample((_IMAGES,), ShapeError, "pixel_shuffle: factor=0", {"factor": 0}),
+        ],
+        reference=_shuffled,
+    ),
     numerics="exact",
 )
 PIXEL_UNSHUFFLE = Composite(
@@ -426,18 +430,22 @@ PIXEL_UNSHUFFLE = Composite(
     kind=Kind.LAYOUT,
     function=pixel_unshuffle,
     doc="Pixels laid out as channels.",
-    samples=lambda: [Sample((np.arange(48.0).reshape(1, 2, 4, 6),), {"factor": 2})],
-    bad_samples=lambda: [
-        BadSample((_IMAGES,), ShapeError, "pixel_unshuffle: height 3 for factor=2", {"factor": 2})
-    ],
-    reference=lambda x, factor: np.stack(
-        [
-            x[:, c, i::factor, j::factor]
-            for c in range(x.shape[1])
-            for i in range(factor)
-            for j in range(factor)
+    tests=Tests(
+        samples=lambda: [Sample((np.arange(48.0).reshape(1, 2, 4, 6),), {"factor": 2})],
+        bad_samples=lambda: [
+            BadSample(
+                (_IMAGES,), ShapeError, "pixel_unshuffle: height 3 for factor=2", {"factor": 2}
+            )
         ],
-        axis=1,
+        reference=lambda x, factor: np.stack(
+            [
+                x[:, c, i::factor, j::factor]
+                for c in range(x.shape[1])
+                for i in range(factor)
+                for j in range(factor)
+            ],
+            axis=1,
+        ),
     ),
     numerics="exact",
 )

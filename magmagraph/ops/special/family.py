@@ -16,7 +16,7 @@ from ...config import config
 from ...dtypes import is_float
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Parts, Refusal, Sample, ScalarRule
+from ...op import BadSample, Composite, Kind, Op, Parts, Refusal, Sample, Scalar, ScalarRule, Tests
 from ..convert import cast, promoted
 from ..elementwise.family import broadcast_floats, publish
 
@@ -162,16 +162,18 @@ def elementwise(
         doc=summary,
         rule=broadcast_floats,
         evaluate=evaluate,
-        scalar=scalar,
+        scalar=Scalar(scalar),
         gradient=None if no_gradient else gradient,
         no_gradient=no_gradient,
         function=function if public else None,
-        samples=samples,
-        bad_samples=(lambda: _misfits(name, parameters)) if public else None,
-        reference=reference or (lambda *operands: evaluate(np, *operands)),
+        tests=Tests(
+            samples=samples,
+            bad_samples=(lambda: _misfits(name, parameters)) if public else None,
+            reference=reference or (lambda *operands: evaluate(np, *operands)),
+            loses=loses,
+        ),
         onnx=onnx,
         numerics=numerics,
-        loses=loses,
     )
     return function, op
 
@@ -211,8 +213,7 @@ def composite(
         namespace=NAMESPACE,
         doc=summary,
         function=function,
-        samples=samples,
-        reference=reference,
+        tests=Tests(samples=samples, reference=reference),
         numerics=numerics,
         no_gradient=no_gradient,
     )

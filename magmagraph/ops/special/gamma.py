@@ -10,7 +10,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample
+from ...op import BadSample, Composite, Kind, Op, Sample, Tests
 from ...types import MOST_TERMS
 from ..control.identities import stop_gradient
 from ..convert import cast
@@ -162,16 +162,18 @@ MULTIGAMMALN = Composite(
     namespace="special",
     function=multigammaln,
     doc="Take the logarithm of the multivariate gamma function.",
-    samples=lambda: [Sample((POSITIVE + 1.0, 3)), Sample((POSITIVE, 1))],
-    bad_samples=lambda: [
-        BadSample((POSITIVE, 0), ShapeError, "multigammaln: the dimension 0"),
-        BadSample((POSITIVE, 1.5), ShapeError, "multigammaln: the dimension 1.5"),
-    ],
-    reference=lambda a, d: np.where(
-        a < 0.5 * (d - 1),
-        math.nan,
-        0.25 * d * (d - 1) * math.log(math.pi)
-        + sum(scipy_named("gammaln")(a - 0.5 * j) for j in range(d)),
+    tests=Tests(
+        samples=lambda: [Sample((POSITIVE + 1.0, 3)), Sample((POSITIVE, 1))],
+        bad_samples=lambda: [
+            BadSample((POSITIVE, 0), ShapeError, "multigammaln: the dimension 0"),
+            BadSample((POSITIVE, 1.5), ShapeError, "multigammaln: the dimension 1.5"),
+        ],
+        reference=lambda a, d: np.where(
+            a < 0.5 * (d - 1),
+            math.nan,
+            0.25 * d * (d - 1) * math.log(math.pi)
+            + sum(scipy_named("gammaln")(a - 0.5 * j) for j in range(d)),
+        ),
     ),
 )
 

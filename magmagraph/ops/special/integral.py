@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample
+from ...op import BadSample, Composite, Kind, Op, Sample, Tests
 from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import equal, finite, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
@@ -190,8 +190,7 @@ def _pair(
         namespace="special",
         doc=summary,
         function=function,
-        samples=lambda: [Sample((points,))],
-        reference=scipy_named(name),
+        tests=Tests(samples=lambda: [Sample((points,))], reference=scipy_named(name)),
     )
     return function, record
 
@@ -352,15 +351,17 @@ LAMBERTW = Composite(
     namespace="special",
     function=lambertw,
     doc="Solve w exp(w) = x on a real branch.",
-    samples=lambda: [
-        Sample((POSITIVE,)),
-        Sample((_SHARES * -0.3,)),
-        Sample((_SHARES * -0.3,), {"k": -1}),
-    ],
-    bad_samples=lambda: [
-        BadSample((POSITIVE,), ShapeError, "lambertw: the branch k=1 is complex", {"k": 1})
-    ],
-    reference=lambda x, k=0: _real_branch(scipy_named("lambertw")(x, k)),
+    tests=Tests(
+        samples=lambda: [
+            Sample((POSITIVE,)),
+            Sample((_SHARES * -0.3,)),
+            Sample((_SHARES * -0.3,), {"k": -1}),
+        ],
+        bad_samples=lambda: [
+            BadSample((POSITIVE,), ShapeError, "lambertw: the branch k=1 is complex", {"k": 1})
+        ],
+        reference=lambda x, k=0: _real_branch(scipy_named("lambertw")(x, k)),
+    ),
 )
 
 

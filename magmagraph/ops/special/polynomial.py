@@ -16,7 +16,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Sample
+from ...op import BadSample, Composite, Kind, Op, Sample, Tests
 from ...types import MOST_TERMS
 from ..convert import cast
 from ..elementwise.arithmetic import absolute
@@ -135,12 +135,16 @@ def _family(
         namespace="special",
         doc=f"Evaluate {what} of degree n.",
         function=function,
-        samples=lambda: [Sample((n, *values, REAL)) for n in (0, 1, 2, 6)],
-        bad_samples=lambda: [
-            BadSample((-1, *values, REAL), ShapeError, f"{name}: the degree -1 is negative"),
-            BadSample((1.5, *values, REAL), DTypeError, f"{name}: the degree 1.5 is not an int"),
-        ],
-        reference=scipy_named(name),
+        tests=Tests(
+            samples=lambda: [Sample((n, *values, REAL)) for n in (0, 1, 2, 6)],
+            bad_samples=lambda: [
+                BadSample((-1, *values, REAL), ShapeError, f"{name}: the degree -1 is negative"),
+                BadSample(
+                    (1.5, *values, REAL), DTypeError, f"{name}: the degree 1.5 is not an int"
+                ),
+            ],
+            reference=scipy_named(name),
+        ),
         numerics="reassoc",
     )
     return function, record

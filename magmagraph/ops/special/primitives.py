@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
-from ...op import BadSample, Composite, Kind, Op, Refusal, Sample
+from ...op import BadSample, Composite, Kind, Op, Refusal, Sample, Scalar, Tests
 from ..convert import as_node
 from ..elementwise.comparison import finite
 from ..elementwise.family import (
@@ -170,18 +170,20 @@ ZETA = Op(
     doc="Evaluate the Hurwitz zeta function.",
     rule=broadcast_floats,
     evaluate=special("zeta"),
-    scalar="$zeta(a, b)",
+    scalar=Scalar("$zeta(a, b)"),
     gradient=_zeta_gradient,
     function=zeta,
-    samples=lambda: [
-        Sample((2.0, POSITIVE), gradient=(1,), reason="no closed form"),
-        Sample((3.5, POSITIVE), gradient=(1,), reason="no closed form"),
-        Sample((2.0, REAL), gradient=(1,), reason="no closed form"),
-        Sample((POSITIVE + 1.5, POSITIVE), gradient=(1,), reason="no closed form"),
-        Sample((POSITIVE + 1.5,), gradient=(), reason="no closed form"),
-    ],
-    bad_samples=misfits("zeta"),
-    reference=lambda x, q=1.0: scipy_named("zeta")(x, q),
+    tests=Tests(
+        samples=lambda: [
+            Sample((2.0, POSITIVE), gradient=(1,), reason="no closed form"),
+            Sample((3.5, POSITIVE), gradient=(1,), reason="no closed form"),
+            Sample((2.0, REAL), gradient=(1,), reason="no closed form"),
+            Sample((POSITIVE + 1.5, POSITIVE), gradient=(1,), reason="no closed form"),
+            Sample((POSITIVE + 1.5,), gradient=(), reason="no closed form"),
+        ],
+        bad_samples=misfits("zeta"),
+        reference=lambda x, q=1.0: scipy_named("zeta")(x, q),
+    ),
 )
 
 
@@ -231,18 +233,20 @@ POLYGAMMA = Composite(
     kind=Kind.ELEMENTWISE,
     function=polygamma,
     doc="Take the derivative of order n + 1 of lgamma.",
-    samples=lambda: [
-        Sample((0, POSITIVE)),
-        Sample((1, POSITIVE)),
-        Sample((1, REAL)),
-        Sample((2, POSITIVE)),
-        Sample((3, POSITIVE)),
-    ],
-    bad_samples=lambda: [
-        BadSample((-1, POSITIVE), ShapeError, "polygamma: the order -1 is negative"),
-        BadSample((1.0, POSITIVE), DTypeError, "polygamma: the order 1.0 is not an int"),
-    ],
-    reference=scipy_named("polygamma"),
+    tests=Tests(
+        samples=lambda: [
+            Sample((0, POSITIVE)),
+            Sample((1, POSITIVE)),
+            Sample((1, REAL)),
+            Sample((2, POSITIVE)),
+            Sample((3, POSITIVE)),
+        ],
+        bad_samples=lambda: [
+            BadSample((-1, POSITIVE), ShapeError, "polygamma: the order -1 is negative"),
+            BadSample((1.0, POSITIVE), DTypeError, "polygamma: the order 1.0 is not an int"),
+        ],
+        reference=scipy_named("polygamma"),
+    ),
 )
 
 
@@ -281,11 +285,13 @@ RBF = Composite(
     kind=Kind.ELEMENTWISE,
     function=rbf,
     doc="Evaluate the Gaussian radial basis function.",
-    samples=lambda: [
-        Sample((REAL,)),
-        Sample((REAL,), {"center": 0.25, "width": 2.0}),
-    ],
-    reference=lambda x, center=0.0, width=1.0: np.exp(-(((x - center) / width) ** 2)),
+    tests=Tests(
+        samples=lambda: [
+            Sample((REAL,)),
+            Sample((REAL,), {"center": 0.25, "width": 2.0}),
+        ],
+        reference=lambda x, center=0.0, width=1.0: np.exp(-(((x - center) / width) ** 2)),
+    ),
 )
 
 RECORDS: tuple[Op | Composite, ...] = (

@@ -114,10 +114,7 @@ class Sharded:
         if isinstance(value, (tuple, list)):
             return any(map(self.mentioned, value))
         if isinstance(value, Graph):
-            topic = f"mentions {self.name}"
-            if topic not in value.facts:
-                value.facts[topic] = any(map(self.in_node, value.nodes))
-            return bool(value.facts[topic])
+            return value.analysis(_mentions, self.name)
         return False
 
     def in_node(self, node: Node) -> bool:
@@ -129,6 +126,11 @@ class Sharded:
         """Return whether rows of several operands stand in one order, and which."""
         known = {outer for outer in outers if outer is not None}
         return len(known) < 2, known.pop() if len(known) == 1 else None
+
+
+def _mentions(body: Graph, name: str) -> bool:
+    """Return whether a body's nodes are made with the dimension of that name."""
+    return any(map(Sharded(name).in_node, body.nodes))
 
 
 def refusal(dim: str, node: Node, reason: str, hint: str | None = None) -> ShardingError:

@@ -42,7 +42,7 @@ def rule_of(node: Node) -> Rule:
         return {**WORDS, **PLACES, **BODIES}[word]
     if node.op.effect is Effect.ORDERED:
         return _observed
-    if node.op.kind is Kind.CONTROL and node.op.alias:
+    if node.op.kind is Kind.CONTROL and node.op.layout.alias:
         return _identity
     if node.op.effect is Effect.RANDOM and node.op.kind is Kind.RANDOM:
         return PLACES["drawn"]

@@ -149,7 +149,9 @@ class _Fusion(Clusters):
         return (
             len(cluster.externals) == 1
             and next(iter(cluster.externals)).op is VARIABLE
-            and all(n.op.scalar == "a" or n.op.kind is Kind.LAYOUT for n in cluster.nodes)
+            and all(
+                n.op.scalar.expression == "a" or n.op.kind is Kind.LAYOUT for n in cluster.nodes
+            )
             and not any(n in self.roots for n in cluster.nodes)
         )
 

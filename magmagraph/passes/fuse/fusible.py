@@ -39,7 +39,7 @@ class Fusible:
         self.free = self._free_scalars()
         self.core = dict.fromkeys(node for node in graph.nodes if self._is_core(node))
         for node in graph.nodes:
-            if self._is_move(node) and not node.op.alias and self._must_be_made(node):
+            if self._is_move(node) and not node.op.layout.alias and self._must_be_made(node):
                 self.core[node] = None
 
     def _is_core(self, node: Node) -> bool:
@@ -47,10 +47,10 @@ class Fusible:
         if isinstance(node.type, tuple) or _is_complex(node):
             return False
         if op.kind is Kind.ELEMENTWISE or op.kind is Kind.RANDOM:
-            return op.scalar is not None
+            return op.scalar.expression is not None
         if op.kind is Kind.REDUCTION:
             return op.reduction is not None
-        return op.kind is Kind.INDEX and op.scalar is not None
+        return op.kind is Kind.INDEX and op.scalar.expression is not None
 
     def _is_generator(self, node: Node) -> bool:
         """Return whether a region can make the value itself, at no cost."""
@@ -58,9 +58,9 @@ class Fusible:
             return False
         if "value" in node.attrs:
             return bool(node.attrs["value"].size == 1)
-        return (node.op.scalar is not None and node.op.kind in (Kind.INDEX, Kind.LEAF)) or (
-            "dim" in node.attrs
-        )
+        return (
+            node.op.scalar.expression is not None and node.op.kind in (Kind.INDEX, Kind.LEAF)
+        ) or ("dim" in node.attrs)
 
     def _is_move(self, node: Node) -> bool:
         """Return whether the node only moves axes, so that a region can read through it."""
@@ -73,10 +73,10 @@ class Fusible:
                     known = False
                 elif _is_complex(node):
                     known = False  # kernels are generated for real numbers only
-                elif node.op.alias:
+                elif node.op.layout.alias:
                     known = without_ones(node) == without_ones(operand)
                 else:
-                    known = node.op.view is not None
+                    known = node.op.layout.view is not None
             self._moves[node] = known
         return known
 
@@ -92,7 +92,11 @@ class Fusible:
         """Return the scalars that depend on leaves only, with the length of their expressions."""
         free: dict[Node, int] = {}
         for node in self.graph.nodes:
-            if node.op.kind is not Kind.ELEMENTWISE or node.op.scalar is None or node.shape:
+            if (
+                node.op.kind is not Kind.ELEMENTWISE
+                or node.op.scalar.expression is None
+                or node.shape
+            ):
                 continue
             if _is_complex(node):
                 continue

@@ -150,7 +150,7 @@ def _left_to_a_library(clusters: Clusters, value: Node, maker: Cluster) -> Node 
         return None
     products = [node for node in maker.externals if node.op.kind is Kind.LOWERED]
     rest = [node for node in maker.nodes if node is not value and node.op is not CAST]
-    if len(products) != 1 or not rest or not all(node.op.epilogue for node in rest):
+    if len(products) != 1 or not rest or not all(node.op.scalar.epilogue for node in rest):
         return None
     (product,) = products
     if product.op.policy != "allow" or product in clusters.roots or product.shape != value.shape:

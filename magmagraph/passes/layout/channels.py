@@ -98,7 +98,7 @@ class _Turned:
             self._windows(node)
         elif not any(operand in self.twins for operand in node.inputs):
             return
-        elif kind is Kind.ELEMENTWISE and node.op.scalar is not None:
+        elif kind is Kind.ELEMENTWISE and node.op.scalar.expression is not None:
             if node.ndim >= FEWEST_AXES and any(
                 operand in self.twins and operand.shape == node.shape for operand in node.inputs
             ):

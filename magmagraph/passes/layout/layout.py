@@ -52,7 +52,9 @@ def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
         return channels(graph, trace, options)  # algorithms are the library's to choose
     mapping: dict[Node, Node] = {}
     for node in graph.nodes:
-        candidates = () if node.op.algorithms is None else tuple(node.op.algorithms(node))
+        candidates = (
+            () if node.op.kernel.algorithms is None else tuple(node.op.kernel.algorithms(node))
+        )
         if candidates:
             chosen = _chosen(node, candidates, options)
             attrs = {**node.attrs, "algorithm": chosen}

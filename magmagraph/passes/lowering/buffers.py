@@ -19,12 +19,14 @@ Buffer = tuple[Node, int]  # the node that makes it, and which of its results it
 
 def is_leaf(node: Node) -> bool:
     """Return whether the node's value exists before the first step."""
-    return node.op.kind is Kind.LEAF and node.op.scalar is None
+    return node.op.kind is Kind.LEAF and node.op.scalar.expression is None
 
 
 def is_alias(node: Node) -> bool:
     """Return whether the node is another name (and type) for its operand's buffer."""
-    return node.op.alias or (len(node.inputs) == 1 and isinstance(node.inputs[0].type, tuple))
+    return node.op.layout.alias or (
+        len(node.inputs) == 1 and isinstance(node.inputs[0].type, tuple)
+    )
 
 
 def is_step(node: Node) -> bool:

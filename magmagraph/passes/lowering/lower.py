@@ -108,11 +108,11 @@ def _step(
     if family.role is Role.REGION:
         moved, scratch = _region_costs(node, max(1, target.threads))
     else:
-        if node.op.workspace is not None and (cpu or expression):
-            scratch = node.op.workspace(*[i.type for i in node.inputs], **node.attrs)
-        elif node.op.scratch is not None and cpu and not expression:
+        if node.op.kernel.workspace is not None and (cpu or expression):
+            scratch = node.op.kernel.workspace(*[i.type for i in node.inputs], **node.attrs)
+        elif node.op.kernel.scratch is not None and cpu and not expression:
             # On other devices libraries bring their own.
-            scratch = node.op.scratch(node, max(1, target.threads))
+            scratch = node.op.kernel.scratch(node, max(1, target.threads))
         for value in {v.slot: v for v in inputs}.values():
             moved = moved + value.type.bytes
         for value in outputs:
@@ -157,7 +157,7 @@ def _flops(node: Node) -> Extent:
         total: Extent = 0
         for body in bodies:
             for inner in body.nodes:
-                if inner.inputs and not inner.op.alias:
+                if inner.inputs and not inner.op.layout.alias:
                     total = total + max_size(inner)
         return total
     return sum_sizes(node)

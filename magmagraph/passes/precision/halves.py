@@ -27,8 +27,8 @@ def float32(node: Node) -> bool:
 
 def factors_of(node: Node) -> list[Node]:
     """Return the operands of a product that are multiplied."""
-    if node.op.factors is not None:
-        return [node.inputs[i] for i in node.op.factors]
+    if node.op.precision.factors is not None:
+        return [node.inputs[i] for i in node.op.precision.factors]
     return [x for x in node.inputs if isinstance(x.type, tuple) or is_inexact(x.dtype)]
 
 
@@ -150,8 +150,8 @@ class Halves:
 
     def _product(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         rule = f"product in {self.dtype.name}"
-        stored = node in self.goes_on or "result" not in node.op.mixed
-        places = node.op.factors
+        stored = node in self.goes_on or "result" not in node.op.precision.mixed
+        places = node.op.precision.factors
         lowered = set(range(len(inputs)) if places is None else places)
         if stored and node.attrs.get("accumulate"):
             lowered.add(len(inputs) - 2)  # the addend is of the result's dtype

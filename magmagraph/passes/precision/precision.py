@@ -94,7 +94,7 @@ def _refusal(node: Node, options: Options) -> str | None:
     names = " and ".join(dict.fromkeys(x.dtype.name for x in factors_of(node) or node.inputs))
     if not factors or not all(dtype == FLOAT32 for dtype in factors):
         return f"its operands are {names}, and only float32 is lowered"
-    if options.precision == "tf32" and "compute" not in node.op.mixed:
+    if options.precision == "tf32" and "compute" not in node.op.precision.mixed:
         return f"there is no '{node.op.name}' of tf32 operands"
     if options.precision not in ("tf32", *node.op.dtypes):
         return f"there is no '{node.op.name}' of {options.precision}"

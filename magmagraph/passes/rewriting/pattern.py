@@ -144,7 +144,7 @@ class Application(Pattern):
         if node.op is not self.op or len(node.inputs) != len(self.operands):
             return False
         inputs = node.inputs
-        if self.op.commutative and len(inputs) == 2:
+        if self.op.scalar.commutative and len(inputs) == 2:
             a, b = self.operands
             return (a.possible(inputs[0]) and b.possible(inputs[1])) or (
                 a.possible(inputs[1]) and b.possible(inputs[0])
@@ -168,7 +168,11 @@ class Application(Pattern):
                 return
             bound = {**bound, self.name: node}
         yield from _operands(self.operands, node.inputs, bound)
-        if self.op.commutative and len(node.inputs) == 2 and node.inputs[0] is not node.inputs[1]:
+        if (
+            self.op.scalar.commutative
+            and len(node.inputs) == 2
+            and node.inputs[0] is not node.inputs[1]
+        ):
             yield from _operands(self.operands, node.inputs[::-1], bound)
 
 

@@ -194,11 +194,8 @@ def rewrite(
 
 def _any_complex(graph: Graph) -> bool:
     """Return whether a graph has to do with complex numbers anywhere."""
-    found = graph.facts.get("complex")
-    if found is None:
-        seen = {id(node.type): node for node in graph.nodes}  # nodes share few types
-        found = graph.facts["complex"] = any(map(has_complex, seen.values()))
-    return bool(found)
+    seen = {id(node.type): node for node in graph.nodes}  # nodes share few types
+    return any(map(has_complex, seen.values()))
 
 
 class _Frame:
@@ -237,7 +234,7 @@ class Rewriter:
         self.normal: dict[Node, Node] = {}
         self.origins: dict[Node, Node] = {}  # what stood where a node is: of the graph at first
         self._active: set[Node] = set()
-        self._any_complex = _any_complex(graph)
+        self._any_complex = graph.analysis(_any_complex)
         reads: dict[Node, int] = {}
         for node in graph.nodes:
             inputs = node.inputs

@@ -1,8 +1,8 @@
 """One factorization for all that needs it: systems, inverses and determinants of one matrix.
 
-Records say with `Op.factored` how their value comes from ``P A = L U``. Where two or more of them
-read one matrix, or its transpose, or the factors are there anyway, the factorization, which is the
-work that grows with the cube, is done once.
+Records say with `Linalg.factored` how their value comes from ``P A = L U``. Where two or more of
+them read one matrix, or its transpose, or the factors are there anyway, the factorization, which is
+the work that grows with the cube, is done once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with one factorization for each matrix that is read in several ways."""
     uses: dict[Node, list[_Use]] = {}
     for node in graph.nodes:
-        if node.op.factored is None:
+        if node.op.linalg.factored is None:
             continue
         matrix = node.inputs[0]
         transposed = swaps_last_two(matrix)
@@ -47,8 +47,10 @@ def share_factorizations(graph: Graph, trace: Trace, options: Options) -> Graph:
         factors = LU(matrix)
         packed, pivots = ITEM(factors, index=0), ITEM(factors, index=1)
         for use in found:
-            assert use.node.op.factored is not None
-            mapping[use.node] = use.node.op.factored(use.node, packed, pivots, use.transposed)
+            assert use.node.op.linalg.factored is not None
+            mapping[use.node] = use.node.op.linalg.factored(
+                use.node, packed, pivots, use.transposed
+            )
     return exchanged(graph, mapping, trace, options, "contract", RULE)
 
 

@@ -1,6 +1,6 @@
 """What is known of matrices, from the operations that made them: triangles, symmetry, definiteness.
 
-Operations on matrices say it in their records (`Op.facts`); sums, products, masks and moves are
+Operations on matrices say it in their records (`Linalg.facts`); sums, products, masks and moves are
 looked through here. Nothing is assumed of values: ``B.T @ B`` is Hermitian, but positive definite
 only if B has full rank, which no operation can promise; a product of Cholesky's factor with its
 transpose is.
@@ -97,8 +97,8 @@ class _Look:
         if op is CONSTANT:
             return _of_constant(node)
         several = node.inputs[0] if op is ITEM else node
-        if several.op.facts is not None:
-            known: Facts | tuple[Facts, ...] = several.op.facts(
+        if several.op.linalg.facts is not None:
+            known: Facts | tuple[Facts, ...] = several.op.linalg.facts(
                 several, lambda operand: self.of(operand, depth + 1)
             )
             return known[node.attrs["index"]] if isinstance(known, tuple) else known

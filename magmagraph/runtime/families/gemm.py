@@ -28,7 +28,7 @@ def _refusal(node: Node, device: str) -> str | None:
 
 def dtype_refusal(node: Node) -> str | None:
     """Return why there is no kernel for the dtypes of a product; None where there is one."""
-    if "result" in node.op.mixed:
+    if "result" in node.op.precision.mixed:
         if not is_float(node.dtype):
             return f"kernels multiply floats, not {node.dtype.name}"
         if any(not x.shape and x.dtype.itemsize < 4 for x in node.inputs[2:]):

@@ -127,7 +127,7 @@ class ArraySteps:
     def _expression(self, step: Step) -> Run:
         sizes = self._sizes
         given, made = self._arrays(step.inputs), self._arrays(step.outputs)
-        into = step.node.op.into
+        into = step.node.op.kernel.into
         if into is not None:
             attrs = bind_attributes(step.node.attrs, sizes)
             if step.workspace is not None:

@@ -71,9 +71,9 @@ def _wanted(graph: Graph) -> set[str]:
                 wanted.add("tiles")
         if node.op.name in _POOLING:
             wanted.add(node.op.name)
-        elif node.op.kind is Kind.CONVOLUTION and node.op.algorithms is not None:
+        elif node.op.kind is Kind.CONVOLUTION and node.op.kernel.algorithms is not None:
             # Where the user named one there is nothing to choose from: it is built when asked for.
-            found = node.op.algorithms(node)
+            found = node.op.kernel.algorithms(node)
             wanted.update(found)
             if any(map(needs_products, found)):
                 wanted.add("products")

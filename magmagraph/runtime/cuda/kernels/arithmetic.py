@@ -126,7 +126,7 @@ def elementwise(
     highest
         Whether a node is the difference of elements and the highest of their row.
     """
-    rule = node.op.scalar
+    rule = node.op.scalar.expression
     plain = apply_scalar(node, list(operands))
     if not isinstance(rule, str) or any(n.dtype != FLOAT32 for n in (node, *node.inputs)):
         return [], plain

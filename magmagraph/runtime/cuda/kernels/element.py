@@ -132,12 +132,14 @@ class ElementCode(RegionCode):
     def _below(self, node: Node) -> bool:
         """Return whether a value is what elements of a row are below the row's highest."""
         node = self.walk.source(node)
-        if node in self.region.accesses or node.op.scalar != "a - b":
+        if node in self.region.accesses or node.op.scalar.expression != "a - b":
             return False
         element, highest = (self.walk.source(o) for o in node.inputs)
-        if highest.op.scalar == "a ? b : c":  # it may stand for a highest that is not finite
+        if (
+            highest.op.scalar.expression == "a ? b : c"
+        ):  # it may stand for a highest that is not finite
             condition, highest, _ = (self.walk.source(o) for o in highest.inputs)
-            if condition.op.scalar != "a - a == 0" or self.walk.source(
+            if condition.op.scalar.expression != "a - a == 0" or self.walk.source(
                 condition.inputs[0]
             ) is not highest:
                 return False

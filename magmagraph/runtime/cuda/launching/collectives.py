@@ -37,7 +37,7 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
     All ranks call it, in the same order: NCCL's ranks meet at the first call for a device.
     """
     node = step.node
-    if not node.op.capturable or node.op.into is None:
+    if not node.op.kernel.capturable or node.op.kernel.into is None:
         return None
     ranks = _ranks_of(memory.device, current())
     reduction = node.attrs.get("op")
@@ -53,7 +53,7 @@ def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
     # Its ranks meet now, not while a stream is captured.
     for group in (node.attrs["group"], *(axes for axes, _ in node.attrs.get("axes", ()))):
         ranks.group(group)
-    into: Callable[..., object] = node.op.into
+    into: Callable[..., object] = node.op.kernel.into
     several = isinstance(node.type, tuple)
     attrs = bind_attributes(node.attrs, dict(memory.sizes))
     taken = len(operands)
@@ -179,7 +179,7 @@ def by_addresses(memory: PlanMemory, step: Step, ranks: AwareRank) -> Callable[[
         sources = [memory.view(value) for value in step.inputs]
         targets = [memory.view(value) for value in step.outputs]
         with using(ranks), memory.device.stream:
-            if op.into is None:
+            if op.kernel.into is None:
                 targets[0][...] = op.evaluate(cupy, *sources, **attrs)
                 return
             own = [memory.at(value) for value in step.outputs]
@@ -189,7 +189,7 @@ def by_addresses(memory: PlanMemory, step: Step, ranks: AwareRank) -> Callable[[
                     same = targets[own.index(memory.at(value))]
                     alike = same.shape == sources[number].shape
                     sources[number] = same if alike else sources[number].copy()
-            op.into(cupy, tuple(targets) if isinstance(step.node.type, tuple) else targets[0],
-                    *sources, **attrs)  # fmt: skip
+            target = tuple(targets) if isinstance(step.node.type, tuple) else targets[0]
+            op.kernel.into(cupy, target, *sources, **attrs)
 
     return run

@@ -30,7 +30,7 @@ def product_read(region: Region, parameter: int) -> Node | None:
     (node,) = reads
     access = region.accesses[node]
     source = region.body.inputs[parameter]
-    if source.ndim != 2 or not all(view.op.alias for view in access.views):
+    if source.ndim != 2 or not all(view.op.layout.alias for view in access.views):
         return None
     if node.shape != source.shape or source.dtype.name != "float32":
         return None

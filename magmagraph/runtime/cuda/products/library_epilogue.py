@@ -14,7 +14,7 @@ from ....types import Shape
 
 __all__ = ["LibraryEpilogue", "library_epilogue"]
 
-BIAS = "bias"  # of `Op.epilogue`; all others are functions of one operand
+BIAS = "bias"  # of `Scalar.epilogue`; all others are functions of one operand
 
 
 @record(frozen=True)
@@ -42,10 +42,10 @@ def library_epilogue(body: Graph, parameter: int) -> LibraryEpilogue | None:
     if _converts(node):
         (node,) = node.inputs
     function = ""
-    if node.op.epilogue not in ("", BIAS) and len(node.inputs) == 1:
-        function, node = node.op.epilogue, _widened(node.inputs[0])
+    if node.op.scalar.epilogue not in ("", BIAS) and len(node.inputs) == 1:
+        function, node = node.op.scalar.epilogue, _widened(node.inputs[0])
     bias: int | None = None
-    if node.op.epilogue == BIAS:
+    if node.op.scalar.epilogue == BIAS:
         left, right = (_widened(operand) for operand in node.inputs)
         if left is not source:
             left, right = right, left
@@ -61,7 +61,7 @@ def library_epilogue(body: Graph, parameter: int) -> LibraryEpilogue | None:
 
 def _converts(node: Node) -> bool:
     """Return whether a node converts a float to another."""
-    if node.op.kind is not Kind.ELEMENTWISE or node.op.scalar != "a" or not node.inputs:
+    if node.op.kind is not Kind.ELEMENTWISE or node.op.scalar.expression != "a" or not node.inputs:
         return False
     return is_float(node.inputs[0].dtype) and is_float(node.dtype)
 
@@ -77,7 +77,7 @@ def _row(body: Graph, node: Node, shape: Shape) -> int | None:
     """Return the parameter that is a vector along the columns of a matrix, or None."""
     if node.shape not in ((shape[1],), (1, shape[1])):
         return None
-    while node.op.alias and node.inputs:
+    while node.op.layout.alias and node.inputs:
         node = node.inputs[0]
     if node not in body.inputs or node.ndim < 1:
         return None

@@ -37,7 +37,7 @@ def row_read(region: Region, parameter: int) -> Node | None:
     (node,), (row,) = reads, region.row
     access = region.accesses[node]
     source = region.body.inputs[parameter]
-    if source.ndim != 2 or not all(view.op.alias for view in access.views):
+    if source.ndim != 2 or not all(view.op.layout.alias for view in access.views):
         return None
     if node.shape != source.shape or source.dtype.name != "float32":
         return None

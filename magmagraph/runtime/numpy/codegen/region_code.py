@@ -75,7 +75,7 @@ class RegionCode:
             else:
                 steps[loop] = self.number(f"{key}_step{loop}", "read_step", position, loop)
         offset = ""
-        if access.views and not all(view.op.alias for view in access.views):
+        if access.views and not all(view.op.layout.alias for view in access.views):
             offset = self.number(f"{key}_offset", "read_place", position)
         return offset, steps
 

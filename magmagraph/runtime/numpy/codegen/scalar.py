@@ -133,7 +133,7 @@ def convert(expression: str, source: np.dtype, target: np.dtype) -> str:
 
 def apply_scalar(node: Node, operands: list[str]) -> str:
     """Return the C expression of an elementwise node over its operands' expressions."""
-    rule = node.op.scalar
+    rule = node.op.scalar.expression
     assert rule is not None
     types = [each.dtype for each in node.inputs] or [node.dtype]
     dtype = ([each for each in types if is_floating(each)] or types)[-1]

@@ -71,10 +71,7 @@ def region_of(body: Graph) -> Region:
 
 def body_code(body: Graph) -> BodyCode:
     """Return the C of one body, which is kept as long as the body lives."""
-    code: BodyCode | None = body.facts.get("c")
-    if code is None:
-        code = body.facts["c"] = _shared(body)
-    return code
+    return body.analysis(_shared)
 
 
 def _shared(body: Graph) -> BodyCode:
@@ -297,11 +294,11 @@ void {self.name}(void **arguments)
 
 def step_code(bodies: tuple[Graph, ...]) -> StepCode:
     """Return the C of a step; the same object for the same bodies, as long as they live."""
-    known: dict[tuple[Graph, ...], StepCode] = bodies[0].facts.setdefault("step", {})
-    others = bodies[1:]  # the first would hold itself
-    if others not in known:
-        known[others] = StepCode(bodies)
-    return known[others]
+    return bodies[0].analysis(_step_code, bodies[1:])
+
+
+def _step_code(first: Graph, others: tuple[Graph, ...]) -> StepCode:
+    return StepCode((first, *others))
 
 
 def assemble(steps: Sequence[StepCode]) -> str:
@@ -352,7 +349,9 @@ def describe(region: Region, names: Mapping[Node, str]) -> str:
         access = region.accesses.get(node)
         if access is not None:
             what = f"operand {access.parameter}"
-            what += "".join(f", {word(view.op.name)}" for view in access.views if not view.op.alias)
+            what += "".join(
+                f", {word(view.op.name)}" for view in access.views if not view.op.layout.alias
+            )
         elif value.source is not node:
             what = f"{word(node.op.name)} of {names[value.source]}"
         elif "value" in node.attrs and not node.ndim:

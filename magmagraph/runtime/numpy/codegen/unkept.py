@@ -37,7 +37,7 @@ _ROOT3 = "mg_group_over_root3_f32"
 
 
 def _rule(node: Node) -> str:
-    rule = node.op.scalar
+    rule = node.op.scalar.expression
     if node.op.kind is not Kind.ELEMENTWISE or rule is None:
         return ""
     return rule if isinstance(rule, str) else rule(_FLOAT32)

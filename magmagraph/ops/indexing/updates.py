@@ -170,7 +170,7 @@ def _map_update(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -
 UPDATE = Op(
     name="update",
     kind=Kind.INDEX,
-    doc="Rows set, multiplied or compared at given positions along the first axis.",
+    doc="Rows set, added, multiplied or compared at given positions along the first axis.",
     rule=_update_type,
     attributes={
         "how": "Literal['set', 'add', 'multiply', 'min', 'max']",

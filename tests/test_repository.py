@@ -40,6 +40,7 @@ SHARED = {
     "op",
     "ops",
     "plan",
+    "ranks",
     "records",
     "region",
     "text",
@@ -47,8 +48,15 @@ SHARED = {
     "values",
     "watch",
 }
-# `__init__` only gives `mg.passes` its name.
-SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function", "magmagraph/cli"}
+# `__init__` only gives `mg.passes` its name. Communicators of one rank, threads and MPI are made in
+# `runtime/comm`.
+SEE_ALL_ROOMS = {
+    "magmagraph/__init__.py",
+    "magmagraph/cli",
+    "magmagraph/distributed/__init__.py",
+    "magmagraph/function",
+    "magmagraph/ranks.py",
+}
 
 # Libraries that only some files may import, wherever in the file the import stands.
 ONLY_IN = {

@@ -32,8 +32,8 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    from ..communicator import current
     from ..errors import ConfigError
+    from ..ranks import current
     from ..workflow import WorkflowError
     from ..workflow import run as run_workflow
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..communicator import Communicator, Group, Mesh, current
+from ..communicator import Communicator, Group, Mesh
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
 from ..ops.control.identities import HELD, MARKER, is_scaling_state
+from ..ranks import current
 from ..records import record
 from .alike import check_alike
 from .parts import Parts

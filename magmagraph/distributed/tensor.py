@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..communicator import Communicator, Group, current
+from ..communicator import Communicator, Group
 from ..errors import ConfigError, PlanError, message
 from ..graph import Node, topological
 from ..ops.leaf import Variable
+from ..ranks import current
 from ..transforms.rebuild import rebuild
 from .strategies import Strategy, drawn_as_first, scaled_together
 from .tensor_walk import Pair, spread

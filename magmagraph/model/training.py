@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..communicator import Communicator, current
+from ..communicator import Communicator
 from ..data import batches
 from ..data.batching import part
 from ..distributed import strategies
 from ..distributed.alike import check_alike
 from ..errors import ArgumentError, ConfigError, DataError, DivergedError, message
 from ..function import Function
+from ..ranks import current
 from .callbacks import Callback, Checkpoint, as_callback
 from .data import as_array, check_rows, checked_size, conform_inputs, on_host
 from .history import History

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..communicator import current
 from ..errors import ConfigError, message
+from ..ranks import current
 from .engine import Engine, Limits, Work
 from .goal import Goal
 from .journal import Journal

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import current, using
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind, kept_variables
 from ...plan import Step
+from ...ranks import current, using
 from ..data_parallel import DataParallel
 from .costs import Compute, Machine, Timeline, timeline
 from .sharing import Sharing, slowed

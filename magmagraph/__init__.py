@@ -174,11 +174,11 @@ _LATER_NAMES = {
     "checks.operation_check": "check_operation",
     "custom": "Operation",
     "data": "batches",
+    "function.loading": "load",
     "inspect.networkx": "to_networkx",
     "inspect.onnx_export": "to_onnx",
     "inspect.show": "show",
     "model": "Model NeuralNetwork",
-    "text.archive": "load",
     "values.tensor": "Tensor",
 }  # fmt: skip
 

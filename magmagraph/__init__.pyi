@@ -49,6 +49,9 @@ from .errors import (
 from .function import (
     Function as Function, function as function, synchronize as synchronize,
 )
+from .function.loading import (
+    load as load,
+)
 from .functional import (
     alpha_dropout as alpha_dropout, batch_norm as batch_norm, batch_statistics as batch_statistics,
     dropout as dropout, group_norm as group_norm, gumbel_softmax as gumbel_softmax,
@@ -371,9 +374,6 @@ from .standard import (
     empty as empty, empty_like as empty_like, finfo as finfo, from_dlpack as from_dlpack,
     iinfo as iinfo, inf as inf, isdtype as isdtype, nan as nan, newaxis as newaxis,
     permute_dims as permute_dims, pi as pi, result_type as result_type, var as var,
-)
-from .text.archive import (
-    load as load,
 )
 from .transforms.branching import (
     cond as cond, switch as switch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,17 +12,14 @@ from ..distributed.held import whole_of
 from ..distributed.strategies import held_apart
 from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
 from ..files.reading import Damaged, reading
+from ..function import Function
 from ..ops.leaf import Variable
 from ..types import FilePath
 from . import files
-from .callbacks import EarlyStopping
+from .callbacks import Callback, EarlyStopping
+from .history import History
+from .run import Trained
 from .saving import same_json
-
-if TYPE_CHECKING:
-    from ..function import Function
-    from .callbacks import Callback
-    from .history import History
-    from .model import Model
 
 __all__ = ["Resumable"]
 
@@ -30,7 +27,7 @@ __all__ = ["Resumable"]
 class Resumable:
     """How a run is written and read; mixed into `Training`."""
 
-    model: Model
+    model: Trained
     function: Function
     callbacks: list[Callback]
     history: History

@@ -9,7 +9,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,7 @@ from .data import as_array, check_rows, checked_size, conform_inputs, on_host
 from .history import History
 from .progress import Progress
 from .resuming import Resumable
-
-if TYPE_CHECKING:
-    from .model import Model
+from .run import Trained
 
 __all__ = ["History", "Training", "check_options"]
 
@@ -78,7 +76,7 @@ class Training(Resumable):
 
     def __init__(
         self,
-        model: Model,
+        model: Trained,
         x: Any,
         y: Any,
         *,

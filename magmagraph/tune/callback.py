@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..model.callbacks import _Watching
-
-if TYPE_CHECKING:
-    from ..model.training import Training
+from ..model.run import Run
 
 __all__ = ["Report"]
 
@@ -64,7 +62,7 @@ class Report(_Watching):
         super().__init__(monitor, mode)
         self.trial = trial
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Report the epoch."""
         value = self.value(training)
         same = self.rising(training) == self.trial.maximize

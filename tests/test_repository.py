@@ -43,6 +43,7 @@ SHARED = {
     "ranks",
     "records",
     "region",
+    "target",
     "text",
     "types",
     "values",

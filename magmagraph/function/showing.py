@@ -10,11 +10,10 @@ from ..config import config
 from ..graph import Graph, Node
 from ..interpret import body_function, body_settings
 from ..ops.leaf import Variable
+from ..plan import Role
 from ..types import FilePath
 from .compiling import Compiled
 from .loss_scale import LossScale, found_in
-
-NESTED = ("loop", "branch")  # families of steps whose bodies are functions of their own
 
 
 class Shown(Compiled):
@@ -111,7 +110,7 @@ class Shown(Compiled):
             return tuple(
                 body_function(body).compile()
                 for step in self.plan.steps
-                if step.kernel in NESTED
+                if step.role is Role.NESTED
                 for body in bodies_of(step.node)
             )
 
@@ -232,7 +231,7 @@ def bytes_of_bodies(plan: Any) -> int:
         return 0
     total = 0
     for step in plan.steps:
-        if step.kernel in NESTED:
+        if step.role is Role.NESTED:
             for value in step.outputs[: step.node.attrs.get("carries", 0)]:
                 total += 2 * int(value.type.bytes)
             for body in bodies_of(step.node):

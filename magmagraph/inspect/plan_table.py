@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ..graph import Node
-from ..plan import Place, Plan, Slot, Step, Value
+from ..plan import Place, Plan, Role, Slot, Step, Value
 from .profile import operations, table
 
 _SHOWN = 5  # operations of a step that the table names
@@ -72,10 +72,10 @@ def _computes(step: Step, plan: Plan) -> str:
     """Return what a step computes, as a formula where it is a product."""
     reads = [_name(value, plan) for value in step.inputs]
     writes = [_name(value, plan) for value in step.outputs]
-    if "transpose_a" in step.node.attrs and step.kernel != "copy":
+    if "transpose_a" in step.node.attrs and step.role is not Role.COPY:
         formula = _product(step.node, reads)
     else:
-        plain = step.kernel in ("copy", "wait")
+        plain = step.role in (Role.COPY, Role.WAIT)
         inside = (step.kernel,) if plain else operations(step.node)
         more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
         formula = ", ".join(inside[:_SHOWN]) + more
@@ -84,7 +84,7 @@ def _computes(step: Step, plan: Plan) -> str:
     taken = {value.slot for value in step.inputs}
     shared = [_name(value, plan) for value in step.outputs if value.slot in taken]
     text = f"{', '.join(writes)} = {formula}"
-    if shared and step.kernel not in ("copy", "wait"):
+    if shared and step.role not in (Role.COPY, Role.WAIT):
         text += "; in place" if len(writes) == len(shared) else f"; {', '.join(shared)} in place"
     return text
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..graph import Node
+from ..plan import Role
 
 Spans = Sequence[tuple[int, int, int, int]]
 
@@ -44,7 +45,7 @@ def trace(
         _named("thread_name", _KERNELS, "kernels"),
         _named("thread_name", _LINES, "lines"),
     ]
-    if any(step.kernel == "wait" for step in steps):
+    if any(step.role is Role.WAIT for step in steps):
         events.append(_named("thread_name", _COLLECTIVES, "collectives under way"))
     started: dict[Any, tuple[int, int]] = {}
     begin = 0
@@ -67,9 +68,9 @@ def trace(
         )
         events += _lines(step, shares, begin)
         what = (step.operations, step.nodes)
-        if step.kernel == "collective":
+        if step.role is Role.COLLECTIVE:
             started[what] = step.step, begin
-        elif step.kernel == "wait" and what in started:
+        elif step.role is Role.WAIT and what in started:
             number, since = started.pop(what)
             events.append(_under_way(step, number, since, begin + step.nanoseconds))
         if live:
@@ -108,7 +109,7 @@ def _spans(steps: Sequence[Any], spans: Spans) -> list[dict[str, Any]]:
          "args": {"name": "captured graph"}}
     ]
     said = {stream for step, stream, *_ in spans
-            if steps[step].kernel == "collective"}
+            if steps[step].role is Role.COLLECTIVE}
     for stream in sorted({stream for _, stream, *_ in spans}):
         name = "collectives" if stream in said else f"stream {stream}"
         events.append({"name": "thread_name", "ph": "M", "pid": _GRAPH, "tid": stream + 1,

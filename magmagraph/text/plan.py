@@ -21,7 +21,7 @@ from ..errors import PlanError
 from ..graph import Key, Node
 from ..op import Kind
 from ..ops.leaf import parameter
-from ..plan import Place, Plan, Slot, Step, Value
+from ..plan import KernelFamily, Place, Plan, Role, Slot, Step, Value
 from ..types import Extent, Type
 from .reading import Reader
 from .rows import Row
@@ -40,7 +40,6 @@ _SIZE = re.compile(r"(\S+)=(\d{1,18})")
 _MEMORY = re.compile(r"memory: arena (\d{1,18}) bytes, largest live set (\d{1,18}) bytes")
 _REQUIRE = re.compile(r"require (.+) by ([\w.]+)")
 _INDEX = re.compile(r"[0-9]{1,9}")
-_COPY = "copy"  # the one kernel that stands for no operation
 _ALIGNMENT = 64  # of places in the arena
 _SYMBOLIC = "memory: sizes not bound"
 
@@ -103,7 +102,7 @@ def _bound(type_: Type, sizes: Mapping[str, int] | None) -> Type:
 
 def _step(step: Step, plan: Plan, writer: Writer) -> str:
     node = step.node
-    if step.kernel == _COPY:
+    if step.role is Role.COPY:
         symbolic: list[Type] = [node.type]
         results: list[Type] = [node.type]
     else:
@@ -113,7 +112,8 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
         f"s{v.slot} {writer.type(t if _bound(t, plan.sizes) == v.type else v.type)}"
         for v, t in zip(step.inputs, symbolic, strict=True)
     ]
-    call = f"{_COPY}({operands[0]})" if step.kernel == _COPY else writer.call(node, operands)
+    copied = step.role is Role.COPY
+    call = f"{step.kernel}({operands[0]})" if copied else writer.call(node, operands)
     made = ", ".join(
         f"s{v.slot} {writer.type(t if _bound(t, plan.sizes) == v.type else v.type)}"
         for v, t in zip(step.outputs, results, strict=True)
@@ -125,7 +125,7 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
         costs += ", can fail"
     read = {value.slot for value in step.inputs}
     shared = [f"s{value.slot}" for value in step.outputs if value.slot in read]
-    if shared and step.kernel != _COPY:
+    if shared and not copied:
         costs += f", in place {' '.join(shared)}"
     return f"{step.kernel} = {call} -> {made} | {costs}"
 
@@ -135,8 +135,9 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
 
 @dataclass
 class _Parts:
-    """What has been read of a plan."""
+    """What has been read of a plan, and the families that its steps may be of."""
 
+    families: Mapping[str, KernelFamily]
     sizes: dict[str, int] | None = None
     guard: bool = False
     deterministic: bool = False
@@ -153,13 +154,17 @@ class _Parts:
 
 def load_plan(
     text: str,
+    families: Sequence[KernelFamily],
     *,
     data: Mapping[str, np.ndarray] | None = None,
     values: Sequence[np.ndarray] | None = None,
 ) -> Plan:
-    """Return the plan of a text; see `magmagraph.text.reading.load`."""
+    """Return the plan of a text whose steps are of some families.
+
+    See `magmagraph.text.reading.load`.
+    """
     reader = Reader(text, PlanError, data, values)
-    parts = _Parts()
+    parts = _Parts({family.name: family for family in families})
     with reader.guarded():
         rows = reader.rows()
         for row in rows:
@@ -380,7 +385,8 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
             values.append(_value(word, reader, parts))
     made = [_value(word, reader, parts) for word in reader.split(arrow[4:])]
     leaves = tuple(parameter(i, type_) for i, (_, type_) in enumerate(values))
-    if match[2] == _COPY:
+    family = parts.families.get(match[2])
+    if family is not None and family.role is Role.COPY:
         if len(leaves) != 1:
             raise reader.wrong(f"a copy of {len(leaves)} values", "one value")
         node = leaves[0]
@@ -397,9 +403,13 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
             f"it makes {', '.join(str(t) for _, t in made)}", ", ".join(map(str, types))
         )
     scratch = None if costs["workspace"] is None else int(costs["workspace"])
-    _check_kernel(match[2], node, scratch, reader, parts)
+    if family is None or not _may_run(family, node):
+        able = [each.name for each in parts.families.values() if _may_run(each, node)]
+        need = f"one of {', '.join(sorted(able))}"
+        raise reader.wrong(f"{node.op.name} by {match[2][:40]}", need)
+    _check_scratch(family, node, scratch, reader, parts)
     return Step(
-        kernel=match[2],
+        family=family,
         node=node,
         inputs=tuple(value for value, _ in values),
         outputs=tuple(value for value, _ in made),
@@ -410,26 +420,32 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
     )
 
 
-def _check_kernel(
-    kernel: str, node: Node, workspace: int | None, reader: Reader, parts: _Parts
+def _may_run(family: KernelFamily, node: Node) -> bool:
+    """Return whether a family runs a node on some device."""
+    if family.role is Role.COPY:
+        return not node.inputs
+    if family.role is Role.WAIT:
+        return node.op.kind is Kind.COLLECTIVE
+    devices = ("cpu", "cuda")
+    return family.takes(node) and any(family.refusal(node, d) is None for d in devices)
+
+
+def _check_scratch(
+    family: KernelFamily, node: Node, workspace: int | None, reader: Reader, parts: _Parts
 ) -> None:
-    """Raise unless the operation's record names the family of kernels, and it has its scratch."""
+    """Raise unless a step has the scratch memory that it needs."""
     op = node.op
-    families = {"array", op.kernel if isinstance(op.kernel, str) else op.kernel(node)} - {""}
-    if op.kind is Kind.COLLECTIVE:
-        families.add("wait")
-    if kernel != _COPY and kernel not in families:
-        raise reader.wrong(f"{op.name} by {kernel[:40]}", f"one of {', '.join(sorted(families))}")
+    moves = family.role in (Role.COPY, Role.WAIT)
     if workspace is not None and (
         workspace >= len(parts.slots) or parts.slots[workspace].place is not Place.ARENA
     ):
         raise reader.wrong(f"the workspace s{workspace}", "a slot of the arena")
     size: Extent = 0
-    if kernel == "fused":
+    if family.role is Role.REGION:
         size = _fused_scratch(node, reader)
-    elif kernel not in (_COPY, "wait") and op.workspace is not None:
+    elif not moves and op.workspace is not None:
         size = op.workspace(*[operand.type for operand in node.inputs], **node.attrs)
-    elif kernel not in (_COPY, "wait", "array") and op.scratch is not None:
+    elif not moves and family.role is not Role.EXPRESSION and op.scratch is not None:
         size = op.scratch(node, 1)
     if parts.sizes is not None:
         size = dims.evaluate(size, parts.sizes)

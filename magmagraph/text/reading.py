@@ -26,6 +26,7 @@ from ..graph import Graph, Key, Node
 from ..op import OWN, Call, Op
 from ..ops import TABLE
 from ..ops.leaf import INPUT, VARIABLE, Variable
+from ..plan import KernelFamily
 from ..types import Extent, Type, TypeLike
 from ..values.state import State
 from .rows import Row, Rows
@@ -50,6 +51,7 @@ def load(
     *,
     data: Mapping[str, np.ndarray] | None = None,
     values: Sequence[np.ndarray] | None = None,
+    families: Sequence[KernelFamily] = (),
 ) -> Any:
     """Return the graph or plan of a text.
 
@@ -61,6 +63,8 @@ def load(
         Arrays of long constants by digest, where the text does not hold them.
     values
         What the variables hold, in the order in which the text has them; zeros unless given.
+    families
+        Of a plan: the kernel families that its steps may be of.
 
     Returns
     -------
@@ -88,7 +92,7 @@ def load(
     if head == "plan" or head.startswith("plan "):
         from .plan import load_plan
 
-        return load_plan(text, data=data, values=values)
+        return load_plan(text, families, data=data, values=values)
     with collection_paused():
         reader = Reader(text, GraphError, data, values)
         with reader.guarded():

@@ -173,6 +173,27 @@ def test_imports_follow_the_arrows(path):
     assert not wrong, "\n".join(wrong)
 
 
+# The demo's network is written as a user would write it, and only the command line imports it.
+IMPORTS_THE_ROOT = "magmagraph/cli/network.py"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path != IMPORTS_THE_ROOT])
+def test_no_module_imports_the_root(path):
+    """Modules take a name from where it is defined; the root is for users."""
+    wrong = []
+    package = path.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(tree(path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name == "magmagraph"]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            if ".".join([*base, *filter(None, [node.module])]) == "magmagraph":
+                names = [a.name for a in node.names if not module_exists(f"magmagraph.{a.name}")]
+        wrong += [f"{path}:{node.lineno} imports {name} of the root" for name in names]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_what_crosses_a_threshold_does_so():
     """An exception that nobody needs would hide the next mistake."""
     used = {

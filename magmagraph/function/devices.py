@@ -1,4 +1,8 @@
-"""What a function asks of the machine: devices that work, and which of some graphs is fastest."""
+"""What a function asks of the machine: devices that work, and which of some graphs is fastest.
+
+Passes and the runtime are imported in functions, as a program that only imports the package is not
+to wait for them.
+"""
 
 from __future__ import annotations
 

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ConfigError, DataError, message
+from ..graph import Node
+from ..nn.layer import Call, Layer, Weight
+from ..optimizer import Optimizer
 from ..regularize import Penalty
 from ..types import FilePath
 from . import files
 from .architecture import describe_optimizer
 from .metrics import Metric, metric
 from .skeleton import describe_graph
-
-if TYPE_CHECKING:
-    from ..graph import Node
-    from ..nn.layer import Call, Layer, Weight
-    from ..optimizer import Optimizer
 
 __all__ = ["Saving", "loading", "same_json"]
 

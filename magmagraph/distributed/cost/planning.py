@@ -19,6 +19,7 @@ from ..data_parallel import DataParallel
 from .alone import Rank, spread
 from .asked import check_options, numbers_of_ranks
 from .costs import Links, Machine, Timeline
+from .curve import draw
 from .dry import DryRank
 from .sharing import Sharing, beside
 from .simulator import Simulated, simulate
@@ -183,8 +184,6 @@ class StrategyPlan:
         dict
             For each algorithm, the speed on each number of ranks over that on the first.
         """
-        from .curve import draw
-
         counts = list(self.timelines)
         speeds = {}
         for algorithm in algorithms:

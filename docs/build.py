@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ os.environ["MAGMAGRAPH_TUNING"] = "0"
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import library_coverage
 
+import magmagraph
 from magmagraph import passes
 from magmagraph.inspect.onnx_export import reason_of
 from magmagraph.op import Composite, Kind, Op
@@ -40,6 +42,7 @@ def pages() -> dict[Path, str]:
         HERE / "passes.md": pipeline,
         HERE / "onnx.md": onnx_forms,
         HERE / "coverage.md": library_coverage.page,
+        Path(magmagraph.__file__).with_suffix(".pyi"): public_types,
     }
     found = {page: page_of() for page, page_of in made.items()}
     return found | {page: with_output(page) for page in written() if page not in made}
@@ -50,6 +53,28 @@ def written() -> list[Path]:
     root = HERE.parent
     every = [root / "README.md", root / "CONTRIBUTING.md", *sorted(HERE.rglob("*.md"))]
     return [page for page in every if "```python\n" in page.read_text(encoding="utf-8")]
+
+
+def public_types() -> str:
+    """Return the stub with which type checkers find the package's public names."""
+    entries: dict[str, list[str]] = {}
+    for public, (module, name) in sorted({**magmagraph._NOW, **magmagraph._LATER}.items()):
+        place = f".{module}" if name else f".{module}".rpartition(".")[0] or "."
+        entries.setdefault(place, []).append(f"{name or public} as {public}")
+    lines = [f"# {NOTE.strip('<>!- ')}"]
+    lines += ["from typing import Any as _Any", "from numpy import dtype as _dtype"]
+    for place, names in sorted(entries.items()):
+        lines += [f"from {place} import (", *in_lines([f"{name}," for name in names]), ")"]
+    lines += [f"{name}: _dtype[_Any]" for name in magmagraph._DTYPES]
+    lines += ["__all__ = [", *in_lines([f'"{name}",' for name in magmagraph.__all__]), "]", ""]
+    return "\n".join(lines)
+
+
+def in_lines(words: list[str]) -> list[str]:
+    """Return entries in indented lines, none cut in two."""
+    whole = " ".join(word.replace(" ", "~") for word in words)
+    lines = textwrap.wrap(whole, 100, initial_indent=" " * 4, subsequent_indent=" " * 4)
+    return [line.replace("~", " ") for line in lines]
 
 
 def operations() -> str:

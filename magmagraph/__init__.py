@@ -7,724 +7,208 @@ Build a graph with `var` and the functions below, whose names are NumPy's where 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import (
-    distributed,
-    dtypes,
-    fft,
-    init,
-    linalg,
-    optimizer,
-    passes,
-    random,
-    schedule,
-    special,
-)
-from ._version import __version__
-from .checks import debug
-from .config import (
-    config,
-)
-from .defaults import (
-    default_updates,
-    stateful,
-)
-from .dims import (
-    Dim,
-)
-from .errors import (
-    ArgumentError,
-    CacheWarning,
-    CheckError,
-    CommunicationError,
-    CompilerUnavailable,
-    ConfigError,
-    DataError,
-    DeviceError,
-    DivergedError,
-    DTypeError,
-    FallbackWarning,
-    FeedError,
-    GradientError,
-    GraphError,
-    LinAlgError,
-    MagmagraphError,
-    MissingFileError,
-    MissingLibraryError,
-    NonFiniteError,
-    PassError,
-    PlanError,
-    ReentrantError,
-    ShapeError,
-    ShardingError,
-    StorageError,
-    UpdateError,
-)
-from .function import (
-    Function,
-    function,
-    synchronize,
-)
+from .dtypes import canonical as _canonical
 from .functional import RECORDS as _COMPOSITES
-from .functional import (
-    alpha_dropout,
-    batch_norm,
-    batch_statistics,
-    dropout,
-    group_norm,
-    gumbel_softmax,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-    log_softmax,
-    logmeanexp,
-    normalize,
-    rms_norm,
-    running_statistics,
-    softmax,
-    softmin,
-    spatial_dropout,
-    standardize,
-)
-from .gradients.autodiff import (
-    grad,
-    value_and_grad,
-    vjp,
-)
-from .gradients.derivatives import (
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-)
-from .gradients.implicit import (
-    FixedPoint,
-    fixed_point,
-    root,
-)
-from .graph import (
-    Graph,
-    Node,
-)
+from .graph import Node as _Node
 from .launchers import label_errors as _label_errors
-from .losses import (
-    binary_cross_entropy,
-    cosine_embedding_loss,
-    cosine_similarity,
-    cross_entropy,
-    dice_loss,
-    focal_loss,
-    gaussian_nll,
-    hinge,
-    huber,
-    info_nce,
-    kl_divergence,
-    log_cosh,
-    mae,
-    margin_ranking_loss,
-    mse,
-    multi_margin,
-    nll_loss,
-    poisson_nll,
-    smooth_l1,
-    smooth_labels,
-    squared_hinge,
-    triplet_margin_loss,
-)
 from .ops import register as _register
-from .ops.control.differentiation import (
-    checkpoint,
-    checkpoint_name,
-    custom_gradient,
-)
-from .ops.control.identities import (
-    stop_gradient,
-)
-from .ops.convert import (
-    cast,
-)
-from .ops.convolution.functions import (
-    conv,
-    conv1d,
-    conv2d,
-    conv3d,
-)
-from .ops.convolution.transpose import (
-    conv1d_transpose,
-    conv2d_transpose,
-    conv3d_transpose,
-    conv_transpose,
-)
-from .ops.elementwise.arithmetic import (
-    absolute,
-    add,
-    divide,
-    floor_divide,
-    multiply,
-    negative,
-    power,
-    reciprocal,
-    remainder,
-    square,
-    subtract,
-)
-from .ops.elementwise.bits import (
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    left_shift,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    right_shift,
-)
-from .ops.elementwise.closeness import (
-    allclose,
-    array_equal,
-    array_equiv,
-    isclose,
-)
-from .ops.elementwise.comparison import (
-    clip,
-    equal,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    maximum,
-    minimum,
-    not_equal,
-    where,
-)
-from .ops.elementwise.complex_numbers import (
-    angle,
-    complex,
-    conj,
-    imag,
-    iscomplex,
-    isreal,
-    real,
-)
-from .ops.elementwise.exponents import (
-    float_power,
-    frexp,
-    ldexp,
-    logaddexp,
-    logaddexp2,
-)
-from .ops.elementwise.math import (
-    arccos,
-    arccosh,
-    arcsin,
-    arcsinh,
-    arctan,
-    arctan2,
-    arctanh,
-    cbrt,
-    cos,
-    cosh,
-    exp,
-    exp2,
-    expm1,
-    hypot,
-    log,
-    log1p,
-    log2,
-    log10,
-    rsqrt,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-)
-from .ops.elementwise.not_finite import (
-    fmax,
-    fmin,
-    isneginf,
-    isposinf,
-    nan_to_num,
-)
-from .ops.elementwise.numbers import (
-    deg2rad,
-    divmod,
-    fmod,
-    gcd,
-    lcm,
-    modf,
-    rad2deg,
-    sinc,
-)
-from .ops.elementwise.polynomials import (
-    polyval,
-    vander,
-)
-from .ops.elementwise.rounding import (
-    ceil,
-    floor,
-    isfinite,
-    isinf,
-    isnan,
-    rint,
-    round,
-    trunc,
-)
-from .ops.elementwise.signs import (
-    copysign,
-    heaviside,
-    nextafter,
-    positive,
-    sign,
-    signbit,
-)
-from .ops.indexing.choosing import (
-    choose,
-    select,
-)
-from .ops.indexing.finding import (
-    argwhere,
-    flatnonzero,
-    nonzero,
-)
-from .ops.indexing.gathering import (
-    take,
-    take_along_axis,
-)
-from .ops.indexing.interpolation import (
-    interp,
-)
-from .ops.indexing.iota import (
-    arange,
-    one_hot,
-)
-from .ops.indexing.raveling import (
-    ix_,
-    ravel_multi_index,
-    unravel_index,
-)
-from .ops.indexing.selecting import (
-    boolean_index,
-    compress,
-    extract,
-    isin,
-)
-from .ops.indexing.sets import (
-    intersect1d,
-    setdiff1d,
-    setxor1d,
-    union1d,
-    unique,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
-from .ops.indexing.sorting import (
-    argsort,
-    digitize,
-    lexsort,
-    searchsorted,
-    sort,
-    top_k,
-)
-from .ops.indexing.updates import (
-    index_update,
-    put_along_axis,
-)
-from .ops.leaf import (
-    Variable,
-    constant,
-    extent,
-    input,
-    variable,
-)
-from .ops.linalg.products import (
-    kron,
-    vecdot,
-)
-from .ops.linalg.traces import (
-    matrix_transpose,
-)
-from .ops.networks.activation import (
-    log1mexp,
-    log_sigmoid,
-    relu,
-    sigmoid,
-    softplus,
-)
-from .ops.networks.attention import (
-    scaled_dot_product_attention,
-)
-from .ops.networks.ctc import (
-    ctc_loss,
-)
-from .ops.networks.embedding import (
-    embedding,
-)
-from .ops.networks.exponential_units import (
-    celu,
-    elu,
-    selu,
-    softsign,
-    squareplus,
-    tanhshrink,
-)
-from .ops.networks.gelu import (
-    gelu,
-    mish,
-    silu,
-)
-from .ops.networks.masks import (
-    causal_mask,
-    padding_mask,
-)
-from .ops.networks.piecewise import (
-    hard_sigmoid,
-    hard_silu,
-    hardshrink,
-    relu6,
-    softshrink,
-    sparse_plus,
-    sparse_sigmoid,
-    threshold,
-)
-from .ops.networks.positions import (
-    apply_rotary,
-    positional_encoding,
-)
-from .ops.networks.slopes import (
-    glu,
-    hardtanh,
-    leaky_relu,
-    prelu,
-)
-from .ops.products.contraction import (
-    dot,
-    inner,
-    matmul,
-    outer,
-    tensordot,
-    vdot,
-)
-from .ops.products.einsum import (
-    einsum,
-)
+from .ops.operators import Operators as _Operators
 from .ops.random.order import shape_first as _shape_first
-from .ops.reduction.calculus import (
-    cross,
-    diff,
-    ediff1d,
-    gradient,
-    trapezoid,
-    unwrap,
-)
-from .ops.reduction.cumulative import (
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-)
-from .ops.reduction.deviations import (
-    std,
-    variance,
-)
-from .ops.reduction.histogram import (
-    bincount,
-    histogram,
-    histogram2d,
-    histogram_bin_edges,
-)
-from .ops.reduction.nan_statistics import (
-    nanargmax,
-    nanargmin,
-    nancumprod,
-    nancumsum,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from .ops.reduction.others import (
-    product_of_others,
-)
-from .ops.reduction.primitives import (
-    all,
-    any,
-    argmax,
-    argmin,
-    max,
-    min,
-    prod,
-    sum,
-)
-from .ops.reduction.quantiles import (
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-    quantile,
-)
-from .ops.reduction.recurrence import (
-    linear_recurrence,
-)
-from .ops.reduction.spread import (
-    average,
-    corrcoef,
-    cov,
-    ptp,
-)
-from .ops.reduction.statistics import (
-    count_nonzero,
-    logsumexp,
-    mean,
-    norm,
-)
-from .ops.shape.arrange import (
-    expand_dims,
-    moveaxis,
-    ravel,
-    reshape,
-    squeeze,
-    swapaxes,
-    transpose,
-)
-from .ops.shape.assembly import (
-    array_split,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block,
-    broadcast_arrays,
-    column_stack,
-    dsplit,
-    dstack,
-    hsplit,
-    hstack,
-    unstack,
-    vsplit,
-    vstack,
-)
-from .ops.shape.creation import (
-    eye,
-    full,
-    full_like,
-    identity,
-    ones,
-    ones_like,
-    tri,
-    zeros,
-    zeros_like,
-)
-from .ops.shape.diagonal import (
-    diag,
-    diag_indices,
-    diagflat,
-    diagonal,
-    fill_diagonal,
-    trace,
-    tril,
-    tril_indices,
-    triu,
-    triu_indices,
-)
-from .ops.shape.editing import (
-    append,
-    delete,
-    insert,
-)
-from .ops.shape.grids import (
-    indices,
-    meshgrid,
-)
-from .ops.shape.joining import (
-    broadcast_to,
-    concatenate,
-    stack,
-)
-from .ops.shape.padding import (
-    pad,
-)
-from .ops.shape.pieces import (
-    flip,
-    split,
-)
-from .ops.shape.slicing import (
-    index,
-)
-from .ops.shape.spacing import (
-    geomspace,
-    linspace,
-    logspace,
-)
-from .ops.shape.tiling import (
-    fliplr,
-    flipud,
-    repeat,
-    roll,
-    rot90,
-    sliding_window_view,
-    tile,
-)
-from .ops.signal.convolve import (
-    convolve,
-    correlate,
-)
-from .ops.signal.windows import (
-    bartlett,
-    blackman,
-    hamming,
-    hanning,
-    kaiser,
-)
-from .ops.spatial.patches import (
-    fold,
-    unfold,
-)
-from .ops.spatial.pooling import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
-from .ops.spatial.pooling_grid import (
-    adaptive_avg_pool,
-    adaptive_max_pool,
-    global_avg_pool,
-    global_max_pool,
-)
-from .ops.spatial.resize import (
-    pixel_shuffle,
-    pixel_unshuffle,
-    resize,
-)
-from .ops.special.primitives import (
-    digamma,
-    erf,
-    erfc,
-    erfinv,
-    lgamma,
-    polygamma,
-    rbf,
-    zeta,
-)
-from .scipy_objective import (
-    ScipyObjective,
-    scipy_objective,
-)
-from .scope import (
-    scope,
-)
-from .standard import (
-    acos,
-    acosh,
-    asarray,
-    asin,
-    asinh,
-    astype,
-    atan,
-    atan2,
-    atanh,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_right_shift,
-    can_cast,
-    concat,
-    e,
-    empty,
-    empty_like,
-    finfo,
-    from_dlpack,
-    iinfo,
-    inf,
-    isdtype,
-    nan,
-    newaxis,
-    permute_dims,
-    pi,
-    result_type,
-)
-from .standard import namespace_info as __array_namespace_info__  # noqa: F401
 from .telling import tell as _tell
 from .telling import tell_classes as _tell_classes
-from .transforms.branching import (
-    cond,
-    switch,
+from .telling import tell_methods as _tell_methods
+
+# This file is a table of the public names; `__init__.pyi`, which `make docs` makes from it, gives
+# them to type checkers. `mg.linalg` and such are modules:
+_MODULES = (
+    "checks.debug", "distributed", "dtypes", "fft", "init", "linalg", "optimizer", "passes",
+    "random", "schedule", "special",
 )
-from .transforms.scanning import (
-    scan,
-    while_loop,
-)
-from .transforms.subgraph import (
-    op_from_graph,
-)
-from .transforms.substitute import (
-    substitute,
-)
-from .transforms.vmap import (
-    vmap,
-)
-from .types import (
-    Type,
+# Module -> the names that are taken from it; "abs=absolute" has another name here.
+_NAMES = {
+    "_version": "__version__",
+    "config": "config",
+    "defaults": "default_updates stateful",
+    "dims": "Dim",
+    "errors":
+        "ArgumentError CacheWarning CheckError CommunicationError CompilerUnavailable ConfigError "
+        "DTypeError DataError DeviceError DivergedError FallbackWarning FeedError GradientError "
+        "GraphError LinAlgError MagmagraphError MissingFileError MissingLibraryError "
+        "NonFiniteError PassError PlanError ReentrantError ShapeError ShardingError StorageError "
+        "UpdateError",
+    "function": "Function function synchronize",
+    "functional":
+        "alpha_dropout batch_norm batch_statistics dropout group_norm gumbel_softmax instance_norm "
+        "layer_norm local_response_norm log_softmax logmeanexp normalize rms_norm "
+        "running_statistics softmax softmin spatial_dropout standardize",
+    "gradients.autodiff": "grad value_and_grad vjp",
+    "gradients.derivatives": "hessian hvp jacobian jvp",
+    "gradients.implicit": "FixedPoint fixed_point root",
+    "graph": "Graph Node",
+    "losses":
+        "binary_cross_entropy cosine_embedding_loss cosine_similarity cross_entropy dice_loss "
+        "focal_loss gaussian_nll hinge huber info_nce kl_divergence l1_loss=mae log_cosh mae "
+        "margin_ranking_loss mse multi_margin nll_loss poisson_nll smooth_l1 smooth_labels "
+        "squared_hinge triplet_margin_loss",
+    "ops.control.differentiation": "checkpoint checkpoint_name custom_gradient",
+    "ops.control.identities": "stop_gradient",
+    "ops.convert": "cast",
+    "ops.convolution.functions": "conv conv1d conv2d conv3d",
+    "ops.convolution.transpose":
+        "conv1d_transpose conv2d_transpose conv3d_transpose conv_transpose",
+    "ops.elementwise.arithmetic":
+        "abs=absolute absolute add divide floor_divide mod=remainder multiply negative pow=power "
+        "power reciprocal remainder square subtract",
+    "ops.elementwise.bits":
+        "bitwise_and bitwise_not bitwise_or bitwise_xor invert=bitwise_not left_shift logical_and "
+        "logical_not logical_or logical_xor right_shift",
+    "ops.elementwise.closeness": "allclose array_equal array_equiv isclose",
+    "ops.elementwise.comparison":
+        "clip equal greater greater_equal less less_equal maximum minimum not_equal where",
+    "ops.elementwise.complex_numbers":
+        "angle complex conj conjugate=conj imag iscomplex isreal real",
+    "ops.elementwise.exponents": "float_power frexp ldexp logaddexp logaddexp2",
+    "ops.elementwise.math":
+        "arccos arccosh arcsin arcsinh arctan arctan2 arctanh cbrt cos cosh exp exp2 expm1 hypot "
+        "log log10 log1p log2 rsqrt sin sinh sqrt tan tanh",
+    "ops.elementwise.not_finite": "fmax fmin isneginf isposinf nan_to_num",
+    "ops.elementwise.numbers": "deg2rad divmod fmod gcd lcm modf rad2deg sinc",
+    "ops.elementwise.polynomials": "polyval vander",
+    "ops.elementwise.rounding": "ceil floor isfinite isinf isnan rint round trunc",
+    "ops.elementwise.signs": "copysign heaviside nextafter positive sign signbit",
+    "ops.indexing.choosing": "choose select",
+    "ops.indexing.finding": "argwhere flatnonzero nonzero",
+    "ops.indexing.gathering": "take take_along_axis",
+    "ops.indexing.interpolation": "interp",
+    "ops.indexing.iota": "arange one_hot",
+    "ops.indexing.raveling": "ix_ ravel_multi_index unravel_index",
+    "ops.indexing.selecting": "boolean_index compress extract isin",
+    "ops.indexing.sets":
+        "intersect1d setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse "
+        "unique_values",
+    "ops.indexing.sorting": "argsort digitize lexsort searchsorted sort top_k",
+    "ops.indexing.updates": "index_update put_along_axis",
+    "ops.leaf": "Variable constant extent input variable",
+    "ops.linalg.products": "kron vecdot",
+    "ops.linalg.traces": "matrix_transpose",
+    "ops.networks.activation": "log1mexp log_sigmoid relu sigmoid softplus",
+    "ops.networks.attention": "scaled_dot_product_attention",
+    "ops.networks.ctc": "ctc_loss",
+    "ops.networks.embedding": "embedding",
+    "ops.networks.exponential_units": "celu elu selu softsign squareplus tanhshrink",
+    "ops.networks.gelu": "gelu mish silu swish=silu",
+    "ops.networks.masks": "causal_mask padding_mask",
+    "ops.networks.piecewise":
+        "hard_sigmoid hard_silu hard_swish=hard_silu hardshrink relu6 softshrink sparse_plus "
+        "sparse_sigmoid threshold",
+    "ops.networks.positions": "apply_rotary positional_encoding",
+    "ops.networks.slopes": "glu hardtanh leaky_relu prelu",
+    "ops.products.contraction": "dot inner matmul outer tensordot vdot",
+    "ops.products.einsum": "einsum",
+    "ops.reduction.calculus": "cross diff ediff1d gradient trapezoid unwrap",
+    "ops.reduction.cumulative":
+        "cumlogsumexp cummax cummin cumprod cumsum cumulative_prod cumulative_sum",
+    "ops.reduction.deviations": "std variance",
+    "ops.reduction.histogram": "bincount histogram histogram2d histogram_bin_edges",
+    "ops.reduction.nan_statistics":
+        "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum "
+        "nanvar",
+    "ops.reduction.others": "product_of_others",
+    "ops.reduction.primitives": "all any argmax argmin max min prod sum",
+    "ops.reduction.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
+    "ops.reduction.recurrence": "linear_recurrence",
+    "ops.reduction.spread": "average corrcoef cov ptp",
+    "ops.reduction.statistics": "count_nonzero logsumexp mean norm",
+    "ops.shape.arrange": "expand_dims moveaxis ravel reshape squeeze swapaxes transpose",
+    "ops.shape.assembly":
+        "array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays column_stack dsplit "
+        "dstack hsplit hstack unstack vsplit vstack",
+    "ops.shape.creation": "eye full full_like identity ones ones_like tri zeros zeros_like",
+    "ops.shape.diagonal":
+        "diag diag_indices diagflat diagonal fill_diagonal trace tril tril_indices triu "
+        "triu_indices",
+    "ops.shape.editing": "append delete insert",
+    "ops.shape.grids": "indices meshgrid",
+    "ops.shape.joining": "broadcast_to concatenate stack",
+    "ops.shape.padding": "pad",
+    "ops.shape.pieces": "flip split",
+    "ops.shape.slicing": "index",
+    "ops.shape.spacing": "geomspace linspace logspace",
+    "ops.shape.tiling": "fliplr flipud repeat roll rot90 sliding_window_view tile",
+    "ops.signal.convolve": "convolve correlate",
+    "ops.signal.windows": "bartlett blackman hamming hanning kaiser",
+    "ops.spatial.patches": "fold unfold",
+    "ops.spatial.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
+    "ops.spatial.pooling_grid":
+        "adaptive_avg_pool adaptive_max_pool global_avg_pool global_max_pool",
+    "ops.spatial.resize": "interpolate=resize pixel_shuffle pixel_unshuffle resize",
+    "ops.special.primitives": "digamma erf erfc erfinv lgamma polygamma rbf zeta",
+    "scipy_objective": "ScipyObjective scipy_objective",
+    "scope": "scope",
+    "standard":
+        "__array_namespace_info__=namespace_info acos acosh asarray asin asinh astype atan atan2 "
+        "atanh bitwise_invert bitwise_left_shift bitwise_right_shift can_cast concat e empty "
+        "empty_like finfo from_dlpack iinfo inf isdtype nan newaxis permute_dims pi result_type "
+        "var",
+    "transforms.branching": "cond switch",
+    "transforms.scanning": "scan while_loop",
+    "transforms.subgraph": "op_from_graph",
+    "transforms.substitute": "substitute",
+    "transforms.vmap": "vmap",
+    "types": "Type",
+}  # fmt: skip
+_DTYPES = (
+    "bfloat16", "bool", "complex64", "complex128", "float16", "float32", "float64", "int8",
+    "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )
 
-if TYPE_CHECKING:
-    from . import callbacks, data, metrics, nn, regularize, tune, workflow
-    from .checks.gradient_check import GradientReport, check_gradients
-    from .checks.operation_check import check_operation
-    from .custom import Operation
-    from .data import batches
-    from .inspect.networkx import to_networkx
-    from .inspect.onnx_export import to_onnx
-    from .inspect.show import show
-    from .model import Model, NeuralNetwork
-    from .text.archive import load
-    from .values.tensor import Tensor
+# The same for what is imported when first asked for, as a program that only computes never needs
+# it. Files and archives bring in the standard library's decompressors, too.
+_LATER_MODULES = (
+    "callbacks", "data", "metrics", "nn", "regularize", "tune", "workflow",
+)
+_LATER_NAMES = {
+    "checks.gradient_check": "GradientReport check_gradients",
+    "checks.operation_check": "check_operation",
+    "custom": "Operation",
+    "data": "batches",
+    "function.loading": "load",
+    "inspect.networkx": "to_networkx",
+    "inspect.onnx_export": "to_onnx",
+    "inspect.show": "show",
+    "model": "Model NeuralNetwork",
+    "values.tensor": "Tensor",
+}  # fmt: skip
 
-_register(_COMPOSITES)
 
-# Public names whose modules are imported when first asked for: what a program that only computes
-# never needs. Files and archives bring in the standard library's decompressors, too.
-_LATER = {
-    "GradientReport": "checks.gradient_check",
-    "Model": "model",
-    "NeuralNetwork": "model",
-    "Operation": "custom",
-    "Tensor": "values.tensor",
-    "batches": "data",
-    "callbacks": "callbacks",
-    "check_gradients": "checks.gradient_check",
-    "check_operation": "checks.operation_check",
-    "data": "data",
-    "load": "text.archive",
-    "metrics": "metrics",
-    "nn": "nn",
-    "regularize": "regularize",
-    "show": "inspect.show",
-    "to_networkx": "inspect.networkx",
-    "to_onnx": "inspect.onnx_export",
-    "tune": "tune",
-    "workflow": "workflow",
-}
+def _places(modules: tuple[str, ...], names: dict[str, str]) -> dict[str, tuple[str, str | None]]:
+    """Return the module of each public name, and the name there; None of a module itself."""
+    places: dict[str, tuple[str, str | None]] = {}
+    for module in modules:
+        places[module.rpartition(".")[2]] = (module, None)
+    for module, text in names.items():
+        for entry in text.split():
+            public, _, own = entry.partition("=")
+            places[public] = (module, own or public)
+    return places
+
+
+_NOW = _places(_MODULES, _NAMES)
+_LATER = _places(_LATER_MODULES, _LATER_NAMES)
+
+
+def _read(module: str, name: str | None) -> Any:
+    """Import a module, and return what has a name there."""
+    source = import_module(f"{__name__}.{module}")
+    return source if name is None else getattr(source, name)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise import_module(".spellings", __name__).missing(__name__, name)
-    module = import_module(f"{__name__}.{_LATER[name]}")
-    value = module if name == _LATER[name] else getattr(module, name)
-    globals()[name] = value
+    globals()[name] = _read(*_LATER[name])
     _tell(globals(), (name,))
     _tell_classes(globals(), (name,))
     return globals()[name]
@@ -735,586 +219,22 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *dunder})
 
 
-# The dtypes by their names.
-bfloat16, float16 = map(dtypes.canonical, ("bfloat16", "float16"))
-float32, float64 = map(dtypes.canonical, ("float32", "float64"))
-complex64, complex128 = map(dtypes.canonical, ("complex64", "complex128"))
-int8, int16, int32, int64 = map(dtypes.canonical, ("int8", "int16", "int32", "int64"))
-uint8, uint16, uint32, uint64 = map(dtypes.canonical, ("uint8", "uint16", "uint32", "uint64"))
-bool = dtypes.canonical("bool")
-
-abs = absolute
-conjugate = conj
-hard_swish = hard_silu
-interpolate = resize
-invert = bitwise_not
-l1_loss = mae
-mod = remainder
-pow = power
-swish = silu
-
-
-def var(name: Any, *args: Any, **options: Any) -> Node:
-    """Make an input or a variable; with a node or an array first, return its variance.
-
-    Parameters
-    ----------
-    name
-        A string: the name of a new input, or, with ``init=``, of a new variable (see `input`
-        and `variable`). A node or an array: what `variance` takes.
-    *args, **options
-        As those functions take them.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.var("x", shape=("batch", 3))
-    <input 'x' float32[batch, 3]>
-    >>> mg.var("s", init=5.0).value
-    array(5., dtype=float32)
-    >>> mg.var(mg.constant([1.0, 3.0])).eval()
-    array(1., dtype=float32)
-    """
-    if not isinstance(name, str):
-        return variance(name, *args, **options)
-    if "init" in options:
-        return variable(name, *args, **options)
-    return input(name, *args, **options)
-
-
-__all__ = [
-    "ArgumentError",
-    "CacheWarning",
-    "CheckError",
-    "CommunicationError",
-    "CompilerUnavailable",
-    "ConfigError",
-    "DTypeError",
-    "DataError",
-    "DeviceError",
-    "Dim",
-    "DivergedError",
-    "FallbackWarning",
-    "FeedError",
-    "FixedPoint",
-    "Function",
-    "GradientError",
-    "GradientReport",
-    "Graph",
-    "GraphError",
-    "LinAlgError",
-    "MagmagraphError",
-    "MissingFileError",
-    "MissingLibraryError",
-    "Model",
-    "NeuralNetwork",
-    "Node",
-    "NonFiniteError",
-    "Operation",
-    "PassError",
-    "PlanError",
-    "ReentrantError",
-    "ScipyObjective",
-    "ShapeError",
-    "ShardingError",
-    "StorageError",
-    "Tensor",
-    "Type",
-    "UpdateError",
-    "Variable",
-    "__version__",
-    "abs",
-    "absolute",
-    "acos",
-    "acosh",
-    "adaptive_avg_pool",
-    "adaptive_max_pool",
-    "add",
-    "all",
-    "allclose",
-    "alpha_dropout",
-    "angle",
-    "any",
-    "append",
-    "apply_rotary",
-    "arange",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "argmax",
-    "argmin",
-    "argsort",
-    "argwhere",
-    "array_equal",
-    "array_equiv",
-    "array_split",
-    "asarray",
-    "asin",
-    "asinh",
-    "astype",
-    "atan",
-    "atan2",
-    "atanh",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "average",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "bartlett",
-    "batch_norm",
-    "batch_statistics",
-    "batches",
-    "bfloat16",
-    "binary_cross_entropy",
-    "bincount",
-    "bitwise_and",
-    "bitwise_invert",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "blackman",
-    "block",
-    "bool",
-    "boolean_index",
-    "broadcast_arrays",
-    "broadcast_to",
-    "callbacks",
-    "can_cast",
-    "cast",
-    "causal_mask",
-    "cbrt",
-    "ceil",
-    "celu",
-    "check_gradients",
-    "check_operation",
-    "checkpoint",
-    "checkpoint_name",
-    "choose",
-    "clip",
-    "column_stack",
-    "complex",
-    "complex128",
-    "complex64",
-    "compress",
-    "concat",
-    "concatenate",
-    "cond",
-    "config",
-    "conj",
-    "conjugate",
-    "constant",
-    "conv",
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "conv_transpose",
-    "convolve",
-    "copysign",
-    "corrcoef",
-    "correlate",
-    "cos",
-    "cosh",
-    "cosine_embedding_loss",
-    "cosine_similarity",
-    "count_nonzero",
-    "cov",
-    "cross",
-    "cross_entropy",
-    "ctc_loss",
-    "cumlogsumexp",
-    "cummax",
-    "cummin",
-    "cumprod",
-    "cumsum",
-    "cumulative_prod",
-    "cumulative_sum",
-    "custom_gradient",
-    "data",
-    "debug",
-    "default_updates",
-    "deg2rad",
-    "delete",
-    "diag",
-    "diag_indices",
-    "diagflat",
-    "diagonal",
-    "dice_loss",
-    "diff",
-    "digamma",
-    "digitize",
-    "distributed",
-    "divide",
-    "divmod",
-    "dot",
-    "dropout",
-    "dsplit",
-    "dstack",
-    "dtypes",
-    "e",
-    "ediff1d",
-    "einsum",
-    "elu",
-    "embedding",
-    "empty",
-    "empty_like",
-    "equal",
-    "erf",
-    "erfc",
-    "erfinv",
-    "exp",
-    "exp2",
-    "expand_dims",
-    "expm1",
-    "extent",
-    "extract",
-    "eye",
-    "fft",
-    "fill_diagonal",
-    "finfo",
-    "fixed_point",
-    "flatnonzero",
-    "flip",
-    "fliplr",
-    "flipud",
-    "float16",
-    "float32",
-    "float64",
-    "float_power",
-    "floor",
-    "floor_divide",
-    "fmax",
-    "fmin",
-    "fmod",
-    "focal_loss",
-    "fold",
-    "frexp",
-    "from_dlpack",
-    "full",
-    "full_like",
-    "function",
-    "gaussian_nll",
-    "gcd",
-    "gelu",
-    "geomspace",
-    "global_avg_pool",
-    "global_max_pool",
-    "glu",
-    "grad",
-    "gradient",
-    "greater",
-    "greater_equal",
-    "group_norm",
-    "gumbel_softmax",
-    "hamming",
-    "hanning",
-    "hard_sigmoid",
-    "hard_silu",
-    "hard_swish",
-    "hardshrink",
-    "hardtanh",
-    "heaviside",
-    "hessian",
-    "hinge",
-    "histogram",
-    "histogram2d",
-    "histogram_bin_edges",
-    "hsplit",
-    "hstack",
-    "huber",
-    "hvp",
-    "hypot",
-    "identity",
-    "iinfo",
-    "imag",
-    "index",
-    "index_update",
-    "indices",
-    "inf",
-    "info_nce",
-    "init",
-    "inner",
-    "input",
-    "insert",
-    "instance_norm",
-    "int16",
-    "int32",
-    "int64",
-    "int8",
-    "interp",
-    "interpolate",
-    "intersect1d",
-    "invert",
-    "isclose",
-    "iscomplex",
-    "isdtype",
-    "isfinite",
-    "isin",
-    "isinf",
-    "isnan",
-    "isneginf",
-    "isposinf",
-    "isreal",
-    "ix_",
-    "jacobian",
-    "jvp",
-    "kaiser",
-    "kl_divergence",
-    "kron",
-    "l1_loss",
-    "layer_norm",
-    "lcm",
-    "ldexp",
-    "leaky_relu",
-    "left_shift",
-    "less",
-    "less_equal",
-    "lexsort",
-    "lgamma",
-    "linalg",
-    "linear_recurrence",
-    "linspace",
-    "load",
-    "local_response_norm",
-    "log",
-    "log10",
-    "log1mexp",
-    "log1p",
-    "log2",
-    "log_cosh",
-    "log_sigmoid",
-    "log_softmax",
-    "logaddexp",
-    "logaddexp2",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logmeanexp",
-    "logspace",
-    "logsumexp",
-    "mae",
-    "margin_ranking_loss",
-    "matmul",
-    "matrix_transpose",
-    "max",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "maximum",
-    "mean",
-    "median",
-    "meshgrid",
-    "metrics",
-    "min",
-    "minimum",
-    "mish",
-    "mod",
-    "modf",
-    "moveaxis",
-    "mse",
-    "multi_margin",
-    "multiply",
-    "nan",
-    "nan_to_num",
-    "nanargmax",
-    "nanargmin",
-    "nancumprod",
-    "nancumsum",
-    "nanmax",
-    "nanmean",
-    "nanmedian",
-    "nanmin",
-    "nanpercentile",
-    "nanprod",
-    "nanquantile",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "negative",
-    "newaxis",
-    "nextafter",
-    "nll_loss",
-    "nn",
-    "nonzero",
-    "norm",
-    "normalize",
-    "not_equal",
-    "one_hot",
-    "ones",
-    "ones_like",
-    "op_from_graph",
-    "optimizer",
-    "outer",
-    "pad",
-    "padding_mask",
-    "passes",
-    "percentile",
-    "permute_dims",
-    "pi",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "poisson_nll",
-    "polygamma",
-    "polyval",
-    "positional_encoding",
-    "positive",
-    "pow",
-    "power",
-    "prelu",
-    "prod",
-    "product_of_others",
-    "ptp",
-    "put_along_axis",
-    "quantile",
-    "rad2deg",
-    "random",
-    "ravel",
-    "ravel_multi_index",
-    "rbf",
-    "real",
-    "reciprocal",
-    "regularize",
-    "relu",
-    "relu6",
-    "remainder",
-    "repeat",
-    "reshape",
-    "resize",
-    "result_type",
-    "right_shift",
-    "rint",
-    "rms_norm",
-    "roll",
-    "root",
-    "rot90",
-    "round",
-    "rsqrt",
-    "running_statistics",
-    "scaled_dot_product_attention",
-    "scan",
-    "schedule",
-    "scipy_objective",
-    "scope",
-    "searchsorted",
-    "select",
-    "selu",
-    "setdiff1d",
-    "setxor1d",
-    "show",
-    "sigmoid",
-    "sign",
-    "signbit",
-    "silu",
-    "sin",
-    "sinc",
-    "sinh",
-    "sliding_window_view",
-    "smooth_l1",
-    "smooth_labels",
-    "softmax",
-    "softmin",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "sort",
-    "sparse_plus",
-    "sparse_sigmoid",
-    "spatial_dropout",
-    "special",
-    "split",
-    "sqrt",
-    "square",
-    "squared_hinge",
-    "squareplus",
-    "squeeze",
-    "stack",
-    "standardize",
-    "stateful",
-    "std",
-    "stop_gradient",
-    "substitute",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "swish",
-    "switch",
-    "synchronize",
-    "take",
-    "take_along_axis",
-    "tan",
-    "tanh",
-    "tanhshrink",
-    "tensordot",
-    "threshold",
-    "tile",
-    "to_networkx",
-    "to_onnx",
-    "top_k",
-    "trace",
-    "transpose",
-    "trapezoid",
-    "tri",
-    "tril",
-    "tril_indices",
-    "triplet_margin_loss",
-    "triu",
-    "triu_indices",
-    "trunc",
-    "tune",
-    "uint16",
-    "uint32",
-    "uint64",
-    "uint8",
-    "unfold",
-    "union1d",
-    "unique",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-    "unravel_index",
-    "unstack",
-    "unwrap",
-    "value_and_grad",
-    "vander",
-    "var",
-    "variable",
-    "variance",
-    "vdot",
-    "vecdot",
-    "vjp",
-    "vmap",
-    "vsplit",
-    "vstack",
-    "where",
-    "while_loop",
-    "workflow",
-    "zeros",
-    "zeros_like",
-    "zeta",
-]
+# All at once: a module of the package may have the name of a function, such as `function`.
+globals().update({name: _read(*place) for name, place in _NOW.items()})
+globals().update({name: _canonical(name) for name in _DTYPES})
+__all__ = sorted({*_NOW, *_LATER, *_DTYPES} - {"__array_namespace_info__"})
+_register(_COMPOSITES)
 
 # What users call explains why arguments do not fit; modules here call each other without that.
 _tell(globals(), __all__)
-for _module in (
-    linalg, fft, special, init, optimizer, schedule, distributed, debug, passes, dtypes
-):  # fmt: skip
-    _tell(vars(_module), _module.__all__)
-_tell(vars(random), random.__all__, _shape_first)
-for _module in (distributed, schedule, passes):
-    _tell_classes(vars(_module), _module.__all__)
+for _name in _MODULES:
+    _module = vars(_read(_name, None))
+    _tell(_module, _module["__all__"], _shape_first if _name == "random" else None)
+for _name in ("distributed", "schedule", "passes"):
+    _module = vars(_read(_name, None))
+    _tell_classes(_module, _module["__all__"])
 _tell_classes(globals(), ("Function", "Graph"))
-del _module
+_tell_methods(_Node, [name for name in vars(_Operators) if name[0] != "_"] + ["__round__"])
+del _module, _name
 
 _label_errors()  # of a process that mpiexec has started as one of several

@@ -53,7 +53,7 @@ def refused(told: Sequence[Failed | None], ranks: Communicator, what: str) -> Ma
 
     Examples
     --------
-    >>> from magmagraph.communicator import current
+    >>> from magmagraph.ranks import current
     >>> print(refused([Failed("ValueError", "no such file")], current(), "nothing has run"))
     rank 0 of 1 has failed, and nothing has run
       ValueError: no such file

@@ -25,10 +25,11 @@ from .dims import Dim
 from .dtypes import canonical
 from .errors import ArgumentError, MagmagraphError, message
 from .graph import Node
+from .ops.convert import as_node
+from .public_names import PACKAGE, public_name
 
 __all__ = ["misfit_of_types"]
 
-_PACKAGE = __name__.partition(".")[0]
 
 
 class Expected(NamedTuple):
@@ -57,8 +58,6 @@ def _is_bool(value: Any) -> bool:
 
 
 def _is_operand(value: Any) -> bool:
-    from .ops.convert import as_node
-
     try:
         as_node(value)
     except MagmagraphError:
@@ -212,8 +211,6 @@ def _of_type(kind: Any, place: Mapping[str, Any]) -> Expected | None:
 
 
 def _named_class(kind: type) -> str:
-    from .keywords import public_name
-
     return f"an object of {public_name(kind)}"
 
 
@@ -244,7 +241,7 @@ def expected(annotation: Any, place: Mapping[str, Any]) -> Expected | None:
         return _one_of([expected(ast.unparse(side), place) for side in (parsed.left, parsed.right)])
     if isinstance(parsed, ast.Constant) and isinstance(parsed.value, str):
         return expected(parsed.value, place)
-    for names in (place, {**vars(collections.abc), **vars(sys.modules[_PACKAGE])}):
+    for names in (place, {**vars(collections.abc), **vars(sys.modules[PACKAGE])}):
         try:  # the annotation is text of this package, or of a class of the caller
             return _of_type(eval(annotation, dict(names)), place)
         except (NameError, AttributeError, TypeError):  # a name that only type checkers import

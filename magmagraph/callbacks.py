@@ -22,7 +22,7 @@ from .model.callbacks import (
 )
 from .model.logs import CSVLog, EventLog
 from .model.progress import Progress
-from .telling import tell_classes
+from .telling import tell, tell_classes
 
 __all__ = [
     "CSVLog",
@@ -36,6 +36,7 @@ __all__ = [
     "ReduceOnPlateau",
 ]
 
+tell(globals(), __all__)
 tell_classes(globals(), __all__)
 
 

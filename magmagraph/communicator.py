@@ -1,25 +1,22 @@
-"""Communicators: the ranks that run one program, how they are arranged, what they can say.
+"""The protocol of communicators: ranks in a mesh, and the collectives that they call.
 
-The language knows this protocol only. What speaks it (one rank, threads, MPI) stands in
-`runtime.comm` and is put here by `function`, which sees all rooms. The current communicator is a
-context variable, so that the threads of one process can each be a rank.
+`runtime.comm` implements it for one rank, for threads of one process and for MPI; `ranks` knows
+the current communicator.
 """
 
 from __future__ import annotations
 
 import abc
-import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .errors import CommunicationError, GraphError, message
+from .errors import GraphError, message
 
-__all__ = ["REDUCTIONS", "Communicator", "Mesh", "Pending", "current", "purpose", "using"]
+__all__ = ["REDUCTIONS", "Communicator", "Mesh", "Pending", "purpose"]
 
 REDUCTIONS = ("sum", "max", "min")
 
@@ -405,39 +402,3 @@ class _Done(Pending):
 DONE: Pending = _Done()
 RING_TAG = 1 << 14  # of messages that are no `send`: users' tags are below
 SERVER_TAG = RING_TAG + 1
-
-MAKERS: list[Callable[[], Communicator]] = []
-"""What makes the communicator of a process that has set none: put here by `function`."""
-
-_current: ContextVar[Communicator | None] = ContextVar("communicator", default=None)
-_of_process: list[Communicator] = []
-
-
-def current() -> Communicator:
-    """Return the communicator of all ranks, as this thread sees it.
-
-    Under ``mpiexec`` that is MPI's, elsewhere that of one rank.
-    """
-    found = _current.get()
-    if found is not None:
-        return found
-    if not _of_process:
-        if not MAKERS:
-            raise CommunicationError("there is no communicator")
-        _of_process.append(MAKERS[0]())
-    return _of_process[0]
-
-
-def settle(communicator: Communicator) -> None:
-    """Make a communicator that of all threads of this process that have none of their own."""
-    _of_process[:] = [communicator]
-
-
-@contextlib.contextmanager
-def using(communicator: Communicator) -> Iterator[Communicator]:
-    """Make a communicator the current one of this thread while the context is open."""
-    token = _current.set(communicator)
-    try:
-        yield communicator
-    finally:
-        _current.reset(token)

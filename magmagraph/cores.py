@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 __all__ = [
-    "REPLACE_THREADS",
     "affinity",
     "allowed_cores",
     "quota",
     "wide_vectors",
     "widest_affinity",
 ]
-
-REPLACE_THREADS: list[Callable[[int | None], int | None]] = []
-"""Sets the threads of kernels and BLAS, returns what was set before: put here by `function`."""
-
 
 def affinity(process: int) -> frozenset[int]:
     """Return the cores that a process may run on; 0 is this one."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ArgumentError, message
+from .public_names import public_name, short_name
 
 __all__ = [
     "counterpart",
@@ -21,8 +22,6 @@ __all__ = [
     "misfit_of_method",
     "name_of_method",
     "parameters_of",
-    "public_name",
-    "short_name",
 ]
 
 _VALUE = "leave it out: a node is a value, and nothing is written into one; y = {call}"
@@ -279,11 +278,6 @@ def counterpart(
     return f"{near[0]}=" if near else None
 
 
-def short_name(name: str) -> str:
-    """Return what users call a function: ``mg.linalg.svd`` of ``magmagraph.linalg.svd``."""
-    return name.replace("magmagraph.checks.", "mg.").replace("magmagraph", "mg", 1)
-
-
 def _why(
     who: str,
     parameters: Mapping[str, inspect.Parameter],
@@ -413,18 +407,3 @@ def name_of_method(cls: type, method: Callable[..., Any]) -> str:
         return public_name(cls)
     who = "x" if hasattr(cls, "__array_ufunc__") else public_name(cls)  # a node, under any name
     return f"{who}.{method.__name__}"
-
-
-_ROOMS = ("nn", "optimizer", "metrics", "callbacks", "distributed", "data", "tune", "workflow")
-
-
-def public_name(cls: type) -> str:
-    """Return what users call a class: ``mg.nn.Dense``, or its own name where it is theirs."""
-    if cls.__module__.partition(".")[0] == "magmagraph":
-        import magmagraph
-
-        for room in ("", *_ROOMS):
-            place = getattr(magmagraph, room) if room else magmagraph
-            if place.__dict__.get(cls.__name__) is cls:
-                return ".".join(filter(None, ("mg", room, cls.__name__)))
-    return cls.__name__

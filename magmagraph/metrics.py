@@ -18,7 +18,7 @@ from .model.metrics import (
     TopK,
     metric,
 )
-from .telling import tell_classes
+from .telling import tell, tell_classes
 
 __all__ = [
     "F1",
@@ -36,6 +36,7 @@ __all__ = [
     "metric",
 ]
 
+tell(globals(), __all__)
 tell_classes(globals(), __all__)
 
 

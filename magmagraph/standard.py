@@ -19,10 +19,13 @@ from .graph import Node
 from .ops.convert import as_node, cast
 from .ops.elementwise.bits import bitwise_not, left_shift, right_shift
 from .ops.elementwise.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
-from .ops.leaf import holds_node
+from .ops.leaf import holds_node, input, variable
+from .ops.reduction.deviations import variance
 from .ops.shape.arrange import reshape, transpose
 from .ops.shape.creation import zeros, zeros_like
 from .ops.shape.joining import concatenate, stack
+from .public_names import PACKAGE
+from .telling import told
 from .values.dlpack import as_array
 
 __all__ = [
@@ -53,6 +56,7 @@ __all__ = [
     "permute_dims",
     "pi",
     "result_type",
+    "var",
 ]
 
 acos, acosh, asin, asinh = arccos, arccosh, arcsin, arcsinh
@@ -337,3 +341,39 @@ class NamespaceInfo:
 def namespace_info() -> NamespaceInfo:
     """Return the namespace's answers about itself."""
     return NamespaceInfo()
+
+
+# As users call them, so that a wrong argument of `var` names the function that does not take it.
+_input = told(input, PACKAGE, "input")
+_variable = told(variable, PACKAGE, "variable")
+_variance = told(variance, PACKAGE, "variance")
+
+
+def var(name: Any, *args: Any, **options: Any) -> Node:
+    """Make an input or a variable; with a node or an array first, return its variance.
+
+    Parameters
+    ----------
+    name
+        A string: the name of a new input, or, with ``init=``, of a new variable (see `input`
+        and `variable`). A node or an array: what `variance` takes.
+    *args, **options
+        As those functions take them.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.var("x", shape=("batch", 3))
+    <input 'x' float32[batch, 3]>
+    >>> mg.var("s", init=5.0).value
+    array(5., dtype=float32)
+    >>> mg.var(mg.constant([1.0, 3.0])).eval()
+    array(1., dtype=float32)
+    """
+    if not isinstance(name, str):
+        node: Node = _variance(name, *args, **options)
+    elif "init" in options:
+        node = _variable(name, *args, **options)
+    else:
+        node = _input(name, *args, **options)
+    return node

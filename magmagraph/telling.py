@@ -15,12 +15,12 @@ from types import FunctionType
 from typing import Any
 
 from .errors import MagmagraphError
+from .public_names import PACKAGE, name_class, short_name
 
 __all__ = ["tell", "tell_classes", "tell_methods", "told"]
 
 Check = Callable[[tuple[Any, ...], Mapping[str, Any]], None]
 
-_PACKAGE = __name__.partition(".")[0]
 _told: dict[Callable[..., Any], Callable[..., Any]] = {}  # each once, whatever it is called
 
 
@@ -69,7 +69,8 @@ def told(
         except _BUILTIN as error:
             if isinstance(error, MagmagraphError):
                 raise
-            from .keywords import misfit, short_name
+            # Here, as most programs never need it: it imports `inspect` and `difflib`.
+            from .keywords import misfit
 
             who, failure, cause = f"{module}.{name}", None, None
             if _is_binding(error, function):
@@ -99,6 +100,7 @@ def _told_of_class(method: Callable[..., Any], starts: bool) -> Callable[..., An
         except _BUILTIN as error:
             if isinstance(error, MagmagraphError):
                 raise
+            # Here for the reason above.
             from .keywords import misfit_of_class, misfit_of_method, name_of_method
 
             cls, failure, cause = type(self), None, None
@@ -128,7 +130,7 @@ def tell(
     names: Iterable[str],
     check_of: Callable[[Callable[..., Any]], Check | None] | None = None,
 ) -> None:
-    """Wrap the public functions of a module.
+    """Wrap the public functions of a module, and give its public classes their full names.
 
     Parameters
     ----------
@@ -147,6 +149,8 @@ def tell(
             own = first if namespace.get(first) is value else name
             check = None if check_of is None else check_of(value)
             namespace[name] = told(value, module, own, check)
+        elif isinstance(value, type) and value.__name__ == name:  # not under a second name
+            name_class(value, module)
 
 
 def tell_classes(namespace: dict[str, Any], names: Iterable[str], *methods: str) -> None:
@@ -164,7 +168,7 @@ def tell_classes(namespace: dict[str, Any], names: Iterable[str], *methods: str)
         if isinstance(value, type) and not issubclass(value, (tuple, BaseException)):
             tell_methods(value, ("__init__", *methods))
             for base in value.__mro__:
-                if base.__module__.partition(".")[0] == _PACKAGE:
+                if base.__module__.partition(".")[0] == PACKAGE:
                     tell_methods(base, [each for each in vars(base) if not each.startswith("_")])
 
 

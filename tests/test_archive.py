@@ -13,6 +13,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import FallbackWarning, PlanError
+from magmagraph.runtime.families import FAMILIES
 from magmagraph.text.archive import seal
 from magmagraph.text.reading import load as load_text
 from magmagraph.text.writing import dump
@@ -92,7 +93,8 @@ def test_an_archive_is_text_and_plain_arrays(saved: Any) -> None:
     function, _, path = saved
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    plan = load_text(members["plan.txt"].decode(), data=_data(members))
+    text = members["plan.txt"].decode()
+    plan = load_text(text, data=_data(members), families=FAMILIES)
     assert dump(plan) == dump(function.plan)
     assert json.loads(members["settings.json"])["name"] == "step"
     arrays = [name for name in members if name.endswith(".npy")]

@@ -53,6 +53,7 @@ def test_blocks_run_and_print_what_the_page_shows(page: Path) -> None:
         ("passes.md", build.pipeline),
         ("onnx.md", build.onnx_forms),
         ("coverage.md", build.library_coverage.page),
+        ("../magmagraph/__init__.pyi", build.public_types),
     ],
 )
 def test_tables_are_those_of_the_code(name: str, make: object) -> None:

@@ -40,6 +40,7 @@ SHARED = {
     "op",
     "ops",
     "plan",
+    "ranks",
     "records",
     "region",
     "target",
@@ -48,8 +49,15 @@ SHARED = {
     "values",
     "watch",
 }
-# `__init__` only gives `mg.passes` its name.
-SEE_ALL_ROOMS = {"magmagraph/__init__.py", "magmagraph/function", "magmagraph/cli"}
+# `__init__` only gives `mg.passes` its name. Communicators of one rank, threads and MPI are made in
+# `runtime/comm`.
+SEE_ALL_ROOMS = {
+    "magmagraph/__init__.py",
+    "magmagraph/cli",
+    "magmagraph/distributed/__init__.py",
+    "magmagraph/function",
+    "magmagraph/ranks.py",
+}
 
 # Libraries that only some files may import, wherever in the file the import stands.
 ONLY_IN = {
@@ -162,6 +170,27 @@ def test_imports_follow_the_arrows(path):
             wrong.append(f"{path}:{line} imports {name}: {own(path)} does not see {target}")
         elif target == "language" and name != "magmagraph" and not shared(name):
             wrong.append(f"{path}:{line} imports {name}, which does not cross a threshold")
+    assert not wrong, "\n".join(wrong)
+
+
+# The demo's network is written as a user would write it, and only the command line imports it.
+IMPORTS_THE_ROOT = "magmagraph/cli/network.py"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path != IMPORTS_THE_ROOT])
+def test_no_module_imports_the_root(path):
+    """Modules take a name from where it is defined; the root is for users."""
+    wrong = []
+    package = path.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(tree(path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name == "magmagraph"]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            if ".".join([*base, *filter(None, [node.module])]) == "magmagraph":
+                names = [a.name for a in node.names if not module_exists(f"magmagraph.{a.name}")]
+        wrong += [f"{path}:{node.lineno} imports {name} of the root" for name in names]
     assert not wrong, "\n".join(wrong)
 
 

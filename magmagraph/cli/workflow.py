@@ -32,8 +32,9 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    from ..communicator import current
+    # Here, as other commands are not to wait for these imports.
     from ..errors import ConfigError
+    from ..ranks import current
     from ..workflow import WorkflowError
     from ..workflow import run as run_workflow
 

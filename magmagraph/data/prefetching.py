@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, message
+from ..values.tensor import Tensor
 
 __all__ = ["Prefetched", "prefetch"]
 
@@ -151,8 +152,6 @@ def prefetch(
 
 def _checked(device: str) -> str | None:
     """Return a CUDA device's name, None for the host; raise where there is no such device."""
-    from ..values.tensor import Tensor
-
     family, _, number = device.partition(":")
     if family == "cpu":
         return None
@@ -164,8 +163,6 @@ def _checked(device: str) -> str | None:
 
 def _brought(member: Any, device: str) -> Any:
     """Return the arrays of a member in a device's memory, in the same form."""
-    from ..values.tensor import Tensor
-
     if isinstance(member, tuple):
         return tuple(_brought(part, device) for part in member)
     if isinstance(member, dict):

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..communicator import Communicator, Group, Mesh, current, settle, using
+from ..communicator import Communicator, Group, Mesh
 from ..errors import ArgumentError, GraphError, message
 from ..ops.collective.messages import barrier, index, recv, send
 from ..ops.collective.rows import allgather, alltoall, reduce_scatter
 from ..ops.collective.whole import allreduce, broadcast, permute
+from ..ranks import current, settle, using
 from ..telling import tell
 from .data_parallel import DataParallel
 from .hybrid import Hybrid
@@ -61,10 +62,6 @@ __all__ = [
     "threads",
     "use",
 ]
-
-THREADS: list[Callable[..., list[Any]]] = []
-"""What runs ranks in threads: put here by `function`, which sees all rooms."""
-
 
 def init(mesh: Mesh | None = None) -> Communicator:
     """Find the other ranks now, and arrange all of them in a mesh.
@@ -231,7 +228,10 @@ def threads(
             message(f"threads: function={function!r}, overlap={overlap!r}",
                     need="a function, and True or False")
         )  # fmt: skip
-    return THREADS[0](count, function, mesh=mesh, timeout=timeout, overlap=overlap)
+    # Here, as a program without ranks is not to wait for this import.
+    from ..runtime.comm.threads import run_threads
+
+    return run_threads(count, function, mesh=mesh, timeout=timeout, overlap=overlap)
 
 
 # What plans a job ahead of it, by module.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..communicator import current
 from ..errors import ConfigError, message
 from ..graph import Node
+from ..ranks import current
 from .data_parallel import DataParallel
 from .pipeline import PipelineParallel
 from .strategies import Facts, Strategy

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import current
 from ..errors import ConfigError, message
 from ..graph import Node, topological
 from ..op import Kind, describe
@@ -24,6 +23,7 @@ from ..ops.elementwise.arithmetic import MULTIPLY, multiply
 from ..ops.leaf import Variable, variable
 from ..ops.shape.arrange import reshape
 from ..ops.shape.slicing import PLACE, cut
+from ..ranks import current
 from ..transforms.rebuild import rebuild
 
 __all__ = ["Parts"]

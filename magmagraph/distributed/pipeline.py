@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator, Group, current
+from ..communicator import Communicator, Group
 from ..errors import ConfigError, message
 from ..graph import Node
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable, constant
+from ..ranks import current
 from ..records import record
 from .held import announcing, owned
 from .strategies import Facts, Strategy, scaled_together

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..communicator import Communicator, Group, Mesh, current
+from ..communicator import Communicator, Group, Mesh
 from ..errors import ConfigError, message
 from ..graph import Graph, Node
 from ..ops.control.identities import HELD, MARKER, is_scaling_state
+from ..ops.random.redrawing import streams_in
+from ..ranks import current
 from ..records import record
 from .alike import check_alike
 from .parts import Parts
@@ -237,8 +239,6 @@ def drawn_as_first(
     """
     if ranks.size == 1:
         return {}
-    from ..ops.random.redrawing import streams_in  # one process has no use for it
-
     own = list(streams_in(nodes))
     first = ranks.exchange(own, "the comparison of seeds")[0]
     return dict(zip(own, first, strict=True)) if own != first and len(own) == len(first) else {}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..communicator import Communicator, Group, current
+from ..communicator import Communicator, Group
 from ..errors import ConfigError, PlanError, message
 from ..graph import Node, topological
 from ..ops.leaf import Variable
+from ..ops.random.redrawing import redrawing
+from ..ranks import current
 from ..transforms.rebuild import rebuild
 from .strategies import Strategy, drawn_as_first, scaled_together
 from .tensor_walk import Pair, spread
@@ -168,8 +170,6 @@ def _drawn_alike(
     streams = drawn_as_first(topological(roots), ranks)
     if not streams:
         return outputs, updates
-    from ..ops.random.redrawing import redrawing
-
     made = rebuild(roots, {}, redrawing(streams))
     count = len(outputs)
     return made[:count], [(held, new) for (held, _), new in zip(updates, made[count:], strict=True)]

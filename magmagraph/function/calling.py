@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import dims
 from ..collection import collection_paused
-from ..communicator import using
 from ..distributed.matching import agree
 from ..errors import ConfigError, MagmagraphError, NonFiniteError, message
+from ..ranks import using
 from .compiling import Compiled
 from .epochs import repeated, run_batches, stack
 from .feeds import Signature, bind_sizes, check_targets, conform

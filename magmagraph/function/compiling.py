@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..collection import collection_paused
-from ..communicator import Communicator, current, using
+from ..communicator import Communicator
 from ..config import config
 from ..distributed import strategies
 from ..distributed.matching import check as check_matching
@@ -21,6 +21,7 @@ from ..errors import FeedError, ReentrantError, message
 from ..graph import Graph, Node, Trace
 from ..interpret import Settings, body_settings
 from ..locking import shared_lock
+from ..ranks import current, using
 from .devices import choose_fastest, chosen_by_first
 from .feeds import bind_sizes
 from .together import Together

@@ -1,4 +1,8 @@
-"""What a function asks of the machine: devices that work, and which of some graphs is fastest."""
+"""What a function asks of the machine: devices that work, and which of some graphs is fastest.
+
+Passes and the runtime are imported in functions, as a program that only imports the package is not
+to wait for them.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +13,15 @@ from typing import Any
 
 from .. import dims
 from ..arguments import resolved_device
-from ..communicator import MAKERS, Communicator
-from ..cores import REPLACE_THREADS
-from ..distributed import THREADS
+from ..communicator import Communicator
 from ..graph import Graph, Trace
 
 
-def _world() -> Communicator:
-    """Return the communicator that this process was started with."""
-    from ..runtime.comm import world
+def replace_threads(count: int | None) -> int | None:
+    """Set the threads of kernels and BLAS, and return what was set before; None is the default."""
+    from ..runtime.numpy.threads import replace_threads as replace
 
-    return world()
-
-
-def _threads(*given: Any, **options: Any) -> list[Any]:
-    """Run ranks as threads."""
-    from ..runtime.comm.threads import run_threads
-
-    return run_threads(*given, **options)
-
-
-def _replace_threads(count: int | None) -> int | None:
-    """Set the threads of kernels and BLAS, and return what was set before."""
-    from ..runtime.numpy.threads import replace_threads
-
-    return replace_threads(count)
-
-
-MAKERS.append(_world)
-THREADS.append(_threads)
-REPLACE_THREADS.append(_replace_threads)
+    return replace(count)
 
 
 def synchronize(device: str = "auto") -> None:

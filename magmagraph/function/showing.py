@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
 from ..config import config
 from ..graph import Graph, Node
@@ -15,10 +15,6 @@ from ..types import FilePath
 from .compiling import Compiled
 from .feeds import bind_sizes
 from .loss_scale import LossScale, found_in
-
-if TYPE_CHECKING:
-    from . import Function
-
 
 
 class Shown(Compiled):
@@ -106,7 +102,7 @@ class Shown(Compiled):
         return str(self._compiled.source(step))
 
     @property
-    def bodies(self) -> tuple[Function, ...]:
+    def bodies(self) -> tuple[Self, ...]:
         """The functions of its loops' and branches' bodies, in the order of the plan.
 
         Each is compiled once, and has a report, a plan and bodies of its own.
@@ -214,7 +210,8 @@ class Shown(Compiled):
         from ..runtime.machine import caches, machine
 
         device = self.device
-        return peaks(device, machine(device), seen, default_choices(), caches(device))
+        store = default_choices()
+        return peaks(device, machine(device), seen, store, caches(device), compiled=type(self))
 
     def ablate(self, *feeds: Any, **named: Any) -> Any:
         """Return the time and memory that each optional pass gains; commits nothing."""

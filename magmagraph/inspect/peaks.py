@@ -26,6 +26,7 @@ PRODUCT = {"cpu": 1536, "cuda": 8192}  # rows and columns of the matrices of a p
 UNKNOWN = (("1 MiB", 1 << 20, 1), ("16 MiB", 1 << 24, 1))
 _KEY = "peaks, version 1"
 
+Compile = Callable[..., Any]
 Cache = tuple[str, int, int]  # its name, the bytes that one holds, and how many take part
 
 
@@ -95,6 +96,8 @@ def peaks(
     seen: Mapping[str, float],
     store: Store,
     caches: Sequence[Cache] = (),
+    *,
+    compiled: Compile,
 ) -> Peaks:
     """Return the peaks of a device, measured now unless they are kept.
 
@@ -115,6 +118,8 @@ def peaks(
         Where they are kept.
     caches
         The nearest first.
+    compiled
+        Compiles what is measured: `Function`.
     """
     family = device.partition(":")[0]
 
@@ -127,12 +132,12 @@ def peaks(
             store.set(key, value)
         return value
 
-    flops = {
-        dtype: known(f"product of {dtype}", partial(_product, device, family, dtype), least)
-        for dtype, least in seen.items()
-    }
-    latency = known("kernel", lambda: _latency(device))
-    streams = _Streams(device, latency)
+    flops = {}
+    for dtype, least in seen.items():
+        measure = partial(_product, compiled, device, family, dtype)
+        flops[dtype] = known(f"product of {dtype}", measure, least)
+    latency = known("kernel", lambda: _latency(compiled, device))
+    streams = _Streams(compiled, device, latency)
     caches = caches or UNKNOWN
     large = 8 * COPIED[family]
     behind = max(large, min(8 * MOST_COPIED, 4 * caches[-1][1] * caches[-1][2]))
@@ -169,12 +174,6 @@ def _fastest(function: Any, *feeds: np.ndarray, repeats: int = REPEATS) -> tuple
     return max(1, best), bound.bound.plan
 
 
-def _made(inputs: Any, output: Any, device: str, **options: Any) -> Any:
-    from ..function import Function
-
-    return Function(inputs, output, device=device, **options)
-
-
 # Kernels over an array, and how many arrays as large as that each reads and writes.
 STREAMS: Mapping[str, tuple[Callable[[Node], Node], int]] = {
     "copy": (lambda x: x + 1.0, 2),
@@ -185,8 +184,8 @@ STREAMS: Mapping[str, tuple[Callable[[Node], Node], int]] = {
 class _Streams:
     """Kernels that read and write arrays of some bytes in all, each compiled where it is needed."""
 
-    def __init__(self, device: str, latency: float) -> None:
-        self.device, self.latency = device, latency
+    def __init__(self, compiled: Compile, device: str, latency: float) -> None:
+        self.compiled, self.device, self.latency = compiled, device, latency
         self.made: dict[str, Any] = {}
 
     def rate(self, what: str, size: int) -> float:
@@ -194,7 +193,7 @@ class _Streams:
         formula, arrays = STREAMS[what]
         if what not in self.made:
             x = input("x", ("n",), "float32")
-            self.made[what] = _made([x], formula(x), self.device)
+            self.made[what] = self.compiled([x], formula(x), device=self.device)
         feed = np.ones(max(1, size // (4 * arrays)), np.float32)
         repeats = MORE_REPEATS if size <= SHORT else REPEATS
         taken, plan = _fastest(self.made[what], feed, repeats=repeats)
@@ -202,12 +201,12 @@ class _Streams:
         return moved / max(taken - self.latency, taken / 2)
 
 
-def _latency(device: str) -> float:
+def _latency(compiled: Compile, device: str) -> float:
     x = input("x", (), "float32")
-    return float(_fastest(_made([x], x + 1.0, device), np.ones((), np.float32))[0])
+    return float(_fastest(compiled([x], x + 1.0, device=device), np.ones((), np.float32))[0])
 
 
-def _product(device: str, family: str, dtype: str) -> float:
+def _product(compiled: Compile, device: str, family: str, dtype: str) -> float:
     """Return 1e9 operations a second of a product, 0 where there is none of that kind."""
     size = PRODUCT[family]
     fed = "float32" if dtype == "tf32" else dtype
@@ -215,7 +214,7 @@ def _product(device: str, family: str, dtype: str) -> float:
     y = cast(x, fed)
     options = {"precision": "tf32"} if dtype == "tf32" else {}
     try:
-        function = _made([x], y @ y, device, **options)
+        function = compiled([x], y @ y, device=device, **options)
         bound = bind(function, [np.ones((size, size), np.float32)], {})
         plan = bound.bound.plan
         products = [i for i, step in enumerate(plan.steps) if step.flops >= size**3]

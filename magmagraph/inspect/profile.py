@@ -24,6 +24,7 @@ from ..types import FilePath
 from .checking.running import bind, kept_variables
 from .fate import maker, users_of
 from .peaks import Peaks
+from .trace import trace
 from .traffic import Part, floor, raised, traffic
 
 VERSION = 1  # of the JSON text
@@ -227,9 +228,14 @@ class Profile:
 
     def to_trace(self) -> dict[str, Any]:
         """Return the steps as a trace that Chrome's tracing page and Perfetto open."""
-        from .trace import trace
-
-        return trace(self)
+        return trace(
+            self.steps,
+            self.by_node(),
+            live=self.live,
+            spans=self.spans,
+            runs=self.runs,
+            peaks=None if self.peaks is None else self.peaks.as_dict(),
+        )
 
     def save(self, path: FilePath) -> None:
         """Write a trace that Chrome's tracing page and https://ui.perfetto.dev open.

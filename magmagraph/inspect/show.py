@@ -57,6 +57,7 @@ class Shown:
 
     def dot(self) -> str:
         """Return it in the language of Graphviz; of a pass record, the graph after the pass."""
+        # Each form here, as a program needs one of them.
         from .pictures.dot import graph_dot, plan_dot
 
         what = self._what

@@ -7,34 +7,49 @@ The format is the JSON object format of Google's document "Trace Event Format": 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ..graph import Node
 from ..plan import Role
 
-if TYPE_CHECKING:
-    from .profile import Profile
+Spans = Sequence[tuple[int, int, int, int]]
 
 _PROCESS, _GRAPH = 1, 2
 _KERNELS, _LINES, _COLLECTIVES = 1, 2, 3
 
 
-def trace(profile: Profile) -> dict[str, Any]:
+def trace(
+    steps: Sequence[Any],
+    shares: Mapping[Node, float],
+    *,
+    live: Sequence[int] = (),
+    spans: Spans = (),
+    runs: int = 1,
+    peaks: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the trace: kernels one behind the other, below them the lines that they compute.
 
     Where collectives run beside other steps, a row of their own shows each from where it is started
     to where it has been waited for.
+
+    Parameters
+    ----------
+    steps, live, spans, runs, peaks
+        As of `Profile`; `peaks` as plain values.
+    shares
+        The time of each node.
     """
     events: list[dict[str, Any]] = [
         _named("process_name", 0, "magmagraph"),
         _named("thread_name", _KERNELS, "kernels"),
         _named("thread_name", _LINES, "lines"),
     ]
-    if any(step.role is Role.WAIT for step in profile.steps):
+    if any(step.role is Role.WAIT for step in steps):
         events.append(_named("thread_name", _COLLECTIVES, "collectives under way"))
     started: dict[Any, tuple[int, int]] = {}
-    shares = profile.by_node()
     begin = 0
-    for step in profile.steps:
+    for step in steps:
         events.append(
             {
                 "name": f"{step.step} {step.kernel}",
@@ -58,7 +73,7 @@ def trace(profile: Profile) -> dict[str, Any]:
         elif step.role is Role.WAIT and what in started:
             number, since = started.pop(what)
             events.append(_under_way(step, number, since, begin + step.nanoseconds))
-        if profile.live:
+        if live:
             events.append(
                 {
                     "name": "arena",
@@ -66,17 +81,17 @@ def trace(profile: Profile) -> dict[str, Any]:
                     "pid": _PROCESS,
                     "tid": 0,
                     "ts": begin / 1e3,
-                    "args": {"bytes": profile.live[step.step]},
+                    "args": {"bytes": live[step.step]},
                 }
             )
         begin += step.nanoseconds
-    events += _spans(profile)
+    events += _spans(steps, spans)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
         "otherData": {
-            "runs": profile.runs,
-            "peaks": None if profile.peaks is None else profile.peaks.as_dict(),
+            "runs": runs,
+            "peaks": peaks,
         },
     }
 
@@ -85,22 +100,22 @@ def _named(what: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": name}}
 
 
-def _spans(profile: Profile) -> list[dict[str, Any]]:
+def _spans(steps: Sequence[Any], spans: Spans) -> list[dict[str, Any]]:
     """Return the launches of a captured graph, as a process of their own with a row a stream."""
-    if not profile.spans:
+    if not spans:
         return []
     events = [
         {"name": "process_name", "ph": "M", "pid": _GRAPH, "tid": 0,
          "args": {"name": "captured graph"}}
     ]
-    said = {stream for step, stream, *_ in profile.spans
-            if profile.steps[step].role is Role.COLLECTIVE}
-    for stream in sorted({stream for _, stream, *_ in profile.spans}):
+    said = {stream for step, stream, *_ in spans
+            if steps[step].role is Role.COLLECTIVE}
+    for stream in sorted({stream for _, stream, *_ in spans}):
         name = "collectives" if stream in said else f"stream {stream}"
         events.append({"name": "thread_name", "ph": "M", "pid": _GRAPH, "tid": stream + 1,
                        "args": {"name": name}})
-    for step, stream, begin, end in profile.spans:
-        made = profile.steps[step]
+    for step, stream, begin, end in spans:
+        made = steps[step]
         events.append({
             "name": f"{step} {', '.join(made.operations[:3])}",
             "cat": made.kernel,
@@ -128,7 +143,7 @@ def _under_way(step: Any, number: int, begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def _lines(step: Any, shares: dict[Any, float], begin: int) -> list[dict[str, Any]]:
+def _lines(step: Any, shares: Mapping[Any, float], begin: int) -> list[dict[str, Any]]:
     """Return the time of a step shared out to the user's lines."""
     taken: dict[str, float] = {}
     for node in step.nodes:

@@ -5,8 +5,7 @@
 
 from ..telling import tell_classes
 from .history import History
-from .model import Model
-from .network import NeuralNetwork
+from .model import Model, NeuralNetwork
 
 __all__ = ["History", "Model", "NeuralNetwork"]
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from ..files.schema import anything, either, none, number, table, whole
 from ..plateau import Plateau
 from ..schedule import Schedule, at
 from ..types import FilePath
-
-if TYPE_CHECKING:
-    from .training import Training
+from .run import Run
 
 __all__ = [
     "Callback",
@@ -82,19 +80,19 @@ class Callback:
         if "step_end" in vars(cls) and "every_step" not in vars(cls):
             cls.every_step = True
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Run before the first step."""
 
-    def epoch_begin(self, training: Training) -> None:
+    def epoch_begin(self, training: Run) -> None:
         """Run before each epoch."""
 
-    def step_end(self, training: Training) -> None:
+    def step_end(self, training: Run) -> None:
         """Run after each step, where `every_step` is set."""
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Run after each epoch; ``training.record`` is what it reported."""
 
-    def end(self, training: Training) -> None:
+    def end(self, training: Run) -> None:
         """Run at the end, also where an error ends the run."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -111,7 +109,7 @@ class _Call(Callback):
     def __init__(self, function: Callable[[int, dict[str, Any]], Any]) -> None:
         self.function = function
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         if self.function(training.epoch, training.record) is True:
             training.stopping = True
 
@@ -127,7 +125,7 @@ def as_callback(given: Any) -> Callback:
     )
 
 
-def _of_user(callback: Callback) -> bool:
+def _of_user(callback: object) -> bool:
     """Return whether it may add numbers of its own to the record of an epoch."""
     package = type(callback).__module__.partition(".")[0]
     return isinstance(callback, _Call) or package != __name__.partition(".")[0]
@@ -141,12 +139,12 @@ class _Watching(Callback):
             raise ConfigError(message(f"mode={mode!r}", need="'min' or 'max'"))
         self.monitor, self.mode = monitor, mode
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Refuse a number that no epoch will report, before time is spent."""
         if not any(_of_user(callback) for callback in training.callbacks):
             self._check(training.reported)
 
-    def value(self, training: Training) -> float:
+    def value(self, training: Run) -> float:
         self._check(training.record)
         return float(training.record[self.monitor])
 
@@ -162,13 +160,13 @@ class _Watching(Callback):
             )
         )
 
-    def better(self, training: Training, value: float, best: float | None, least: float) -> bool:
+    def better(self, training: Run, value: float, best: float | None, least: float) -> bool:
         if best is None:
             return not math.isnan(value)
         rising = self.rising(training)
         return value > best + least if rising else value < best - least
 
-    def rising(self, training: Training) -> bool:
+    def rising(self, training: Run) -> bool:
         if self.mode is not None:
             return self.mode == "max"
         kinds = {kind.name: kind.higher_is_better for kind in training.model.metrics}
@@ -207,13 +205,13 @@ class EarlyStopping(_Watching):
         self.best_epoch = self.waited = 0
         self._weights: dict[str, np.ndarray] = {}
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Forget an earlier run, where this one does not go on with it."""
         super().begin(training)
         if not training.history.records:
             self.best, self.best_epoch, self.waited, self._weights = None, 0, 0, {}
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Compare the epoch with the best one."""
         value = self.value(training)
         if self.better(training, value, self.best, self.least):
@@ -225,7 +223,7 @@ class EarlyStopping(_Watching):
         if self.waited > self.patience:
             training.stopping = True
 
-    def end(self, training: Training) -> None:
+    def end(self, training: Run) -> None:
         """Put the best weights back."""
         if self._weights:
             training.model.set_tensors(self._weights, "the best epoch")
@@ -293,17 +291,17 @@ class Checkpoint(_Watching):
         self.every_step = unit == "step"
         self.best: float | None = None
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """See that the file can be written before time is spent on what it shall hold."""
         super().begin(training)
         check_folder(self, self.path.parent)
 
-    def step_end(self, training: Training) -> None:
+    def step_end(self, training: Run) -> None:
         """Write after a step."""
         if training.step % self.every == 0:
             training.save(self.path)
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Write after an epoch."""
         if self.watching:
             value = self.value(training)
@@ -347,7 +345,7 @@ class LearningRate(Callback):
     def __init__(self, schedule: Callable[[Any], Any]) -> None:
         self.schedule = schedule
 
-    def epoch_begin(self, training: Training) -> None:
+    def epoch_begin(self, training: Run) -> None:
         """Set the rate."""
         given = self.schedule
         rate = at(given, training.epoch) if isinstance(given, Schedule) else given(training.epoch)
@@ -384,14 +382,14 @@ class ReduceOnPlateau(_Watching):
         self._settings = (factor, patience, mode or "min", threshold, cooldown, minimum)
         self._plateau = Plateau(1.0, *self._settings)
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Find what is better; forget an earlier run, where this one does not go on with it."""
         super().begin(training)
         self._plateau.mode = "max" if self.rising(training) else "min"
         if not training.history.records:
             self.load_state_dict({"best": None, "waited": 0, "resting": 0})
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Report the number, and lower the rate where it is time to."""
         rate = training.model.optimizer.learning_rate
         self._plateau.variable.assign(float(rate.value))
@@ -436,7 +434,7 @@ class GrowingBatch(Callback):
             )
         self.every, self.factor, self.largest = every, factor, largest
 
-    def epoch_begin(self, training: Training) -> None:
+    def epoch_begin(self, training: Run) -> None:
         """Set the size."""
         grown = training.batch_size * self.factor ** (training.epoch // self.every)
         training.batch_size = max(training.batch_size, min(self.largest, grown))

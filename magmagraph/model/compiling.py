@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError, message
 from ..function import Function, function
 from ..graph import Node
+from ..nn.layer import Layer, Weight
 from ..ops.convert import cast
 from ..ops.elementwise.arithmetic import add
 from ..ops.leaf import Variable
 from ..ops.random.bits import streams_from
 from ..optimizer import Optimizer
+from ..regularize import Penalty
 from . import replay
 from .losses import Labels, loss_function
-
-if TYPE_CHECKING:
-    from ..nn.layer import Layer, Weight
-    from ..regularize import Penalty
-    from .metrics import Metric
+from .metrics import Metric
 
 __all__ = ["Compiling", "no_optimizer"]
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..files.writing import replace_file
 from ..types import FilePath
 from .callbacks import Callback, check_folder
 from .events import EventFile
-
-if TYPE_CHECKING:
-    from .training import Training
+from .run import Run
 
 __all__ = ["CSVLog", "EventLog"]
 
@@ -32,16 +29,16 @@ class CSVLog(Callback):
     def __init__(self, path: FilePath) -> None:
         self.path = Path(path)
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Begin the file with the epochs that a resumed run has behind it."""
         check_folder(self, self.path.parent)
         self._write(training)
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Add a row."""
         self._write(training)
 
-    def _write(self, training: Training) -> None:
+    def _write(self, training: Run) -> None:
         # All of it each time: a run that was killed may have left half a row.
         records = training.history.records
         if not records:
@@ -73,11 +70,11 @@ class EventLog(Callback):
         self.folder = Path(folder)
         self._file: EventFile | None = None
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Make the file."""
         self._file = EventFile(self.folder)
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Write the epoch's numbers."""
         assert self._file is not None
         for name, value in training.record.items():
@@ -85,7 +82,7 @@ class EventLog(Callback):
                 self._file.scalar(name, float(value), training.epoch)
         self._file.flush()
 
-    def end(self, training: Training) -> None:
+    def end(self, training: Run) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()

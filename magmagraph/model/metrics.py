@@ -18,6 +18,7 @@ from ..ops.convert import as_node, cast
 from ..ops.elementwise.arithmetic import absolute, multiply, subtract
 from ..ops.elementwise.comparison import equal, greater
 from ..ops.indexing.iota import one_hot
+from ..ops.leaf import extent
 from ..ops.products.contraction import matmul
 from ..ops.reduction.primitives import argmax, sum
 from ..ops.reduction.statistics import mean
@@ -324,8 +325,6 @@ class MeanOf(Metric):
 
     def batch(self, outputs: Node, labels: Node, probabilities: bool) -> Node:
         """Return the batch's mean, as often as it has rows."""
-        from ..ops.leaf import extent
-
         found = self.function(outputs, labels)
         if found is None:
             raise ConfigError(

@@ -1,35 +1,40 @@
-"""Models: inputs and outputs of a graph, with all that trains, uses and stores it."""
+"""Models: `Model` of any graph, and `NeuralNetwork` of layers one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import dims
-from ..errors import ConfigError, DataError, GraphError, message
+from ..errors import ConfigError, DataError, GraphError, MagmagraphError, message
+from ..files.reading import reading
 from ..function import Function
 from ..function.feeds import bind_sizes
 from ..graph import Node
 from ..nn.activations import activation_name
 from ..nn.basic import Input
-from ..nn.layer import Layer, Weight, name_layers, no_penalty
+from ..nn.layer import Layer, Weight, initial_values_left_out, name_layers, no_penalty
 from ..ops.leaf import Variable
+from ..ops.random.bits import streams_from
 from ..optimizer import Adam, Optimizer
 from ..regularize import Penalty
-from . import replay
+from ..types import FilePath
+from . import files, replay
+from .architecture import build_layer, build_optimizer, describe_layer
 from .compiling import Compiling, no_optimizer
 from .copying import Copying
-from .data import as_array, check_rows, checked_size, conform_inputs, on_host
+from .data import as_array, check_rows, checked_size, conform_inputs, given_inputs, on_host
 from .lookups import limits_of
 from .losses import Labels, loss_function
 from .metrics import checked_metrics
-from .saving import Saving
+from .saving import Saving, loading
+from .skeleton import build_graph
 from .summary import Summary, summarize
 from .training import History, Training, check_options
 
-__all__ = ["Model"]
+__all__ = ["Model", "NeuralNetwork"]
 
 
 class Model(Compiling, Copying, Saving):
@@ -423,13 +428,281 @@ class Model(Compiling, Copying, Saving):
         >>> net.summary().parameters
         7850
         """
-        return summarize(self, None if batch_size is None else checked_size(batch_size))
+        size = None if batch_size is None else checked_size(batch_size)
+        return summarize(
+            [(self._labels[id(call.layer)], call, node) for call, node in self.calls],
+            parameters=self.parameters,
+            trainable=self.trainable,
+            batch_size=size,
+            memory=None if size is None else self._planned_memory(size),
+        )
+
+    def _planned_memory(self, batch_size: int) -> Any:
+        """Return the bytes of a training step of so many examples."""
+        output = self.outputs[0]
+        named = self.loss in ("cross_entropy", "nll_loss")
+        shape = output.shape[:-1] if named else output.shape
+        extents = [batch_size, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
+        # Of one element in memory: only its type counts.
+        example = np.broadcast_to(np.zeros((), np.int32 if named else output.dtype), extents)
+        labels = Labels.of(example, output, self.loss)
+        labels = self._known.setdefault(labels.kind, labels)
+        step = self.training_step(labels)
+        shapes = [
+            tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
+            for s in (node.shape for node in step.inputs)
+        ]
+        return step._memory_for(*shapes)
+
+    @loading
+    def load(
+        cls,  # noqa: N805 (a class method, unless it is asked of a model)
+        path: FilePath,
+        *,
+        custom: Mapping[str, type[Layer]] | None = None,
+        **options: Any,
+    ) -> Model:
+        """Return a model from a file that `save` wrote.
+
+        Of a model, ``model.load(path)``, it reads the weights into that one and returns it, as
+        `load_weights` does.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        custom : dict, optional
+            Classes of layers that are not of `mg.nn`, by name. Nothing is imported for a file.
+        **options
+            In the place of what the file says: loss, optimizer, metrics, regularize, seed; and
+            device and precision.
+
+        Returns
+        -------
+        Model
+            With the weights of the file; a `NeuralNetwork` where it was one. The optimizer begins
+            anew.
+
+        Raises
+        ------
+        DataError
+            If the file is missing (`MissingFileError`, which is a FileNotFoundError, too),
+            truncated or damaged, or names an unknown layer.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, tempfile, os
+        >>> x = mg.var("x", shape=("batch", 3))
+        >>> model = mg.Model(x, mg.nn.Dense(3)(x) + mg.exp(x))
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     path = os.path.join(place, "model.safetensors")
+        ...     model.save(path)
+        ...     again = mg.Model.load(path)
+        >>> bool((again.predict([[1, 2, 3]]) == model.predict([[1, 2, 3]])).all())
+        True
+        """
+        return _read_model(path, custom, options)
 
     def _ready(self, x: Any) -> None:
         """Make what depends on the first data; a model of nodes is ready."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.layers)} layers>"
+
+
+class NeuralNetwork(Model):
+    """A network of layers one after the other.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Of `mg.nn`. The first is an `Input`, which says the shape of an example; without one the
+        first data say it.
+    **options
+        As of `Model`: loss, optimizer, metrics, regularize, seed, device, precision.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> net = mg.NeuralNetwork(
+    ...     [mg.nn.Input((784,)), mg.nn.Dense(528, activation="sigmoid"), mg.nn.Dense(10)],
+    ...     loss="cross_entropy", optimizer=mg.optimizer.SGD(0.05, weight_decay=0.001))
+    >>> net.parameters
+    419770
+    """
+
+    def __init__(self, layers: Sequence[Layer], **options: Any) -> None:
+        if isinstance(layers, Layer) or not isinstance(layers, Iterable):
+            raise ConfigError(
+                message(
+                    f"a network is given {type(layers).__name__}",
+                    need="a list of layers of mg.nn",
+                    hint="[mg.nn.Input(shape), mg.nn.Dense(10)], say",
+                )
+            )
+        self.members = list(layers)
+        for member in self.members:
+            if not isinstance(member, Layer):
+                raise ConfigError(
+                    message(
+                        f"a network is given {type(member).__name__}", need="layers of mg.nn"
+                    )
+                )
+        if len({id(member) for member in self.members}) != len(self.members):
+            raise ConfigError(
+                message("a layer stands twice in a network", need="layers of their own",
+                        hint="mg.Model, in which a layer may be called twice")
+            )
+        if all(isinstance(member, Input) for member in self.members):
+            raise GraphError(message("a network has no layers", need="a layer beside Input"))
+        if any(isinstance(member, Input) for member in self.members[1:]):
+            raise ConfigError(
+                message("an Input stands behind the first place of a network",
+                        need="one Input, the first layer",
+                        hint="mg.Model([x1, x2], output) for several inputs")
+            )
+        name_layers(self.members)
+        self._waiting = True
+        super().__init__((), (), **options)
+        self._single = True
+        if self.members and isinstance(self.members[0], Input):
+            self._build(self.members[0]())
+
+    def _build(self, x: Node) -> None:
+        value = x
+        with streams_from(self.seed):
+            for member in self.members:
+                if not isinstance(member, Input):
+                    value = member(value)
+        self._waiting = False
+        self._set_graph(x, value)
+
+    def _ready(self, x: Any) -> None:
+        """Build it for the shape of the first data, where no layer says the shape."""
+        if self._waiting:
+            first = as_array(given_inputs(x, 1)[0], "the examples")
+            if first.ndim < 1 or first.dtype.kind not in "iufb":
+                raise DataError(
+                    message(f"the examples are {first.dtype}", need="an array of numbers")
+                )
+            self._build(Input(first.shape[1:])())
+
+    def _check_built(self) -> None:
+        if self._waiting:
+            raise ConfigError(
+                message("the network was not built yet", need="the shape of its input",
+                        hint="mg.nn.Input(shape) as the first layer")
+            )
+
+    def weights(self) -> dict[str, Weight]:
+        """Return all weights by name: ``layer/weight``."""
+        self._check_built()
+        return super().weights()
+
+    def summary(self, batch_size: int | None = None) -> Summary:
+        """Return a table of the layers, as `Model.summary`."""
+        self._check_built()
+        return super().summary(batch_size)
+
+    def __repr__(self) -> str:
+        if self._waiting:
+            return f"<{type(self).__name__} of {len(self.members)} layers, not built yet>"
+        return super().__repr__()
+
+    def structure(self) -> dict[str, Any]:
+        """Return its layers as JSON values."""
+        self._check_built()
+        members = list(self.members)
+        if not isinstance(members[0], Input):
+            members.insert(0, Input(self.inputs[0].shape[1:], self.inputs[0].dtype.name))
+        return {"layers": [describe_layer(layer) for layer in members]}
+
+    @loading
+    def load(
+        cls,  # noqa: N805 (a class method, unless it is asked of a model)
+        path: FilePath,
+        *,
+        custom: Mapping[str, type[Layer]] | None = None,
+        **options: Any,
+    ) -> NeuralNetwork:
+        """Return a network from a file that `save` wrote.
+
+        Of a network, ``net.load(path)``, it reads the weights into that one and returns it, as
+        `load_weights` does.
+
+        Parameters
+        ----------
+        path, custom, **options
+            As of `Model.load`.
+
+        Returns
+        -------
+        NeuralNetwork
+            With the weights of the file. The optimizer begins anew.
+
+        Raises
+        ------
+        DataError
+            If the file is missing, truncated or damaged, names an unknown layer, or holds a model
+            that is no list of layers.
+
+        Examples
+        --------
+        >>> import magmagraph as mg, tempfile, os
+        >>> net = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     path = os.path.join(place, "net.safetensors")
+        ...     net.save(path)
+        ...     again = mg.NeuralNetwork.load(path)
+        >>> bool((again.predict([[1, 2, 3]]) == net.predict([[1, 2, 3]])).all())
+        True
+        """
+        made = _read_model(path, custom, options)
+        if not isinstance(made, cls):
+            raise DataError(
+                message(
+                    f"{str(path)!r} holds a model that is no list of layers",
+                    hint="mg.Model.load(path)",
+                )
+            )
+        return made
+
+
+def _read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
+    """Return the model of a file; see `Model.load`."""
+    tensors, about = files.read(path, "model")
+    held = about["architecture"]
+    if held is None:
+        raise DataError(
+            message(
+                f"{str(path)!r} holds the weights of a model that Python code built",
+                hint="build it again, and model.load_weights(path)",
+            )
+        )
+    # What the caller gives may be wrong, too, and is then his error.
+    passing = MagmagraphError if options or custom else ()
+    with (
+        reading(f"{str(path)!r}", "does not hold a model", passing=passing),
+        initial_values_left_out(sum(array.nbytes for array in tensors.values())),
+    ):
+        given = {
+            "loss": held["loss"],
+            "metrics": held["metrics"],
+            "regularize": held.get("regularize") and Penalty(*held["regularize"]),
+            "seed": held["seed"],
+            **options,
+        }
+        if held["optimizer"] is not None and "optimizer" not in options:
+            given["optimizer"] = build_optimizer(held["optimizer"])
+        if "graph" in held:
+            inputs, outputs = build_graph(held, custom or {})
+            single = held.get("single", False)
+            made: Model = Model(inputs, outputs[0] if single else outputs, **given)
+        else:
+            layers = [build_layer(layer, custom or {}) for layer in held["layers"]]
+            made = NeuralNetwork(layers, **given)
+        made.set_tensors(tensors, f"{str(path)!r}")
+    return made
 
 
 def _labels(layers: Sequence[Layer]) -> dict[int, str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .callbacks import Callback
-
-if TYPE_CHECKING:
-    from .training import Training
+from .run import Run
 
 __all__ = ["Progress"]
 
@@ -31,7 +29,7 @@ class Progress(Callback):
         """Return whether progress is to be shown."""
         return bool(sys.stdout.isatty()) if asked is None else asked
 
-    def begin(self, training: Training) -> None:
+    def begin(self, training: Run) -> None:
         """Start the bar."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Display
@@ -48,7 +46,7 @@ class Progress(Callback):
             "epochs", total=training.epochs, completed=training.epoch
         )
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Print the epoch's numbers."""
         numbers = "  ".join(
             f"{name} {value:.4g}"
@@ -60,7 +58,7 @@ class Progress(Callback):
         )
         self._display.update(self._task, completed=training.epoch)
 
-    def end(self, training: Training) -> None:
+    def end(self, training: Run) -> None:
         """Remove the bar."""
         if self._display is not None:
             self._display.stop()

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..distributed.held import whole_of
 from ..distributed.strategies import held_apart
-from ..errors import ConfigError, DataError, MagmagraphError, StorageError, message
+from ..distributed.training import Team
+from ..errors import ConfigError, DataError, message
 from ..files.reading import Damaged, reading
+from ..function import Function
 from ..ops.leaf import Variable
 from ..types import FilePath
 from . import files
-from .callbacks import EarlyStopping
+from .callbacks import Callback, EarlyStopping
+from .history import History
+from .run import Trained
 from .saving import same_json
-
-if TYPE_CHECKING:
-    from ..function import Function
-    from .callbacks import Callback
-    from .history import History
-    from .model import Model
 
 __all__ = ["Resumable"]
 
@@ -30,7 +28,7 @@ __all__ = ["Resumable"]
 class Resumable:
     """How a run is written and read; mixed into `Training`."""
 
-    model: Model
+    model: Trained
     function: Function
     callbacks: list[Callback]
     history: History
@@ -41,6 +39,7 @@ class Resumable:
     stopping: bool
     xs: list[np.ndarray]
     y: np.ndarray
+    _team: Team
     _source: Any
     _wanted: Any
     _totals: list[Any]
@@ -132,44 +131,7 @@ class Resumable:
             ],
             "callbacks": kept,
         }
-        self._write(path, tensors, about)
-
-    def _write(self, path: FilePath, tensors: dict[str, np.ndarray], about: dict[str, Any]) -> None:
-        world = self.function.communicator
-        if world is None or world.size == 1:
-            files.write(path, tensors, about)
-            return
-        failure: Exception | None = None
-        if world.rank == 0:
-            try:
-                files.write(path, tensors, about)
-            except Exception as error:
-                failure = error
-        told = world.from_first(failure and _plain(failure))
-        if told is not None:
-            raise told from failure
-
-    def _content(self, path: FilePath) -> bytes | None:
-        """Return the bytes of a file, which all ranks have of rank 0, None where there is none."""
-        world = self.function.communicator
-        if world is None or world.size == 1:
-            return files.content_of(path)
-        content: bytes | None = None
-        told: Any = None  # the size, or what went wrong
-        if world.rank == 0:
-            try:
-                content = files.content_of(path)
-                told = None if content is None else len(content)
-            except DataError as error:
-                told = error
-        told = world.from_first(told)
-        if told is None:
-            return None
-        if isinstance(told, DataError):
-            raise told
-        held = np.empty(told, np.uint8) if content is None else np.frombuffer(content, np.uint8)
-        shared: np.ndarray = world.broadcast(held, 0)
-        return shared.tobytes()
+        self._team.write(lambda: files.write(path, tensors, about))
 
     def resume(self, path: FilePath) -> None:
         """Go to where a file was written; a file that is not there means the beginning.
@@ -183,7 +145,7 @@ class Resumable:
             If the file is damaged, or of another model, other data, another batch size or other
             callbacks. Nothing is changed then.
         """
-        content = self._content(path)
+        content = self._team.read(lambda: files.content_of(path))
         if content is None:
             return
         tensors, about = files.read(path, "checkpoint", content)
@@ -303,12 +265,6 @@ class Resumable:
                 callback.load_state_dict(state)
 
         return put_back
-
-
-def _plain(error: Exception) -> Exception:
-    """Return an error that can be sent to other ranks."""
-    made = type(error) if isinstance(error, MagmagraphError) else StorageError
-    return made(str(error))
 
 
 def _same_names(what: str, found: Iterable[str], wanted: Iterable[str]) -> None:

@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, MagmagraphError, message
-from ..files.reading import reading
-from ..nn.layer import initial_values_left_out
+from ..errors import ConfigError, DataError, message
+from ..graph import Node
+from ..nn.layer import Call, Layer, Weight
+from ..optimizer import Optimizer
 from ..regularize import Penalty
 from ..types import FilePath
 from . import files
-from .architecture import build_layer, build_optimizer, describe_optimizer
+from .architecture import describe_optimizer
 from .metrics import Metric, metric
-from .skeleton import build_graph, describe_graph
+from .skeleton import describe_graph
 
-if TYPE_CHECKING:
-    from ..graph import Node
-    from ..nn.layer import Call, Layer, Weight
-    from ..optimizer import Optimizer
-    from .model import Model
-
-__all__ = ["Saving", "loading", "read_model"]
+__all__ = ["Saving", "loading", "same_json"]
 
 
 if TYPE_CHECKING:
@@ -139,55 +134,6 @@ class Saving:
     def _write(self, path: FilePath, architecture: dict[str, Any] | None) -> None:
         files.write(path, self.tensors(), {"kind": "model", "architecture": architecture})
 
-    @loading
-    def load(
-        cls,  # noqa: N805 (a class method, unless it is asked of a model)
-        path: FilePath,
-        *,
-        custom: Mapping[str, type[Layer]] | None = None,
-        **options: Any,
-    ) -> Model:
-        """Return a model from a file that `save` wrote.
-
-        Of a model, ``model.load(path)``, it reads the weights into that one and returns it, as
-        `load_weights` does.
-
-        Parameters
-        ----------
-        path
-            Of the file.
-        custom : dict, optional
-            Classes of layers that are not of `mg.nn`, by name. Nothing is imported for a file.
-        **options
-            In the place of what the file says: loss, optimizer, metrics, regularize, seed; and
-            device and precision.
-
-        Returns
-        -------
-        Model
-            With the weights of the file; a `NeuralNetwork` where it was one. The optimizer begins
-            anew.
-
-        Raises
-        ------
-        DataError
-            If the file is missing (`MissingFileError`, which is a FileNotFoundError, too),
-            truncated or damaged, or names an unknown layer.
-
-        Examples
-        --------
-        >>> import magmagraph as mg, tempfile, os
-        >>> x = mg.var("x", shape=("batch", 3))
-        >>> model = mg.Model(x, mg.nn.Dense(3)(x) + mg.exp(x))
-        >>> with tempfile.TemporaryDirectory() as place:
-        ...     path = os.path.join(place, "model.safetensors")
-        ...     model.save(path)
-        ...     again = mg.Model.load(path)
-        >>> bool((again.predict([[1, 2, 3]]) == model.predict([[1, 2, 3]])).all())
-        True
-        """
-        return read_model(path, custom, options)
-
     def load_weights(self, path: FilePath) -> None:
         """Read the weights from a file that `save` wrote.
 
@@ -258,47 +204,6 @@ class Saving:
 def same_json(left: Any, right: Any) -> bool:
     """Return whether two JSON values are equal, tuples and lists alike."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
-
-
-def read_model(path: FilePath, custom: Mapping[str, type[Layer]] | None, options: Any) -> Model:
-    """Return the model of a file; see `Model.load`."""
-    from .model import Model
-    from .network import NeuralNetwork
-
-    tensors, about = files.read(path, "model")
-    held = about["architecture"]
-    if held is None:
-        raise DataError(
-            message(
-                f"{str(path)!r} holds the weights of a model that Python code built",
-                hint="build it again, and model.load_weights(path)",
-            )
-        )
-    # What the caller gives may be wrong, too, and is then his error.
-    passing = MagmagraphError if options or custom else ()
-    with (
-        reading(f"{str(path)!r}", "does not hold a model", passing=passing),
-        initial_values_left_out(sum(array.nbytes for array in tensors.values())),
-    ):
-        given = {
-            "loss": held["loss"],
-            "metrics": held["metrics"],
-            "regularize": held.get("regularize") and Penalty(*held["regularize"]),
-            "seed": held["seed"],
-            **options,
-        }
-        if held["optimizer"] is not None and "optimizer" not in options:
-            given["optimizer"] = build_optimizer(held["optimizer"])
-        made: Model
-        if "graph" in held:
-            inputs, outputs = build_graph(held, custom or {})
-            single = held.get("single", False)
-            made = Model(inputs, outputs[0] if single else outputs, **given)
-        else:
-            layers = [build_layer(layer, custom or {}) for layer in held["layers"]]
-            made = NeuralNetwork(layers, **given)
-        made.set_tensors(tensors, f"{str(path)!r}")
-    return made
 
 
 def _is_named(kind: Metric) -> bool:

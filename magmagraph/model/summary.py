@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from .. import dims
 from ..graph import Node, topological
+from ..nn.layer import Call
 from ..op import Kind
-
-if TYPE_CHECKING:
-    from .model import Model
+from ..ops.leaf import Variable
 
 __all__ = ["Summary", "summarize"]
 
@@ -88,12 +85,29 @@ def _table(lines: Sequence[tuple[str, ...]]) -> list[str]:
     return [made[0], "-" * max(map(len, made)), *made[1:]]
 
 
-def summarize(model: Model, batch_size: int | None) -> Summary:
-    """Return the summary of a model; see `Model.summary`."""
+def summarize(
+    calls: Sequence[tuple[str, Call, Node]],
+    *,
+    parameters: int,
+    trainable: Sequence[Variable],
+    batch_size: int | None,
+    memory: Any,
+) -> Summary:
+    """Return the summary of a model; see `Model.summary`.
+
+    Parameters
+    ----------
+    calls
+        The calls of its layers: the layer's name, the call, and its result.
+    parameters, trainable
+        How many numbers the weights are, and the weights that are trained.
+    batch_size, memory
+        As of `Summary`.
+    """
     rows = []
     counted: set[Node] = set()
     sizes: dict[str, int] = {"batch": 1}
-    for call, node in model.calls:
+    for label, call, node in calls:
         held = {
             w.variable: w.variable.state.held.size
             for w in call.layer.weights().values()
@@ -103,19 +117,17 @@ def summarize(model: Model, batch_size: int | None) -> Summary:
         inside = topological([node], stop=set(call.inputs).__contains__)
         rows.append(
             Row(
-                model._labels[id(call.layer)],
+                label,
                 type(call.layer).__name__,
                 str(node.shape).replace("'", ""),
                 sum(held.values()),
                 sum(_flops(n, sizes) for n in inside if n not in call.inputs),
             )
         )
-    trainable = sum(variable.state.held.size for variable in model.trainable)
-    memory = None if batch_size is None else _memory(model, batch_size)
     return Summary(
         tuple(rows),
-        model.parameters,
-        trainable,
+        parameters,
+        sum(variable.state.held.size for variable in trainable),
         sum(row.flops for row in rows),
         batch_size,
         memory,
@@ -134,22 +146,3 @@ def _flops(node: Node, sizes: dict[str, int]) -> int:
     )
     names = dict.fromkeys(dims.names(count), 1)
     return int(dims.evaluate(count, {**names, **sizes}))
-
-
-def _memory(model: Model, batch_size: int) -> Any:
-    from .losses import Labels
-
-    output = model.outputs[0]
-    named = model.loss in ("cross_entropy", "nll_loss")
-    shape = output.shape[:-1] if named else output.shape
-    extents = [batch_size, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
-    # Of one element in memory: only its type counts.
-    example = np.broadcast_to(np.zeros((), np.int32 if named else output.dtype), extents)
-    labels = Labels.of(example, output, model.loss)
-    labels = model._known.setdefault(labels.kind, labels)
-    step = model.training_step(labels)
-    shapes = [
-        tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
-        for s in (node.shape for node in step.inputs)
-    ]
-    return step._memory_for(*shapes)

@@ -9,15 +9,13 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator, current
 from ..data import batches
 from ..data.batching import part
-from ..distributed import strategies
-from ..distributed.alike import check_alike
+from ..distributed.training import Team
 from ..errors import ArgumentError, ConfigError, DataError, DivergedError, message
 from ..function import Function
 from .callbacks import Callback, Checkpoint, as_callback
@@ -25,9 +23,7 @@ from .data import as_array, check_rows, checked_size, conform_inputs, on_host
 from .history import History
 from .progress import Progress
 from .resuming import Resumable
-
-if TYPE_CHECKING:
-    from .model import Model
+from .run import Trained
 
 __all__ = ["History", "Training", "check_options"]
 
@@ -77,7 +73,7 @@ class Training(Resumable):
 
     def __init__(
         self,
-        model: Model,
+        model: Trained,
         x: Any,
         y: Any,
         *,
@@ -108,12 +104,11 @@ class Training(Resumable):
         self.batch_size = checked_size(self._wanted(0))
         self._source: Any = None
         self._take_data(x, y, validation_data, validation_split)
-        self._ranks: Communicator | None = None  # those that train together, several of them
-        self._strategy = strategy = strategies.checked(options.get("distribute"))
-        #: Which part of each batch this rank takes, and of how many.
-        self.shard = (0, 1) if strategy is None else strategy.shard()
-        if strategy is not None:
-            check_alike(
+        self._team = Team(options.get("distribute"))
+        #: Which part of each batch this process takes, and of how many.
+        self.shard = self._team.shard
+        if self._team.spread:
+            self._team.check(
                 {
                     "examples": len(self.y),
                     "examples for validation": self.validation and len(self.validation[1]),
@@ -121,12 +116,7 @@ class Training(Resumable):
                     "epochs": self.epochs,
                     "shuffle": shuffle,
                     "epochs before": self._first,
-                }
-            )
-            held = current()
-            together = held.group(strategy.axes_of(held.mesh))
-            self._ranks = together if together.size > 1 else None
-            check_alike(
+                },
                 {
                     "the model's seed": model.seed,
                     "a checksum of some examples": _checksum(self._sample),
@@ -134,11 +124,9 @@ class Training(Resumable):
                         [] if self.validation is None else [*self.validation[0], self.validation[1]]
                     ),
                 },
-                ranks=together,
             )
         self.function = model.training_step(self.labels, **options)
-        if self._ranks is not None:
-            self.function._begin_alike()
+        self._team.begin(self.function)
         self.callbacks: list[Callback] = [as_callback(given) for given in callbacks]
         # Last, so that a file holds what the others made of the epoch.
         self.callbacks.sort(key=lambda callback: isinstance(callback, Checkpoint))
@@ -237,7 +225,7 @@ class Training(Resumable):
             )
             rows.epoch = self._first + self.epoch
             made = ((rows.rows(i), batch) for i, batch in enumerate(rows))
-        if self._strategy is not None and self._strategy.asynchronous:
+        if self._team.asynchronous:
             # A rank's results are those of its own rows, and it has none where there are too few.
             made = ((len(batch[-1]), batch) for _, batch in made if len(batch[-1]))
         return itertools.islice(made, self.step, None)
@@ -291,26 +279,18 @@ class Training(Resumable):
             self._each("end")
         return self.history
 
-    @property
-    def _is_first(self) -> bool:
-        """Whether this is the first of the ranks that train together, or the only one."""
-        ranks = self.function.communicator
-        return ranks is None or ranks.rank == 0
-
     def _each(self, event: str) -> None:
         for callback in self._called:
             getattr(callback, event)(self)
 
     @property
     def _called(self) -> list[Callback]:
-        """The callbacks of this rank."""
-        return [c for c in self.callbacks if self._is_first or not c.first_rank_only]
+        """The callbacks of this process."""
+        return [c for c in self.callbacks if self._team.is_first or not c.first_rank_only]
 
     def _stop_together(self, where: str) -> None:
-        """End the run on all ranks where one ends it: by a clock, say, or a file."""
-        if self._ranks is not None:
-            told = self._ranks.agree(True if self.stopping else None, where)
-            self.stopping = told is not None
+        """End the run of all processes where one ends it: by a clock, say, or a file."""
+        self.stopping = self._team.agree(self.stopping, where)
 
     _cut = False  # whether a callback stopped the run within an epoch
     _seconds = 0.0  # of this epoch, before the run was cut
@@ -333,7 +313,7 @@ class Training(Resumable):
                 return
         else:
             self._at_once()
-        self._totals, self._rows = strategies.joined(self._strategy, self._totals, self._rows)
+        self._totals, self._rows = self._team.joined(self._totals, self._rows)
         if not self._rows:
             raise DataError(message("there are no batches", need="at least one"))
         self.check_weights()
@@ -354,16 +334,9 @@ class Training(Resumable):
         self._totals = [0.0] * len(self._totals)
 
     def _by_steps(self) -> bool:
-        """Return whether callbacks look at single steps, on this rank or one that waits for it."""
-        wanted = any(callback.every_step for callback in self.callbacks)
-        if self._ranks is None or self._asynchronous:
-            return wanted
-        return any(self._ranks.exchange(wanted, "the beginning of an epoch"))
-
-    @property
-    def _asynchronous(self) -> bool:
-        """Whether ranks may take different numbers of steps."""
-        return self._strategy is not None and self._strategy.asynchronous
+        """Return whether callbacks look at single steps, here or where it is waited for."""
+        single = any(callback.every_step for callback in self.callbacks)
+        return self._team.any(single, "the beginning of an epoch")
 
     def _step_by_step(self, began: float) -> None:
         before = self._seconds
@@ -375,7 +348,7 @@ class Training(Resumable):
             for callback in self._called:
                 if callback.every_step:
                     callback.step_end(self)
-            if not self._asynchronous:
+            if not self._team.asynchronous:
                 self._stop_together("the end of a step")
             if self.stopping:
                 self._cut = True

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
+from .. import functional
 from ..errors import ConfigError, message
 from ..graph import Node
-from ..op import Composite, Kind, Op
+from ..op import Kind
 from ..ops import TABLE
+from ..ops.elementwise import (
+    arithmetic,
+    bits,
+    comparison,
+    complex_numbers,
+    exponents,
+    math,
+    not_finite,
+    numbers,
+    rounding,
+    signs,
+)
 from ..ops.elementwise.arithmetic import multiply, negative
 from ..ops.elementwise.math import exp
+from ..ops.networks import activation as common
+from ..ops.networks import exponential_units, gelu, piecewise, slopes
+from ..ops.special import primitives as special
 
 __all__ = ["activation", "activation_name", "linear", "rbf"]
 
@@ -37,6 +52,10 @@ def rbf(x: Node) -> Node:
 
 
 _OWN: dict[str, Function] = {"linear": linear, "rbf": rbf}
+_FAMILIES = (
+    arithmetic, bits, comparison, complex_numbers, exponents, math, not_finite, numbers, rounding,
+    signs, common, exponential_units, gelu, piecewise, slopes, special, functional,
+)  # fmt: skip
 
 
 def activation(given: Any) -> Function:
@@ -102,8 +121,8 @@ def _bare(function: Any) -> Any:
 
 
 def _public(name: str) -> Function | None:
-    record: Op | Composite | None = TABLE.get(name)
+    record = TABLE.get(name)
     if record is None or record.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
         return None
-    found: Function | None = getattr(import_module("magmagraph"), name, None)
-    return found
+    functions = (getattr(family, name, None) for family in _FAMILIES)
+    return next((function for function in functions if function is not None), None)

@@ -13,7 +13,6 @@ import numpy as np
 
 from ..errors import ArgumentError, ShapeError, message
 from ..graph import Node
-from ..telling import tell_methods
 from .convert import cast
 from .elementwise import arithmetic, bits, comparison, complex_numbers, rounding
 from .reduction import deviations, statistics
@@ -461,8 +460,6 @@ def _hang() -> None:
     for name, member in vars(Operators).items():
         if name not in own:
             setattr(Node, name, member)
-    methods = [name for name in vars(Operators) if not name.startswith("_")]
-    tell_methods(Node, [*methods, "__round__"])
 
 
 _hang()

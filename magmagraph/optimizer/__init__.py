@@ -14,7 +14,7 @@ variable, too.
 ==================  ===========================================================================
 """
 
-from ..telling import tell_classes
+from ..telling import tell, tell_classes
 from .adaptive import AdaGrad, Adam, AdamW, RMSProp
 from .base import Optimizer
 from .clip import clip_by_norm, clip_by_value, global_norm
@@ -40,6 +40,7 @@ __all__ = [
     "global_norm",
 ]
 
+tell(globals(), __all__)
 tell_classes(globals(), __all__, "apply_gradients", "minimize", "step", "updates")
 
 

@@ -434,7 +434,8 @@ class Optimizer:
         >>> round(result.value, 6), result.steps, bool(abs(x.value) < 1e-6)
         (-2.0, 200, True)
         """
-        return minimize(self, loss, wrt, feeds, steps, tol, callback)
+        name = type(self).__name__
+        return minimize(name, self.updates, loss, wrt, feeds, steps, tol, callback)
 
     def __repr__(self) -> str:
         limits = {"clip_value": self.clip_value, "clip_norm": self.clip_norm}

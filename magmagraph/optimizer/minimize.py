@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ..gradients.autodiff import check_loss
 from ..graph import Node
 from ..ops.leaf import Variable
 from ..records import record
-
-if TYPE_CHECKING:
-    from .base import Optimizer
 
 __all__ = ["MinimizeResult", "minimize"]
 
@@ -50,7 +47,8 @@ class MinimizeResult:
 
 
 def minimize(
-    optimizer: Optimizer,
+    optimizer: str,
+    updates_of: Callable[[Node, Any], dict[Variable, Node]],
     loss: Node,
     wrt: Any,
     feeds: Mapping[Node | str, Any] | None,
@@ -58,7 +56,7 @@ def minimize(
     tol: float | None,
     callback: Callable[[int, float], Any] | None,
 ) -> MinimizeResult:
-    """Run an optimizer; see `Optimizer.minimize`."""
+    """Run the optimizer with this name and these updates of a loss; see `Optimizer.minimize`."""
     if not isinstance(steps, (int, np.integer)) or steps < 0:
         raise ConfigError(message(f"minimize: steps={steps!r}", need="an int, steps >= 0"))
     if tol is not None and not (isinstance(tol, (int, float, np.number)) and tol >= 0):
@@ -66,7 +64,7 @@ def minimize(
     check_loss("minimize", loss)
     given = named_feeds("minimize", loss, feeds)
     values = tuple(given.values())
-    updates = optimizer.updates(loss, wrt)
+    updates = updates_of(loss, wrt)
     if not updates:
         raise no_variable("minimize")
     updates.update(default_updates([loss, *updates.values()], updates))
@@ -109,7 +107,7 @@ def no_variable(who: str) -> UpdateError:
 
 
 def _check_finite(
-    optimizer: Optimizer,
+    optimizer: str,
     value: float,
     step: int,
     variables: Sequence[Variable],
@@ -121,7 +119,7 @@ def _check_finite(
         held.assign(array)
     raise DivergedError(
         message(
-            f"{type(optimizer).__name__}: the loss is {value} at "
+            f"{optimizer}: the loss is {value} at "
             + (f"step {step}; the variables hold the point of the last finite loss"
                if step else "the point where it begins"),
             need="finite losses",

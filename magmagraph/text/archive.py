@@ -17,7 +17,7 @@ import os
 import platform
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,38 +106,32 @@ def save(function: Any, path: FilePath) -> None:
         seal(file)
 
 
-def load(path: FilePath) -> Any:
-    """Return the function of an archive, with variables of its own.
-
-    It takes the same inputs by name and order, gives outputs of the same form, and renews its
-    variables likewise. They are found in ``f.source_graph.variables``.
+def load(
+    path: FilePath,
+    check_settings: Callable[[dict[str, Any]], None],
+    function_of: Callable[[dict[str, Any]], Any],
+) -> Any:
+    """Return the function of an archive; see `magmagraph.load`.
 
     Parameters
     ----------
     path
         What `Function.save` wrote.
-
-    Returns
-    -------
-    Function
-
-    Raises
-    ------
-    PlanError
-        The file is no archive, is truncated or damaged, or is of a later format.
-    MissingFileError
-        There is no such file; it is a FileNotFoundError, too.
+    check_settings
+        Raises where a setting is not one of a function.
+    function_of
+        Makes a function of its state.
     """
     name = Path(path).name
     members, manifest = _checked(name, _content(path))
     with reading(name, "does not hold a function", PlanError), collection_paused():
-        function = _function(members)
+        function = function_of(_state(members, check_settings))
     if manifest.get("version") != __version__ or manifest.get("machine") != _machine():
         warnings.warn(
             f"{name} was saved by magmagraph {manifest.get('version')} on "
             f"{manifest.get('machine')}: it is lowered anew for this machine",
             FallbackWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     elif "chip" in manifest:
         with contextlib.suppress(DeviceError):  # a device that is not here: a call will say so
@@ -146,7 +140,7 @@ def load(path: FilePath) -> Any:
                 warnings.warn(
                     f"{name} was saved on {manifest['chip']}: it is lowered anew for {here}",
                     FallbackWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
     return function
 
@@ -329,10 +323,10 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
     return members, manifest
 
 
-def _function(members: Mapping[str, bytes]) -> Any:
-    """Return the function that an archive's members describe."""
-    from ..function import Function, check_settings
-
+def _state(
+    members: Mapping[str, bytes], check_settings: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Return the state of the function that an archive's members describe."""
     for name in (_SETTINGS, _SOURCE):
         if name not in members:
             raise Damaged(f"it lacks {name!r}")
@@ -361,22 +355,18 @@ def _function(members: Mapping[str, bytes]) -> Any:
     strategy = settings["distribute"]
     program = (list(graph.outputs), list(graph.updates))
     outputs, updates = program if strategy is None else strategy.prepared(*program)
-    function = Function.__new__(Function)
-    function.__setstate__(
-        {
-            "inputs": graph.inputs,
-            "outputs": _restored(saved["outputs"], outputs),
-            "updates": list(updates),
-            "program": program,
-            "effects": graph.effects,
-            "settings": settings,
-            "device": saved["device"],
-            "name": saved["name"],
-            "strict_feeds": saved["strict_feeds"],
-            "random": None if random is None else variables[random],
-        }
-    )
-    return function
+    return {
+        "inputs": graph.inputs,
+        "outputs": _restored(saved["outputs"], outputs),
+        "updates": list(updates),
+        "program": program,
+        "effects": graph.effects,
+        "settings": settings,
+        "device": saved["device"],
+        "name": saved["name"],
+        "strict_feeds": saved["strict_feeds"],
+        "random": None if random is None else variables[random],
+    }
 
 
 def _array(members: Mapping[str, bytes], name: str, dtype: str, shape: list[int]) -> np.ndarray:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..model.callbacks import _Watching
-
-if TYPE_CHECKING:
-    from ..model.training import Training
-    from .trial import Trial
+from ..model.run import Run
 
 __all__ = ["Report"]
+
+
+class Reporting(Protocol):
+    """What takes the reports: a trial."""
+
+    @property
+    def maximize(self) -> bool:
+        """Whether more is better."""
+
+    def report(self, step: int, value: float) -> None:
+        """Take the number of a step."""
+
+    def should_stop(self) -> bool:
+        """Return whether the trial is to end now."""
 
 
 class Report(_Watching):
@@ -45,11 +56,13 @@ class Report(_Watching):
 
     resumes = False
 
-    def __init__(self, trial: Trial, monitor: str = "val_loss", mode: str | None = None) -> None:
+    def __init__(
+        self, trial: Reporting, monitor: str = "val_loss", mode: str | None = None
+    ) -> None:
         super().__init__(monitor, mode)
         self.trial = trial
 
-    def epoch_end(self, training: Training) -> None:
+    def epoch_end(self, training: Run) -> None:
         """Report the epoch."""
         value = self.value(training)
         same = self.rising(training) == self.trial.maximize

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
+from typing import Protocol
 
 from ..inspect.pictures.chart import Frame, Scale, Tick, cut, number_text
 from ..inspect.pictures.palette import mixed
 from .domains import Choice, Domain, Steps, Uniform
-from .result import SearchResult
+from .goal import Goal
+from .space import Space
 from .trial import TrialResult
 
-__all__ = ["history", "parallel", "scatter", "times"]
+__all__ = ["Found", "history", "parallel", "scatter", "times"]
 
 _WIDE = 880.0
 _TALL = 280.0
@@ -21,7 +24,24 @@ _LONGEST = 12  # characters of a tick's text
 _MOST_LINES = 400  # trials that are drawn as lines, the best ones
 
 
-def history(found: SearchResult) -> str:
+class Found(Protocol):
+    """What pictures and the page show of a search: a `SearchResult`."""
+
+    trials: list[TrialResult]
+    space: Space
+    goal: Goal
+
+    def ranked(self) -> list[TrialResult]:
+        """Return the trials with a result, the best first."""
+
+    def rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
+        """Return a head, and a row for each trial."""
+
+    def summary(self) -> str:
+        """Return what was found, in a few lines."""
+
+
+def history(found: Found) -> str:
     """Return the goals of trials in their order, and the best so far."""
     seen = _with_goal(found)
     if not seen:
@@ -51,7 +71,7 @@ def history(found: SearchResult) -> str:
     return frame.svg(parts, f"{found.goal.name} by trial")
 
 
-def times(found: SearchResult) -> str:
+def times(found: Found) -> str:
     """Return the seconds of each trial as bars."""
     if not found.trials:
         return ""
@@ -70,7 +90,7 @@ def times(found: SearchResult) -> str:
     return frame.svg(parts, "seconds by trial")
 
 
-def scatter(found: SearchResult, name: str) -> str:
+def scatter(found: Found, name: str) -> str:
     """Return the goals against one parameter."""
     seen = _with_goal(found)
     if not seen:
@@ -94,7 +114,7 @@ def scatter(found: SearchResult, name: str) -> str:
     return frame.svg(parts, f"{found.goal.name} against {name}")
 
 
-def parallel(found: SearchResult) -> str:
+def parallel(found: Found) -> str:
     """Return a line for each trial through all its parameters and its goal, the best on top."""
     ranked = found.ranked()
     if not ranked:
@@ -160,7 +180,7 @@ def _dot(frame: Frame, trial: TrialResult, x: float, y: float) -> str:
     )
 
 
-def _with_goal(found: SearchResult) -> list[TrialResult]:
+def _with_goal(found: Found) -> list[TrialResult]:
     return [trial for trial in found.trials if trial.goal is not None]
 
 

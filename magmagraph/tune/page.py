@@ -7,7 +7,7 @@ from html import escape
 from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ..inspect.pictures.svg import FONT
 from . import charts
-from .result import SearchResult, short
+from .trial import short
 
 __all__ = ["page"]
 
@@ -15,7 +15,7 @@ _ORANGE, _RED = COLOURS["contraction"], COLOURS["variable"]
 _MOST_ROWS = 500
 
 
-def page(found: SearchResult, title: str) -> str:
+def page(found: charts.Found, title: str) -> str:
     """Return the page of a search."""
     ranked = found.ranked()
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(found.summary())}</p>"]
@@ -62,7 +62,7 @@ def _wide(picture: str) -> str:
     return f'<div class="wide">{picture}</div>' if picture else ""
 
 
-def _table(found: SearchResult) -> str:
+def _table(found: charts.Found) -> str:
     """Return the trials, the best first, then those that did not come to their end."""
     ranked = found.ranked()
     done = {trial.number for trial in ranked}

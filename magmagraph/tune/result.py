@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import DataError, message
 from ..files.reading import Damaged, reading
@@ -14,10 +13,11 @@ from ..inspect.profile import table
 from ..types import FilePath
 from .goal import Goal
 from .journal import numbers_of, read_journal
+from .page import page
 from .space import Space
-from .trial import TrialResult
+from .trial import TrialResult, short
 
-__all__ = ["SearchResult", "read", "short"]
+__all__ = ["SearchResult", "read"]
 
 _SHOWN = 10  # trials in the text of a result
 
@@ -165,8 +165,6 @@ class SearchResult:
         title
             What stands above it.
         """
-        from .page import page
-
         write_file(path, page(self, title))
 
     def __len__(self) -> int:
@@ -237,10 +235,3 @@ def read(path: FilePath) -> tuple[SearchResult, list[int]]:
         goal = Goal(header["goal"]["form"], header["goal"]["better"] == "more")
         found = SearchResult(trials, space, goal)
     return found, sorted(set(starts) - set(ends))
-
-
-def short(value: Any) -> str:
-    """Return a value as tables show it."""
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

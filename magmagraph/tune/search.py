@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..communicator import current
 from ..errors import ConfigError, message
+from ..ranks import current
 from .engine import Engine, Limits, Work
 from .goal import Goal
 from .journal import Journal
@@ -21,7 +21,7 @@ from .processes import run_processes, run_serial
 from .ranks import check_group, run_ranks
 from .result import SearchResult
 from .space import Space
-from .stopping import Never, Rule, as_rule
+from .stopping import Halving, Median, Never, Rule
 from .trial import Objective, TrialResult
 
 __all__ = ["search"]
@@ -163,7 +163,7 @@ def search(
         raise ConfigError(message(f"group={group} with executor={executor!r}", hint='"mpi"'))
     goal = Goal.of_arguments(minimize, maximize)
     parameters = Space(space)
-    rule = as_rule(stop)
+    rule = _as_rule(stop)
     points = _points(method, parameters, seed, goal)
     if points.total is None and trials is None and seconds is None and until is None:
         raise ConfigError(
@@ -290,3 +290,29 @@ def _positive(**given: Any) -> None:
             continue
         if not isinstance(number, numbers.Real) or not 0 < float(number) < math.inf:
             raise ConfigError(message(f"{name}={number!r}", need="a positive number of seconds"))
+
+
+def _as_rule(given: Any) -> Rule:
+    """Return the rule of the argument `stop`.
+
+    Raises
+    ------
+    ConfigError
+        If it is none.
+    """
+    if given is None:
+        return Never()
+    if isinstance(given, str) and given in ("median", "halving"):
+        return Median() if given == "median" else Halving()
+    if isinstance(given, (Median, Halving)):
+        return given
+    if type(given).__module__.partition(".")[0] == "optuna":
+        from .optuna_search import Pruner  # optuna is optional
+
+        return Pruner(given)
+    raise ConfigError(
+        message(
+            f"stop={given!r}",
+            need="'median', 'halving', mg.tune.Median, mg.tune.Halving or a pruner of optuna",
+        )
+    )

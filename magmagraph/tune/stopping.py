@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..errors import ConfigError, message
 
-__all__ = ["Halving", "Known", "Median", "Never", "Reports", "Rule", "as_rule"]
+__all__ = ["Halving", "Known", "Median", "Never", "Reports", "Rule"]
 
 Reports = Sequence[tuple[int, float]]
 
@@ -221,32 +221,6 @@ class _Rungs(_Reported):
             for rung, cost in self.rule.arrivals(reports, self.maximize)
             if rung not in before
         )
-
-
-def as_rule(given: Any) -> Rule:
-    """Return the rule of the argument `stop`.
-
-    Raises
-    ------
-    ConfigError
-        If it is none.
-    """
-    if given is None:
-        return Never()
-    if isinstance(given, str) and given in ("median", "halving"):
-        return Median() if given == "median" else Halving()
-    if isinstance(given, (Median, Halving)):
-        return given
-    if type(given).__module__.partition(".")[0] == "optuna":
-        from .optuna_search import Pruner
-
-        return Pruner(given)
-    raise ConfigError(
-        message(
-            f"stop={given!r}",
-            need="'median', 'halving', mg.tune.Median, mg.tune.Halving or a pruner of optuna",
-        )
-    )
 
 
 def _by_step(reports: Reports, maximize: bool) -> list[tuple[int, float]]:

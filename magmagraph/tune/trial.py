@@ -20,7 +20,7 @@ from .stopping import Known
 if TYPE_CHECKING:
     from .callback import Report
 
-__all__ = ["Assignment", "Outcome", "Trial", "TrialResult", "run_trial"]
+__all__ = ["Assignment", "Outcome", "Trial", "TrialResult", "run_trial", "short"]
 
 Objective = Callable[["Trial"], Any]
 
@@ -266,3 +266,10 @@ def _traceback(error: BaseException) -> str:
     """Return a traceback that begins with the objective's own lines."""
     own = error.__traceback__.tb_next if error.__traceback__ else None
     return "".join(traceback.format_exception(error.with_traceback(own or error.__traceback__)))
+
+
+def short(value: Any) -> str:
+    """Return a value as tables show it."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

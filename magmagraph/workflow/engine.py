@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..communicator import Communicator, current
+from ..communicator import Communicator
 from ..errors import CommunicationError, ConfigError, MagmagraphError
+from ..ranks import current
 from ..types import FilePath
 from .client import Client
 from .file import parse, text_of

@@ -8,8 +8,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..communicator import Communicator, using
-from ..cores import REPLACE_THREADS
+from ..communicator import Communicator
+from ..function.devices import replace_threads
+from ..ranks import using
 from ..watch import of_user
 from .client import Client, WorkflowStopped
 from .context import Context
@@ -180,11 +181,11 @@ def _threads(count: int, kind: str) -> Iterator[None]:
     if not count or kind == "threads":
         yield
         return
-    before = REPLACE_THREADS[0](count)
+    before = replace_threads(count)
     try:
         yield
     finally:
-        REPLACE_THREADS[0](before)
+        replace_threads(before)
 
 
 def _told(error: BaseException) -> str:

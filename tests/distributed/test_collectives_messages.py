@@ -10,8 +10,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import current
 from magmagraph.errors import CommunicationError
+from magmagraph.ranks import current
 
 
 def test_messages_and_their_gradients() -> None:

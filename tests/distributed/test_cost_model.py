@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.communicator import using
 from magmagraph.distributed.cost.alone import spread
 from magmagraph.distributed.cost.costs import (
     Compute,
@@ -22,6 +21,7 @@ from magmagraph.distributed.cost.costs import (
 )
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.dtypes import tolerance
+from magmagraph.ranks import using
 
 LINKS = mg.distributed.Links(3e-6, 1 / 10e9, adding=1 / 50e9)
 CLOSE = {"rtol": tolerance(np.dtype("float64"), "reassoc").relative}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.communicator import current
 from magmagraph.distributed import Sharing
 from magmagraph.distributed.cost.costs import Compute, Form, Message, Start, Timeline, Wait
 from magmagraph.distributed.cost.sharing import Phase, beside, slowed
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import ConfigError
+from magmagraph.ranks import current
 
 LOOSE = tolerance(np.dtype(np.float64), "reassoc")[0] * 1e3
 LINKS = mg.distributed.Links(1e-6, 1e-10)

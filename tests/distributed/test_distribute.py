@@ -12,7 +12,6 @@ from planned import options_of
 
 import magmagraph as mg
 from magmagraph import nn
-from magmagraph.communicator import using
 from magmagraph.distributed import DataParallel
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.dtypes import tolerance
@@ -20,6 +19,7 @@ from magmagraph.errors import ConfigError, ShardingError
 from magmagraph.op import Op
 from magmagraph.ops import TABLE
 from magmagraph.passes import pipeline
+from magmagraph.ranks import using
 from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 FLOAT64 = np.dtype(np.float64)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
-from magmagraph.communicator import current
 from magmagraph.distributed import (
     DataParallel,
     Hybrid,
@@ -22,6 +21,7 @@ from magmagraph.distributed import (
 )
 from magmagraph.distributed.alike import check_alike
 from magmagraph.errors import CommunicationError, ConfigError, FeedError, ShardingError
+from magmagraph.ranks import current
 
 SOON = 5.0  # seconds, of jobs whose ranks would wait for thirty
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import current
+from magmagraph.ranks import current
 
 JOBS = Path(__file__).resolve().parents[1] / "distributed" / "test_agreeing.py"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from magmagraph.inspect.peaks import Peaks, peaks
 from magmagraph.inspect.profile import profile
 from magmagraph.inspect.traffic import Level, Part, floor, raised, traffic
 from magmagraph.runtime import machine
+
+measured_peaks = partial(peaks, compiled=mg.Function)
 
 NEAR = Level("L2", 1000, read=100.0, copied=80.0)
 FAR = Level("L3", 10_000, read=50.0, copied=40.0)
@@ -151,7 +154,7 @@ def test_caches_are_measured_once_by_the_bytes_that_they_hold(monkeypatch: Any) 
     monkeypatch.setitem(measuring.COPIED, "cpu", 1 << 12)
     store = Store()
     caches = (("L1", 1 << 12, 2), ("L2", 1 << 14, 1))
-    first = peaks("cpu", "mine", {}, store, caches)
+    first = measured_peaks("cpu", "mine", {}, store, caches)
     assert [level.name for level in first.levels] == ["L1", "L2", "memory"]
     assert [level.bytes for level in first.levels] == [1 << 13, 1 << 14, None]
     assert all(level.read > 0 and level.copied > 0 for level in first.levels)
@@ -167,9 +170,9 @@ def test_caches_are_measured_once_by_the_bytes_that_they_hold(monkeypatch: Any) 
         raise AssertionError("measured again")
 
     monkeypatch.setattr(measuring._Streams, "rate", never)
-    assert peaks("cpu", "mine", {}, store, caches) == first
+    assert measured_peaks("cpu", "mine", {}, store, caches) == first
     with pytest.raises(AssertionError, match="measured again"):
-        peaks("cpu", "mine", {}, store, (("L2", 1 << 15, 1),))
+        measured_peaks("cpu", "mine", {}, store, (("L2", 1 << 15, 1),))
 
 
 def test_a_system_says_which_caches_there_are(tmp_path: Path, monkeypatch: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from magmagraph.communicator import current
 from magmagraph.distributed import DataParallel, PipelineParallel
+from magmagraph.ranks import current
 from magmagraph.runtime.comm.mpi import MPIRank
 
 STRATEGIES = {"rows": DataParallel, "stages": lambda: PipelineParallel(2)}

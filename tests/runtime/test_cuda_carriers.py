@@ -12,10 +12,10 @@ import pytest
 
 import magmagraph as mg
 from magmagraph import distributed as ranks
-from magmagraph.communicator import current
 from magmagraph.distributed import threads
 from magmagraph.ops.collective.whole import ALLREDUCE_MANY
 from magmagraph.ops.control.identities import ITEM
+from magmagraph.ranks import current
 from magmagraph.runtime.comm import claims
 from magmagraph.runtime.comm.claims import Claim, claim
 from magmagraph.runtime.cuda.launching import carriers

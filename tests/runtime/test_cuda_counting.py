@@ -13,7 +13,6 @@ from planned import options_of
 from spread import layers
 
 import magmagraph as mg
-from magmagraph.communicator import using
 from magmagraph.distributed import DataParallel, Mesh
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.errors import CommunicationError
@@ -21,6 +20,7 @@ from magmagraph.function import together
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
 from magmagraph.plan import Plan
+from magmagraph.ranks import using
 from magmagraph.runtime.cuda.launching import loops, segments
 from magmagraph.runtime.cuda.launching.calls import CollectiveCall, LibraryCall, TimedCall
 from magmagraph.runtime.cuda.launching.counting import Counted, Counts, is_timed

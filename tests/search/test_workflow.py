@@ -13,7 +13,7 @@ from workflows import program, runner, table
 
 import magmagraph as mg
 from magmagraph import cli
-from magmagraph.communicator import current
+from magmagraph.ranks import current
 from magmagraph.runtime.numpy.threads import get_threads, set_threads
 from magmagraph.workflow.file import parse
 from magmagraph.workflow.schedule import Schedule

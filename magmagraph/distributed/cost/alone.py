@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import current, using
 from ...errors import ConfigError, message
+from ...function import Function
 from ...inspect.checking.running import bind, kept_variables
 from ...plan import Step
+from ...ranks import current, using
 from ..data_parallel import DataParallel
 from .costs import Compute, Machine, Timeline, timeline
 from .sharing import Sharing, slowed
@@ -116,8 +117,6 @@ class Rank:
 
 def spread(function: Any, dim: str) -> Any:
     """Return a function spread over the ranks of the current communicator."""
-    from ...function import Function
-
     given = {key: value for key, value in function._settings.items() if key != "distribute"}
     if function._settings.get("distribute") is not None:
         raise ConfigError(

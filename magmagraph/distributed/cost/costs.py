@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator, current
+from ...communicator import Communicator
 from ...errors import ConfigError, message
 from ...op import Kind
 from ...plan import Plan, Role, Step
+from ...ranks import current
 
 __all__ = [
     "Compute",

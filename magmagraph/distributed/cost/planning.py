@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import Communicator, current, using
+from ...communicator import Communicator
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
 from ...inspect.profile import table
+from ...ranks import current, using
 from ...types import FilePath
 from ..data_parallel import DataParallel
 from .alone import Rank, spread
 from .asked import check_options, numbers_of_ranks
 from .costs import Links, Machine, Timeline
+from .curve import draw
 from .dry import DryRank
 from .sharing import Sharing, beside
 from .simulator import Simulated, simulate
@@ -182,8 +184,6 @@ class StrategyPlan:
         dict
             For each algorithm, the speed on each number of ranks over that on the first.
         """
-        from .curve import draw
-
         counts = list(self.timelines)
         speeds = {}
         for algorithm in algorithms:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import Conv2D, Dense, Dropout, Flatten, Input, MaxPool2D, Output
-from ..convolutional import AvgPool2D
+from ..basic import Dense, Dropout, Flatten, Input, Output
+from ..convolutional import AvgPool2D, Conv2D, MaxPool2D
 from ..layer import Layer
 
 __all__ = ["alexnet", "lenet5", "vgg16"]

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 
-from .. import (
-    Dense,
-    Dropout,
-    Embedding,
-    Input,
-    LayerNorm,
-    MultiHeadAttention,
-    Output,
-    PositionEmbedding,
-    Residual,
-)
+from ..attention import MultiHeadAttention, PositionEmbedding
+from ..basic import Dense, Dropout, Embedding, Input, Output
+from ..composed import Residual
 from ..layer import Layer
+from ..normalization import LayerNorm
 
 __all__ = ["transformer"]
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...init import he_normal
-from .. import (
-    Activation,
-    BatchNorm,
-    Conv2D,
-    GlobalAvgPool2D,
-    Input,
-    MaxPool2D,
-    Output,
-    Residual,
-)
+from ...ops.random.bits import next_stream
+from ..basic import Activation, Input, Output
+from ..composed import Residual
+from ..convolutional import Conv2D, GlobalAvgPool2D, MaxPool2D
 from ..layer import Layer
+from ..normalization import BatchNorm
 
 __all__ = ["resnet18", "resnet50"]
 
@@ -38,8 +33,6 @@ def _fan_out(shape: tuple[int, ...], dtype: object) -> object:
 
     K. He et al., "Delving deep into rectifiers", 2015, equation 14.
     """
-    from ...ops.random.bits import next_stream
-
     outs, ins, *window = shape
     turned = he_normal(seed=next_stream())((ins, outs, *window), dtype)  # type: ignore[arg-type]
     return turned.swapaxes(0, 1)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import RING_TAG, current
+from ...communicator import RING_TAG
 from ...errors import GraphError, message
 from ...graph import Node
 from ...op import INEXACT, Call, Effect, Kernel, Kind, Op, Sample, Tests
+from ...ranks import current
 from ...types import Type
 from ..control.observing import fresh
 from ..convert import as_node

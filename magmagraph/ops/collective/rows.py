@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS, current
+from ...communicator import REDUCTIONS
 from ...dims import Dim
 from ...dtypes import is_bool
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
+from ...ranks import current
 from ...types import Type
 from ..convert import as_node, cast
 from ..rules.batching import to_front

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import current
 from ...op import INEXACT, Call, Kernel, Kind, Op
+from ...ranks import current
 from ...types import Type
 from .arrays import GROUP, REDUCED, TIMED, Axis, summed
 from .rows import ALLGATHER, REDUCE_SCATTER

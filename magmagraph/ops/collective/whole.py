@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...communicator import REDUCTIONS, current
+from ...communicator import REDUCTIONS
 from ...dtypes import is_bool
 from ...errors import DTypeError, GraphError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
+from ...ranks import current
 from ...types import Type
 from ..rules.sharding import shard_alike
 from .arrays import GROUP, REDUCED

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...communicator import current
 from ...errors import PlanError, message
 from ...op import Effect, Kind, Op
 from ...plan import Plan, Role
+from ...ranks import current
 from ..steps import bodies_of
 from .bound import CudaBound
 from .device import device_of

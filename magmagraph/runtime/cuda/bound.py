@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import dims
-from ...communicator import Communicator, using
+from ...communicator import Communicator
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
 from ...op import Kind
 from ...ops.spatial.pooling_records import RECORDS as POOLED
 from ...plan import Place, Plan, Step
+from ...ranks import using
 from ..steps import shape_of
 from ..together import run_before, says
 from .arrange import arranged

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...communicator import Communicator, Pending, current
+from ...communicator import Communicator, Pending
 from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import PRODUCTS, bind_attributes
 from ...plan import Place, Plan, Role, Step
+from ...ranks import current
 from ..together import run_before, says
 from .array_steps import ArraySteps
 from .aside import Landing, called, commit_at_once, with_updates_aside

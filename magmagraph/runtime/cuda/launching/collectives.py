@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....communicator import Communicator, current, using
+from ....communicator import Communicator
 from ....interpret import bind_attributes
 from ....ops.collective.arrays import Axis, summed
 from ....ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
 from ....ops.collective.whole import ALLREDUCE_MANY
 from ....plan import Step, Value
+from ....ranks import current, using
 from ...comm.nccl import NcclRank
 from ...steps import shape_of
 from ..memory import PlanMemory

@@ -14,9 +14,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....communicator import Communicator, current
+from ....communicator import Communicator
 from ....graph import Node
 from ....plan import Plan, Role, Step
+from ....ranks import current
 from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import CollectiveCall, LibraryCall

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ....communicator import current
 from ....config import config
+from ....ranks import current
 from ....records import record
 from ...cache import content_key, default_choices
 from ..support import Program, address_of, aligned_empty

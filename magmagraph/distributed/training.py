@@ -1,0 +1,138 @@
+"""The ranks that train one model together: what a run of training asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..communicator import Communicator
+from ..errors import DataError, MagmagraphError, StorageError
+from ..ranks import current
+from .alike import check_alike
+from .strategies import checked, joined
+
+__all__ = ["Team"]
+
+
+class Team:
+    """The ranks that train a model together; without a strategy this process alone.
+
+    All ranks call the same methods in the same order.
+
+    Parameters
+    ----------
+    distribute
+        The strategy, as `mg.function` takes it.
+
+    Attributes
+    ----------
+    shard
+        Which part of each batch this rank takes, and of how many.
+    """
+
+    def __init__(self, distribute: Any) -> None:
+        self._strategy = checked(distribute)
+        self._group: Communicator | None = None  # those that share batches, where several do
+        self._world: Communicator | None = None  # all that the training step runs on
+        self.shard = (0, 1) if self._strategy is None else self._strategy.shard()
+
+    @property
+    def spread(self) -> bool:
+        """Whether a strategy spreads the training."""
+        return self._strategy is not None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether ranks may take different numbers of steps."""
+        return self._strategy is not None and self._strategy.asynchronous
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes and shows what is written and shown once."""
+        return self._world is None or self._world.rank == 0
+
+    def check(self, sizes: Mapping[str, Any], contents: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` unless ranks are given the same.
+
+        Parameters
+        ----------
+        sizes
+            Compared by all ranks: arguments, and numbers of examples.
+        contents
+            Compared by those that share batches.
+        """
+        if self._strategy is None:
+            return
+        check_alike(sizes)
+        world = current()
+        group = world.group(self._strategy.axes_of(world.mesh))
+        self._group = group if group.size > 1 else None
+        check_alike(contents, ranks=group)
+
+    def begin(self, step: Any) -> None:
+        """Begin to train with a compiled step: all ranks have rank 0's variables."""
+        self._world = step.communicator
+        if self._group is not None:
+            step._begin_alike()
+
+    def agree(self, flag: bool, what: str) -> bool:
+        """Return whether the flag is set on any of the ranks."""
+        if self._group is None:
+            return flag
+        return self._group.agree(True if flag else None, what) is not None
+
+    def any(self, flag: bool, what: str) -> bool:
+        """Return whether the flag is set on any rank that this one waits for in each step."""
+        if self._group is None or self.asynchronous:
+            return flag
+        return any(self._group.exchange(flag, what))
+
+    def joined(self, totals: list[Any], rows: int) -> tuple[list[Any], int]:
+        """Return sums over the rows of all ranks, and the number of rows."""
+        return joined(self._strategy, totals, rows)
+
+    def write(self, write: Callable[[], None]) -> None:
+        """Let the first rank write a file; all ranks raise what that raises."""
+        world = self._world
+        if world is None or world.size == 1:
+            write()
+            return
+        failure: Exception | None = None
+        if world.rank == 0:
+            try:
+                write()
+            except Exception as error:
+                failure = error
+        told = world.from_first(failure and _plain(failure))
+        if told is not None:
+            raise told from failure
+
+    def read(self, read: Callable[[], bytes | None]) -> bytes | None:
+        """Return the bytes that a function gives on the first rank, None where there are none."""
+        world = self._world
+        if world is None or world.size == 1:
+            return read()
+        content: bytes | None = None
+        told: Any = None  # the size, or what went wrong
+        if world.rank == 0:
+            try:
+                content = read()
+                told = None if content is None else len(content)
+            except DataError as error:
+                told = error
+        told = world.from_first(told)
+        if told is None:
+            return None
+        if isinstance(told, DataError):
+            raise told
+        held = np.empty(told, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+        shared: np.ndarray = world.broadcast(held, 0)
+        return shared.tobytes()
+
+
+def _plain(error: Exception) -> Exception:
+    """Return an error that can be sent to other ranks."""
+    made = type(error) if isinstance(error, MagmagraphError) else StorageError
+    return made(str(error))

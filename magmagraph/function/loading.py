@@ -1,0 +1,43 @@
+"""`mg.load`: read a function from the archive that `Function.save` wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..text import archive
+from ..types import FilePath
+from . import Function, check_settings
+
+__all__ = ["load"]
+
+
+def load(path: FilePath) -> Function:
+    """Return the function of an archive, with variables of its own.
+
+    It takes the same inputs by name and order, gives outputs of the same form, and renews its
+    variables likewise. They are found in ``f.source_graph.variables``.
+
+    Parameters
+    ----------
+    path
+        What `Function.save` wrote.
+
+    Returns
+    -------
+    Function
+
+    Raises
+    ------
+    PlanError
+        The file is no archive, is truncated or damaged, or is of a later format.
+    MissingFileError
+        There is no such file; it is a FileNotFoundError, too.
+    """
+    function: Function = archive.load(path, check_settings, _function_of)
+    return function
+
+
+def _function_of(state: dict[str, Any]) -> Function:
+    function = Function.__new__(Function)
+    function.__setstate__(state)
+    return function

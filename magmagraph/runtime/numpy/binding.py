@@ -52,7 +52,7 @@ def crosses(region: Region) -> bool:
 class Binding:
     """The numbers of one region for one set of sizes.
 
-    Methods that return an int are what generated code asks for by name (`RowsCode.numbers`).
+    Methods that return an int are what generated code asks for by name (`RegionCode.numbers`).
 
     Attributes
     ----------

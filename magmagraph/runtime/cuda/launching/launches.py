@@ -18,7 +18,7 @@ from ...steps import bodies_of, scaling_of, shape_of
 from ..kernels.bodies import Body
 from ..kernels.fused import Modules, kernels_of
 from ..kernels.many import call_of_many, groups_of
-from ..kernels.shares import Launch
+from ..kernels.shares import Launch, lines_for
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from ..products.merge import Merge, product_shape, read_first, stands_alone
 from ..products.merged import MergedProducts
@@ -154,7 +154,9 @@ class StepLaunches:
             if kernels is not None:
                 size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
                 workspace += size
-                lines = kernels.lines_for(memory.sizes, lines, self.device.multiprocessors)
+                lines = lines_for(
+                    kernels, memory.sizes, lines, self.device.multiprocessors
+                )
                 if lines > self.plan.threads:  # more than was planned: a place of its own
                     size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
                     here = memory.more(size)

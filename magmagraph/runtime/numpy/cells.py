@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ...plan import Place, Plan, Step, Value
 from ..steps import bodies_of, bytes_of, join_layout, scaling_of, shape_of
 from .convolution.convolution import convolution_step
 from .convolution.pooling import pooling_step
+from .fused import Kernels
 from .nested import branch_step, loop_step
 from .products.choice import TILES, Sizes, Way, way_of
 from .products.mixed import mixed_gemm_step
@@ -28,13 +30,29 @@ from .products.products import (
 )
 from .support import address_of, support
 
-__all__ = ["StepCells", "bodies_of", "shape_of"]
+__all__ = ["Prepared", "StepCells", "bodies_of", "shape_of"]
 
 REMEMBERED = 16  # sizes of a step, whose ways others may take
 _IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled
 
-if TYPE_CHECKING:
-    from .backend import NumpyPrepared
+
+@dataclass
+class Prepared:
+    """What a plan has on this machine for all sizes.
+
+    Attributes
+    ----------
+    kernels
+        Of its fused steps; None where no compiler works.
+    compiled
+        The numbers of the steps that have kernels.
+    ways
+        By the number of a step, how its products run at the sizes that it was bound to.
+    """
+
+    kernels: Kernels | None = None
+    compiled: frozenset[int] = frozenset()
+    ways: dict[int, dict[Sizes, Way]] = field(default_factory=dict)
 
 
 class StepCells:
@@ -45,7 +63,7 @@ class StepCells:
     plan
         A specialized plan.
     prepared
-        Its kernels.
+        What it has for all sizes.
     address
         The address of each slot, 0 for those that come with the call.
     keep
@@ -53,7 +71,7 @@ class StepCells:
     """
 
     def __init__(
-        self, plan: Plan, prepared: NumpyPrepared, address: Sequence[int], keep: list[Any]
+        self, plan: Plan, prepared: Prepared, address: Sequence[int], keep: list[Any]
     ) -> None:
         self.plan = plan
         self.sizes: Mapping[str, int] = plan.sizes or {}

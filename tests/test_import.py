@@ -58,7 +58,7 @@ SELDOM = (
     "magmagraph.runtime.comm.nccl", "magmagraph.runtime.cuda.library",
     *(f"magmagraph.runtime.cuda.kernels.{name}" for name in ("pooling", "gathering", "scattering")),
     *(f"magmagraph.runtime.cuda.launching.{name}" for name in ("collectives", "messages", "loops")),
-    *(f"magmagraph.runtime.cuda.products.{name}" for name in ("gemm", "gemm_trials", "wide")),
+    *(f"magmagraph.runtime.cuda.products.{name}" for name in ("cublaslt", "gemm", "wide")),
 )  # fmt: skip
 
 

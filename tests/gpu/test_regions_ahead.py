@@ -16,7 +16,7 @@ import magmagraph as mg
 from magmagraph.runtime.cuda.kernels import shares
 from magmagraph.runtime.cuda.kernels.fused import Modules, kernels_of
 from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
-from magmagraph.runtime.cuda.kernels.shares import Shares
+from magmagraph.runtime.cuda.kernels.shares import Shares, lines_for
 from magmagraph.runtime.numpy.cells import bodies_of
 
 ROW = 32 << 10  # bytes
@@ -37,7 +37,7 @@ def kernels(
 
 def ahead(made: RegionKernels, lines: int = 264) -> tuple[int, list[int]]:
     """Return how many rows ahead one is brought, and how many bytes of each operand."""
-    told = Shares(made, {}, made.lines_for({}, lines))
+    told = Shares(made, {}, lines_for(made, {}, lines))
     told.main()
     return told.rows_ahead(), [told.bytes_ahead(i) for i in range(len(made.region.accesses))]
 

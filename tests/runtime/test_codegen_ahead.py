@@ -15,7 +15,7 @@ from regions import B, Case, N, compiled
 import magmagraph as mg
 from magmagraph.runtime.numpy import binding, caches
 from magmagraph.runtime.numpy.binding import AHEAD, Binding
-from magmagraph.runtime.numpy.codegen.ahead import KNOWN
+from magmagraph.runtime.numpy.codegen.c_code import KNOWN
 from magmagraph.runtime.numpy.codegen.step import step_code
 from magmagraph.runtime.numpy.fused import Kernels
 

@@ -8,7 +8,7 @@ import pytest
 from regions import B, N, make_body, region_of
 
 import magmagraph as mg
-from magmagraph.runtime.cuda.kernels import vectors
+from magmagraph.runtime.cuda.kernels import cuda_code
 from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
 from magmagraph.runtime.cuda.kernels.prelude import complete
 
@@ -92,7 +92,7 @@ def test_what_has_no_room_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> 
 
     kept = keeping()
     assert "_kept[part]" in kept
-    monkeypatch.setattr(vectors, "REGISTERS", 16)
+    monkeypatch.setattr(cuda_code, "REGISTERS", 16)
     again = keeping()
     assert "_kept[part]" not in again
     assert again.count("mg_exp_below(") == 2

@@ -16,7 +16,7 @@ import magmagraph as mg
 from magmagraph.distributed import DataParallel, Mesh
 from magmagraph.distributed.cost.dry import DryRank
 from magmagraph.errors import CommunicationError
-from magmagraph.function import together
+from magmagraph.function.together import Together
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
 from magmagraph.plan import Plan
@@ -338,14 +338,11 @@ def told(values: Any) -> list[str]:
     """Return what ranks do that meet with what they know; the second of each: whether it is new."""
 
     def job() -> str:
-        meeting: Any = together.Together()
-        meeting.name, meeting._communicator = "step", mg.distributed.communicator()
-        meeting._compiled = None
-        meeting._alone()
-        meeting._speaks_to((0, 1), False)
+        meeting = Together(mg.distributed.communicator(), "step")
+        meeting.speaks_to((0, 1), False)
         count, anew = values[mg.distributed.rank()]
         try:
-            meeting._meet(counted=Counted(anew, (("calls", count),)))
+            meeting.meet(counted=Counted(anew, (("calls", count),)))
         except CommunicationError as error:
             return str(error)
         return "went on"

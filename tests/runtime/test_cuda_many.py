@@ -14,11 +14,11 @@ import magmagraph as mg
 from magmagraph.region.analysis import analyze
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import fused
-from magmagraph.runtime.cuda.kernels.binding import CudaBinding
 from magmagraph.runtime.cuda.kernels.fused import kernels_of, words
 from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
 from magmagraph.runtime.cuda.kernels.many import call_of_many, groups_of, many_text, table_size
 from magmagraph.runtime.cuda.kernels.prelude import MAX_ARGUMENTS, complete
+from magmagraph.runtime.cuda.kernels.shares import Shares, launches_of, lines_for
 from magmagraph.runtime.cuda.launching.streams import Touched
 from magmagraph.runtime.numpy.binding import Binding
 from magmagraph.runtime.numpy.cells import bodies_of
@@ -69,7 +69,7 @@ def test_a_group_ends_where_its_table_is_full() -> None:
 def test_the_table_says_where_each_body_is() -> None:
     pytest.importorskip("cupy", reason="cupy is not installed: no driver's calls")
     found = kernels(renewed, (100, 528), (100, 528), (100, 528))
-    (launch,), _ = found.launches({}, 264)
+    (launch,), _ = launches_of(found, {}, 264)
     arguments = [[10 * n + i for i in range(7)] for n in range(3)]
     call = call_of_many(1, [launch] * 3, arguments, 5, 132)
     blocks = launch.grid[0]
@@ -97,7 +97,7 @@ def test_a_kernel_of_many_bodies_compiles(suffix: str) -> None:
 def test_launches_of_many_blocks_do_not_overlap() -> None:
     for size, alone in ((1 << 20, False), (1 << 24, True)):
         found = kernels(lambda v: mg.exp(v) * 2.0, (size,))
-        (launch,), _ = found.launches({}, 264)
+        (launch,), _ = launches_of(found, {}, 264)
         assert launch.alone is alone
         assert launch.kernel.endswith("_alone") is alone
     assert "mg_begin" in found.text("v4")
@@ -110,8 +110,8 @@ def test_rows_on_a_device_are_rows_however_short() -> None:
     region = found.region
     # A core takes several short rows as one; threads lie side by side, and take rows by number.
     assert Binding(region, {}, 1).row_group() > 1
-    bound = CudaBinding(region, {}, 8)
-    assert bound.row_group() == 1
+    bound = Shares(found, {}, 8)
+    assert bound.group == 1
     assert [bound.read_step(0, loop) for loop in range(2)] == [4, 1]
 
 
@@ -145,23 +145,23 @@ def test_short_rows_have_a_few_lanes_each() -> None:
     wanted = {2: 1, 4: 1, 8: 2, 10: 2, 31: 8, 33: 8, 36: 4, 64: 8, 128: 16}
     for columns, lanes in wanted.items():
         found = kernels(mg.softmax, (60_001, columns))
-        (launch,), _ = found.launches({}, 264)
+        (launch,), _ = launches_of(found, {}, 264)
         assert f"_n{found.widths[-1]}" in launch.kernel
         assert f"threadIdx.x / {lanes};" in found.text(f"n{found.widths[-1]}")
         assert launch.block == (32, 1, 8)
         assert launch.grid == (-(-60_001 // (256 // lanes)), 1, 1)
         told = kernels(mg.softmax, (60_001, N))
-        (launch,), _ = told.launches({"N": columns}, 264)
+        (launch,), _ = launches_of(told, {"N": columns}, 264)
         if columns % 4:
             assert "_v1" in launch.kernel
         elif columns in (36, 64):
             assert "_n4" in launch.kernel and launch.block == (8, 1, 32)
     few_rows = kernels(mg.softmax, (1000, 64))  # more threads a row are faster there
-    assert few_rows.launches({}, 264)[0][0].block == (32, 1, 8)
+    assert launches_of(few_rows, {}, 264)[0][0].block == (32, 1, 8)
     few_rows = kernels(mg.softmax, (1000, 10))
-    assert few_rows.launches({}, 264)[0][0].block == (32, 1, 1)  # smaller blocks: more of them
+    assert launches_of(few_rows, {}, 264)[0][0].block == (32, 1, 1)  # smaller blocks: more of them
     wide = kernels(mg.softmax, (60_001, 132))
-    assert "_k4" in wide.launches({}, 264)[0][0].kernel
+    assert "_k4" in launches_of(wide, {}, 264)[0][0].kernel
     summed = kernels(lambda v: mg.sum(mg.softmax(v)), (60_001, 64))
     assert not summed.narrows  # what is folded across rows wants whole warps
 
@@ -174,7 +174,7 @@ def test_known_short_rows_are_not_taken_a_lane_each(columns: int, dtype: str) ->
     most = 16 // np.dtype(dtype).itemsize
     width = next(w for w in (8, 4, 2, 1) if w <= most and columns % w == 0)
     assert found.widths[-1] == width
-    (launch,), _ = found.launches({}, 264)
+    (launch,), _ = launches_of(found, {}, 264)
     narrow = found.narrows[width]
     assert f"_n{width}" in launch.kernel
     assert narrow.groups * width == columns
@@ -208,7 +208,7 @@ def test_lanes_of_short_rows_read_all_they_have_at_once() -> None:
 @pytest.mark.parametrize("rows", [2, 100, 255, 257, 1024, 5000])
 def test_blocks_share_out_all_rows_of_columns(rows: int) -> None:
     found = kernels(lambda v: mg.sum(v * v, axis=0), (rows, 528))
-    (launch, *_), _ = found.launches({}, 264)
+    (launch, *_), _ = launches_of(found, {}, 264)
     kind = launch.kernel.rpartition("_")[2]
     assert "gridDim.y" not in found.text(kind).partition("while (row < high)")[0]
     assert launch.grid[1] == 1 or kind.startswith("v")
@@ -240,7 +240,7 @@ def dear_of(value: Any) -> Any:
 
 def test_a_last_block_ends_sums_of_few_blocks_only() -> None:
     found = kernels(lambda v: mg.sum(mg.exp(v)), (1 << 22,))
-    launches, _ = found.launches({}, 264)
+    launches, _ = launches_of(found, {}, 264)
     assert [launch.kernel.rpartition("_")[2] for launch in launches] == ["v4"]
 
     def loss(x: Any, labels: Any) -> list[Any]:
@@ -248,7 +248,7 @@ def test_a_last_block_ends_sums_of_few_blocks_only() -> None:
         return [value, mg.grad(value, x)]
 
     rows = kernels(loss, (5000, 8192), (5000,), dtypes=("float32", "int32"))
-    launches, _ = rows.launches({}, rows.lines_for({}, 264))
+    launches, _ = launches_of(rows, {}, lines_for(rows, {}, 264))
     assert len(launches) == 2
     assert launches[1].block == (32, 32, 1)
 
@@ -260,9 +260,9 @@ def test_rows_that_are_kept_have_a_block_each() -> None:
 
     found = kernels(loss_and_gradient, (5000, 8192), (5000,), dtypes=("float32", "int32"))
     assert found.keeps
-    lines = found.lines_for({}, 264)
+    lines = lines_for(found, {}, 264)
     assert lines == 625  # eight partial results to a line
-    launches, _ = found.launches({}, lines)
+    launches, _ = launches_of(found, {}, lines)
     assert launches[0].grid == (5000, 1, 1)
-    (main, *_), _ = found.launches({}, 264)  # with less room blocks go on with other rows
+    (main, *_), _ = launches_of(found, {}, 264)  # with less room blocks go on with other rows
     assert main.grid[0] < 5000

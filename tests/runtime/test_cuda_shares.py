@@ -58,7 +58,7 @@ def test_the_last_block_ends_sums_where_that_is_little(shape: tuple[int, int], t
     work = told.line_count(0) * shape[1] + shape[1]
     assert grid[1] > 1  # there are partial results
     assert told.tail is tail is (work <= shares.QUICK)
-    launches, _ = made.launches({}, LINES)
+    launches, _ = shares.launches_of(made, {}, LINES)
     assert (len(launches) == 1) is tail
 
 
@@ -73,7 +73,7 @@ def columns_and_all(x: Any) -> Any:
 def test_sums_of_nothing_are_written(make: Callable[..., Any], sizes: tuple[int, int]) -> None:
     """Some launch writes each result that has elements, also where the main kernel has none."""
     made = kernels(make, *sizes)
-    launches, _ = made.launches({}, LINES)
+    launches, _ = shares.launches_of(made, {}, LINES)
     written = "".join(made.text(launch.kernel.partition("_")[2]) for launch in launches)
     for position, node in enumerate(made.region.body.outputs):
         if node.size != 0:

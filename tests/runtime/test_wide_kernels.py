@@ -14,7 +14,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.runtime.cuda.compiler import compile_source
-from magmagraph.runtime.cuda.products import one_tile_source, wide, wide_source
+from magmagraph.runtime.cuda.products import gemm, one_tile_source, wide, wide_source
 from magmagraph.runtime.cuda.products.gemm import Shape
 from magmagraph.runtime.cuda.products.one_tile_source import OneTileKernel
 from magmagraph.runtime.cuda.products.wide_source import WideKernel
@@ -74,19 +74,19 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
     kept, trials = Choices(), []
     made = SimpleNamespace(kernel=KINDS[0])
     small = SimpleNamespace(kernel=SMALL[0])
-    monkeypatch.setattr(wide, "WideProduct", lambda device, shape: made)
-    monkeypatch.setattr(wide, "OneTileProduct", lambda device, shape: small)
-    monkeypatch.setattr(wide, "default_choices", lambda: kept)
+    monkeypatch.setattr(gemm, "WideProduct", lambda device, shape: made)
+    monkeypatch.setattr(gemm, "OneTileProduct", lambda device, shape: small)
+    monkeypatch.setattr(gemm, "default_choices", lambda: kept)
 
     def choose(ours: float, tuning: bool = True, device: Any = None, **changed: Any) -> Any:
         def trial(*given: Any) -> tuple[float, float]:
             trials.append(given)
             return 200.0, ours
 
-        monkeypatch.setattr(wide, "in_turn_with", trial)
+        monkeypatch.setattr(gemm, "in_turn_with", trial)
         card = device or SimpleNamespace(architecture="90", multiprocessors=132, name="a card")
         product = SimpleNamespace(device=card, shape=replace(LARGE, **changed))
-        own = wide.wide_of(product, 0, tuning)
+        own = gemm.wide_of(product, 0, tuning)
         wanted = small if changed.get("m") in (256, 1024) else made
         assert own is None or own is wanted
         return own is wanted, len(trials)
@@ -128,7 +128,7 @@ def test_where_no_kernel_can_be_made_the_library_computes(
     def refuse(*given: Any) -> None:
         raise RuntimeError("the driver knows no tensor maps")
 
-    monkeypatch.setattr(wide, "WideProduct", refuse)
+    monkeypatch.setattr(gemm, "WideProduct", refuse)
     assert choose(1.0) == (False, 0)
     monkeypatch.setattr(mg.config, "products", "tiles")
     assert choose(1.0) == (False, 0)

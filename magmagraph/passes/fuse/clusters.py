@@ -1,26 +1,13 @@
-"""Clusters: sets of operations that will be one kernel, grown greedily in program order."""
+"""Clusters: sets of operations that will be one kernel, and which of them computes each node."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
-from ...graph import Graph, Node
-from ...op import Kind
-from ...region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
-from ...region.walk import costly
-from ..lowering.buffers import hinted
-from ..pipeline import Options
-from .forms import Form, Forms
-from .fusible import without_ones
+from ...graph import Node
+from .fusible import Fusible, without_ones
 
-PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
-ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; above, only plain
-# merges are tried. Counted, not timed: equal graphs give equal plans.
-WARP = 32  # threads of a device that run side by side
-LONG_ROW = 64  # elements that a thread of a device may take one after the other
-CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
+__all__ = ["Cluster", "Clusters"]
 
 
 class Cluster:
@@ -53,296 +40,39 @@ class Cluster:
         return self._widest
 
 
-class Clusters(Forms):
-    """The clusters of a graph.
+class Clusters:
+    """The clusters of a graph in the making.
 
     Attributes
     ----------
-    hints, record
-        From the options of the pass.
+    facts
+        Of the graph.
+    of
+        The cluster that computes a node.
+    kept, unread
+        See `recompute`: values that must be in memory, and nodes that nothing computes.
+    computes_again
+        Whether clusters compute values of others again by now.
     """
 
-    def __init__(self, graph: Graph, options: Options) -> None:
-        super().__init__(graph)
-        self.options = options
-        self.hints = options.hints
-        self.record = options.record
-        self.analysed = 0
-        self.analyses = ANALYSES_A_SECOND * options.compile_budget
-        self._verdicts: dict[object, str | None] = {}  # by form
-        self._pairs: dict[object, str | None] = {}  # by two clusters and how large they were
+    def __init__(self, facts: Fusible) -> None:
+        self.facts = facts
+        self.of: dict[Node, Cluster] = {}
+        self.kept: set[Node] = set()  # what chains that are computed again read
+        self.unread: set[Node] = set()  # nodes that all readers compute again
+        self.computes_again = False
 
-    # ------------------------------------------------------------------ joining
+    def unit(self, node: Node) -> Cluster | Node:
+        """Return the cluster that computes a node, or the node itself where it is a step."""
+        return self.of.get(node, node)
 
-    def join_producers(self) -> None:
-        """Join every operation with the clusters that make its operands."""
-        for node in self.graph.nodes:
-            if node not in self.core or node in self.free or self._is_generator(node):
-                continue
-            bases = [self._base(operand) for operand in node.inputs]
-            externals = {b for b in bases if b not in self.free and not self._is_generator(b)}
-            plain = node.op.kind is Kind.ELEMENTWISE and not node.op.reduction
-            own = Cluster(node, self.position[node], plain, externals)
-            self.cluster_of[node] = own
-            found = dict.fromkeys(self.cluster_of[b] for b in bases if b in self.cluster_of)
-            for other in sorted(found, key=lambda c: -c.last):
-                mine = self.cluster_of[node]
-                if other is not mine:
-                    self._try(other, mine, node)
-
-    def _try(self, left: Cluster, right: Cluster, at: Node) -> bool:
-        """Join two clusters if that is right; note the reason where it is not."""
-        reason = self._refusal(left, right)
-        if reason is not None:
-            if reason:
-                self.record.refuse("join", at, reason)
-            return False
-        small, large = sorted((left, right), key=lambda c: len(c.nodes))
-        large.plain = left.plain and right.plain and _one_shape(left, right)
-        large.take(small)
-        for node in small.nodes:
-            self.cluster_of[node] = large
-        large.externals = {
-            e for e in left.externals | right.externals if self.cluster_of.get(e) is not large
-        }
-        self.record.hit("join")
-        return True
-
-    def _refusal(self, left: Cluster, right: Cluster) -> str | None:
-        """Return why two clusters cannot be joined; empty where it is not worth a word."""
-        count = len(left.nodes) + len(right.nodes)
-        if count > MAX_NODES:
-            return f"the region would have more than {MAX_NODES} operations"
-        if len(left.externals | right.externals) > MAX_OPERANDS:
-            return f"the region would read more than {MAX_OPERANDS} arrays"
-        plain = left.plain and right.plain and _one_shape(left, right)
-        wasted = "" if plain else self._recomputed(left, right)
-        if wasted:
-            return wasted
-        if self._path(left, right) or self._path(right, left):
-            return "another step lies between the two"
-        if plain:
-            return None
-        if self.analysed > self.analyses:
-            return "the budget of analyses is used up"
-        pair = frozenset(((left, len(left.nodes)), (right, len(right.nodes))))
-        if pair not in self._pairs:  # two may meet at each array that both read
-            self.analysed += count
-            self._pairs[pair] = self._made([*left.nodes, *right.nodes])[1]
-        return self._pairs[pair]
-
-    def _made(
-        self, nodes: Iterable[Node], cluster: Cluster | None = None
-    ) -> tuple[Form, str | None]:
-        """Return what a kernel of some nodes computes, and why it is no region.
-
-        One array that is read along two ways (``x[:, None] - x[None, :]``) is two operands where
-        one is refused: an axis of it is two axes of the region.
-        """
-        nodes = list(nodes)
-        form = self._form(nodes, cluster)
-        reason = self._no_region(form)
-        if reason is not None and form.moves:
-            split = self._form(nodes, cluster, split=True)
-            if len(split.taken) > len(form.taken) and self._no_region(split) is None:
-                return split, None
-        return form, reason
-
-    def _no_region(self, form: Form) -> str | None:
-        """Return why it is no region; equal forms are analyzed once."""
-        key = form.key
-        if key not in self._verdicts:
-            sketch = form.sketch()
-            verdict = analyze(sketch, self.hints)
-            if not isinstance(verdict, Region):
-                self._verdicts[key] = verdict.reason
-                return verdict.reason
-            self._looked_at[key] = form, sketch
-            if len(verdict.loops) > verdict.depth:
-                # One thread computes an epilogue, which is for as few numbers as are kept.
-                self._verdicts[key] = "what is left of all rows is spread over other axes"
-            else:
-                self._verdicts[key] = self._uneven(verdict) or self._too_few_rows(verdict)
-        return self._verdicts[key]
-
-    def _uneven(self, region: Region) -> str | None:
-        """Return why a device has no kernel for sums across rows, or None where it has one."""
-        if self.options.target.device == "cpu":
-            return None
-        across = [fold for fold in region.folds if not fold.row]
-        if region.row:
-            shares = [frozenset(fold.kept) & region.row for fold in across if fold.element]
-            if any(share and share != region.row for share in shares):
-                return "a sum across rows keeps some of a row's axes"
-        elif len({frozenset(fold.kept) for fold in across} - {frozenset()}) > 1:
-            return "sums across rows keep different axes"
-        return None
-
-    def _too_few_rows(self, region: Region) -> str | None:
-        """Return why a device has too few rows side by side to be busy, or None where it has not.
-
-        Its threads take a row each, so that few long rows leave most of it idle. The sums are
-        shared out to all of it where they are a kernel of their own.
-        """
-        if self.options.target.device == "cpu" or not region.strip or not region.row:
-            return None
-        length = hinted(region.extent(region.row), self.hints)
-        kept = frozenset(range(region.depth)) - region.row
-        rows = hinted(region.extent(kept), self.hints)
-        beside, down = region.extent(kept), region.extent(region.row)
-        tall = isinstance(down, int) and isinstance(beside, int) and down >= beside
-        if isinstance(beside, int) and beside >= WIDE_ROW and not tall:
-            return None  # sums of their own would be rows side by side, too
-        if length <= LONG_ROW or rows >= WARP * self.options.target.threads:
-            return None
-        return f"{rows} rows side by side of {length} elements each leave the device idle"
-
-    def _recomputed(self, left: Cluster, right: Cluster) -> str:
-        """Return a reason where joining would compute a small value for every large element."""
-        for small, large in ((left, right), (right, left)):
-            made = [node for node in small.nodes if node in large.externals]
-            if not made or any(node.op.reduction is not None for node in small.nodes):
-                continue
-            for node in made:
-                own = [e for e in node.shape if e != 1]
-                if not own:
-                    continue
-                for reader in large.nodes:
-                    if not self._reads(reader, node):
-                        continue
-                    wide = [e for e in reader.shape if e != 1]
-                    if len(small.externals) == 1 and Counter(own) == Counter(wide):
-                        continue  # each element of one array is read once, in another order
-                    if reader.op.reduction is None and own != wide[: len(own)]:
-                        return "a smaller value would be computed again for every row"
-        return ""
-
-    def _reads(self, reader: Node, node: Node) -> bool:
-        return any(self._base(operand) is node for operand in reader.inputs)
-
-    def _unit(self, node: Node) -> Cluster | Node:
-        return self.cluster_of.get(node, node)
-
-    def _path(self, source: Cluster, target: Cluster) -> bool:
-        """Return whether a path leads from `source` to `target` through something else."""
-        seen: set[int] = {id(target)}
-        stack: list[Node] = [
-            e for e in target.externals if self.cluster_of.get(e) not in (source, target)
-        ]
-        looked = 0
-        while stack:
-            node = stack.pop()
-            unit = self._unit(node)
-            if id(unit) in seen:
-                continue
-            seen.add(id(unit))
-            if unit is source:
-                return True
-            looked += 1
-            if looked > PATH_BUDGET:
-                return True
-            if isinstance(unit, Cluster):
-                if unit.last >= source.first:
-                    stack.extend(unit.externals)
-            else:
-                bases = [self._base(i) for i in node.inputs]
-                if self.position[node] <= source.first:
-                    # It comes before, but may read a cluster that reaches beyond.
-                    makers = [(b, self.cluster_of.get(b)) for b in bases]
-                    bases = [b for b, c in makers if c is not None and c.last >= source.first]
-                stack.extend(bases)
+    def is_output(self, node: Node, members: set[Node]) -> bool:
+        """Return whether a kernel of these members has to write a value that it computes."""
+        if node in self.facts.roots or node in self.kept:
+            return True
+        for user in self.facts.users(node):
+            if user not in members and user not in self.unread:
+                reader = self.of.get(user)
+                if reader is None or node not in reader.again:
+                    return True
         return False
-
-    def join_siblings(self) -> None:
-        """Join clusters that read the same array and do not depend on each other."""
-        readers: dict[Node, dict[Cluster, None]] = {}
-        for node in self.graph.nodes:
-            cluster = self.cluster_of.get(node)
-            if cluster is not None:
-                for external in sorted(cluster.externals, key=self.position.__getitem__):
-                    readers.setdefault(external, {})[cluster] = None
-        for shared, several in readers.items():
-            if len(several) < 2 or len(several) > 64 or not shared.shape:
-                continue
-            alive: list[Cluster] = []
-            for cluster in several:
-                now = self.cluster_of[cluster.nodes[0]]
-                if now in alive:
-                    continue
-                for other in alive:
-                    if self._alike(other, now) and self._try(other, now, now.nodes[0]):
-                        alive[alive.index(other)] = self.cluster_of[now.nodes[0]]
-                        break
-                else:
-                    alive.append(now)
-
-    def recompute_cheap(self) -> None:
-        """Let readers compute cheap values again from what is in memory anyway.
-
-        A derivative such as ``s * (1 - s)`` belongs where it is used: its producer would write it
-        beside ``s``, and its reader would read it in place of ``s``.
-        """
-        clusters = dict.fromkeys(self.cluster_of[n] for n in self.core if n in self.cluster_of)
-        self.computes_again = True
-        for cluster in clusters:
-            for external in sorted(cluster.externals, key=self.position.__getitem__):
-                maker = self.cluster_of.get(external)
-                if maker is None or maker is cluster or external in self.roots:
-                    continue
-                chain = self._cheap_chain(external, maker, cluster)
-                if chain is None:
-                    continue
-                nodes, base = chain
-                if len(cluster.nodes) + len(cluster.again) + len(nodes) > MAX_NODES // 2:
-                    continue
-                before = set(cluster.again), set(cluster.externals)
-                cluster.again |= nodes
-                cluster.externals.discard(external)
-                cluster.externals.add(base)
-                if self._made([*cluster.nodes, *cluster.again], cluster)[1] is None:
-                    cluster.plain = False
-                    self.record.hit("compute again")
-                else:
-                    cluster.again, cluster.externals = before
-
-    def _cheap_chain(
-        self, value: Node, maker: Cluster, reader: Cluster
-    ) -> tuple[set[Node], Node] | None:
-        """Return the cheap operations that make `value` of one array in memory, and that array."""
-        nodes: set[Node] = set()
-        bases: set[Node] = set()
-        stack = [value]
-        while stack:
-            node = stack.pop()
-            if node in nodes or node in self.free or self._is_generator(node):
-                continue
-            if node is not value and (
-                node in reader.externals or (node in self.cluster_of and self._in_memory(node))
-            ):
-                bases.add(node)
-                continue
-            if (
-                self.cluster_of.get(node) is not maker
-                or node.op.kind is not Kind.ELEMENTWISE
-                or costly(node)
-                or node.shape != value.shape
-                or len(nodes) >= CHEAP_CHAIN
-            ):
-                return None
-            nodes.add(node)
-            stack.extend(node.inputs)
-        return (nodes, bases.pop()) if len(bases) == 1 else None
-
-    def _in_memory(self, node: Node) -> bool:
-        """Return whether a step that is no region, or the caller, needs the value in memory."""
-        return node in self.roots or any(
-            user not in self.core and user not in self.free for user in self._users(node)
-        )
-
-    def _alike(self, left: Cluster, right: Cluster) -> bool:
-        """Return whether two clusters run over the same iteration space."""
-        return left.widest == right.widest
-
-
-def _one_shape(left: Cluster, right: Cluster) -> bool:
-    return bool(left.nodes[0].shape == right.nodes[0].shape)

@@ -9,14 +9,11 @@ whatever is found out about it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...graph import Graph, Interner, Node, attribute_key
 from ...ops.leaf import PARAMETER
-from .fusible import Fusible
-
-if TYPE_CHECKING:
-    from .clusters import Cluster
+from .clusters import Cluster, Clusters
 
 Made: TypeAlias = tuple[Graph, list[Node], list[Node]]
 """The body of a kernel, the operands that it takes, and what it returns."""
@@ -82,31 +79,26 @@ class Form(NamedTuple):
         return Graph(tuple(parameters), results, (), Interner())
 
 
-class Forms(Fusible):
+class Forms:
     """What the nodes of a graph would be in kernels.
 
-    Attributes
+    Parameters
     ----------
-    cluster_of
-        The cluster that computes a node.
-    kept, unread
-        See `recompute`: values that must be in memory, and nodes that nothing computes.
-    computes_again
-        Whether clusters compute values of others again by now.
+    clusters
+        Of the graph.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph)
-        self.cluster_of: dict[Node, Cluster] = {}
-        self.kept: set[Node] = set()  # what chains that are computed again read
-        self.unread: set[Node] = set()  # nodes that all readers compute again
-        self.computes_again = False
-        self._looked_at: dict[object, tuple[Form, Graph]] = {}  # a region of each form
+    def __init__(self, clusters: Clusters) -> None:
+        self.clusters, self.facts = clusters, clusters.facts
+        self._sketches: dict[object, tuple[Form, Graph]] = {}  # a region of each form
         self._body_of: dict[object, Graph] = {}
         self._labels: dict[object, int] = {}
         self._label_of: dict[Node, int] = {}
         self._parameter_lines: dict[Node, Line] = {}
-        self._inside: dict[Node, bool] = {}
+
+    def keep(self, form: Form, sketch: Graph) -> None:
+        """Keep the sketch of a form that is a region: it may become the body of a kernel."""
+        self._sketches[form.key] = form, sketch
 
     def _label(self, node: Node) -> int:
         """Return the number of what a node computes, whatever its operands are."""
@@ -127,27 +119,6 @@ class Forms(Fusible):
             self._parameter_lines[node] = line
         return line
 
-    def _made_inside(self, node: Node) -> bool:
-        """Return whether every kernel that needs the value makes it itself."""
-        known = self._inside.get(node)
-        if known is None:
-            known = self._inside[node] = (
-                node in self.free
-                or self._is_generator(node)
-                or (node not in self.core and self._is_move(node))
-            )
-        return known
-
-    def _is_output(self, node: Node, members: set[Node]) -> bool:
-        if node in self.roots or node in self.kept:
-            return True
-        for user in self._users(node):
-            if user not in members and user not in self.unread:
-                reader = self.cluster_of.get(user)
-                if reader is None or node not in reader.again:
-                    return True
-        return False
-
     def _read_inside(self, members: list[Node], outputs: Iterable[Node]) -> list[Node]:
         """Return the members that outputs are made of: what all readers compute again is left out.
 
@@ -155,12 +126,12 @@ class Forms(Fusible):
         """
         read = set(outputs)
         for node in reversed(members):
-            readers = self._users(node)
-            if any(user in read or self._made_inside(user) for user in readers):
+            readers = self.facts.users(node)
+            if any(user in read or self.facts.made_inside(user) for user in readers):
                 read.add(node)
         return [node for node in members if node in read]
 
-    def _form(
+    def form(
         self,
         nodes: Iterable[Node],
         cluster: Cluster | None = None,
@@ -172,12 +143,12 @@ class Forms(Fusible):
 
         With `split`, an operand that is moved before it is read is taken once for each way.
         """
-        members = sorted(nodes, key=self.position.__getitem__)
+        members = sorted(nodes, key=self.facts.position.__getitem__)
         inside = set(members)
         if outputs is None:
             again = cluster.again if cluster is not None else ()
-            outputs = [n for n in members if n not in again and self._is_output(n, inside)]
-        if self.computes_again:
+            outputs = [n for n in members if n not in again and self.clusters.is_output(n, inside)]
+        if self.clusters.computes_again:
             members = self._read_inside(members, outputs)
         number: dict[Node, int] = {}
         lines: list[Line] = []
@@ -203,16 +174,16 @@ class Forms(Fusible):
                 if node in number:
                     stack.pop()
                     continue
-                if not self._made_inside(node):
+                if not self.facts.made_inside(node):
                     number[node] = leaf(node)
                     stack.pop()
                     continue
                 apart: list[Node] = []
-                if self._is_move(node):
+                if self.facts.is_move(node):
                     moves = True
                     if split:
                         apart = [i for i in node.inputs if i not in inside]
-                        apart = [i for i in apart if not self._made_inside(i)]
+                        apart = [i for i in apart if not self.facts.made_inside(i)]
                 missing = [i for i in node.inputs if i not in number and i not in apart]
                 if missing:
                     stack.extend(reversed(missing))
@@ -224,7 +195,7 @@ class Forms(Fusible):
         for node in members:  # which come after those that they read
             for operand in node.inputs:
                 if operand not in number:
-                    if self._made_inside(operand):
+                    if self.facts.made_inside(operand):
                         read(operand)
                     else:
                         number[operand] = leaf(operand)
@@ -232,12 +203,12 @@ class Forms(Fusible):
         results = tuple([number[n] for n in outputs])
         return Form(tuple(lines), results, standing, taken, list(outputs), moves)
 
-    def _body(self, form: Form) -> Made:
+    def body(self, form: Form) -> Made:
         """Return what will be a kernel: of equal ones, the same body."""
         details = form.details
         body = self._body_of.get((form.key, details))
         if body is None:
-            known = self._looked_at.get(form.key)
+            known = self._sketches.get(form.key)
             body = known[1] if known and known[0].details == details else form.sketch()
             body.interner.adopt(body.nodes)
             self._body_of[form.key, details] = body

@@ -30,8 +30,10 @@ from ...ops.leaf import VARIABLE
 from ...region.analysis import Region, analyze
 from ..lowering.buffers import hinted_bytes
 from ..pipeline import Options
-from .clusters import PATH_BUDGET, Cluster, Clusters
-from .forms import Made
+from .clusters import Cluster, Clusters
+from .forms import Forms, Made
+from .fusible import Fusible
+from .joins import PATH_BUDGET, Joins
 from .recompute import recompute
 
 Parts = Sequence[Made]
@@ -41,57 +43,62 @@ ONE_PREPARED = 16 << 20  # bytes made of one; more takes much longer than a laun
 
 def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its fusible operations joined into ``fused`` nodes."""
-    plan = _Fusion(graph, options)
-    if not plan.core:
+    facts = Fusible(graph)
+    if not facts.core:
         return graph
-    plan.join_producers()
-    plan.join_siblings()
+    clusters = Clusters(facts)
+    forms = Forms(clusters)
+    joins = Joins(clusters, forms, options)
+    joins.join_producers()
+    joins.join_siblings()
     if options.target.device == "cpu":
-        plan.recompute_cheap()
+        joins.recompute_cheap()
     else:
-        recompute(plan)
-    return plan.rebuild(trace)
+        recompute(joins)
+    return _Kernels(joins).rebuild(trace)
 
 
-class _Fusion(Clusters):
-    """The graph in the making."""
+class _Kernels:
+    """The kernels that clusters become, and the graph with them."""
 
-    def __init__(self, graph: Graph, options: Options) -> None:
-        super().__init__(graph, options)
+    def __init__(self, joins: Joins) -> None:
+        self.joins, self.clusters, self.forms = joins, joins.clusters, joins.forms
+        self.facts, self.options = joins.facts, joins.options
         self.bodies: dict[Cluster, Made] = {}
-        acting = graph.effects
+        acting = self.facts.graph.effects
         self.follows = {late: (early,) for early, late in itertools.pairwise(acting)}
 
     def _scalar_cluster(self) -> Cluster | None:
         """Return the cluster of free scalars that a product, an output or an update needs."""
         needed = [
             node
-            for node in self.free
-            if node in self.roots
+            for node in self.facts.free
+            if node in self.facts.roots
             or any(
-                user not in self.free and self.cluster_of.get(user) is None
-                for user in self._users(node)
+                user not in self.facts.free and self.clusters.of.get(user) is None
+                for user in self.facts.users(node)
             )
         ]
         if not needed:
             return None
-        cluster = Cluster(needed[0], self.position[needed[0]], True, set())
+        cluster = Cluster(needed[0], self.facts.position[needed[0]], True, set())
         cluster.nodes = needed
-        cluster.last = self.position[needed[-1]]
+        cluster.last = self.facts.position[needed[-1]]
         return cluster
 
     def _groups(self) -> list[list[Cluster]]:
         """Return the kernels to be: clusters, those that only renew variables as one."""
         self._break_cycles()
-        computed = [n for n in self.core if n in self.cluster_of and n not in self.unread]
-        whole = dict.fromkeys(self.cluster_of[n] for n in computed)
+        cluster_of, unread = self.clusters.of, self.clusters.unread
+        computed = [n for n in self.facts.core if n in cluster_of and n not in unread]
+        whole = dict.fromkeys(cluster_of[n] for n in computed)
         again = [cluster for cluster in whole if cluster.again]
         clusters = [part for cluster in whole for part in self._legal(cluster)]
-        if any(self.cluster_of.get(cluster.nodes[0]) is not cluster for cluster in again):
+        if any(self.clusters.of.get(cluster.nodes[0]) is not cluster for cluster in again):
             # What it computed again, its parts read from now on: another has to return that.
             for cluster in clusters:
-                form, _ = self._made([*cluster.nodes, *cluster.again], cluster)
-                self.bodies[cluster] = self._body(form)
+                form, _ = self.joins.made([*cluster.nodes, *cluster.again], cluster)
+                self.bodies[cluster] = self.forms.body(form)
         scalars = self._scalar_cluster()
         sinks: list[Cluster] = []
         groups = self._prepared(clusters)
@@ -104,7 +111,7 @@ class _Fusion(Clusters):
             else:
                 groups.append([cluster])
         if scalars is not None:
-            if all(node in self.roots and self._unread(node) for node in scalars.nodes):
+            if all(node in self.facts.roots and self._unread(node) for node in scalars.nodes):
                 sinks.append(scalars)
             else:
                 host = self._host(groups, scalars)
@@ -118,7 +125,7 @@ class _Fusion(Clusters):
         for _, together in sorted(by_message.items()):
             groups.append(together)
             if len(together) > 1:
-                self.record.hit("many tensors, one kernel", len(together))
+                self.options.record.hit("many tensors, one kernel", len(together))
         self.scalars = set() if scalars is None else set(scalars.nodes)
         return groups
 
@@ -131,7 +138,7 @@ class _Fusion(Clusters):
         groups: list[list[Cluster]] = [[]]
         room = PREPARED
         for cluster in clusters if self.options.target.device != "cpu" else ():
-            size = sum(hinted_bytes(node.type, self.hints) for node in cluster.nodes)
+            size = sum(hinted_bytes(node.type, self.options.hints) for node in cluster.nodes)
             if size > ONE_PREPARED or not self._prepares(cluster):
                 continue
             if size > room:
@@ -141,7 +148,7 @@ class _Fusion(Clusters):
             room -= size
         made = [group for group in groups if len(group) > 1]
         for group in made:
-            self.record.hit("many variables, one kernel", len(group))
+            self.options.record.hit("many variables, one kernel", len(group))
         return made
 
     def _prepares(self, cluster: Cluster) -> bool:
@@ -152,7 +159,7 @@ class _Fusion(Clusters):
             and all(
                 n.op.scalar.expression == "a" or n.op.kind is Kind.LAYOUT for n in cluster.nodes
             )
-            and not any(n in self.roots for n in cluster.nodes)
+            and not any(n in self.facts.roots for n in cluster.nodes)
         )
 
     def _message(self, cluster: Cluster) -> int:
@@ -163,8 +170,9 @@ class _Fusion(Clusters):
         if not self.options.overlap:
             return -1
         read = (node.inputs[0] if node.op is ITEM else node for node in cluster.externals)
+        position = self.facts.position
         return max(
-            (self.position[node] for node in read if node.op.kind is Kind.COLLECTIVE), default=-1
+            (position[node] for node in read if node.op.kind is Kind.COLLECTIVE), default=-1
         )
 
     def _legal(self, cluster: Cluster) -> list[Cluster]:
@@ -173,36 +181,36 @@ class _Fusion(Clusters):
         Plain clusters were joined without an analysis, so one may read or return too much. A
         part that is no region even alone keeps its array expression.
         """
-        form, reason = self._made([*cluster.nodes, *cluster.again], cluster)
-        made = self._body(form)
+        form, reason = self.joins.made([*cluster.nodes, *cluster.again], cluster)
+        made = self.forms.body(form)
         if reason is None or isinstance(analyze(made[0]), Region):
             self.bodies[cluster] = made  # what a join would cost is no reason against a kernel
             return [cluster]
         if len(cluster.nodes) == 1:
-            self.record.refuse("kernel", cluster.nodes[0], reason)
-            del self.cluster_of[cluster.nodes[0]]
+            self.options.record.refuse("kernel", cluster.nodes[0], reason)
+            del self.clusters.of[cluster.nodes[0]]
             return []
         return [small for part in self._halves(cluster) for small in self._legal(part)]
 
     def _halves(self, cluster: Cluster) -> list[Cluster]:
         """Return a cluster of several operations as two, by program order."""
-        order = sorted(cluster.nodes, key=self.position.__getitem__)
+        order = sorted(cluster.nodes, key=self.facts.position.__getitem__)
         half = len(order) // 2
         parts: list[Cluster] = []
         for nodes in (order[:half], order[half:]):
-            part = Cluster(nodes[0], self.position[nodes[0]], cluster.plain, set())
+            part = Cluster(nodes[0], self.facts.position[nodes[0]], cluster.plain, set())
             part.nodes = nodes
-            part.last = self.position[nodes[-1]]
+            part.last = self.facts.position[nodes[-1]]
             for node in nodes:
-                self.cluster_of[node] = part
+                self.clusters.of[node] = part
             parts.append(part)
         for part in parts:
             inside = set(part.nodes)
-            bases = (self._base(i) for n in part.nodes for i in n.inputs)
+            bases = (self.facts.base(i) for n in part.nodes for i in n.inputs)
             part.externals = {
                 b
                 for b in bases
-                if b not in inside and b not in self.free and not self._is_generator(b)
+                if b not in inside and not self.facts.makes_itself(b)
             }
         return parts
 
@@ -217,15 +225,15 @@ class _Fusion(Clusters):
                 (unit for unit in cycle if isinstance(unit, Cluster) and len(unit.nodes) > 1),
                 key=lambda cluster: cluster.last - cluster.first,
             )
-            self.record.refuse("join", widest.nodes[0], "another step lies between the two")
+            self.options.record.refuse("join", widest.nodes[0], "another step lies between the two")
             self._halves(widest)
 
     def _cycle(self) -> list[Cluster | Node]:
         """Return clusters and steps that wait for each other in a circle, or nothing."""
         done: set[int] = set()
-        for root in self.graph.nodes:
+        for root in self.facts.graph.nodes:
             path: dict[int, Cluster | Node] = {}  # the units under way, in order
-            stack: list[tuple[Cluster | Node, bool]] = [(self._unit(root), False)]
+            stack: list[tuple[Cluster | Node, bool]] = [(self.clusters.unit(root), False)]
             while stack:
                 unit, ready = stack.pop()
                 if ready:
@@ -243,28 +251,28 @@ class _Fusion(Clusters):
         """Return the clusters and steps that one reads, or follows in the order of effects."""
         if not isinstance(unit, Cluster):
             before = self.follows.get(unit, ())
-            return [self._unit(node) for node in (*unit.inputs, *before)]
+            return [self.clusters.unit(node) for node in (*unit.inputs, *before)]
         inside = {*unit.nodes, *unit.again}
-        bases = dict.fromkeys(self._base(i) for node in inside for i in node.inputs)
+        bases = dict.fromkeys(self.facts.base(i) for node in inside for i in node.inputs)
         return [
-            self._unit(base)
+            self.clusters.unit(base)
             for base in bases
-            if base not in inside and base not in self.free and not self._is_generator(base)
+            if base not in inside and not self.facts.makes_itself(base)
         ]
 
     def _unread(self, node: Node) -> bool:
-        return all(u in self.free or self.cluster_of.get(u) for u in self._users(node))
+        return all(u in self.facts.free or self.clusters.of.get(u) for u in self.facts.users(node))
 
     def _is_sink(self, node: Node, cluster: Cluster) -> bool:
-        return all(self.cluster_of.get(u) is cluster for u in self._users(node))
+        return all(self.clusters.of.get(u) is cluster for u in self.facts.users(node))
 
     def _host(self, groups: Sequence[list[Cluster]], scalars: Cluster) -> list[Cluster] | None:
         """Return a kernel that does not wait for the scalars, so that it can compute them too."""
         readers = {
             user
             for node in scalars.nodes
-            for user in self._users(node)
-            if self.cluster_of.get(user) is None and user not in self.free
+            for user in self.facts.users(node)
+            if self.clusters.of.get(user) is None and user not in self.facts.free
         }
         for group in groups:
             if group[0].plain and not self._waits_for(group[0], readers):
@@ -276,7 +284,7 @@ class _Fusion(Clusters):
         stack = list(cluster.externals)
         while stack:
             node = stack.pop()
-            unit = self._unit(node)
+            unit = self.clusters.unit(node)
             if id(unit) in seen:
                 continue
             seen.add(id(unit))
@@ -286,7 +294,7 @@ class _Fusion(Clusters):
                 stack.extend(unit.externals)
             else:
                 before = self.follows.get(unit, ())
-                stack.extend(self._base(i) for i in (*unit.inputs, *before))
+                stack.extend(self.facts.base(i) for i in (*unit.inputs, *before))
         return False
 
     def rebuild(self, trace: Trace) -> Graph:
@@ -294,7 +302,7 @@ class _Fusion(Clusters):
         groups = self._groups()
         group_of = {node: i for i, g in enumerate(groups) for c in g for node in c.nodes}
         bodies = [self._bodies(group) for group in groups]
-        intern = self.graph.interner
+        intern = self.facts.graph.interner
         result: dict[Node, Node] = {}
         built: set[int] = set()
 
@@ -304,8 +312,8 @@ class _Fusion(Clusters):
                 return [operand for _, taken, _ in bodies[group_of[node]] for operand in taken]
             return list(node.inputs)
 
-        stack = list(reversed((*self.graph.inputs, *self.graph.roots)))
-        stack += [variable for variable, _ in self.graph.updates]
+        stack = list(reversed((*self.facts.graph.inputs, *self.facts.graph.roots)))
+        stack += [variable for variable, _ in self.facts.graph.updates]
         while stack:
             node = stack[-1]
             if node in result:
@@ -324,15 +332,16 @@ class _Fusion(Clusters):
             else:
                 result[node] = intern.make(node, tuple(result[i] for i in node.inputs))
                 trace.replace(node, result[node], "fuse", "operands")
-        return self.graph.replace(
-            outputs=[result[n] for n in self.graph.outputs],
-            updates=[(variable, result[value]) for variable, value in self.graph.updates],
-            effects=[result[n] for n in self.graph.effects],
+        return self.facts.graph.replace(
+            outputs=[result[n] for n in self.facts.graph.outputs],
+            updates=[(variable, result[value]) for variable, value in self.facts.graph.updates],
+            effects=[result[n] for n in self.facts.graph.effects],
         )
 
     def _bodies(self, group: Sequence[Cluster]) -> list[Made]:
         return [
-            self.bodies.get(cluster) or self._body(self._form(cluster.nodes, outputs=cluster.nodes))
+            self.bodies.get(cluster)
+            or self.forms.body(self.forms.form(cluster.nodes, outputs=cluster.nodes))
             for cluster in group
         ]
 
@@ -342,7 +351,7 @@ class _Fusion(Clusters):
         result: dict[Node, Node],
         trace: Trace,
     ) -> None:
-        intern = self.graph.interner
+        intern = self.facts.graph.interner
         operands = [result[n] for _, taken, _ in parts for n in taken]
         outputs = [n for _, _, made in parts for n in made]
         if len(parts) == 1:
@@ -362,8 +371,8 @@ class _Fusion(Clusters):
             for old in self._members(made):
                 if old not in inner:
                     trace.replace(old, node, "fuse", "inside")
-        self.record.hit("kernel")
+        self.options.record.hit("kernel")
 
     def _members(self, made: Sequence[Node]) -> list[Node]:
-        cluster = self.cluster_of.get(made[0]) if made else None
+        cluster = self.clusters.of.get(made[0]) if made else None
         return cluster.nodes if cluster is not None else []

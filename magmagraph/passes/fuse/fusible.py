@@ -13,7 +13,7 @@ SCALAR_CHAIN = 32  # operations of a scalar that every region may compute again
 
 
 class Fusible:
-    """What the fuse pass knows of a graph before it joins anything.
+    """What the fuse pass knows of a graph before it joins anything; joining changes none of it.
 
     Attributes
     ----------
@@ -36,10 +36,11 @@ class Fusible:
         self.roots = set(graph.roots)
         self._moves: dict[Node, bool] = {}
         self._readers: dict[Node, tuple[Node, ...]] = {}
+        self._inside: dict[Node, bool] = {}
         self.free = self._free_scalars()
         self.core = dict.fromkeys(node for node in graph.nodes if self._is_core(node))
         for node in graph.nodes:
-            if self._is_move(node) and not node.op.layout.alias and self._must_be_made(node):
+            if self.is_move(node) and not node.op.layout.alias and self._must_be_made(node):
                 self.core[node] = None
 
     def _is_core(self, node: Node) -> bool:
@@ -52,7 +53,7 @@ class Fusible:
             return op.reduction is not None
         return op.kind is Kind.INDEX and op.scalar.expression is not None
 
-    def _is_generator(self, node: Node) -> bool:
+    def is_generator(self, node: Node) -> bool:
         """Return whether a region can make the value itself, at no cost."""
         if node.inputs:
             return False
@@ -62,7 +63,11 @@ class Fusible:
             node.op.scalar.expression is not None and node.op.kind in (Kind.INDEX, Kind.LEAF)
         ) or ("dim" in node.attrs)
 
-    def _is_move(self, node: Node) -> bool:
+    def makes_itself(self, node: Node) -> bool:
+        """Return whether every region makes the value itself: a free scalar, or a generator."""
+        return node in self.free or self.is_generator(node)
+
+    def is_move(self, node: Node) -> bool:
         """Return whether the node only moves axes, so that a region can read through it."""
         known = self._moves.get(node)
         if known is None:
@@ -85,7 +90,7 @@ class Fusible:
         if node in self.roots:
             return True
         return any(
-            not (self._is_core(user) or self._is_move(user)) for user in self.graph.users[node]
+            not (self._is_core(user) or self.is_move(user)) for user in self.graph.users[node]
         )
 
     def _free_scalars(self) -> dict[Node, int]:
@@ -110,13 +115,23 @@ class Fusible:
                 free[node] = length
         return free
 
-    def _base(self, node: Node) -> Node:
+    def made_inside(self, node: Node) -> bool:
+        """Return whether every kernel that needs the value makes it itself."""
+        known = self._inside.get(node)
+        if known is None:
+            known = self._inside[node] = (
+                self.makes_itself(node)
+                or (node not in self.core and self.is_move(node))
+            )
+        return known
+
+    def base(self, node: Node) -> Node:
         """Look through what only moves axes, down to the value that is read."""
-        while node not in self.core and self._is_move(node):
+        while node not in self.core and self.is_move(node):
             node = node.inputs[0]
         return node
 
-    def _users(self, node: Node) -> tuple[Node, ...]:
+    def users(self, node: Node) -> tuple[Node, ...]:
         """Return the readers of a value, seen through what only moves axes."""
         known = self._readers.get(node)
         if known is None:
@@ -127,7 +142,7 @@ class Fusible:
         stack = [node]
         while stack:
             for user in self.graph.users[stack.pop()]:
-                if user not in self.core and self._is_move(user):
+                if user not in self.core and self.is_move(user):
                     if user in self.roots:
                         yield user
                     stack.append(user)

@@ -13,7 +13,7 @@ of an activation whose rest a product library computes with the product before i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...graph import Node
 from ...op import Kind
@@ -21,9 +21,8 @@ from ...ops.convert import CAST
 from ...region.analysis import MAX_NODES, MAX_OPERANDS
 from ...region.walk import costly
 from ..lowering.buffers import hinted, hinted_bytes
-
-if TYPE_CHECKING:
-    from .clusters import Cluster, Clusters
+from .clusters import Cluster
+from .joins import Joins
 
 LONGEST = 24  # operations that a reader on a device computes again rather than reads
 SMALL = 64  # a value of so many times fewer elements counts as in memory
@@ -47,48 +46,48 @@ class Chain(NamedTuple):
     saved: int
 
 
-def recompute(clusters: Clusters) -> None:
+def recompute(joins: Joins) -> None:
     """Let every cluster compute again what makes it read less."""
-    clusters.computes_again = True
-    every = dict.fromkeys(clusters.cluster_of[n] for n in clusters.core if n in clusters.cluster_of)
+    joins.clusters.computes_again = True
+    every = dict.fromkeys(joins.clusters.of[n] for n in joins.facts.core if n in joins.clusters.of)
     for cluster in every:
-        widest = max(_size(clusters, n) for node in cluster.nodes for n in (node, *node.inputs))
-        for external in _largest_first(clusters, cluster):
-            if _size(clusters, external) * SMALL <= widest:
+        widest = max(_size(joins, n) for node in cluster.nodes for n in (node, *node.inputs))
+        for external in _largest_first(joins, cluster):
+            if _size(joins, external) * SMALL <= widest:
                 continue  # reading it is cheaper than any arithmetic for every element
-            maker = clusters.cluster_of.get(external)
+            maker = joins.clusters.of.get(external)
             if maker is None or maker is cluster or external not in cluster.externals:
                 continue
-            least = 0 if _may_vanish(clusters, external) else 1  # or it is written in any case
-            product = _left_to_a_library(clusters, external, maker)
+            least = 0 if _may_vanish(joins, external) else 1  # or it is written in any case
+            product = _left_to_a_library(joins, external, maker)
             if product is not None:  # it goes through memory no more
-                least -= 2 * hinted_bytes(product.type, clusters.hints)
-            found = [_chain(clusters, external, cluster, begin) for begin in (_is_kept, _never)]
+                least -= 2 * hinted_bytes(product.type, joins.hints)
+            found = [_chain(joins, external, cluster, begin) for begin in (_is_kept, _never)]
             if not any(chain is not None and chain.saved >= least for chain in found):
-                found = [_chain(clusters, external, cluster, _narrower(external))]
+                found = [_chain(joins, external, cluster, _narrower(external))]
             chains = [chain for chain in found if chain is not None and chain.saved >= least]
             chains = [chain for chain in chains if product not in chain.bases]
             for chain in sorted(chains, key=lambda chain: -chain.saved):
-                if _take(clusters, cluster, external, chain):
+                if _take(joins, cluster, external, chain):
                     break
-    _leave_out(clusters)
+    _leave_out(joins)
 
 
-def _largest_first(clusters: Clusters, cluster: Cluster) -> list[Node]:
+def _largest_first(joins: Joins, cluster: Cluster) -> list[Node]:
     return sorted(
         cluster.externals,
-        key=lambda node: (-hinted_bytes(node.type, clusters.hints), clusters.position[node]),
+        key=lambda node: (-hinted_bytes(node.type, joins.hints), joins.facts.position[node]),
     )
 
 
-def _size(clusters: Clusters, node: Node) -> int:
-    return hinted(node.type.size, clusters.hints)
+def _size(joins: Joins, node: Node) -> int:
+    return hinted(node.type.size, joins.hints)
 
 
-Begin = Callable[["Clusters", Node], bool]
+Begin = Callable[[Joins, Node], bool]
 
 
-def _chain(clusters: Clusters, value: Node, reader: Cluster, begin: Begin) -> Chain | None:
+def _chain(joins: Joins, value: Node, reader: Cluster, begin: Begin) -> Chain | None:
     """Return what computes a value again from memory, or None where nothing does.
 
     The chain goes back to what no cluster makes, to what the reader reads in any case, or to what
@@ -96,31 +95,31 @@ def _chain(clusters: Clusters, value: Node, reader: Cluster, begin: Begin) -> Ch
     """
     nodes: set[Node] = set()
     bases: set[Node] = set()
-    size = _size(clusters, value)
+    size = _size(joins, value)
     stack = [value]
     while stack:
         node = stack.pop()
-        if node in nodes or node in bases or node in clusters.free or clusters._is_generator(node):
+        if node in nodes or node in bases or joins.facts.makes_itself(node):
             continue
         if node is not value and (
             node in reader.externals
-            or node not in clusters.cluster_of
-            or _size(clusters, node) * SMALL <= size
-            or (begin(clusters, node) and not _widens(node))
+            or node not in joins.clusters.of
+            or _size(joins, node) * SMALL <= size
+            or (begin(joins, node) and not _widens(node))
         ):
             bases.add(node)
             continue
         if node.op.kind is not Kind.ELEMENTWISE or costly(node) or len(nodes) >= LONGEST:
-            if node is value or not _is_kept(clusters, node):
+            if node is value or not _is_kept(joins, node):
                 return None
             bases.add(node)
             continue
         nodes.add(node)
-        stack.extend(clusters._base(operand) for operand in node.inputs)
-    large = [base for base in bases if _size(clusters, base) * SMALL > size]
+        stack.extend(joins.facts.base(operand) for operand in node.inputs)
+    large = [base for base in bases if _size(joins, base) * SMALL > size]
     fresh = [base.type for base in large if base not in reader.externals]
-    saved = hinted_bytes(value.type, clusters.hints)
-    saved -= sum(hinted_bytes(type_, clusters.hints) for type_ in fresh)
+    saved = hinted_bytes(value.type, joins.hints)
+    saved -= sum(hinted_bytes(type_, joins.hints) for type_ in fresh)
     return Chain(nodes, bases, saved)
 
 
@@ -129,47 +128,47 @@ def _widens(node: Node) -> bool:
     return node.op is CAST and 2 * node.inputs[0].dtype.itemsize <= node.dtype.itemsize
 
 
-def _is_kept(clusters: Clusters, node: Node) -> bool:
+def _is_kept(joins: Joins, node: Node) -> bool:
     """Return whether a value is in memory in any case."""
-    return clusters._is_output(node, set(clusters.cluster_of[node].nodes))
+    return joins.clusters.is_output(node, set(joins.clusters.of[node].nodes))
 
 
-def _may_vanish(clusters: Clusters, node: Node) -> bool:
+def _may_vanish(joins: Joins, node: Node) -> bool:
     """Return whether a value is written for other clusters only, which may compute it again."""
-    if node in clusters.roots or node in clusters.kept:
+    if node in joins.facts.roots or node in joins.clusters.kept:
         return False
-    return all(clusters.cluster_of.get(user) is not None for user in clusters._users(node))
+    return all(joins.clusters.of.get(user) is not None for user in joins.facts.users(node))
 
 
-def _left_to_a_library(clusters: Clusters, value: Node, maker: Cluster) -> Node | None:
+def _left_to_a_library(joins: Joins, value: Node, maker: Cluster) -> Node | None:
     """Return the product of which a library computes all of a cluster but one value, or None.
 
     Without its mask, ``relu(x @ w + b)`` is such a rest.
     """
-    if not _may_vanish(clusters, value):
+    if not _may_vanish(joins, value):
         return None
     products = [node for node in maker.externals if node.op.kind is Kind.LOWERED]
     rest = [node for node in maker.nodes if node is not value and node.op is not CAST]
     if len(products) != 1 or not rest or not all(node.op.scalar.epilogue for node in rest):
         return None
     (product,) = products
-    if product.op.policy != "allow" or product in clusters.roots or product.shape != value.shape:
+    if product.op.policy != "allow" or product in joins.facts.roots or product.shape != value.shape:
         return None
-    if any(clusters.cluster_of.get(user) is not maker for user in clusters._users(product)):
+    if any(joins.clusters.of.get(user) is not maker for user in joins.facts.users(product)):
         return None
     return product
 
 
-def _never(clusters: Clusters, node: Node) -> bool:
+def _never(joins: Joins, node: Node) -> bool:
     return False
 
 
 def _narrower(value: Node) -> Begin:
     """Return a test for values of half the width: writing them in its place is a gain, too."""
-    return lambda clusters, node: 2 * node.dtype.itemsize <= value.dtype.itemsize
+    return lambda joins, node: 2 * node.dtype.itemsize <= value.dtype.itemsize
 
 
-def _take(clusters: Clusters, cluster: Cluster, value: Node, chain: Chain) -> bool:
+def _take(joins: Joins, cluster: Cluster, value: Node, chain: Chain) -> bool:
     """Let a cluster compute a value again, where it stays a region; return whether it does."""
     again = cluster.again | chain.nodes
     externals = (cluster.externals - {value}) | chain.bases
@@ -177,24 +176,24 @@ def _take(clusters: Clusters, cluster: Cluster, value: Node, chain: Chain) -> bo
         return False
     before = cluster.again, cluster.externals
     cluster.again, cluster.externals = again, externals
-    if clusters._no_region(clusters._form([*cluster.nodes, *again], cluster)) is not None:
+    if joins.no_region(joins.forms.form([*cluster.nodes, *again], cluster)) is not None:
         cluster.again, cluster.externals = before
         return False
     cluster.plain = False
-    clusters.kept.update(chain.bases)
-    clusters.record.hit("compute again")
+    joins.clusters.kept.update(chain.bases)
+    joins.record.hit("compute again")
     return True
 
 
-def _leave_out(clusters: Clusters) -> None:
+def _leave_out(joins: Joins) -> None:
     """Note the clusters of which nothing is read: all their readers compute it again."""
-    waiting = list(dict.fromkeys(clusters.cluster_of.values()))
+    waiting = list(dict.fromkeys(joins.clusters.of.values()))
     while waiting:
         cluster = waiting.pop()
-        if clusters.unread.issuperset(cluster.nodes):
+        if joins.clusters.unread.issuperset(cluster.nodes):
             continue
         inside = set(cluster.nodes)
-        if not any(clusters._is_output(node, inside) for node in inside):
-            clusters.unread |= inside
-            makers = (clusters.cluster_of.get(node) for node in cluster.externals)
+        if not any(joins.clusters.is_output(node, inside) for node in inside):
+            joins.clusters.unread |= inside
+            makers = (joins.clusters.of.get(node) for node in cluster.externals)
             waiting += dict.fromkeys(maker for maker in makers if maker is not None)

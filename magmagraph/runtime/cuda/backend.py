@@ -12,7 +12,7 @@ from ...op import Effect, Kind, Op
 from ...plan import Plan, Role
 from ...ranks import current
 from ..steps import bodies_of
-from .bound import CudaBound
+from .bound import CudaBound, Prepared
 from .device import device_of
 from .kernels.fused import Modules, kernels_of, source_of
 from .kernels.kernels import RegionKernels
@@ -37,7 +37,6 @@ class CudaPrepared:
     def __init__(self, plan: Plan, name: str) -> None:
         self.plan = plan
         self.device = device_of(name)
-        self.modules = _modules(self.device.number)
         spoken = any(step.role is not Role.WAIT and speaks(step.node) for step in plan.steps)
         self.carriers: Carriers | None = None
         self.lines: Lines = {}
@@ -50,11 +49,9 @@ class CudaPrepared:
 
             self.lines = lines_of(plan, self.device)
         self._steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
-        self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
         self.generated = 0
-        # Operations that CuPy was found not to have, and those that show values to people, or send
-        # them where the library of the devices does not.
-        self.on_host: set[Op] = {
+        generated: list[RegionKernels] = []
+        on_host: set[Op] = {
             step.node.op
             for step in plan.steps
             if step.node.op.effect is Effect.ORDERED or step.node.op.kind is Kind.COLLECTIVE
@@ -62,8 +59,12 @@ class CudaPrepared:
         for i in self._steps:
             kernels = [kernels_of(body) for body in bodies_of(plan.steps[i])]
             if all(k is not None for k in kernels):
-                self.kernels += [k for k in kernels if k is not None]
+                generated += [k for k in kernels if k is not None]
                 self.generated += 1
+        modules = _modules(self.device.number)
+        self.prepared = Prepared(
+            self.device, modules, generated, self.carriers, self.lines, on_host
+        )
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
@@ -114,4 +115,4 @@ class CudaPrepared:
 
     def bind(self, plan: Plan) -> CudaBound:
         """Bind a specialized plan: addresses and launches are made once."""
-        return CudaBound(self, plan)
+        return CudaBound(self.prepared, plan)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,18 +15,22 @@ from ... import dims
 from ...communicator import Communicator
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
-from ...op import Kind
+from ...op import Kind, Op
 from ...ops.spatial.pooling_records import RECORDS as POOLED
 from ...plan import Place, Plan, Step
 from ...ranks import using
 from ..steps import shape_of
 from ..together import run_before, says
 from .arrange import arranged
+from .device import Device
+from .kernels.fused import Modules
+from .kernels.kernels import RegionKernels
 from .launching.calls import TimedCall
-from .launching.launches import StepLaunches, Unit
+from .launching.launches import StepLaunches
 from .launching.segments import Interpreted, Segment, lane_of, placed, queued
 from .launching.speaking import speaks
 from .launching.streams import Range
+from .launching.units import Unit
 from .memory import (
     DEVICE_TO_DEVICE,
     HOST_TO_DEVICE,
@@ -40,12 +45,38 @@ from .products.merge import Merge, merges
 
 if TYPE_CHECKING:
     from ...values.state import State
-    from .backend import CudaPrepared
     from .kernels.pooling import Pair
+    from .launching.carriers import Carriers
     from .launching.counting import Counted
     from .launching.loops import Loop, Rows
+    from .launching.messages import Lines
 
-__all__ = ["CudaBound"]
+__all__ = ["CudaBound", "Prepared"]
+
+
+@dataclass
+class Prepared:
+    """What a plan has on a device for all sizes.
+
+    Attributes
+    ----------
+    device, modules
+        Where it runs, and the kernels that are loaded there.
+    kernels
+        Of its fused steps; they are compiled when sizes say which are launched.
+    carriers, lines
+        What its collectives and its messages between ranks go by.
+    on_host
+        Operations that run on the host: those that CuPy was found not to have, that show values to
+        people, or send them where the library of the devices does not.
+    """
+
+    device: Device
+    modules: Modules
+    kernels: list[RegionKernels]
+    carriers: Carriers | None
+    lines: Lines
+    on_host: set[Op]
 
 
 class CudaBound:
@@ -54,12 +85,12 @@ class CudaBound:
     Parameters
     ----------
     prepared
-        The symbolic plan's kernels.
+        What the symbolic plan has on the device.
     plan
         Specialized: every size is known.
     """
 
-    def __init__(self, prepared: CudaPrepared, plan: Plan) -> None:
+    def __init__(self, prepared: Prepared, plan: Plan) -> None:
         plan = arranged(plan)
         self.plan = plan
         self.prepared = prepared

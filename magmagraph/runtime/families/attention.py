@@ -9,7 +9,8 @@ from ...ops.networks.attention import ROWS, ROWS_GRADIENT
 from ...plan import KernelFamily, Step
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
 

@@ -9,7 +9,8 @@ from ...op import Kind
 from ...plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
 
 
 def _takes(node: Node) -> bool:

@@ -10,7 +10,8 @@ from ...plan import KernelFamily, Step
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..cuda.library.cudnn import LibraryGraph
     from ..cuda.memory import PlanMemory
     from ..numpy.cells import Cells, StepCells

@@ -8,7 +8,8 @@ from ...plan import KernelFamily, Role, Step
 from ..steps import bytes_of
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..numpy.cells import Cells, StepCells
 
 

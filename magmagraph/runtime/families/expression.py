@@ -8,7 +8,8 @@ from ...ops.control.loop import LOOP
 from ...plan import KernelFamily, Role, Step
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:

@@ -11,7 +11,8 @@ from ...region.analysis import Region, analyze, analyze_for_gpu
 from ..steps import bodies_of
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..numpy.cells import Cells, StepCells
 
 
@@ -49,7 +50,7 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells | None:
 
 
 def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
-    return launches.fused(step)
+    return launches.fused.units(step)
 
 
 FUSED_FAMILY = KernelFamily(

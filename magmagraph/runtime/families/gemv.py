@@ -11,7 +11,8 @@ from ..steps import scaling_of, shape_of
 from .gemm import accumulated, dtype_refusal
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..numpy.cells import Cells, StepCells
 
 

@@ -15,7 +15,8 @@ from .dtypes import POSITIONS
 from .scatter import rows_refusal
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..numpy.cells import Cells, StepCells
 
 

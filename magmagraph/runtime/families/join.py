@@ -11,7 +11,8 @@ from ...plan import KernelFamily, Step
 from ..steps import join_layout
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..numpy.cells import Cells, StepCells
 
 

@@ -11,7 +11,8 @@ from ..steps import shape_of
 from .dtypes import BLAS
 
 if TYPE_CHECKING:
-    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.launching.launches import StepLaunches
+    from ..cuda.launching.units import Unit
     from ..numpy.cells import Cells, StepCells
 
 

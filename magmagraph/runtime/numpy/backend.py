@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +14,9 @@ from ...plan import Plan, Role
 from ..steps import bodies_of
 from . import fused
 from .bound import NumpyBound
+from .cells import Prepared
 from .codegen.step import step_code
 from .threads import apply as apply_threads
-
-if TYPE_CHECKING:
-    from .products.choice import Sizes, Way
 
 SECONDS_A_NODE = 0.0015  # what writing and compiling its C takes, about; for the compile budget
 
@@ -45,10 +42,7 @@ class NumpyPrepared:
 
     def __init__(self, plan: Plan, budget: float) -> None:
         self.plan = plan
-        self.kernels: fused.Kernels | None = None
-        self.compiled: frozenset[int] = frozenset()
-        # By the number of a step, how its products run at the sizes that it was bound to.
-        self.ways: dict[int, dict[Sizes, Way]] = {}
+        self.prepared = Prepared()
         steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
         if config.compiler == "off":
             apply_threads()
@@ -57,8 +51,7 @@ class NumpyPrepared:
             chosen = _affordable(plan, steps, budget)
             kernels = fused.Kernels()
             kernels.build([bodies_of(plan.steps[i]) for i in chosen])
-            self.kernels = kernels
-            self.compiled = frozenset(chosen)
+            self.prepared = Prepared(kernels, frozenset(chosen))
         except CompilerUnavailable as error:
             if config.compiler == "force":
                 raise
@@ -68,9 +61,9 @@ class NumpyPrepared:
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
         total = sum(step.role is Role.REGION for step in self.plan.steps)
-        if self.kernels is None:
+        if self.prepared.kernels is None:
             return f"{total} fused steps in NumPy tiles"
-        return f"{len(self.compiled)} of {total} fused steps as compiled kernels"
+        return f"{len(self.prepared.compiled)} of {total} fused steps as compiled kernels"
 
     def source(self, step: int) -> str:
         """Return the C of a fused step, whether or not it was compiled."""
@@ -96,7 +89,7 @@ class NumpyPrepared:
 
     def bind(self, plan: Plan) -> NumpyBound:
         """Bind a specialized plan: addresses, cells and views are made once."""
-        return NumpyBound(self, plan)
+        return NumpyBound(self.prepared, plan)
 
 
 def _affordable(plan: Plan, steps: Sequence[int], budget: float) -> list[int]:

@@ -5,24 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
 from ... import dims
-from ...graph import Node
-from ...interpret import bind_attributes
-from ...ops.random.philox import stream_key
-from ...region.access import contiguous_strides
 from ...region.analysis import Region
-from ...region.axes import concrete
 from ...region.parts import (
     FLAT,
-    PARTIAL_BYTES,
     TOGETHER,
     TOGETHER_BYTES,
     indexed,
     saved_itemsize,
 )
 from ...region.walk import costly
+from ..region_numbers import RegionNumbers
 from .caches import last_level
 
 __all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]
@@ -49,15 +42,11 @@ def crosses(region: Region) -> bool:
     )
 
 
-class Binding:
+class Binding(RegionNumbers):
     """The numbers of one region for one set of sizes.
-
-    Methods that return an int are what generated code asks for by name (`RowsCode.numbers`).
 
     Attributes
     ----------
-    extents
-        Iterations of each loop.
     width, strips
         Elements in a strip of the innermost loop, and how many strips there are.
     group, rows, bands
@@ -72,16 +61,12 @@ class Binding:
     """
 
     def __init__(self, region: Region, sizes: Mapping[str, int], threads: int) -> None:
-        self.region = region
-        self.sizes = sizes
+        super().__init__(region, sizes)
         self.threads = max(1, threads)
-        self.extents = tuple(dims.evaluate(loop.extent, sizes) for loop in region.loops)
-        self._reads: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self._nodes: list[Node] = list(region.values)
         outer = [i for i in region.outer if not (region.strip and i == region.depth - 1)]
         rows = math.prod(self.extents[i] for i in outer)
         inside = math.prod(self.extents[i] for i in region.row)
-        self.width = self.strips = self.group = self.rows = self.bands = 1
+        self.width = self.strips = self.rows = self.bands = 1
         if region.columns:
             self._share_columns()
             self._place()
@@ -168,25 +153,7 @@ class Binding:
         self._lines = [[place + start for place in places] for places in self._lines]
         self._saved = [place + start for place in self._saved]
 
-    def read(self, position: int) -> tuple[int, tuple[int, ...]]:
-        """Return the first element and each loop's step of a read, by its place in the region."""
-        found = self._reads.get(position)
-        if found is None:
-            access = list(self.region.accesses.values())[position]
-            found = self._reads[position] = access.bind(self.sizes)
-        return found
-
     # ---- What generated code asks for
-
-    def number(self, what: str, where: tuple[int, ...]) -> int:
-        """Return the number that a method of this name gives."""
-        result = getattr(self, what)(*where)
-        assert isinstance(result, int)
-        return result
-
-    def extent(self, loop: int) -> int:
-        """Return the iterations of a loop."""
-        return self.extents[loop]
 
     def strip_width(self) -> int:
         """Return the elements of a strip."""
@@ -212,22 +179,6 @@ class Binding:
         """Return how many short rows are taken as one."""
         return self.group
 
-    def row_width(self) -> int:
-        """Return the elements of what is taken as a row."""
-        return self.group * self.extents[self.region.depth - 1]
-
-    def element_count(self) -> int:
-        """Return the elements of the iteration space."""
-        return math.prod(self.extents[: self.region.depth])
-
-    def read_place(self, position: int) -> int:
-        """Return the first element of a read."""
-        return self.read(position)[0]
-
-    def read_step(self, position: int, loop: int) -> int:
-        """Return a loop's step in a read."""
-        return self.read(position)[1][loop] * (1 if loop else self.group)
-
     def read_ahead(self, position: int) -> int:
         """Return how many elements ahead of its loop a kernel asks memory for; 0: it does not.
 
@@ -242,33 +193,9 @@ class Binding:
         following = inner == 0 or steps[inner - 1] == self.extents[inner]
         return count if following or self.extents[inner] >= 8 * count else 0
 
-    def write_step(self, position: int, loop: int) -> int:
-        """Return a loop's step in a result."""
-        step = self.region.outputs[position].bind(self.sizes)[loop]
-        return step * (1 if loop else self.group)
-
     def line_place(self, fold: int, piece: int) -> int:
         """Return where in the workspace the lines of a fold (or of its positions) begin."""
         return self._lines[fold][piece]
-
-    def line_length(self, fold: int) -> int:
-        """Return the elements of a fold's result."""
-        return math.prod(self.extents[i] for i in self.region.folds[fold].kept)
-
-    def line_size(self, fold: int) -> int:
-        """Return the bytes of a line of partial results."""
-        length = self.row_width() if self.region.columns else self.line_length(fold)
-        return -(-length * PARTIAL_BYTES // 64) * 64
-
-    def kept_step(self, fold: int, loop: int) -> int:
-        """Return how far apart in a line neighbours along a kept loop lie."""
-        kept = self.region.folds[fold].kept
-        return math.prod(self.extents[i] for i in kept[kept.index(loop) + 1 :])
-
-    def index_step(self, fold: int, loop: int) -> int:
-        """Return how much a step along a reduced loop adds to an element's number."""
-        reduced = self.region.folds[fold].reduced
-        return math.prod(self.extents[i] for i in reduced[reduced.index(loop) + 1 :])
 
     def saved_place(self, position: int) -> int:
         """Return where in the workspace the rows of a saved value begin."""
@@ -308,18 +235,3 @@ class Binding:
         after = math.prod(self.extents[i] for i in row[row.index(loop) + 1 :])
         return after * self.region.saved_width
 
-    def scalar(self, position: int) -> int:
-        """Return a number that sizes determine, such as an extent, by its place in the region."""
-        node = self._nodes[position]
-        return int(node.op.evaluate(np, **bind_attributes(node.attrs, self.sizes)))
-
-    def counter_step(self, position: int, loop: int) -> int:
-        """Return how much a step along a loop adds to an element's number."""
-        node = self._nodes[position]
-        axis = self.region.counters[node][loop]
-        return 0 if axis is None else contiguous_strides(concrete(node.shape, self.sizes))[axis]
-
-    def random_key(self, position: int, word: int) -> int:
-        """Return one of the two words that tell a random stream from others."""
-        attrs = self._nodes[position].attrs
-        return stream_key(attrs["seed"], attrs["stream"], attrs["part"])[word]

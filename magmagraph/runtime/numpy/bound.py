@@ -7,27 +7,24 @@ import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...communicator import Communicator, Pending
 from ...errors import MagmagraphError, NonFiniteError, message
+from ...graph import Node
 from ...interpret import PRODUCTS, bind_attributes
 from ...plan import Place, Plan, Role, Step
 from ...ranks import current
 from ..together import run_before, says
 from .array_steps import ArraySteps
 from .aside import Landing, called, commit_at_once, with_updates_aside
-from .cells import StepCells
+from .cells import Prepared, StepCells
 from .products.blas import find_blas
 from .results import ResultPool
 from .support import Program, address_of, aligned_empty
 from .threads import get_threads
-
-if TYPE_CHECKING:
-    from ...graph import Node
-    from .backend import NumpyPrepared
 
 
 class _Block:
@@ -41,7 +38,7 @@ class _Block:
 class NumpyBound:
     """A plan bound to sizes."""
 
-    def __init__(self, prepared: NumpyPrepared, plan: Plan) -> None:
+    def __init__(self, prepared: Prepared, plan: Plan) -> None:
         self.plan = plan
         self.prepared = prepared
         self.sizes: Mapping[str, int] = plan.sizes or {}

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ...locking import shared_lock
 from ...plan import Place, Plan, Step, Value
 from ..steps import bodies_of, shape_of
+from .fused import Kernels
 from .memory import address_of
 from .products.choice import Sizes, Way, way_of
 
-__all__ = ["Cells", "StepCells", "bodies_of", "shape_of"]
+__all__ = ["Cells", "Prepared", "StepCells", "bodies_of", "shape_of"]
 
 REMEMBERED = 16  # sizes of a step, whose ways others may take
 
 # A function's address, its arguments, and those of them that come with calls, each with its slot.
 Cells = tuple[int, list[int], list[tuple[int, int]]]
 
-if TYPE_CHECKING:
-    from .backend import NumpyPrepared
+
+@dataclass
+class Prepared:
+    """What a plan has on this machine for all sizes.
+
+    Attributes
+    ----------
+    kernels
+        Of its fused steps; None where no compiler works.
+    compiled
+        The numbers of the steps that have kernels.
+    ways
+        By the number of a step, how its products run at the sizes that it was bound to.
+    """
+
+    kernels: Kernels | None = None
+    compiled: frozenset[int] = frozenset()
+    ways: dict[int, dict[Sizes, Way]] = field(default_factory=dict)
 
 
 class StepCells:
@@ -32,7 +50,7 @@ class StepCells:
     plan
         A specialized plan.
     prepared
-        Its kernels.
+        What it has for all sizes.
     address
         The address of each slot, 0 for those that come with the call.
     keep
@@ -40,7 +58,7 @@ class StepCells:
     """
 
     def __init__(
-        self, plan: Plan, prepared: NumpyPrepared, address: Sequence[int], keep: list[Any]
+        self, plan: Plan, prepared: Prepared, address: Sequence[int], keep: list[Any]
     ) -> None:
         self.plan = plan
         self.sizes: Mapping[str, int] = plan.sizes or {}

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from ... import dims
 from ...graph import Graph
 from ...interpret import body_function
 from ...plan import Step
 from ...types import Type
 from .memory import address_of, aligned_empty
 from .support import support
-
-if TYPE_CHECKING:
-    from .bound import NumpyBound
 
 _READ, _ROW, _BEFORE, _AFTER = range(4)
 
@@ -84,6 +82,28 @@ class _Choice(ctypes.Structure):
 
 
 _FLAGS = {"": 0, "carry": 1, "stack": 2}
+
+
+class BodyProgram(Protocol):
+    """A body bound to sizes, whose steps C can run."""
+
+    @property
+    def is_program(self) -> bool:
+        """Whether all its steps are one call into C, with nothing to check or to write after."""
+        ...
+
+    def program_steps(self) -> tuple[int, int]:
+        """Return the address of the list of steps, and their number."""
+        ...
+
+    def feed_addresses(self) -> list[list[int]]:
+        """Return for each feed the addresses of the cells that hold its own."""
+        ...
+
+    def result_addresses(self) -> list[list[int]]:
+        """Return for each result the addresses of the cells that hold its own."""
+        ...
+
 
 def loop_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[int, int] | None:
     """Return the function and the first cell of a loop; the others are its results and operands."""
@@ -153,17 +173,17 @@ def branch_step(step: Step, sizes: Mapping[str, int], keep: list[Any]) -> tuple[
     return support().address("mg_branch"), ctypes.addressof(choice)
 
 
-def _program(body: Graph, sizes: Mapping[str, int]) -> NumpyBound | None:
+def _program(body: Graph, sizes: Mapping[str, int]) -> BodyProgram | None:
     """Return a body bound to sizes, or None where a step of it does not run in C."""
     function = body_function(body)
     if function is None:
         return None
-    bound: NumpyBound = function.bound_to(sizes)
+    bound: BodyProgram = function.bound_to(sizes)
     return bound if bound.is_program else None
 
 
 def _nest(
-    bound: NumpyBound,
+    bound: BodyProgram,
     cells: Sequence[_Cell],
     carries: Sequence[_Carry],
     rows: Sequence[_Rows],
@@ -185,6 +205,4 @@ def _row_bytes(type_: Type) -> int:
 
 
 def _number(extent: Any, sizes: Mapping[str, int]) -> int:
-    from ... import dims
-
     return int(dims.evaluate(extent, sizes)) if isinstance(extent, dims.Dim) else int(extent)

@@ -18,8 +18,8 @@ from ....region.walk import late_groups
 from ...numpy.codegen.scalar import identity_expression
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from .binding import COLUMN_THREADS
-from .folding import UNROLLED, FoldingCode
+from .cuda_code import UNROLLED, CudaCode
+from .limits import COLUMN_THREADS
 
 __all__ = ["Columns"]
 
@@ -51,7 +51,7 @@ class Row:
     Parameters
     ----------
     lines
-        As `VectorCode.elements` gives them.
+        As `CudaCode.elements` gives them.
     places
         The names of a row's positions.
     """
@@ -154,7 +154,7 @@ class Columns:
         The loops that the sums keep, and those that they run over.
     """
 
-    def __init__(self, code: FoldingCode, kept: list[int], gone: list[int]) -> None:
+    def __init__(self, code: CudaCode, kept: list[int], gone: list[int]) -> None:
         self.code, self.kept, self.gone = code, kept, gone
 
     def can_be_whole(self) -> bool:

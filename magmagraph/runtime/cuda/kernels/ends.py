@@ -12,9 +12,8 @@ from ....region.parts import indexed
 from ....region.walk import late_groups
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from .binding import LANES, THREADS
-from .element import Unsupported
-from .folding import FoldingCode
+from .cuda_code import CudaCode, Unsupported
+from .limits import LANES, THREADS
 
 __all__ = ["Ends"]
 
@@ -30,7 +29,7 @@ class Ends:
         Of the region.
     """
 
-    def __init__(self, code: FoldingCode) -> None:
+    def __init__(self, code: CudaCode) -> None:
         self.code = code
 
     def can_be_joined(self) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ...numpy.codegen.text import indent
-from .binding import LANES, THREADS
-from .folding import FoldingCode
+from .cuda_code import CudaCode
+from .limits import LANES, THREADS
 
 __all__ = ["flat"]
 
 TURNS = 4
 
 
-def flat(code: FoldingCode, width: int) -> list[str]:
+def flat(code: CudaCode, width: int) -> list[str]:
     """Return the kernel in which threads take elements in turn.
 
     Parameters

@@ -11,11 +11,11 @@ from ....errors import PlanError, message
 from ....graph import Graph, structure
 from ....region.analysis import Refusal, analyze_for_gpu
 from ..compiler import begin_sources, compile_sources
-from .element import Unsupported
+from .cuda_code import Unsupported
 from .kernels import ALONE_NAME, RegionKernels
 from .many import many_text, table_size
 from .prelude import MAX_ARGUMENTS, complete
-from .shares import ALONE, WIDE, Launch, Shares
+from .shares import ALONE, WIDE, Launch, Shares, launches_of, lines_for
 
 __all__ = ["Modules", "kernels_of", "source_of", "words"]
 
@@ -160,9 +160,9 @@ class Modules:
         many: dict[Place, str] = {}
         for k in {k.key: k for k in kernels}.values():
             try:
-                here = k.lines_for(sizes, lines, count)
+                here = lines_for(k, sizes, lines, count)
                 for tail in (True, False)[: 1 + bool(k.cross)]:  # sums may be ended apart
-                    launches, wide = k.launches(sizes, here, 0, tail, count)
+                    launches, wide = launches_of(k, sizes, here, 0, tail, count)
                     main = 0 if often[k.key] > 0 else 1
                     wanted += [Wanted(k, _suffix(one.kernel), wide) for one in launches[main:]]
             except k.refusals:
@@ -245,8 +245,8 @@ class Modules:
         tail: bool = True,
     ) -> list[tuple[int, Launch]]:
         """Return the launches of a region for given sizes, each with its function's address."""
-        launches, wide = kernels.launches(
-            sizes, lines, counter, tail, self.device.multiprocessors
+        launches, wide = launches_of(
+            kernels, sizes, lines, counter, tail, self.device.multiprocessors
         )
         return [
             (self._function(kernels, _suffix(launch.kernel), wide), launch) for launch in launches

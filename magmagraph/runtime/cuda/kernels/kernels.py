@@ -17,34 +17,29 @@ depends on them. So results do not depend on which block ran when.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ....graph import Node
 from ....region.analysis import Region
 from ....region.walk import Walk, late_groups
 from ...numpy.codegen.text import indent
-from .binding import (
+from .columns import Columns
+from .cuda_code import HALF_WARP, CudaCode, Kept, Unsupported
+from .ends import Ends
+from .flat import flat
+from .limits import (
     COLUMN_SUMS,
     COLUMN_THREADS,
     KEEPING_BLOCKS,
     KEEPING_THREADS,
     KEPT_PARTS,
     MAX_THREADS,
-    MULTIPROCESSORS,
     ROOM,
     TALL_THREADS,
     THREADS,
 )
-from .columns import Columns
-from .element import Unsupported
-from .ends import Ends
-from .flat import flat
-from .folding import FoldingCode
 from .narrow import THREADS_BESIDE, Narrow, narrow_rows
 from .rows import Workers
-from .shares import ALONE, WIDE, Launch, Shares
-from .vectors import Kept
 
 __all__ = ["ALONE_NAME", "RegionKernels"]
 
@@ -95,7 +90,7 @@ class RegionKernels:
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self.code = FoldingCode(region)
+        self.code = CudaCode(region)
         self.inner = region.depth - 1
         self.cross = self.code.cross
         self.outer = region.outer
@@ -229,7 +224,7 @@ class RegionKernels:
     def _narrow(self, width: int, narrow: Narrow) -> str:
         self.code.half, self.code.fewer = str(narrow.lanes // 2), not narrow.groups
         body = self._kept(width, narrow)[1]
-        self.code.half, self.code.fewer = FoldingCode.half, False
+        self.code.half, self.code.fewer = HALF_WARP, False
         return self._kernel(f"n{width}", body, THREADS_BESIDE, self._least_narrow())
 
     def _least_narrow(self) -> int:
@@ -305,56 +300,6 @@ class RegionKernels:
             ]
         )
         return self.texts[suffix]
-
-    # ---- Launches
-
-    def launches(
-        self, sizes: Mapping[str, int], lines: int, counter: int = 0, tail: bool = True,
-        multiprocessors: int = MULTIPROCESSORS,
-    ) -> tuple[list[Launch], bool]:
-        """Return the launches for given sizes, and whether positions need 64 bits.
-
-        Parameters
-        ----------
-        sizes
-            The size of every dimension.
-        lines
-            For how many workers the workspace was planned.
-        counter
-            The address of a zero, 4 bytes, that only these launches use.
-        tail
-            Whether the main kernel may end sums itself.
-        multiprocessors
-            Of the device.
-        """
-        shares = Shares(self, sizes, lines, multiprocessors)
-        shares.counter = counter
-        made = [shares.main()]
-        shares.tail = shares.tail and tail
-        many = ALONE * multiprocessors
-        # Columns that are not there have no blocks, and the sum of all of them is still zero.
-        empty = not math.prod(made[0][1])
-        if self.cross and (empty or not (shares.straight or shares.tail)):
-            made += shares.finish()
-        numbers = tuple(shares.numbers())
-        result = []
-        for suffix, grid, block in made:
-            alone = math.prod(grid) > many
-            if grid[0]:
-                name = f"{self.key}_{suffix}{ALONE_NAME if alone else ''}"
-                result.append(Launch(name, grid, block, numbers, alone))
-        return result, shares.elements > WIDE
-
-    def lines_for(
-        self, sizes: Mapping[str, int], lines: int, multiprocessors: int = MULTIPROCESSORS
-    ) -> int:
-        """Return for how many workers there should be a workspace: as many as `lines`, or more.
-
-        Parameters are those of `launches`.
-        """
-        if not self.cross or not self.keeps:
-            return lines
-        return Shares(self, sizes, lines, multiprocessors).wanted_lines()
 
     def text(self, suffix: str) -> str:
         """Return the source of one kernel; that of launches which begin alone waits for nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....records import record
 from ....region.analysis import Region
-from .binding import LANES
+from .limits import LANES
 
 __all__ = ["LANES_EACH", "THREADS_BESIDE", "Narrow", "narrow_rows"]
 

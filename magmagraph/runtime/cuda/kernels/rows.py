@@ -12,10 +12,9 @@ from ....region.parts import indexed
 from ...numpy.codegen.scalar import combine_expression, identity_expression
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from .binding import LANES
-from .folding import FoldingCode
+from .cuda_code import CudaCode, Kept
+from .limits import LANES
 from .narrow import Narrow
-from .vectors import Kept
 
 __all__ = ["Workers"]
 
@@ -41,7 +40,7 @@ class Workers:
     """
 
     def __init__(
-        self, code: FoldingCode, strips: bool, width: int = 1, parts: int = 0,
+        self, code: CudaCode, strips: bool, width: int = 1, parts: int = 0,
         narrow: Narrow | None = None,
     ) -> None:
         self.code, self.strips, self.width, self.narrow = code, strips, width, narrow

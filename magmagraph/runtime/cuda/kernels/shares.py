@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from .... import dims
 from ....records import record
+from ....region.parts import indexed
 from ....region.walk import late_groups
-from .binding import (
+from ...region_numbers import RegionNumbers
+from .columns import GROUP
+from .cuda_code import Unsupported
+from .kernels import ALONE_NAME, RegionKernels
+from .limits import (
     COLUMN_SUMS,
     COLUMN_THREADS,
     ENTRIES,
@@ -20,16 +25,10 @@ from .binding import (
     PARTS,
     TALL_THREADS,
     THREADS,
-    CudaBinding,
 )
-from .columns import GROUP
-from .element import Unsupported
 from .narrow import Narrow
 
-if TYPE_CHECKING:
-    from .kernels import RegionKernels
-
-__all__ = ["WIDE", "Grid", "Launch", "Shares"]
+__all__ = ["WIDE", "Grid", "Launch", "Shares", "launches_of", "lines_for"]
 
 WIDE = 1 << 30  # elements, from which on positions are 64-bit numbers
 QUICK = 1 << 13  # partial results and elements that one block is done with soon
@@ -72,8 +71,8 @@ class Launch:
     alone: bool = False
 
 
-class Shares(CudaBinding):
-    """How the work of a region is shared out for given sizes.
+class Shares(RegionNumbers):
+    """How the work of a region is shared out for given sizes, and the numbers of its kernels.
 
     Parameters
     ----------
@@ -94,8 +93,16 @@ class Shares(CudaBinding):
         lines: int,
         multiprocessors: int = MULTIPROCESSORS,
     ) -> None:
-        super().__init__(kernels.region, sizes, lines)
+        super().__init__(kernels.region, sizes)
         self.kernels = kernels
+        self.lines = max(1, lines)
+        self.places: list[int] = []
+        at = 0
+        for position, fold in enumerate(self.region.folds):
+            self.places.append(at)
+            if not fold.row:
+                pieces = 2 if indexed(fold.node.op) else 1
+                at += pieces * self.lines * self.line_size(position)
         self.multiprocessors = multiprocessors
         inner = kernels.inner
         most = kernels.widths[-1]
@@ -103,6 +110,19 @@ class Shares(CudaBinding):
         self.used_lines: dict[int, int] = {}
 
     # ---- Asked for by name
+
+    def fold_place(self, position: int, piece: int) -> int:
+        """Return where in the workspace the lines of a fold (or of its positions) begin."""
+        return self.places[position] + piece * self.lines * self.line_size(position)
+
+    def count(self, position: int) -> int:
+        """Return a constant that is a number of elements."""
+        node = list(self.region.values)[position]
+        return int(node.attrs["value"].reshape(-1)[0])
+
+    def product(self, *loops: int) -> int:
+        """Return the number of iterations of some loops together."""
+        return math.prod(self.extents[i] for i in loops)
 
     def groups(self, width: int) -> int:
         """Return how many vectors the region has."""
@@ -143,6 +163,46 @@ class Shares(CudaBinding):
     def numbers(self) -> list[int]:
         """Return what the kernels are told, in order."""
         return [self.number(what, where) for what, where in self.kernels.code.numbers]
+
+    # ---- Whether elements can be moved some at a time
+
+    def vector_width(self, inner: int, most: int) -> int:
+        """Return how many neighbours along a loop can be moved at a time: `most`, or 1."""
+        region = self.region
+        if self.extents[inner] % most:
+            return 1
+        moved = [self.read(position) for position in range(len(region.accesses))]
+        moved += [
+            (0, output.bind(self.sizes))
+            for output in region.outputs
+            if not output.epilogue and output.element
+        ]
+        even = all(self._even(offset, steps, inner, most) for offset, steps in moved)
+        return most if even else 1
+
+    def _even(self, offset: int, steps: Sequence[int], inner: int, most: int) -> bool:
+        if steps[inner] != 1:
+            return True  # moved one by one
+        others = [
+            step for i, step in enumerate(steps) if i != inner and self.extents[i] > 1
+        ]
+        return offset % most == 0 and all(step % most == 0 for step in others)
+
+    @property
+    def elements(self) -> int:
+        """The largest number of elements that any array of the region has."""
+        region = self.region
+        counts = [1]
+        for node in (*region.body.inputs, *region.body.outputs):
+            count = 1
+            for extent in node.shape:
+                count *= extent if isinstance(extent, int) else dims.evaluate(extent, self.sizes)
+            counts.append(count)
+        counts.append(self.product(*range(region.depth)))
+        for group in late_groups(region):
+            loops = region.values[group[0].node].shape_loops
+            counts.append(self.product(*loops))
+        return max(counts)
 
     # ---- Shares
 
@@ -393,6 +453,65 @@ class Shares(CudaBinding):
             blocks = min(-(-count // THREADS), self.multiprocessors * 16)
             made.append((f"late{position}", (blocks, 1, 1), (THREADS, 1, 1)))
         return made
+
+
+def launches_of(
+    kernels: RegionKernels,
+    sizes: Mapping[str, int],
+    lines: int,
+    counter: int = 0,
+    tail: bool = True,
+    multiprocessors: int = MULTIPROCESSORS,
+) -> tuple[list[Launch], bool]:
+    """Return the launches of a region for given sizes, and whether positions need 64 bits.
+
+    Parameters
+    ----------
+    kernels
+        Of the region.
+    sizes
+        The size of every dimension.
+    lines
+        For how many workers the workspace was planned.
+    counter
+        The address of a zero, 4 bytes, that only these launches use.
+    tail
+        Whether the main kernel may end sums itself.
+    multiprocessors
+        Of the device.
+    """
+    shares = Shares(kernels, sizes, lines, multiprocessors)
+    shares.counter = counter
+    made = [shares.main()]
+    shares.tail = shares.tail and tail
+    many = ALONE * multiprocessors
+    # Columns that are not there have no blocks, and the sum of all of them is still zero.
+    empty = not math.prod(made[0][1])
+    if kernels.cross and (empty or not (shares.straight or shares.tail)):
+        made += shares.finish()
+    numbers = tuple(shares.numbers())
+    result = []
+    for suffix, grid, block in made:
+        alone = math.prod(grid) > many
+        if grid[0]:
+            name = f"{kernels.key}_{suffix}{ALONE_NAME if alone else ''}"
+            result.append(Launch(name, grid, block, numbers, alone))
+    return result, shares.elements > WIDE
+
+
+def lines_for(
+    kernels: RegionKernels,
+    sizes: Mapping[str, int],
+    lines: int,
+    multiprocessors: int = MULTIPROCESSORS,
+) -> int:
+    """Return for how many workers there should be a workspace: as many as `lines`, or more.
+
+    Parameters are those of `launches_of`.
+    """
+    if not kernels.cross or not kernels.keeps:
+        return lines
+    return Shares(kernels, sizes, lines, multiprocessors).wanted_lines()
 
 
 def _power(count: int) -> int:

@@ -8,37 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .... import dims
 from ....config import config
 from ....plan import Place, Role, Step, Value
-from ....records import record
-from ...steps import bodies_of, scaling_of, shape_of
-from ..kernels.bodies import Body
-from ..kernels.fused import Modules, kernels_of
-from ..kernels.many import call_of_many, groups_of
-from ..kernels.shares import Launch
+from ...steps import scaling_of, shape_of
+from ..kernels.fused import Modules
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from ..products.merge import Merge, product_shape, read_first, stands_alone
 from ..products.merged import MergedProducts
 from ..products.products import ProductShape, begin_load, call_of, cut_of, load, product_of
 from ..products.small_gemm import SmallProduct, plain_epilogue
-from .calls import KernelCall, LibraryCall, Together
+from .calls import LibraryCall
+from .fused_launches import FusedLaunches
 from .segments import Launcher
 from .streams import Touched
+from .units import Unit
 
 if TYPE_CHECKING:
     from ..kernels.pooling import Pair
     from ..library.plans import ChosenGraph
     from .messages import Lines
 
-__all__ = ["StepLaunches", "Unit", "together"]
+__all__ = ["StepLaunches"]
 
-@record(frozen=True)
-class Unit:
-    """Kernels that are launched together, and the memory that they touch."""
-
-    launch: Launcher
-    touched: Touched
 
 
 class StepLaunches:
@@ -62,8 +53,8 @@ class StepLaunches:
         self.memory, self.modules, self.stream = memory, modules, stream
         self.lines = {} if lines is None else lines
         self.plan, self.device = memory.plan, memory.device
-        self.merged = MergedProducts(self)
-        self._known: dict[int, list[Body]] = {}
+        self.fused = FusedLaunches(memory, modules)
+        self.merged = MergedProducts(self.fused)
 
     def step(self, step: Step) -> list[Unit] | None:
         """Return what launches a step, or None where its array expression has to run."""
@@ -112,146 +103,7 @@ class StepLaunches:
         """Return what launches a fused step together with the product that it reads."""
         return self.merged.units(step, merge)
 
-    # ---- Fused steps
-
-    def bodies(self, step: Step) -> list[Body]:
-        """Return the operands of each body of a fused step, the same at each call."""
-        if id(step) not in self._known:
-            self._known[id(step)] = self._operands(step)
-        return self._known[id(step)]
-
-    def _operands(self, step: Step) -> list[Body]:
-        memory, found = self.memory, []
-        at = to = 0
-        workspace = 0 if step.workspace is None else memory.address[step.workspace]
-        for body in bodies_of(step):
-            kernels = kernels_of(body)
-            taken, made = len(body.inputs), len(body.outputs)
-            inputs, outputs = step.inputs[at : at + taken], step.outputs[to : to + made]
-            at, to = at + taken, to + made
-            # Bodies of one step have workspaces of their own, one behind the other.
-            size, lines, here = 0, self.plan.threads, workspace
-            if kernels is not None:
-                size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
-                workspace += size
-                lines = kernels.lines_for(memory.sizes, lines, self.device.multiprocessors)
-                if lines > self.plan.threads:  # more than was planned: a place of its own
-                    size = dims.evaluate(kernels.region.workspace(lines), memory.sizes)
-                    here = memory.more(size)
-            pointers = [memory.at(value) for value in (*inputs, *outputs)]
-            late = {o.position for o in kernels.region.outputs if o.epilogue} if kernels else set()
-            found.append(
-                Body(
-                    kernels,
-                    [*pointers, here],
-                    memory.ranges(inputs),
-                    memory.ranges([v for i, v in enumerate(outputs) if i not in late]),
-                    memory.ranges([v for i, v in enumerate(outputs) if i in late]),
-                    ((here, here + size),) if size else (),
-                    lines,
-                )
-            )
-        return found
-
-    def fused(self, step: Step, without: int = -1) -> list[Unit] | None:
-        """Return what launches the bodies of a fused step, but for one that a product computes."""
-        touched: list[Body] = []
-        launches: list[list[tuple[int, Launch]]] = []
-        bodies = self.bodies(step)
-        if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
-            return self._ended_apart(bodies[0])
-        for number, body in enumerate(bodies):
-            if number == without:
-                continue
-            if body.kernels is None:
-                return None
-            try:
-                bound = self.modules.bind(
-                    body.kernels, self.memory.sizes, body.lines, self.memory.counter()
-                )
-            except body.kernels.refusals:
-                return None
-            if bound:
-                touched.append(body)
-                launches.append(bound)
-        if not launches:
-            return []
-        read = tuple(place for body in touched for place in body.read)
-        written = tuple(place for body in touched for place in body.written)
-        return [Unit(together(self._in_groups(touched, launches)), Touched(read, written))]
-
-    def _in_groups(
-        self, bodies: Sequence[Body], launches: Sequence[Sequence[tuple[int, Launch]]]
-    ) -> list[Launcher]:
-        """Return what launches the bodies of a step; those of one structure are one launch."""
-        touched = [Touched(body.read, body.written) for body in bodies]
-        sizes = self.memory.sizes
-        keys = [body.key(bound, sizes) for body, bound in zip(bodies, launches, strict=True)]
-        words = [
-            len(body.words) + max(len(launch.numbers) for _, launch in bound)
-            for body, bound in zip(bodies, launches, strict=True)
-        ]
-        made: list[Launcher] = []
-        for group in groups_of(touched, keys, words):
-            first = bodies[group[0]]
-            if len(group) == 1:
-                made += [
-                    self.launcher(
-                        function, launch, [*first.words, *launch.numbers], len(first.words)
-                    )
-                    for function, launch in launches[group[0]]
-                ]
-                continue
-            assert first.kernels is not None
-            alone = [launches[number][0][1] for number in group]
-            arguments = [
-                [*bodies[number].words, *launch.numbers]
-                for number, launch in zip(group, alone, strict=True)
-            ]
-            function = self.modules.many(first.kernels, alone, len(arguments[0]))
-            made.append(call_of_many(
-                function, alone, arguments, len(first.words), self.device.multiprocessors
-            ))
-        return made
-
-    def _ended_apart(self, body: Body) -> list[Unit] | None:
-        """Return what launches a body, and what ends its sums, for which not all have to wait."""
-        if body.kernels is None:
-            return None
-        try:
-            bound = self.modules.bind(
-                body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
-            )
-        except body.kernels.refusals:
-            return None
-        main, *ends = (
-            self.launcher(function, launch, [*body.words, *launch.numbers], len(body.words))
-            for function, launch in bound
-        )
-        written = (*body.early, *body.workspace)
-        if not ends:
-            return [Unit(main, Touched(body.read, (*written, *body.late)))]
-        after = Touched((*body.read, *written), (*body.late, *body.workspace))
-        return [Unit(main, Touched(body.read, written)), Unit(together(ends), after)]
-
-    def launcher(
-        self, function: int, launch: Launch, words: Sequence[int], pointers: int = 0
-    ) -> KernelCall:
-        """Return what launches a kernel with arguments that never change.
-
-        Parameters
-        ----------
-        function, launch
-            The kernel, its grid and its block.
-        words
-            Its arguments.
-        pointers
-            How many of these, the first, are addresses.
-        """
-        held = np.array(words, dtype=np.int64)
-        return KernelCall(
-            function, launch.grid, launch.block, held, range(pointers), overlaps=not launch.alone
-        )
+    # ---- Copies and libraries
 
     def copy(self, step: Step) -> Launcher:
         """Return what copies a value to another slot."""
@@ -427,8 +279,3 @@ class StepLaunches:
             product.launch(a, b, c, out, alpha, beta, scratch, stream.ptr)
 
         return LibraryCall(run, (a, b, c, out, alpha, beta))
-
-
-def together(launches: Sequence[Launcher]) -> Launcher:
-    """Return what launches some kernels one after the other."""
-    return launches[0] if len(launches) == 1 else Together(launches)

@@ -13,23 +13,21 @@ import functools
 import time
 import weakref
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from ....plan import Plan
 from ...steps import shape_of
 from ..compiler import compile_source
 from ..kernels.prelude import complete
-from ..memory import DEVICE_TO_DEVICE
+from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import KernelCall
 from .counting import Flags
-from .launches import Unit
-from .segments import captured
+from .segments import Segment, captured
 from .streams import Range, Touched
 from .turns import moved
-
-if TYPE_CHECKING:
-    from ..bound import CudaBound
+from .units import Unit
 
 __all__ = ["MOST_FEEDS", "Loop", "Rows", "at_once", "resident", "source"]
 
@@ -171,6 +169,32 @@ def at_once(sorts: Sequence[Flags], ran: Set[Flags]) -> int:
     return sending[-1] + 1 if sending else known
 
 
+class RepeatedPlan(Protocol):
+    """A plan bound to sizes, whose steps a `Loop` runs.
+
+    Attributes
+    ----------
+    device, plan, memory
+        Where it runs, what it is, and its memory.
+    """
+
+    device: Any
+    plan: Plan
+    memory: PlanMemory
+
+    def looped(self) -> Segment | None:
+        """Return the one segment that all steps are in, or None where they need the host."""
+        ...
+
+    def feed_ranges(self) -> list[Range]:
+        """Return the memory of the feeds."""
+        ...
+
+    def leave(self, steps: int) -> None:
+        """Count steps that were queued, and let what the caller queues next wait for them."""
+        ...
+
+
 class Loop:
     """Runs a bound plan's steps again and again.
 
@@ -189,7 +213,7 @@ class Loop:
 
     def __init__(
         self,
-        bound: CudaBound,
+        bound: RepeatedPlan,
         rows: Rows | None,
         size: int = 0,
         apart: int = 0,

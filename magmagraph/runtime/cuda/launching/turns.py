@@ -13,7 +13,7 @@ Loops whose length is found while they run, and those of very many launches, sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .... import dims
 from ....graph import Node
@@ -23,9 +23,7 @@ from ....plan import Step
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import LibraryCall, TimedCall
 from .streams import Range, Touched
-
-if TYPE_CHECKING:
-    from .launches import Unit
+from .units import Unit
 
 __all__ = ["MOST", "is_counted", "moved", "turns"]
 
@@ -43,8 +41,6 @@ class _Move(NamedTuple):
 
 def moved(units: Sequence[Unit], moves: Sequence[_Move | tuple[int, int, int]]) -> list[Unit]:
     """Return launches with some memory elsewhere; each move is a start, an end and a new start."""
-    from .launches import Unit
-
     def shift(address: int) -> int:
         for start, end, to in moves:
             if start <= address < end:
@@ -65,8 +61,6 @@ def moved(units: Sequence[Unit], moves: Sequence[_Move | tuple[int, int, int]]) 
 
 def turns(memory: PlanMemory, step: Step) -> list[Unit] | None:
     """Return the launches of a loop, or None where its array expression has to run."""
-    from .launches import Unit
-
     attrs = step.node.attrs
     count = _count(memory, step)
     function = body_function(attrs["body"]) if count and not attrs["flag"] else None
@@ -166,8 +160,6 @@ class _Loop:
         return size % ALIGNMENT == 0
 
     def _copy(self, target: int, source: int, size: int) -> Unit:
-        from .launches import Unit
-
         runtime = self.memory.device.cupy.cuda.runtime
 
         def copy(stream: Any, to: int, start: int) -> None:

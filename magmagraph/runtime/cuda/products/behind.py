@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from ....graph import Node
 from ...numpy.codegen.text import indent
-from ..kernels.binding import LANES, MULTIPROCESSORS
 from ..kernels.kernels import RegionKernels
+from ..kernels.limits import LANES, MULTIPROCESSORS
 from .cuts import Configuration, Tile
 from .epilogue import RegionEpilogue
 from .products import ProductShape

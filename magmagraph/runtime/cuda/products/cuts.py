@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....records import record
-from ..kernels.binding import MULTIPROCESSORS
+from ..kernels.limits import MULTIPROCESSORS
 
 __all__ = ["Configuration", "Tile", "cut_for", "cut_of_rows"]
 

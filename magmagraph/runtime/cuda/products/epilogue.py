@@ -10,7 +10,7 @@ from ....region.parts import indexed
 from ...numpy.codegen.scalar import load, storage_type, store
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from ..kernels.folding import FoldingCode
+from ..kernels.cuda_code import CudaCode
 from ..kernels.kernels import RegionKernels
 from ..kernels.shares import Shares
 from .cuts import Configuration, Tile
@@ -67,7 +67,7 @@ class TileEpilogue:
     ) -> None:
         self.kernels, self.first = kernels, first
         self.configuration = configuration
-        self.code = FoldingCode(kernels.region)
+        self.code = CudaCode(kernels.region)
         # The numbers of the kernels that end the sums come first: they share one list.
         self.code.numbers = kernels.code.numbers
         self.code.places = kernels.code.places

@@ -1,199 +1,20 @@
-"""Products through cuBLASLt: descriptors and the algorithm made once, one call a launch.
-
-cuBLASLt counts columns first: a row-major ``C = A @ B`` is its ``C' = B' A'``, so that B is given
-as its first operand, and a vector along the columns of the result is a bias of its rows. Which
-algorithm runs is a measured choice, see `gemm_trials`.
-"""
+"""Which way a product runs: by an algorithm of cuBLASLt, or by a kernel of our own; measured."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ....config import config
-from ..device import SCRATCH
-from .gemm_trials import candidates, tuned
-from .wide import WideProduct, wide_of
+from ...cache import content_key, default_choices
+from .cublaslt import Product, Shape, available
+from .gemm_trials import candidates, in_turn_with, tuned
+from .wide import ARCHITECTURE, OneTileProduct, WideProduct, fits, is_one_tile, pays
 
-__all__ = ["Product", "Shape", "available", "plan_product"]
-
-_DATA = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
-
-
-@functools.lru_cache(maxsize=1)
-def available() -> bool:
-    """Return whether the bindings of cuBLASLt are installed."""
-    try:
-        from nvmath.bindings import cublasLt
-
-        return bool(cublasLt.get_version() > 0)
-    except Exception:  # missing packages and libraries raise whatever their loaders raise
-        return False
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a product is: sizes, dtypes, flags, strides between the matrices of a batch.
-
-    Attributes
-    ----------
-    m, n, k
-        Rows and columns of the result, and terms of each element.
-    dtype, result
-        Of the operands, and of the result; empty where that is the same.
-    device_scalars
-        Whether alpha and beta lie on the device.
-    compute
-        "tf32": float32 operands are rounded to 11 digits, for the tensor cores.
-    epilogue
-        What is done to an element before it is stored: "", "bias", "relu", "gelu" (the form with
-        tanh), "relu_bias" or "gelu_bias". A bias has `n` elements of the result's dtype.
-    """
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-    transpose_a: bool
-    transpose_b: bool
-    accumulate: bool
-    device_scalars: bool
-    batch: int = 1
-    strides: tuple[int, int, int] = (0, 0, 0)
-    compute: str = "float32"
-    result: str = ""
-    epilogue: str = ""
-
-    @property
-    def stored(self) -> str:
-        """The dtype of the result."""
-        return self.result or self.dtype
-
-
-class Product:
-    """One product, ready to be launched on any addresses of its shape.
-
-    Parameters
-    ----------
-    device
-        Where it runs.
-    shape
-        What it is.
-    others
-        Algorithms to consider beside those that the library proposes.
-
-    Attributes
-    ----------
-    chosen, microseconds
-        The number of the algorithm, and what it was measured to take; 0 where nothing was.
-    beside
-        What the same product without an epilogue took in turn with it; 0 where there is none.
-    own
-        What computes it instead of the library, or None.
-    """
-
-    def __init__(self, device: Any, shape: Shape, others: Sequence[np.ndarray] = ()) -> None:
-        from nvmath.bindings import cublas, cublasLt
-
-        self.library = lt = cublasLt
-        self.device, self.shape = device, shape
-        self.handle = _handle(device.number)
-        types = cublas.ComputeType
-        compute = types.COMPUTE_64F if shape.dtype == "float64" else types.COMPUTE_32F
-        if shape.compute == "tf32" and shape.dtype == "float32":
-            compute = types.COMPUTE_32F_FAST_TF32
-        scale = 1 if shape.dtype == "float64" else 0
-        self.scalar = np.dtype(np.float64 if scale else np.float32)
-        self.description = lt.matmul_desc_create(int(compute), scale)
-        attribute = lt.MatmulDescAttribute
-        self._set(attribute.TRANSA, ctypes.c_int32(int(shape.transpose_b)))
-        self._set(attribute.TRANSB, ctypes.c_int32(int(shape.transpose_a)))
-        if shape.device_scalars:
-            self._set(attribute.POINTER_MODE, ctypes.c_int32(1))
-        if shape.epilogue:
-            name = shape.epilogue.upper()
-            self._set(attribute.EPILOGUE, ctypes.c_int32(int(lt.Epilogue[name])))
-        self.layouts = self._layouts()
-        self.one = np.array([1], self.scalar)
-        self.zero = np.array([0], self.scalar)
-        self.algorithms = candidates(self, others)
-        self.chosen, self.microseconds, self.beside = 0, 0.0, 0.0
-        self.own: WideProduct | None = None
-
-    def _layouts(self) -> list[int]:
-        """Return the layouts of B, A and the result."""
-        lt, shape = self.library, self.shape
-        kind, stored = _DATA[shape.dtype], _DATA[shape.stored]
-        m, n, k = shape.m, shape.n, shape.k
-        rows_b, columns_b = (n, k) if shape.transpose_b else (k, n)
-        rows_a, columns_a = (k, m) if shape.transpose_a else (m, k)
-        layouts = [
-            lt.matrix_layout_create(kind, columns_b, rows_b, columns_b),
-            lt.matrix_layout_create(kind, columns_a, rows_a, columns_a),
-            lt.matrix_layout_create(stored, n, m, n),
-        ]
-        if shape.batch > 1:
-            stride_a, stride_b, stride_c = shape.strides
-            layout = lt.MatrixLayoutAttribute
-            for handle, stride in zip(layouts, (stride_b, stride_a, stride_c), strict=True):
-                count, apart = ctypes.c_int32(shape.batch), ctypes.c_int64(stride)
-                lt.matrix_layout_set_attribute(
-                    handle, int(layout.BATCH_COUNT), ctypes.addressof(count), 4
-                )
-                lt.matrix_layout_set_attribute(
-                    handle, int(layout.STRIDED_BATCH_OFFSET), ctypes.addressof(apart), 8
-                )
-        return layouts
-
-    def _set(self, attribute: Any, value: Any) -> None:
-        self.library.matmul_desc_set_attribute(
-            self.description, int(attribute), ctypes.addressof(value), ctypes.sizeof(value)
-        )
-
-    def launch(
-        self,
-        a: int,
-        b: int,
-        c: int,
-        out: int,
-        alpha: int,
-        beta: int,
-        workspace: int,
-        stream: int,
-        bias: int = 0,
-    ) -> None:
-        """Compute ``out = alpha * a @ b + beta * c``, given addresses; 0 for what is not there.
-
-        With an epilogue `bias` is added to each row and the function applied. The descriptor is
-        shared: calls of one product come one after the other.
-        """
-        if self.own is not None and self.own.takes(a, b, out, bias, alpha):
-            self.own.launch(a, b, c, out, alpha, beta, workspace, stream, bias)
-            return
-        if bias:
-            self._set(self.library.MatmulDescAttribute.BIAS_POINTER, ctypes.c_int64(bias))
-        alpha = alpha or self.one.ctypes.data
-        beta = beta or self.zero.ctypes.data
-        layout_b, layout_a, layout_c = self.layouts
-        self.library.matmul(
-            self.handle, self.description, alpha, b, layout_b, a, layout_a, beta, c or out,
-            layout_c, out, layout_c,
-            self.algorithms.ctypes.data + self.chosen * self.algorithms.shape[1],
-            workspace, SCRATCH, stream,
-        )  # fmt: skip
-
-
-@functools.cache
-def _handle(number: int) -> int:
-    from nvmath.bindings import cublasLt
-
-    return int(cublasLt.create())
-
+__all__ = ["Shape", "available", "plan_product", "wide_of"]
 
 _products: dict[tuple[int, Shape, str], Product] = {}
 
@@ -213,10 +34,51 @@ def plan_product(device: Any, shape: Shape, workspace: int, tuning: bool) -> Pro
         if shape.epilogue:  # the heuristic knows fewer of these
             plain = plan_product(device, replace(shape, epilogue=""), workspace, tuning)
             others = list(candidates(plain))
-        product = Product(device, shape, others)
+        product = Product(device, shape)
+        product.algorithms = candidates(product, others)
         if tuning:
             made = tuned(product, workspace, plain)
             product.chosen, product.microseconds, product.beside = made
         product.own = wide_of(product, workspace, tuning)
         _products[key] = product
     return _products[key]
+
+
+def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | None:
+    """Return the kernel that computes a product, None where the library does.
+
+    Which of both is faster is measured, in turn, once for a device and shape, and kept on disk.
+    ``mg.config.products`` can ask for either.
+
+    Parameters
+    ----------
+    product
+        The library's, tuned.
+    workspace
+        Where that may write meanwhile.
+    tuning
+        Whether anything may be measured.
+    """
+    device, shape, asked = product.device, product.shape, config.products
+    if device.architecture != ARCHITECTURE or asked == "blas" or not fits(shape):
+        return None
+    forced = asked == "tiles"
+    if not forced and not (tuning and pays(shape, device.multiprocessors)):
+        return None
+    small = is_one_tile(shape, device.multiprocessors)
+    try:
+        made = (OneTileProduct if small else WideProduct)(device, shape)
+    except Exception:  # no compiler, or no room: the library computes it
+        return None
+    if forced:
+        return made
+    key = content_key("wide", device.name, repr(shape), made.kernel.source)
+    choices = default_choices()
+    known = choices.get(key)
+    if not isinstance(known, list) or len(known) != 2:
+        known = list(in_turn_with(product, made, workspace))
+        choices.set(key, known)
+    library, ours = (float(taken) for taken in known)
+    if not 0.0 < ours < library:
+        return None
+    return made

@@ -11,12 +11,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .gemm import Product, Shape
+from .cublaslt import Product, Shape
 
 __all__ = ["ASKED", "option", "runs", "varied", "varies", "with_options"]
 

@@ -18,16 +18,14 @@ import ctypes
 import functools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...cache import content_key, default_choices
+from .cublaslt import Product
 from .gemm_kernels import ASKED, runs, varied, varies, with_options
-
-if TYPE_CHECKING:
-    from .gemm import Product
-    from .wide import WideProduct
+from .wide import WideProduct
 
 __all__ = ["candidates", "in_turn_with", "tuned"]
 

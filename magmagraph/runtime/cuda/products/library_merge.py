@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,13 @@ from ...steps import shape_of
 from ..arrange import reading
 from ..kernels.fused import kernels_of
 from ..launching.calls import LibraryCall
+from ..launching.fused_launches import kernel_call
+from ..launching.launches import StepLaunches
 from ..launching.streams import Range, Touched
+from ..launching.units import Unit
 from ..memory import PlanMemory
 from .cuts import cut_for
 from .library_epilogue import library_epilogue
-
-if TYPE_CHECKING:
-    from ..launching.launches import StepLaunches, Unit
 
 __all__ = ["LibraryMerge", "library_merges", "with_epilogue"]
 
@@ -103,7 +103,6 @@ def _sizes(step: Step) -> tuple[int, int, int]:
 
 def with_epilogue(make: StepLaunches, merge: LibraryMerge) -> list[Unit] | None:
     """Return what launches both steps, or None where two launches are as fast."""
-    from ..launching.launches import Unit
     from . import gemm
 
     memory, device, step = make.memory, make.device, merge.product
@@ -145,8 +144,6 @@ def with_epilogue(make: StepLaunches, merge: LibraryMerge) -> list[Unit] | None:
 
 def _bias(make: StepLaunches, value: Value, dtype: str) -> tuple[int, Range, list[Unit]]:
     """Return the address and memory of a bias of a dtype, and what launches its conversion."""
-    from ..launching.launches import Unit
-
     memory = make.memory
     given = memory.ranges([value])[0]
     if value.type.dtype.name == dtype:
@@ -160,7 +157,7 @@ def _bias(make: StepLaunches, value: Value, dtype: str) -> tuple[int, Range, lis
     address = int(held.data.ptr)
     bound = make.modules.bind(kernels, {}, memory.plan.threads, memory.counter())
     launches = [
-        make.launcher(function, launch, [given[0], address, 0, *launch.numbers])
+        kernel_call(function, launch, [given[0], address, 0, *launch.numbers])
         for function, launch in bound
     ]
     rows = (address, address + count * 4)

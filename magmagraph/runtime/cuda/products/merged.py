@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ....plan import Step
 from ..kernels.bodies import Body
 from ..kernels.shares import Shares
 from ..launching.calls import KernelCall
+from ..launching.fused_launches import FusedLaunches, kernel_call
 from ..launching.streams import Touched
+from ..launching.units import Unit, together
 from .behind import BehindRows, blocks_across
 from .epilogue import RegionEpilogue, TileEpilogue
 from .merge import Merge, read_first
 from .products import call_of, load, product_of
 from .row_epilogue import RowEpilogue
 from .small_gemm import SmallProduct
-
-if TYPE_CHECKING:
-    from ..launching.launches import StepLaunches, Unit
 
 __all__ = ["MergedProducts"]
 
@@ -29,10 +27,10 @@ class MergedProducts:
     Parameters
     ----------
     make
-        Of the plan's other launches.
+        Of the plan's fused steps.
     """
 
-    def __init__(self, make: StepLaunches) -> None:
+    def __init__(self, make: FusedLaunches) -> None:
         self.make = make
         self._products: dict[int, SmallProduct] = {}
         self._epilogues: dict[int, TileEpilogue] = {}
@@ -66,10 +64,8 @@ class MergedProducts:
         The product comes first, unless an earlier one has it in its kernel. None where the other
         bodies of the step have no kernels.
         """
-        from ..launching.launches import Unit, together
-
         make = self.make
-        others = make.fused(step, without=merge.body)
+        others = make.units(step, without=merge.body)
         if others is None:
             return None
         body = self.body(merge)
@@ -78,7 +74,7 @@ class MergedProducts:
             call, touched = self._call(merge, body)
             made.append(Unit(call, touched))
         ends = [
-            make.launcher(address, launch, [*body.words, *launch.numbers], len(body.words))
+            kernel_call(address, launch, [*body.words, *launch.numbers], len(body.words))
             for address, launch in make.modules.ends(merge.kernels, self._shares(merge))
         ]
         if ends:

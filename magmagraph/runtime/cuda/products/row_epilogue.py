@@ -15,9 +15,9 @@ from ....region.parts import indexed
 from ...numpy.codegen.scalar import load, store
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from ..kernels.binding import LANES
-from ..kernels.folding import FoldingCode
+from ..kernels.cuda_code import HALF_WARP
 from ..kernels.kernels import RegionKernels
+from ..kernels.limits import LANES
 from .cuts import Configuration
 from .epilogue import TileEpilogue
 from .small_gemm import Epilogue
@@ -91,7 +91,7 @@ class RowEpilogue(TileEpilogue):
                 work += self._stage(index)
             if index < region.passes:
                 work += self._pass(index)
-        code.scope, code.half = known, FoldingCode.half
+        code.scope, code.half = known, HALF_WARP
         end = [
             *begin,
             *self._each_row(work),

@@ -13,22 +13,17 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ....config import config
-from ...cache import content_key, default_choices
 from ..compiler import compile_source
 from ..launching.calls import driver, driver_function
 from . import one_tile_source as one_tile
-from .gemm_trials import in_turn_with
+from .cublaslt import Shape
 from .wide_source import NAME, PIECE, SHARED, STEP, THREADS, TILE, WideKernel
 
-if TYPE_CHECKING:
-    from .gemm import Product, Shape
-
-__all__ = ["OneTileProduct", "WideProduct", "fits", "pays", "wide_of"]
+__all__ = ["OneTileProduct", "WideProduct", "fits", "is_one_tile", "pays"]
 
 ARCHITECTURE = "90"  # of the devices that have these instructions, and no other has
 _OWN = "90a"
@@ -63,11 +58,11 @@ def fits(shape: Shape) -> bool:
 def pays(shape: Shape, multiprocessors: int) -> bool:
     """Return whether there is enough of a product that a trial is worth its time."""
     tiles = -(-shape.m // TILE) * -(-shape.n // TILE)
-    enough = tiles >= multiprocessors or _is_one_tile(shape, multiprocessors)
+    enough = tiles >= multiprocessors or is_one_tile(shape, multiprocessors)
     return enough and shape.k >= _LEAST_TERMS
 
 
-def _is_one_tile(shape: Shape, multiprocessors: int) -> bool:
+def is_one_tile(shape: Shape, multiprocessors: int) -> bool:
     """Return whether most multiprocessors have one small tile of a product, and none has two."""
     tiles = -(-shape.m // one_tile.ROWS) * -(-shape.n // one_tile.COLUMNS)
     return multiprocessors < 2 * tiles <= 2 * multiprocessors
@@ -94,7 +89,7 @@ class WideProduct:
     Attributes
     ----------
     chosen
-        As `gemm.Product` has it: there is one way only.
+        As `Product` has it: there is one way only.
 
     Raises
     ------
@@ -237,44 +232,4 @@ def tensor_map(address: int, extents: Sequence[int], box: Sequence[int], dtype: 
     )  # fmt: skip
     if code:
         raise RuntimeError(f"the driver refuses a tensor map, error {code}")
-    return made
-
-
-def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | None:
-    """Return the kernel that computes a product, None where the library does.
-
-    Which of both is faster is measured, in turn, once for a device and shape, and kept on disk.
-    ``mg.config.products`` can ask for either.
-
-    Parameters
-    ----------
-    product
-        The library's, tuned.
-    workspace
-        Where that may write meanwhile.
-    tuning
-        Whether anything may be measured.
-    """
-    device, shape, asked = product.device, product.shape, config.products
-    if device.architecture != ARCHITECTURE or asked == "blas" or not fits(shape):
-        return None
-    forced = asked == "tiles"
-    if not forced and not (tuning and pays(shape, device.multiprocessors)):
-        return None
-    small = _is_one_tile(shape, device.multiprocessors)
-    try:
-        made = (OneTileProduct if small else WideProduct)(device, shape)
-    except Exception:  # no compiler, or no room: the library computes it
-        return None
-    if forced:
-        return made
-    key = content_key("wide", device.name, repr(shape), made.kernel.source)
-    choices = default_choices()
-    known = choices.get(key)
-    if not isinstance(known, list) or len(known) != 2:
-        known = list(in_turn_with(product, made, workspace))
-        choices.set(key, known)
-    library, ours = (float(taken) for taken in known)
-    if not 0.0 < ours < library:
-        return None
     return made

@@ -9,31 +9,10 @@ says which (`Binding.read_ahead`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from ....graph import Node
-from ....region.walk import costly
 from .text import indent
 
-if TYPE_CHECKING:
-    from .nest import Nest
-
-__all__ = ["ahead_of", "asks_ahead"]
-
-KNOWN = 256  # elements of a row that the compiler is told, where the graph knows them
-FEW = 4  # operations on an element, with which memory does not keep up
-
-
-def asks_ahead(nest: Nest, nodes: Sequence[Node]) -> bool:
-    """Return whether a nest's innermost loop may ask for what it reads: it passes over it first."""
-    code, inner = nest.code, nest.inner
-    if nest.lanes is None or nest.stage or nest.number or code.finishing:
-        return False
-    length = nest.region.loops[inner].extent
-    if not code.strips and type(length) is int and length <= KNOWN:
-        return False  # what there is to do at both ends of a row is more than that
-    work = [node for node in nodes if nest.along(node) and node not in nest.region.accesses]
-    return len(work) <= FEW and not any(map(costly, work))
+__all__ = ["ahead_of"]
 
 
 def ahead_of(reads: Mapping[str, str], loop: Sequence[str]) -> list[str]:

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ....region.parts import TOGETHER
 from ..functions.scalar import computing_type
+from .c_code import CCode
 from .text import for_loop, indent
-
-if TYPE_CHECKING:
-    from .rows import RowsCode
 
 __all__ = ["in_batches"]
 
@@ -28,7 +25,7 @@ _DECLARED = re.compile(r"(?:const )?(\w+) (\w+) = ")
 
 
 def in_batches(
-    code: RowsCode, phases: Sequence[Sequence[str]], counters: Sequence[str], step: Sequence[str]
+    code: CCode, phases: Sequence[Sequence[str]], counters: Sequence[str], step: Sequence[str]
 ) -> list[str]:
     """Return the loop over items `begin` to `end`, some at a time.
 
@@ -68,7 +65,7 @@ def in_batches(
     ]
 
 
-def _saved(code: RowsCode, text: str) -> list[str]:
+def _saved(code: CCode, text: str) -> list[str]:
     """Return the lines that find a row's place in what is saved of all."""
     return [
         f"{computing_type(node.dtype)} *saved{i} = saved{i}_rows"

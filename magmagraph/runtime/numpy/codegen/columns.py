@@ -12,35 +12,31 @@ where a row's arithmetic is little, rows are taken together.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ....region.walk import costly, late_groups
 from ..binding import COLUMNS, STACKED
 from ..functions.scalar import computing_type
-from .nest import Nest
+from .c_code import CCode
+from .nest import Nest, write_late
 from .scalar import combine_expression, identity_expression, widened
 from .text import guarded, indent, part_name
-
-if TYPE_CHECKING:
-    from .rows import RowsCode
 
 __all__ = ["columns_text"]
 
 _DECLARED = re.compile(r"(\w+) = ")
 
 
-def columns_text(code: RowsCode) -> str:
+def columns_text(code: CCode) -> str:
     """Return the functions of a region that folds columns."""
     rows = _rows(code)
-    code.finishing = True
-    code.top, code.scope, code.lanes = [], {}, {}
+    code.begin_finish()
     done = _done(code)
     whole = _finish(code)
     code.finishing = False
     return done + rows + whole
 
 
-def _rows(code: RowsCode) -> str:
+def _rows(code: CCode) -> str:
     """Return the function that does items `begin` to `end`: strips of bands."""
     region = code.region
     nest = Nest(code, [code.vector], code.walk.passes[0], region.folds, [
@@ -102,7 +98,7 @@ def _rows(code: RowsCode) -> str:
     return code.function("rows", body, "int64_t chunk, int64_t begin, int64_t end")
 
 
-def _lines(code: RowsCode) -> list[str]:
+def _lines(code: CCode) -> list[str]:
     """Return the lines that find the sums of a strip, in double, `at` bytes from the first."""
     found = []
     for position, fold in enumerate(code.region.folds):
@@ -117,7 +113,7 @@ def _across(lines: list[str]) -> list[str]:
     return ["#pragma omp simd", head, *indent(lines), "}"]
 
 
-def _position(code: RowsCode, row: str) -> list[str]:
+def _position(code: CCode, row: str) -> list[str]:
     """Return the lines that say where a row is: the indices of the outer loops."""
     first, *others = range(code.vector)
     if not others:
@@ -129,7 +125,7 @@ def _position(code: RowsCode, row: str) -> list[str]:
     return [*lines, f"const int64_t i{first} = rest;"]
 
 
-def _width(code: RowsCode) -> list[str]:
+def _width(code: CCode) -> list[str]:
     """Return the lines that say how much of the strip a row has."""
     if not code.region.flat:
         return ["const int64_t wide = across;"]
@@ -140,7 +136,7 @@ def _width(code: RowsCode) -> list[str]:
     ]
 
 
-def _count(code: RowsCode) -> int:
+def _count(code: CCode) -> int:
     """Return how many rows are taken together."""
     work = [node for node in code.walk.passes[0] if node not in code.region.accesses]
     if len(work) > 4 or code.region.counters or any(map(costly, work)):
@@ -148,7 +144,7 @@ def _count(code: RowsCode) -> int:
     return 4 if work else 8
 
 
-def _together(code: RowsCode, nest: Nest) -> list[str]:
+def _together(code: CCode, nest: Nest) -> list[str]:
     """Return the loop over rows that are taken together: one loop along them all."""
     count = _count(code)
     if count == 1 or code.vector > 1:
@@ -185,16 +181,16 @@ def _together(code: RowsCode, nest: Nest) -> list[str]:
     ]
 
 
-def _done(code: RowsCode) -> str:
+def _done(code: CCode) -> str:
     """Return the function that writes what is left of a strip's rows."""
     body: list[str] = []
     for outputs in late_groups(code.region, code.region.late):
-        body += code.write_late(outputs)
+        body += write_late(code, outputs)
     body = [*_lines(code), *code.top, *body]
     return code.function("done", body, "int64_t first, int64_t wide, int64_t at, int64_t shift")
 
 
-def _finish(code: RowsCode) -> str:
+def _finish(code: CCode) -> str:
     """Return the function that joins lines, and what lies side by side in them."""
     joins: list[str] = []
     for position, fold in enumerate(code.region.folds):

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ....graph import Node
 from ....op import Kind
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output
 from ....region.parts import MAX_STRIP, indexed
+from ....region.walk import costly
 from ...literals import literal
 from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox
 from ..functions.scalar import computing_type
-from .ahead import asks_ahead
+from .c_code import KNOWN, CCode
 from .exponents import exponential
-from .folds import SUMMED_LANES
+from .folds import SUMMED_LANES, Lanes, joins, lane_count
 from .region_code import of_one_element
 from .scalar import (
     apply_scalar,
@@ -34,12 +34,13 @@ from .scalar import (
     widened,
 )
 from .text import for_loop, indent, part_name, replace_if_better, times
-from .vectors import Vectors, groups_of
+from .unkept import Unkept
+from .vectors import Vectors, vectorizes
 
-if TYPE_CHECKING:
-    from .rows import RowsCode
+__all__ = ["Nest", "write_late"]
 
-__all__ = ["Nest"]
+FEW = 4  # operations on an element, with which memory does not keep up
+
 
 @dataclass
 class Block:
@@ -54,7 +55,7 @@ class Nest:
 
     def __init__(
         self,
-        code: RowsCode,
+        code: CCode,
         loops: Sequence[int],
         nodes: Sequence[Node],
         folds: Sequence[Fold],
@@ -75,9 +76,9 @@ class Nest:
         self.clauses: list[str] = []
         self.scalar_only = False
         self.blocked = False
-        self.lanes = groups_of(self, nodes, folds, outputs)
+        self.lanes = self._lanes(nodes, folds, outputs)
         self.vectors = self.lanes if isinstance(self.lanes, Vectors) else None
-        self.asking = asks_ahead(self, nodes)
+        self.asking = self._asks_ahead(nodes)
         absorbed = self.vectors.unkept.absorbed if self.vectors else ()
         for node in nodes:
             if node not in absorbed:
@@ -86,6 +87,48 @@ class Nest:
             self._fold(fold)
         for output in outputs:
             self._write(output)
+
+    # ---- How the innermost loop is taken
+
+    def _lanes(
+        self, nodes: Sequence[Node], folds: Sequence[Fold], outputs: Sequence[Output]
+    ) -> Lanes | None:
+        """Return the groups that the innermost loop is taken in, where lanes fold."""
+        region, code = self.region, self.code
+        inside = [node for node in nodes if self.along(node)]
+        inside += [fold.operand for fold in folds]
+        sizes = {node.dtype.itemsize for node in inside}
+        rows = region.batched and not code.finishing  # short ones: the rest counts
+        if self.inner < 0 or self.stage or not (folds or rows) or len(sizes) != 1:
+            return None
+        for fold in folds:
+            reduction = fold.node.op.reduction
+            assert reduction is not None
+            if self.inner not in fold.reduced or not joins(reduction, fold.operand.dtype):
+                return None
+        if any(not is_floating(node.dtype) or node.op.kind is Kind.RANDOM for node in inside):
+            return None
+        if not sizes <= {4, 8}:  # wider in the register than in memory
+            return None
+        count = lane_count(sizes.pop())
+        saved = code.walk.saved
+        known = {node for node in nodes if saved.get(node, self.number) < self.number}
+        if not vectorizes(region, self.inner, nodes, known, folds, outputs):
+            return Lanes(count)
+        computed = [node for node in nodes if node not in known]
+        unkept = Unkept(region, computed, folds, self.along)
+        return Vectors(count, unkept=unkept, along=self.along, value=self.value)
+
+    def _asks_ahead(self, nodes: Sequence[Node]) -> bool:
+        """Return whether the innermost loop may ask for what it reads: it passes over it first."""
+        code, region = self.code, self.region
+        if self.lanes is None or self.stage or self.number or code.finishing:
+            return False
+        length = region.loops[self.inner].extent
+        if not code.strips and type(length) is int and length <= KNOWN:
+            return False  # what there is to do at both ends of a row is more than that
+        work = [node for node in nodes if self.along(node) and node not in region.accesses]
+        return len(work) <= FEW and not any(map(costly, work))
 
     # ---- Text
 
@@ -418,3 +461,12 @@ class Nest:
     def _position(self, fold: Fold) -> str:
         """Return the place of a fold's result in its line."""
         return self.code.number_among(fold, fold.kept, "step", "kept_step")
+
+
+def write_late(code: CCode, outputs: Sequence[Output]) -> list[str]:
+    """Return one nest for outputs of the same loops: all is read before any is written."""
+    region, walk = code.region, code.walk
+    loops = sorted(region.values[outputs[0].node].shape_loops)
+    folds = [fold.node for fold in region.folds]
+    nodes = walk.reach([walk.source(o.node) for o in outputs], folds)
+    return Nest(code, loops, nodes, [], outputs).lines()

@@ -3,7 +3,7 @@
 A kernel is ``void name(void** arguments)``. Its arguments are the addresses of all operands of all
 bodies, then those of all results, the workspace, and numbers: how many chunks the work is cut
 into, then for each body its number of items, the units of work of an item, and what
-`RowsCode.numbers` lists. A chunk is a range of the work of all bodies together, so that many small
+`CCode.numbers` lists. A chunk is a range of the work of all bodies together, so that many small
 tensors are shared out as evenly as one large one; partial results belong to chunks, so that a
 result does not depend on which threads happened to run them.
 """
@@ -46,7 +46,7 @@ class BodyCode:
     Attributes
     ----------
     text, declarations, numbers, finishes
-        As `RowsCode` has them.
+        As `RowsCode` and `CCode` have them.
     comment
         What it computes, for people, as it was in the first body of its structure.
     key
@@ -116,13 +116,14 @@ def plain_signature(body: Graph) -> tuple[Any, ...] | None:
 
 def _write(body: Graph) -> BodyCode:
     region = region_of(body)
-    code = RowsCode(region, _PLACEHOLDER)
-    text = "\n".join((*code.declarations, code.text))
+    rows = RowsCode(region, _PLACEHOLDER)
+    code = rows.code
+    text = "\n".join((*code.declarations, rows.text))
     return BodyCode(
-        text=code.text,
+        text=rows.text,
         declarations=tuple(code.declarations),
         numbers=tuple(code.numbers),
-        finishes=code.finishes,
+        finishes=rows.finishes,
         comment=describe(region, code.names),
         key=hashlib.sha256(text.encode()).hexdigest()[:16],
     )

@@ -14,25 +14,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ....graph import Node
-from ....op import Kind
 from ....ops.elementwise.arithmetic import ADD, MULTIPLY
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output, Region
-from .folds import Lanes, joins, lane_count
-from .scalar import identity_expression, is_floating
+from .folds import Lanes
+from .scalar import identity_expression
 from .staged import staged
 from .text import indent
 from .unkept import Unkept, calls, joined, plain
 
-if TYPE_CHECKING:
-    from .nest import Nest
-
-__all__ = ["Vectors", "groups_of"]
+__all__ = ["Vectors", "vectorizes"]
 
 _FLOAT32 = np.dtype(np.float32)
 # Functions of numbers, and of groups.
@@ -50,37 +45,7 @@ _SUMMED = {
 _CALL = re.compile(r"\b(\w+)\(")
 
 
-def groups_of(
-    nest: Nest, nodes: Sequence[Node], folds: Sequence[Fold], outputs: Sequence[Output]
-) -> Lanes | None:
-    """Return the groups that a nest's innermost loop is taken in, where lanes fold."""
-    region = nest.region
-    inside = [node for node in nodes if nest.along(node)]
-    inside += [fold.operand for fold in folds]
-    sizes = {node.dtype.itemsize for node in inside}
-    rows = region.batched and not nest.code.finishing  # short ones: the rest counts
-    if nest.inner < 0 or nest.stage or not (folds or rows) or len(sizes) != 1:
-        return None
-    for fold in folds:
-        reduction = fold.node.op.reduction
-        assert reduction is not None
-        if nest.inner not in fold.reduced or not joins(reduction, fold.operand.dtype):
-            return None
-    if any(not is_floating(node.dtype) or node.op.kind is Kind.RANDOM for node in inside):
-        return None
-    if not sizes <= {4, 8}:  # wider in the register than in memory
-        return None
-    count = lane_count(sizes.pop())
-    saved = nest.code.walk.saved
-    known = {node for node in nodes if saved.get(node, nest.number) < nest.number}
-    if not _vectorizes(region, nest.inner, nodes, known, folds, outputs):
-        return Lanes(count)
-    computed = [node for node in nodes if node not in known]
-    unkept = Unkept(region, computed, folds, nest.along)
-    return Vectors(count, unkept=unkept, along=nest.along, value=nest.value)
-
-
-def _vectorizes(
+def vectorizes(
     region: Region,
     inner: int,
     nodes: Sequence[Node],

@@ -1,0 +1,1025 @@
+"""A function: a graph that is compiled once, bound to the sizes of each call, and run.
+
+It is compiled at its first call, or when asked. Feeds are read, the plan for their sizes runs, and
+results are handed over. What became of the graph can be looked at: graphs, plans, sources, times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self, cast
+
+import numpy as np
+
+from .. import dims
+from ..arguments import check_budget, check_inputs, check_leaves, check_updates, random_step
+from ..collection import collection_paused
+from ..communicator import Communicator
+from ..config import config
+from ..defaults import default_updates as carried_updates
+from ..distributed import strategies
+from ..distributed.matching import agree, is_communal, with_open_shapes
+from ..distributed.matching import check as check_matching
+from ..distributed.sources import are_equal
+from ..errors import (
+    ConfigError,
+    FeedError,
+    MagmagraphError,
+    NonFiniteError,
+    ReentrantError,
+    message,
+)
+from ..graph import Graph, Node, Trace, freeze
+from ..interpret import Settings, body_function, body_settings
+from ..locking import shared_lock
+from ..ops.control.identities import ALWAYS, MARKER
+from ..ops.convert import as_node
+from ..ops.leaf import Variable
+from ..ops.random.basic import RANDOM_STEP
+from ..plan import Role
+from ..ranks import current, using
+from ..types import FilePath
+from .devices import choose_fastest, chosen_by_first, usable
+from .epochs import repeated, run_batches, stack
+from .feeds import Signature, bind_sizes, check_targets, conform
+from .loss_scale import LossScale, counters, found_in
+from .structure import Structure
+from .together import Together
+
+__all__ = ["PRECISIONS", "Function", "check_settings"]
+
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+
+
+class Function:
+    """A compiled graph: define once, run many times. Made by `mg.function`."""
+
+    name: str | None
+    device: str
+    strict_feeds: bool
+    #: The graph as it was frozen, before any pass.
+    source_graph: Graph
+    trace: Trace
+    _inputs: tuple[Node, ...]
+    _structure: Structure
+    _user_outputs: list[Node]
+    _user_updates: list[tuple[Node, Node]]
+    _settings: dict[str, Any]
+    _random: Variable | None
+
+    def __init__(
+        self,
+        inputs: Sequence[Node],
+        outputs: Any,
+        updates: Any = None,
+        *,
+        device: str = "auto",
+        precision: str = "float32",
+        passes: Sequence[Any] | None = None,
+        skip: Sequence[str] = (),
+        distribute: Any = None,
+        name: str | None = None,
+        nan: str = "allow",
+        default_updates: bool = True,
+        strict_feeds: bool = False,
+        deterministic: bool = False,
+        compile_budget: float | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.device = usable(device)
+        for option, given in (
+            ("default_updates", default_updates),
+            ("strict_feeds", strict_feeds),
+            ("deterministic", deterministic),
+        ):
+            if given not in (True, False):
+                raise ConfigError(message(f"{option}={given!r}", need="True or False"))
+        if not isinstance(name, str | None):
+            raise ConfigError(message(f"name={name!r}", need="a string, or None"))
+        if compile_budget is not None:
+            compile_budget = check_budget(compile_budget)
+        strategy = strategies.checked(distribute)
+        self._inputs = check_inputs(inputs)
+        self._structure = Structure(outputs)
+        nodes = [as_node(leaf) for leaf in self._structure.leaves]
+        pairs = check_updates(updates)
+        if default_updates:
+            targets = [target for target, _ in pairs]
+            pairs += carried_updates([*nodes, *(new for _, new in pairs)], targets).items()
+        step = random_step(nodes, pairs)
+        if step is not None:
+            following = step + np.int64(1)  # also where loss scaling skips all other updates
+            always = precision == "float16"
+            pairs.append((step, MARKER(following, role=ALWAYS) if always else following))
+        if precision == "float16":
+            pairs += counters(nodes, pairs)
+        self._program = (nodes, pairs)  # as one process would run it
+        if strategy is not None:
+            nodes, pairs = strategy.prepared(nodes, pairs)
+        check_leaves(self._inputs, nodes, pairs)
+        self._user_outputs = nodes
+        self._user_updates = pairs
+        self._settings: dict[str, Any] = {
+            "precision": precision,
+            "passes": tuple(passes) if isinstance(passes, list) else passes,
+            "skip": skip if isinstance(skip, str) else tuple(skip),  # a string is refused below
+            "nan": nan,
+            "deterministic": deterministic,
+            "compile_budget": config.compile_budget if compile_budget is None else compile_budget,
+            "distribute": strategy,
+        }
+        self._settings["options"] = options
+        check_settings(self._settings)
+        self.strict_feeds = strict_feeds
+        self._random = step
+        self._effects: tuple[Node, ...] = ()  # observers without a node that passes a value on
+        self._freeze()
+
+    def _freeze(self) -> None:
+        self.trace = Trace()
+        with collection_paused():
+            self.source_graph = self._frozen(self._user_outputs, self._user_updates, self.trace)
+        self._start()
+
+    def _frozen(self, outputs: Any, updates: Any, trace: Trace) -> Graph:
+        return freeze(
+            self._inputs,
+            outputs,
+            updates,
+            trace=trace,
+            leaves={} if self._random is None else {RANDOM_STEP: self._random},
+            effects=self._effects,
+            observed=True,
+        )
+
+    def _whole_graph(self) -> Graph:
+        """Return the source graph that one process would run: before a strategy spread it."""
+        if self._settings["distribute"] is None:
+            return self.source_graph
+        return self._frozen(*self._program, Trace())
+
+    def __repr__(self) -> str:
+        label = f" '{self.name}'" if self.name else ""
+        names = ", ".join(node.name or "?" for node in self._inputs)
+        state = "not compiled yet" if self._compiled is None else f"{len(self.plan.steps)} steps"
+        return f"<function{label} ({names}) -> {len(self._user_outputs)} outputs, {state}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "inputs": self._inputs,
+            "outputs": self._structure.build(self._user_outputs),
+            "updates": self._user_updates,
+            "settings": self._settings,
+            "device": self.device,
+            "name": self.name,
+            "strict_feeds": self.strict_feeds,
+            "random": self._random,
+            "effects": self._effects,
+            "program": self._program,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.name = state["name"]
+        self.device = state["device"]
+        self.strict_feeds = state["strict_feeds"]
+        self._inputs = state["inputs"]
+        self._structure = Structure(state["outputs"])
+        self._user_outputs = list(self._structure.leaves)
+        self._user_updates = state["updates"]
+        self._settings = state["settings"]
+        self._random = state["random"]
+        self._effects = tuple(state.get("effects", ()))
+        self._program = state.get("program", (self._user_outputs, self._user_updates))
+        self._freeze()
+
+    # ---- Compiling
+
+    @property
+    def communicator(self) -> Communicator | None:
+        """The ranks that it runs on together, None where it runs on each for itself.
+
+        They are those that were current when it was made.
+        """
+        return self._communicator
+
+    @contextmanager
+    def _as_rank(self) -> Iterator[None]:
+        """Let what runs inside speak to the ranks that the function was made for."""
+        if self._communicator is None:
+            yield
+        else:
+            with using(self._communicator):
+                yield
+
+    def _start(self) -> None:
+        """Forget what was compiled: the source graph is a new one."""
+        shared = self._settings.get("distribute") is not None or is_communal(self.source_graph)
+        self._communicator: Communicator | None = current() if shared else None
+        self._together = Together(self._communicator, self.name)
+        self._open: tuple[Node, ...] = ()  # collectives whose extents a call tells
+        self._told: Any = None  # what the pass `distribute` goes by
+        self._exchange: Any = None  # of changes, where ranks do not wait for each other's steps
+        self._lock = shared_lock(self._end_use)
+        self._in_use = False  # by the thread that has the lock; a handler of it may come back here
+        self._compiled: Any = None
+        self._report: Any = None
+        self._bound: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
+        self._causes: dict[tuple[tuple[int, ...], ...], str] = {}
+        self._last: Any = None
+        self._last_shapes: tuple[tuple[int, ...], ...] = ()
+        self._signature = Signature(self._inputs)
+        self._dtypes = [node.dtype for node in self._inputs]
+        self._spare: dict[tuple[tuple[int, ...], ...], Any] = {}  # of calls that interrupt calls
+
+    def _end_use(self) -> None:
+        """Forget a use that has no end: in a forked child, which has not the thread of it."""
+        self._in_use = self._together.met = self._together.asked = False
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Use the function: other threads wait for the end, and handlers of this one are refused.
+
+        A handler runs to its end between two instructions of what it interrupts. So the flag
+        needs no more protection than the lock gives it against other threads.
+        """
+        with self._lock:
+            if self._in_use:
+                raise self._refused("it is being compiled or measured by this thread")
+            self._in_use = True
+            try:
+                yield
+            finally:
+                self._in_use = False
+
+    def _refused(self, why: str) -> ReentrantError:
+        """Return the error for a use that interrupts another one of the same thread."""
+        return ReentrantError(
+            message(
+                f"{self._together.label} is used by a signal handler, finalizer or callback that "
+                f"interrupts a use of it in the same thread, and {why}",
+                need="one use after the other; no variable was changed by the inner one",
+                hint="set a flag there and call the function later, or make a second function",
+            )
+        )
+
+    def compile(self, hints: Mapping[str, int] | None = None) -> Self:
+        """Run the passes now (the first call does it otherwise); returns the function.
+
+        Parameters
+        ----------
+        hints
+            Likely sizes of named dimensions, which cost rules use; the first call gives its own.
+        """
+        if self._compiled is None:
+            with self._exclusive():
+                self._compile(hints)
+        return self
+
+    def _compile(self, hints: Mapping[str, int] | None) -> None:
+        """Run the passes unless they have run; the function is in use."""
+        with collection_paused():
+            if self._compiled is None:
+                from ..passes import pipeline
+                from ..runtime.execute import begin, prepare
+
+                self._together.asked = False
+                begin(self.source_graph, self.device)
+                began = time.perf_counter()
+                settings = self._settings
+                plan, self._report = pipeline.run(
+                    self.source_graph,
+                    self.trace,
+                    passes=settings["passes"],
+                    skip=settings["skip"],
+                    options=self._options(dict(hints or {})),
+                )
+                world = self._communicator
+                if world is not None:
+                    self._together.speaks_to(*check_matching(plan, world, self.name))
+                    alike = strategies.alike(self._told, world)
+                    self._open = with_open_shapes(plan) if alike is world and world.size > 1 else ()
+                now = time.perf_counter()
+                left = settings["compile_budget"] - (now - began)
+                began = now
+                with self._as_rank():
+                    self._compiled = prepare(plan, device=self.device, budget=left)
+                self._report.note_kernels(
+                    (time.perf_counter() - began) * 1e3, self._compiled.describe()
+                )
+
+    def _options(self, sizes: dict[str, int]) -> Any:
+        """Return what the passes go by; ranks that make a plan together are all asked."""
+        from ..passes import pipeline
+        from ..runtime.target import target_of
+
+        world = self._communicator
+        overlap = world is not None and (self.device != "cpu" or world.overlaps)
+        choose: pipeline.Choose = partial(choose_fastest, device=self.device)
+        equal = True
+        if world is not None and world.size > 1:
+            # Plans are equal where nothing that they are made from differs.
+            sizes, overlap = self._together.ask((sizes, overlap))
+            equal = are_equal(self.source_graph, self._group(), world, self.name)
+        self._told = self._facts()
+        alike = strategies.alike(self._told, world)
+        if alike is not None and alike.size > 1 and equal:
+            choose = partial(chosen_by_first, alike, choose)
+        settings = self._settings
+        return pipeline.Options.make(
+            hints=sizes,
+            target=target_of(self.device),
+            nan=settings["nan"],
+            precision=self._lowered(),
+            deterministic=settings["deterministic"],
+            compile_budget=settings["compile_budget"],
+            choose=choose,
+            overlap=overlap,
+            distribute=self._told,
+            **settings["options"],
+        )
+
+    def _begin_alike(self) -> None:
+        """Set variables to rank 0's values once more, if ranks have them whole; all ranks call it.
+
+        The first call of a function does so.
+        """
+        if self._compiled is not None and self._told is not None and self._exchange is None:
+            with self._as_rank():
+                self._settle(self._told)
+
+    def _settle(self, facts: Any) -> None:
+        strategy = self._settings["distribute"]
+        named = ("precision", "nan", "deterministic")
+        settings = {name: self._settings[name] for name in named}
+        strategies.settle(self.source_graph, facts, strategy.own_variables(), settings)
+
+    def _group(self) -> Any:
+        """Return the axes of the mesh over which a strategy cuts the graph; None without one."""
+        strategy = self._settings.get("distribute")
+        facts = None if strategy is None else strategy.facts()
+        return None if facts is None else facts.group
+
+    def _facts(self) -> Any:
+        """Return what the pass `distribute` is told, once all ranks have rank 0's variables."""
+        strategy = self._settings.get("distribute")
+        if strategy is None:
+            return None
+        facts = strategy.facts()
+        if facts is None:
+            return None
+        self._settle(facts)
+        if not strategy.asynchronous:
+            held = current()
+            ranks = held.group(strategy.axes_of(held.mesh))
+            return replace(
+                facts, streams=strategies.drawn_as_first(self.source_graph.nodes, ranks)
+            )
+        self._exchange = strategy.begin(self._user_outputs, self._user_updates)
+        return None if facts.pipeline is None else replace(facts, size=1)  # of a rank alone
+
+    def _lowered(self) -> str:
+        """Return the precision that the passes may use: float32 without the pass for others."""
+        there = any(record.name == "precision" for record in self.passes)
+        return str(self._settings["precision"]) if there else "float32"
+
+    def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        """Return the plan bound to these feed shapes, from the LRU or made now."""
+        with self._as_rank(), body_settings(self._inner):
+            return self._bound_for(shapes)
+
+    @property
+    def _inner(self) -> Settings:
+        """What bodies of loops and branches are compiled with, where it is not the default."""
+        usual = {"passes": None, "skip": (), "deterministic": False}
+        given = self._settings
+        other = [(name, given[name]) for name in usual if given[name] != usual[name]]
+        return (*other, *([("device", self.device)] if self.device != "cpu" else []))
+
+    def _bound_for(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        bound = self._bound.get(shapes)
+        if bound is None:
+            sizes = self._compiled_for(shapes)
+            from ..passes.lowering import specialize
+            from ..runtime.execute import arena_layout
+
+            with collection_paused():
+                plan = specialize.specialize(
+                    self._compiled.plan, sizes, *arena_layout(self.device)
+                )
+                bound = self._compiled.bind(plan)
+                bound.ranks = None if self._together.alike else self._together.ranks
+                bound.meet = None if self._together.ranks is None else self._together.meet
+            self._causes[shapes] = self._cause(sizes)
+            self._bound[shapes] = bound
+            while len(self._bound) > max(1, config.specializations):
+                dropped, _ = self._bound.popitem(last=False)
+                self._causes.pop(dropped, None)
+        else:
+            self._bound.move_to_end(shapes)
+        self._last, self._last_shapes = bound, shapes
+        return bound
+
+    def _compiled_for(self, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        """Return the sizes that were fed; at the first call ranks hear what is wrong on one."""
+        constraints = self.source_graph.constraints
+        world = self._communicator
+        if world is None or world.size == 1 or self._compiled is not None:
+            sizes = bind_sizes(self._inputs, shapes, constraints)
+            self._compile(sizes)
+            return sizes
+        sizes = bind_sizes(self._inputs, shapes)
+        self._compile(sizes)  # first: what cannot be spread is so on all ranks, whatever is fed
+        wrong = ""
+        try:
+            bind_sizes(self._inputs, shapes, constraints)
+        except FeedError as error:
+            wrong = str(error)
+        told = world.exchange(wrong, f"the first feeds of {self.name or 'a function'}")
+        for rank, text in enumerate(told):
+            if text:
+                raise FeedError(
+                    message(
+                        f"rank {rank} of {world.size}: {text}",
+                        hint="feed every rank as many rows as its operations need",
+                    )
+                )
+        return sizes
+
+    def specialize(self, *shapes: tuple[int, ...]) -> Self:
+        """Plan for feeds of these shapes now, without running; returns the function.
+
+        Parameters
+        ----------
+        *shapes
+            One for each input.
+
+        Raises
+        ------
+        FeedError
+            The shapes do not fit the inputs, or each other.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> f = mg.function([x], mg.exp(x)).specialize((1000,))
+        >>> f.memory.feeds, f.memory.results
+        (4000, 4000)
+        """
+        if len(shapes) != len(self._inputs):
+            raise FeedError(
+                message(f"specialize: {len(shapes)} shapes for {len(self._inputs)} inputs",
+                        need="one for each")
+            )  # fmt: skip
+        with self._exclusive():
+            self._specialize(tuple(tuple(map(int, shape)) for shape in shapes))
+        return self
+
+    def bound_to(self, sizes: Mapping[str, int]) -> Any:
+        """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
+        plan = self.plan_for(sizes)
+        with body_settings(self._inner):
+            return self._compiled.bind(plan)
+
+    def plan_for(self, sizes: Mapping[str, int]) -> Any:
+        """Return the plan for sizes of the named dimensions, without memory of its own yet."""
+        self.compile(sizes)
+        from ..passes.lowering import specialize
+        from ..runtime.execute import arena_layout
+
+        with self._lock, collection_paused():
+            layout = arena_layout(self.device)
+            return specialize.specialize(self._compiled.plan, sizes, *layout)
+
+    def _cause(self, sizes: Mapping[str, int]) -> str:
+        if not self._bound:
+            return "first call"
+        before = next(reversed(self._bound.values())).plan.sizes or {}
+        changed = [f"{k}: {before.get(k)} -> {v}" for k, v in sizes.items() if before.get(k) != v]
+        return ", ".join(changed)
+
+    @property
+    def passes(self) -> tuple[Any, ...]:
+        """The passes that it is compiled with, in order: a record each."""
+        from ..passes import pipeline
+
+        chosen = self._settings["passes"]
+        skip = self._settings["skip"]
+        records = pipeline.DEFAULT if chosen is None else chosen
+        return tuple(record for record in records if record.name not in skip)
+
+    # ---- Calling
+
+    def __call__(self, *feeds: Any, out: Any = None, **named: Any) -> Any:
+        """Run once: by position, `f({x: batch})`, or by name `f(x=batch)`.
+
+        Parameters
+        ----------
+        feeds, named
+            A value for every input, NumPy-like, DLPack, or a number.
+        out
+            Arrays of the outputs' structure to write the results into. Kernels write straight
+            into those that are contiguous, of the output's dtype, and apart from the feeds; after
+            a call that raises, what such an array holds is not defined.
+
+        Returns
+        -------
+        The structure of `outputs`, of NumPy arrays that the caller owns.
+
+        Raises
+        ------
+        FeedError
+            A feed is missing, unknown, given twice or does not fit.
+        """
+        with self._lock:
+            if self._in_use:
+                return self._interrupting(feeds, named, out)
+            self._in_use = True
+            try:
+                if named or len(feeds) != len(self._inputs) or (feeds and type(feeds[0]) is dict):
+                    feeds = tuple(self._signature.arrange(feeds, named))
+                bound = self._last
+                if bound is not None:
+                    for value, dtype, shape in zip(
+                        feeds, self._dtypes, self._last_shapes, strict=True
+                    ):
+                        if type(value) is not np.ndarray or value.dtype is not dtype:
+                            break
+                        flags = value.flags
+                        if value.shape != shape or not (flags.c_contiguous and flags.aligned):
+                            break
+                    else:
+                        return self._results(bound, feeds, out)
+                arrays = [
+                    conform(self._brought(value), node, self.strict_feeds)
+                    for value, node in zip(feeds, self._inputs, strict=True)
+                ]
+                shapes = tuple([array.shape for array in arrays])
+                if bound is not None and shapes == self._last_shapes:
+                    return self._results(bound, arrays, out)
+                with collection_paused():  # a first run makes much that stays, too
+                    return self._results(self._specialize(shapes), arrays, out)
+            except BaseException as error:
+                self._fail(error)
+                raise
+            finally:
+                self._in_use = False
+
+    def _interrupting(self, feeds: Sequence[Any], named: Mapping[str, Any], out: Any) -> Any:
+        """Answer a call that interrupts a use by the same thread: on memory of its own, or raise.
+
+        What the interrupted call has read of variables must not change, and what it has written
+        in part must not be read. So a function that changes none answers, and others refuse.
+        """
+        if self._user_updates:
+            raise self._refused("it updates variables, which one call at a time may do")
+        if self._compiled is None:
+            raise self._refused("it is not compiled yet")
+        if self.device != "cpu" or self._communicator is not None:
+            raise self._refused("it runs on a device or with other ranks, in the order of calls")
+        arrays = [
+            conform(self._brought(value), node, self.strict_feeds)
+            for value, node in zip(
+                self._signature.arrange(feeds, named), self._inputs, strict=True
+            )
+        ]
+        shapes = tuple([array.shape for array in arrays])
+        spare = self._spare.pop(shapes, None)  # a call that interrupts this one finds none
+        if spare is None:
+            spare = self.bound_to(
+                bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+            )
+        results = self._called(spare, arrays, out)
+        self._spare = {shapes: spare}
+        return results
+
+    def _results(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
+        """Run, and return what the caller gets."""
+        if self._exchange is None:
+            if out is None and self._communicator is None:
+                return self._structure.build(self._run(bound, feeds))
+            return self._called(bound, feeds, out)
+        return self._exchange.step(partial(self._called, bound, feeds, out))
+
+    def _called(self, bound: Any, feeds: Sequence[Any], out: Any) -> Any:
+        if out is None:
+            return self._structure.build(self._run(bound, feeds))
+        targets = self._structure.match(out)
+        # Before anything runs: a refused call changes no variable.
+        check_targets(targets, [fetch.type for fetch in bound.plan.fetches])
+        return self._structure.build(self._run(bound, feeds, targets))
+
+    def _brought(self, value: Any) -> Any:
+        """Return a fed value of another library's device as an array of this function's."""
+        if type(value) is np.ndarray or not hasattr(value, "__dlpack_device__"):
+            return value
+        from ..runtime.execute import received
+
+        return received(value, self.device)
+
+    def _run(self, bound: Any, feeds: Sequence[Any], out: Any = None) -> Any:
+        try:
+            if self._communicator is None:
+                return bound.run(feeds, out)
+            with using(self._communicator):
+                if self._open:
+                    self._together.meet_for(bound)
+                    agree(self._open, bound.plan.sizes or {}, self._communicator)
+                found = bound.run(feeds, out)
+                self._together.met = False
+                return found
+        except MagmagraphError as error:
+            if error.node is not None:
+                from ..inspect.fate import locate
+
+                locate(self, error)
+            if isinstance(error, NonFiniteError) and not error.alone:
+                from ..inspect.checking.blame import append_blame
+
+                self._in_use = False  # it has run: what explains the error uses it again
+                append_blame(self, feeds, error)
+            raise
+
+    def run(self, batches: Any, feeds: Any = None, *, keep: str = "all") -> Any:
+        """Repeat the call: over an iterable of feeds, or `n` times with the same feeds.
+
+        On a CUDA device several steps are one captured graph, and a `mg.batches` object's rows
+        stay on the device, where they fit: nothing returns to Python between steps. Results and
+        variables are those of calls, bit for bit.
+
+        Parameters
+        ----------
+        batches
+            An iterable of feeds (tuples or lists of arrays, dicts, or single arrays), or a number
+            of calls.
+        feeds
+            With a number of calls: the feeds of each.
+        keep
+            ``"all"`` stacks each output over the steps, or lists them where their shapes differ
+            (rows of a last, partial batch); ``"last"`` returns the last. Without any step a
+            stack has no rows (and is an empty list where an extent is known only at a call), and
+            the last is None.
+
+        Raises
+        ------
+        ConfigError
+            `keep` is another word, or the number of calls is below 0.
+        """
+        if keep not in ("all", "last"):
+            raise ConfigError(message(f"keep={keep!r}", need="'all' or 'last'"))
+        if isinstance(batches, (int, np.integer)) and batches < 0:
+            raise ConfigError(message(f"run({batches}, ...)", need="0 calls or more"))
+        if not isinstance(batches, (int, np.integer, Iterable)):
+            raise ConfigError(
+                message(f"run({batches!r}, ...)", need="a number of calls, or an iterable of feeds")
+            )
+        if self.device != "cpu":
+            try:
+                found = self._run_there(batches, feeds, keep == "all")
+            except BaseException as error:
+                self._fail(error)
+                raise
+            self._together.met = False
+            if found is not None:
+                return self._structure.build(found)
+        several: Iterable[Any]
+        if isinstance(batches, (int, np.integer)):
+            several = (self._given(feeds) for _ in range(int(batches)))
+        else:
+            several = batches
+        stacked: list[list[Any]] = []
+        result: Any = None
+        for batch in self._drawn(several):
+            result = self(*self._given(batch))
+            if keep == "all":
+                stacked.append(Structure(result).leaves)
+        if keep == "last":
+            return result
+        if not stacked:
+            return self._structure.build(self._stacks_of_none(feeds))
+        # With a last, partial batch the steps of an output of rows do not stack: a list then.
+        return self._structure.build([stack(column) for column in zip(*stacked, strict=True)])
+
+    def _run_there(self, batches: Any, feeds: Any, stacked: bool) -> list[Any] | None:
+        """Return the outputs of `run` where the device needs no host between steps, or None."""
+        from ..data.batching import Batches
+        from ..runtime.execute import resident
+
+        strategy = self._settings.get("distribute")
+        if strategy is not None and strategy.asynchronous:
+            return None
+        with self._exclusive(), collection_paused():
+            if isinstance(batches, (int, np.integer)):
+                if batches < 1:
+                    return None
+                values = self._signature.arrange(self._given(feeds), {})
+                arrays = [
+                    conform(self._brought(value), node, self.strict_feeds)
+                    for value, node in zip(values, self._inputs, strict=True)
+                ]
+                return repeated(self._begun, int(batches), arrays, stacked)
+            if type(batches) is not Batches or not len(batches) or batches.shard[1] > 1:
+                return None
+            if len(batches.arrays) != len(self._inputs):
+                return None  # a call says what is missing
+            return run_batches(
+                self._begun, self._inputs, batches, stacked, self.strict_feeds,
+                partial(resident, device=self.device),
+            )
+
+    def _given(self, feeds: Any) -> tuple[Any, ...]:
+        """Return the arguments of a call that feeds of `run` stand for."""
+        if isinstance(feeds, tuple):
+            return feeds
+        if isinstance(feeds, list) and len(self._inputs) > 1:  # of one input it is the array
+            return tuple(feeds)
+        return () if feeds is None else (feeds,)
+
+    def _begun(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
+        """Return the plan bound to shapes of feeds, of several steps that ranks begin together."""
+        bound = self._specialize(shapes)
+        self._together.meet_for(bound)
+        return bound
+
+    def _stacks_of_none(self, feeds: Any) -> list[Any]:
+        """Return what `run` stacks for each output where it takes no step."""
+        sizes: dict[str, int] = {}
+        if feeds is not None:
+            values = self._signature.arrange(self._given(feeds), {})
+            arrays = map(partial(conform, strict=self.strict_feeds), values, self._inputs)
+            shapes = [array.shape for array in arrays]
+            sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        return [
+            np.empty((0, *(dims.evaluate(e, sizes) for e in node.shape)), node.dtype)
+            if all(dims.names(e) <= sizes.keys() for e in node.shape)
+            else []
+            for node in self._user_outputs
+        ]
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell the other ranks of an error, where they wait for this one."""
+        self._together.fail(error, self._compiled is not None)
+
+    def _drawn(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield batches; the other ranks hear of one that cannot be had."""
+        try:
+            yield from batches
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    # ---- What can be looked at: nothing of it changes a variable
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """The state of loss scaling, of a function with gradients in float16; else None.
+
+        Its variables (`scale`, `steps`, `skipped`) can be read and set between calls, and are
+        saved and pickled with the function.
+        """
+        return found_in(self._user_updates)
+
+    @property
+    def updated(self) -> tuple[Variable, ...]:
+        """The variables that a call renews, in order: also the function's own counters."""
+        return tuple(cast(Variable, target) for target, _ in self._user_updates)
+
+    @property
+    def random_step(self) -> Variable | None:
+        """The counter of committed calls that random numbers are drawn from, where any are.
+
+        Set its value to draw again what an earlier call drew.
+        """
+        return self._random
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The inputs, in the order of positional feeds."""
+        return self._inputs
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after the last pass that gives one."""
+        self.compile()
+        graph = self._report.graph
+        assert isinstance(graph, Graph)
+        return graph
+
+    @property
+    def report(self) -> Any:
+        """What each pass did: a record per pass, printable as a table or JSON."""
+        self.compile()
+        return self._report
+
+    @property
+    def plan(self) -> Any:
+        """The plan, bound to the sizes of the last call where there was one."""
+        if self._last is not None:
+            return self._last.plan
+        if all(type(e) is int for node in self._inputs for e in node.shape):
+            shapes: tuple[Any, ...] = tuple(node.shape for node in self._inputs)
+            with self._exclusive():
+                return self._specialize(shapes).plan
+        self.compile()
+        return self._compiled.plan
+
+    def source(self, step: int) -> str:
+        """Return the generated C of a fused step of the plan.
+
+        The functions stand alone: what shares the work out to threads is left off. Extents and
+        strides are arguments, so that one source serves all sizes.
+
+        Parameters
+        ----------
+        step
+            Its number in `plan`.
+
+        Raises
+        ------
+        PlanError
+            The step is a library's, or a copy.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.var("x", shape=("n",))
+        >>> "expf" in mg.function([x], mg.exp(x) + 1.0).source(0)
+        True
+        """
+        self.compile()
+        return str(self._compiled.source(step))
+
+    @property
+    def bodies(self) -> tuple[Function, ...]:
+        """The functions of its loops' and branches' bodies, in the order of the plan.
+
+        Each is compiled once, and has a report, a plan and bodies of its own.
+        """
+        with body_settings(self._inner):
+            return tuple(
+                body_function(body).compile()
+                for step in self.plan.steps
+                if step.role is Role.NESTED
+                for body in bodies_of(step.node)
+            )
+
+    @property
+    def memory(self) -> Any:
+        """Bytes planned: arena, workspaces, feeds, results, variables, before anything runs.
+
+        Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
+        positions made valid in `take`, the order in `argsort`.
+        """
+        return self._memory_of(self.plan)
+
+    def _memory_for(self, *shapes: tuple[int, ...]) -> Any:
+        """Return the bytes planned for feeds of these shapes; nothing of them is allocated."""
+        sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        return self._memory_of(self.plan_for(sizes))
+
+    def _memory_of(self, plan: Any) -> Any:
+        from ..passes.lowering.memory import account
+
+        with body_settings(self._inner):
+            return replace(account(plan), bodies=bytes_of_bodies(plan))
+
+    @property
+    def specializations(self) -> list[tuple[dict[str, int], str]]:
+        """The sets of sizes that are bound now, each with the dimension that caused it."""
+        return [
+            (dict(bound.plan.sizes or {}), self._causes[shapes])
+            for shapes, bound in self._bound.items()
+        ]
+
+    @property
+    def bounds(self) -> tuple[Any, ...]:
+        """The plans that are ready for a set of sizes now, as the runtime holds them."""
+        return tuple(self._bound.values())
+
+    def explain(self, node: Node) -> Any:
+        """Return what became of a node, through every pass, down to the kernel."""
+        from ..inspect.explain import explain
+
+        return explain(self, node)
+
+    def value(self, node: Node, *feeds: Any, **named: Any) -> Any:
+        """Return what a node of the program is worth for given feeds; see `debug.values`.
+
+        Parameters
+        ----------
+        node
+            Any node that the outputs or updates were built from.
+        *feeds, **named
+            As for a call; nothing is committed.
+
+        Examples
+        --------
+        >>> import magmagraph as mg
+        >>> x = mg.input("x")
+        >>> inside = x + 1.0
+        >>> mg.function([x], inside * inside).value(inside, 2.0)
+        array(3., dtype=float32)
+        """
+        from ..inspect.values import values
+
+        with self._as_rank():
+            return values(self, [node], *feeds, **named)[0]
+
+    def check(self, *feeds: Any, **named: Any) -> Any:
+        """Compare every pass and the run with the source graph in float64; commits nothing."""
+        from ..inspect.checking.check import check
+
+        with self._as_rank():
+            return check(self, *feeds, **named)
+
+    def profile(self, *feeds: Any, **named: Any) -> Any:
+        """Return time, bytes and arithmetic of each step under its roofs; commits nothing.
+
+        The machine's peaks are measured at the first profile (some seconds) and kept; where
+        tuning is off nothing is measured, and there are no roofs.
+        """
+        from ..inspect.profile import profile
+
+        with self._as_rank():
+            return profile(self, *feeds, peaks=self._peaks, **named)
+
+    def _chip(self) -> str:
+        """Return the name of the chip that its kernels are made for."""
+        from ..runtime.machine import chip
+
+        return chip(self.device)
+
+    def _peaks(self, seen: Mapping[str, float]) -> Any:
+        """Return what this function's device does at best, None without tuning; see `peaks`."""
+        if not config.tuning:
+            return None
+        from ..inspect.peaks import peaks
+        from ..runtime.cache import default_choices
+        from ..runtime.machine import caches, machine
+
+        device = self.device
+        store = default_choices()
+        return peaks(device, machine(device), seen, store, caches(device), compiled=type(self))
+
+    def ablate(self, *feeds: Any, **named: Any) -> Any:
+        """Return the time and memory that each optional pass gains; commits nothing."""
+        from ..inspect.ablate import ablate
+
+        with self._as_rank():
+            return ablate(self, *feeds, **named)
+
+    def save(self, path: FilePath) -> None:
+        """Write the function to an archive, which `mg.load` reads."""
+        from ..text.archive import save
+
+        save(self, path)
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Check settings of a function, and replace its options by a copy.
+
+    Raises
+    ------
+    ConfigError
+        A precision or ``nan=`` is none.
+    PassError
+        A pass is unknown or cannot be skipped, or an option is unknown.
+    """
+    from ..passes import pipeline
+
+    precision, nan = settings["precision"], settings["nan"]
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            message(f"precision={precision!r}", need=f"one of {', '.join(PRECISIONS)}")
+        )
+    if nan not in ("allow", "raise"):
+        raise ConfigError(message(f"nan={nan!r}", need="'allow' or 'raise'"))
+    pipeline.check(settings["passes"], settings["skip"])
+    settings["options"] = pipeline.check_options(settings["options"])
+
+
+def bodies_of(node: Node) -> tuple[Graph, ...]:
+    """Return the body graphs of a loop or branch."""
+    attrs = node.attrs
+    return tuple(attrs["bodies"]) if "bodies" in attrs else (attrs["body"],)
+
+
+def bytes_of_bodies(plan: Any) -> int:
+    """Return the bytes that the bodies of a plan's loops and branches have for themselves."""
+    if plan.sizes is None:
+        return 0
+    total = 0
+    for step in plan.steps:
+        if step.role is Role.NESTED:
+            for value in step.outputs[: step.node.attrs.get("carries", 0)]:
+                total += 2 * int(value.type.bytes)
+            for body in bodies_of(step.node):
+                inner = body_function(body).plan_for(plan.sizes)
+                total += inner.arena + bytes_of_bodies(inner)
+    return total

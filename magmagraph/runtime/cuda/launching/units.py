@@ -1,0 +1,25 @@
+"""What is launched at a time: kernels one after the other, and the memory that they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....records import record
+from .calls import Together
+from .segments import Launcher
+from .streams import Touched
+
+__all__ = ["Unit", "together"]
+
+
+@record(frozen=True)
+class Unit:
+    """Kernels that are launched together, and the memory that they touch."""
+
+    launch: Launcher
+    touched: Touched
+
+
+def together(launches: Sequence[Launcher]) -> Launcher:
+    """Return what launches some kernels one after the other."""
+    return launches[0] if len(launches) == 1 else Together(launches)

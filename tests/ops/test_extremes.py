@@ -163,8 +163,12 @@ def lies(value: float, low: float, high: float, dtype: DType, room: float, share
 
 
 def flushed(dtype: DType, x: float) -> bool:
-    """Tell whether a library's functions on CUDA take an argument for 0: docs/howto.md."""
-    return dtype.itemsize < 8 and 0 < abs(x) < float(finfo(canonical("float32")).tiny)
+    """Tell whether functions of CUDA may take an argument for 0, or lose digits: docs/howto.md.
+
+    Those of float64 are so at the smallest normal number and below, others where float32 is.
+    """
+    computed = dtype if dtype.itemsize == 8 else canonical("float32")
+    return 0 < abs(x) <= float(finfo(computed).tiny)
 
 
 NAN_AT_INFINITY = {"gelu", "silu", "mish", "entr", "nan_to_num"}
@@ -222,7 +226,7 @@ def wrong(
                     around = [v[place] for v in near if v is not None and not np.isnan(v[place])]
                     low, high = min(wanted, *around), max(wanted, *around)
                     width = high - low if np.isfinite(high - low) else 0.0
-                    share = row.relative
+                    share = row.relative * (2 if card else 1)
                     if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                         share *= max(1.0, abs(np.log(abs(wanted))))
                     good = lies(value, low - width, high + width, dtype, room, share)
@@ -420,7 +424,7 @@ def wrong_tuples(
                 near = [each for each in near if not np.isnan(each)]
                 low, high = min([wanted, *near]), max([wanted, *near])
                 width = high - low if np.isfinite(high - low) else 0.0
-                part = row.relative
+                part = row.relative * (2 if card else 1)
                 if record.tests.loses == "exponent" and wanted != 0 and np.isfinite(wanted):
                     part *= max(1.0, abs(np.log(abs(wanted))))
                 good = lies(value, low - width, high + width, dtype, room, part)

@@ -172,6 +172,10 @@ def test_hyp1f1_where_its_series_alternates() -> None:
                 -3.125034088017899, -10.609094668954864, 0.15332380323402134]  # fmt: skip
     result = mg.special.hyp1f1(mg.constant(a), mg.constant(b), mg.constant(x)).eval()
     np.testing.assert_allclose(result, expected, rtol=2e-14)
+    equal = np.array([30.0, 10.0, 2.0])  # b and x: SciPy gives 4.8e-9 for the first
+    polynomials = mg.special.hyp1f1(np.array([-34.0, -31.0, -50.0]), equal, equal).eval()
+    expected_of_equal = [-2.0476228388332959e-10, 1.187424174751626e-06, 0.025031246342757076]
+    np.testing.assert_allclose(polynomials, expected_of_equal, rtol=1e-12)
     scalar = mg.special.hyp1f1(np.float64(30.0), np.float64(0.3), np.float64(-0.1)).eval()
     np.testing.assert_allclose(scalar, expected[0], rtol=2e-14)
 

@@ -402,14 +402,14 @@ def _hyp1f1(xp: Any, a: Any, b: Any, x: Any) -> Any:
     Its time does not end for large x, where only polynomials are finite. For x between -1 and 0 it
     takes as many steps as a is large, and loses all digits; Kummer's transformation,
     exp(x) M(b - a, b, -x), does not. Where the series alternates and is short, it is summed here.
+    Polynomials lose all digits where x is b, and there alone: x is moved by an ulp.
     """
     polynomial = (a <= 0) & (a == xp.floor(a))
     bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS))
     turned = (x >= -1) & (x < 0) & (a > _TURNED)
     a, b, bounded = (value.astype(np.float64) for value in (a, b, bounded))
-    value = _SCIPY_HYP1F1(
-        xp, xp.where(turned, b - a, a), b, xp.where(turned, -bounded, bounded)
-    )
+    at = xp.where(polynomial & (bounded == b), bounded * (1.0 - 2.0**-52), bounded)
+    value = _SCIPY_HYP1F1(xp, xp.where(turned, b - a, a), b, xp.where(turned, -at, at))
     value = xp.asarray(value * xp.exp(xp.where(turned, bounded, 0.0)))
     summed = alternates(a, b, bounded)
     if summed.any():

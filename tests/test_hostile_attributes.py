@@ -13,6 +13,7 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.errors import GraphError, ShapeError
+from magmagraph.function.devices import choose_fastest
 from magmagraph.text.reading import load
 
 PARTS = 4  # of the operations
@@ -83,7 +84,12 @@ def _tried(part: int, parts: int, every: int, compiler: str) -> dict[str, int]:
     script = Path(__file__).parent / "hostile_attributes.py"
     done = subprocess.run(
         [sys.executable, str(script), str(part), str(parts), str(every)],
-        env={**os.environ, "MAGMAGRAPH_COMPILER": compiler, "OPENBLAS_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "MAGMAGRAPH_COMPILER": compiler,
+            "MAGMAGRAPH_TUNING": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=500,
@@ -119,9 +125,11 @@ def test_a_dimension_that_no_operand_has_is_the_call_s_error() -> None:
     text = (
         "%0 = input() : float64[2, 4, 6]\n%1 = input() : float64[4, 3, 2]\n"
         "%2 = convolution_input(%0, %1, strides=(1,), dilation=(1,), low=(n,), extents=(7,), "
-        "groups=1, channels_last=False, algorithm='auto') : float64[2, 3, 7]\nreturn %2"
+        "groups=1, channels_last=False, algorithm='im2col') : float64[2, 3, 7]\nreturn %2"
     )
     graph = load(text)
+    if mg.config.compiler != "off":
+        choose_fastest(f"a free dimension {os.getpid()}", {"im2col": graph}, {})
     function = mg.function(list(graph.inputs), list(graph.outputs))
     with pytest.raises(ShapeError, match="no size is given for the dimension 'n'"):
         function(np.ones((2, 4, 6)), np.ones((4, 3, 2)))

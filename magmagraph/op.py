@@ -465,6 +465,8 @@ class Op:
                 raise call.dtype_refusal(given.dtype)
             types.append(given)
         result = self.rule(call, *types, **attrs)
+        if type(result) is tuple and not result:
+            raise call.shape_error("an operation without results", need="at least one result")
         for given in types:
             if given is result or given == result:
                 result = given  # one object for all: large graphs hold few types

@@ -1,10 +1,10 @@
 """Give every attribute of every operation hostile values of its own type, in texts.
 
 Run by the tests in a process of its own, with little memory: ``python hostile_attributes.py 0 4``
-tries a quarter of the operations, and prints what became of their texts;
-``MAGMAGRAPH_COMPILER=off``
-saves the time of the compiler. Each text should be refused with its line; or its graph is read, and
-a call returns, or raises an error of this package.
+tries a quarter of the operations, and prints what became of their texts; a third number n runs the
+passes, which make operations of their own, on every n-th program only.
+``MAGMAGRAPH_COMPILER=off`` saves the time of the compiler. Each text should be refused with its
+line; or its graph is read, and a call returns, or raises an error of this package.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import resource
 import sys
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from magmagraph.graph import Graph, Node, Trace, freeze, topological
 from magmagraph.op import Call, Kind, Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.control.identities import ITEM
+from magmagraph.ops.control.loop import PULLBACK
 from magmagraph.passes import pipeline
 from magmagraph.text.reading import load
 from magmagraph.text.writing import dump
@@ -49,19 +51,32 @@ def programs() -> Iterator[list[Node]]:
             except MagmagraphError:
                 continue
     yield from ([*load(text).outputs] for text in texts() if not text.startswith("plan"))
+    yield from others()
 
 
-def nodes_of(outputs: list[Node]) -> Iterator[Node]:
-    """Yield all nodes of a program, those of bodies and those that passes make."""
-    graphs = [freeze([], outputs)]
-    trace = Trace()
-    try:
-        _, report = pipeline.run(graphs[0], trace)
-        graphs += [after for _, _, after in report.steps() if isinstance(after, Graph)]
-    except MagmagraphError:
-        pass
-    for graph in graphs:
-        yield from _inside(graph)
+def others() -> Iterator[list[Node]]:
+    """Yield nodes of operations that the samples of no record make."""
+    x, square = mg.input("x", (3,)), mg.input("square", (3, 3))
+    half = mg.input("half", (3,), "float16")
+    yield [mg.debug.print(x, "x"), mg.debug.assert_(x > 0.0, x, "positive")]  # noqa: PT009
+    yield [mg.cond(mg.sum(x) > 0.0, lambda a: a + 1.0, lambda a: a * 2.0, x)]
+    yield [mg.vmap(lambda row: mg.convolve(row, mg.exp(row)))(square)]
+    yield [mg.checkpoint(lambda a: mg.checkpoint_name(mg.exp(a), "e") * a)(x)]
+    yield [mg.fixed_point(mg.cos, x)[0], *mg.op_from_graph([x], [mg.exp(x)])(x)]
+    yield [mg.linalg.solve(square, x), mg.linalg.det(square), mg.linalg.inv(square)]
+    yield [mg.sum(half @ half), square.mT @ square, mg.angle(mg.fft.rfft(x))]
+    last = mg.while_loop(lambda c: mg.sum(c) < 9.0, lambda c: c * 2.0, x)
+    node = last.inputs[0]
+    yield [PULLBACK(*node.inputs, x, results=(x.type,), **node.attrs)]
+
+
+def passed(outputs: list[Node]) -> Iterator[Node]:
+    """Yield all nodes that passes make of a program."""
+    with contextlib.suppress(MagmagraphError):
+        _, report = pipeline.run(freeze([], outputs), Trace())
+        for _, _, after in report.steps():
+            if isinstance(after, Graph):
+                yield from _inside(after)
 
 
 def _inside(graph: Graph) -> Iterator[Node]:
@@ -73,12 +88,17 @@ def _inside(graph: Graph) -> Iterator[Node]:
                     yield from _inside(body)
 
 
-def found_nodes() -> dict[str, Node]:
-    """Return a node of each operation that the programs have."""
+def found_nodes(wanted: set[str], every: int) -> dict[str, Node]:
+    """Return a node of each operation that is wanted and that the programs have."""
     nodes: dict[str, Node] = {}
-    for outputs in programs():
-        for node in nodes_of(outputs):
-            nodes.setdefault(node.op.name, node)
+    everything = list(programs())
+    for node in chain(
+        chain.from_iterable(_inside(freeze([], outputs)) for outputs in everything),
+        chain.from_iterable(map(passed, everything[::every])),
+    ):
+        nodes.setdefault(node.op.name, node)
+        if wanted <= nodes.keys():
+            break
     return nodes
 
 
@@ -200,18 +220,20 @@ def trials(name: str, node: Node | None) -> Iterator[str]:
                     continue  # no text can say it
 
 
-def main(part: int, parts: int) -> None:
+def main(part: int, parts: int, every: int = 1) -> None:
     """Try a part of the operations; print what became of the texts of each."""
     resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
     warnings.simplefilter("ignore")
-    nodes = found_nodes()
-    for name in sorted(OPS)[part::parts]:
+    names = [name for name in sorted(OPS) if OPS[name].schema.attributes][part::parts]
+    nodes = found_nodes(set(names), every)
+    for name in names:
         counts: dict[str, int] = {}
         bad: list[str] = []
         for text in dict.fromkeys(trials(name, nodes.get(name))):
             print(json.dumps({"trying": text[:3000]}), file=sys.stderr, flush=True)
             faulthandler.dump_traceback_later(20.0, exit=True)
-            end = tried(text)
+            with contextlib.redirect_stdout(sys.stderr):  # some operations print
+                end = tried(text)
             faulthandler.cancel_dump_traceback_later()
             if end not in ("refused", "read", "called", "refused by a call"):
                 bad.append(f"{end[:300]}\n{text[:1500]}")
@@ -221,4 +243,4 @@ def main(part: int, parts: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

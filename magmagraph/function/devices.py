@@ -90,7 +90,12 @@ def choose_fastest(
         )
         first = next(i for i, record in enumerate(pipeline.DEFAULT) if record.name == "fuse")
         plan, _ = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[first:], options=options)
-        unknown = {name for slot in plan.slots for name in dims.names(slot.size)}
+        extents = [slot.size for slot in plan.slots]
+        for node in graph.nodes:
+            for value in node.attrs.values():
+                extents += [e for e in (value if type(value) is tuple else (value,))
+                            if isinstance(e, dims.Dim)]  # fmt: skip
+        unknown = {name for extent in extents for name in dims.names(extent)}
         return specialize.specialize(plan, {**dict.fromkeys(unknown, UNKNOWN_EXTENT), **hints})
 
     made = {name: partial(planned, graph) for name, graph in candidates.items()}

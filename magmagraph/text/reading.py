@@ -25,7 +25,7 @@ from ..dims.atoms import LongExtent
 from ..errors import GraphError, MagmagraphError, ShapeError
 from ..files.reading import Damaged
 from ..graph import Graph, Key, Node
-from ..op import Call, Op
+from ..op import Op
 from ..ops import TABLE
 from ..ops.leaf import INPUT, VARIABLE, Variable
 from ..plan import KernelFamily
@@ -386,15 +386,14 @@ class Reader(Rows):
         self, op: Op, inputs: tuple[Node, ...], attrs: dict[str, Any], name: str | None
     ) -> Node:
         """Apply an operation by its record; what its rule says against it is an error."""
-        call = Call(op, inputs)
         try:
             op.check_attributes(attrs)
-            type_ = op.rule(call, *[node.type for node in inputs], **attrs)
+            type_, constraints = op.infer(inputs, attrs)
         except MagmagraphError as error:
-            raise self.wrong(f"{op.name} refuses its operands: {error}") from None
+            raise self.wrong(f"{op.name} refuses its operands: {str(error)[:1000]}") from None
         except Exception as error:  # a rule is written for the operands that functions give it
             raise self.wrong(
                 f"{op.name} refuses its operands: {type(error).__name__}: {str(error)[:80]}"
             ) from error
         kind = Variable if op is VARIABLE else Node
-        return kind(op, inputs, attrs, type_, name, None, tuple(call.constraints))
+        return kind(op, inputs, attrs, type_, name, None, constraints)

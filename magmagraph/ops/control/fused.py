@@ -32,6 +32,8 @@ def _fused_many_type(call: Call, *types: Type, bodies: tuple[Graph, ...]) -> Typ
     for body in bodies:
         results.extend(_check(call, body, types[at : at + len(body.inputs)]))
         at += len(body.inputs)
+    if at != len(types):
+        raise call.shape_error(f"the bodies have {at} parameters, {len(types)} operands are given")
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_inexact
 from ...graph import Graph, Node, topological
 from ...interpret import Body
 from ...op import INEXACT, Call, Kind, Op, Scalar
@@ -141,6 +142,21 @@ LOOP = Op(
 def _pullback_type(
     call: Call, *operands: Type, results: tuple[Type, ...], **attrs: Any
 ) -> TypeLike:
+    """Check the operands of a loop, a cotangent of each of its results, and the slopes' types."""
+    if attrs["stacks"] or attrs["length"] is not None:
+        raise call.shape_error("the pullback of a loop with a bound", need="a loop without one")
+    count = len(attrs["body"].inputs)
+    made = _loop_type(call, *operands[:count], **attrs)
+    for what, given, expected in (
+        ("cotangents", operands[count:], made if isinstance(made, tuple) else (made,)),
+        ("results", results, operands[:count]),
+    ):
+        inexact = tuple(each for each in expected if is_inexact(each.dtype))
+        if given != inexact:
+            raise call.shape_error(
+                f"{what} of the types {', '.join(map(str, given))}",
+                need=", ".join(map(str, inexact)) or "a loop of floats",
+            )
     return results[0] if len(results) == 1 else results
 
 

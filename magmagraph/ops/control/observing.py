@@ -84,7 +84,7 @@ def range_of(value: Any) -> str:
     return ", ".join(parts)
 
 
-def _type(call: Call, value: Type, *others: Type, passes: bool, **attrs: Any) -> Type:
+def _type(call: Call, value: Type, *, passes: bool, **attrs: Any) -> Type:
     return value if passes else Type(np.dtype(np.uint8), (0,))
 
 

@@ -19,8 +19,7 @@ from ..elementwise.arithmetic import add
 from ..elementwise.family import floating_pair
 from ..shape.arrange import reshape
 from ..spatial.family import publish_spatial
-from .filters import TILES
-from .primitives import CONVOLUTION, groups_of, split_weight
+from .primitives import CONVOLUTION, check_algorithm, groups_of, split_weight
 from .shapes import (
     Sliding,
     channels_last,
@@ -30,7 +29,6 @@ from .shapes import (
     split,
     window_extents,
 )
-from .winograd import TAPS, applies
 
 __all__ = ["conv", "conv1d", "conv2d", "conv3d"]
 
@@ -45,15 +43,7 @@ def chosen_algorithm(
         raise call.shape_error(
             f"algorithm={algorithm!r}", need=f"one of {', '.join(map(repr, ALGORITHMS))}"
         )
-    axes = list(zip(window, sliding.strides, sliding.dilation, strict=True))
-    if algorithm in TILES and not applies(axes):
-        shape = "x".join(map(str, window))
-        raise call.shape_error(
-            f"algorithm={algorithm!r} for a {shape} window of stride {sliding.strides} and "
-            f"dilation {sliding.dilation}",
-            need=f"two spatial axes, a {TAPS}x{TAPS} window, stride 1 and dilation 1",
-            hint="'direct', 'im2col' and 'fft' do every geometry, and 'auto' chooses",
-        )
+    check_algorithm(call, algorithm, window, sliding.strides, sliding.dilation)
     return algorithm
 
 

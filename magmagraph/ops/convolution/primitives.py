@@ -22,6 +22,7 @@ from ..rules import onnx_windows
 from ..rules.batching_convolution import VALUES, WEIGHTS, map_convolution
 from ..rules.sharding import shard_convolution
 from . import expressions
+from .filters import TILES
 from .shapes import (
     axes_between,
     check_extents,
@@ -30,6 +31,7 @@ from .shapes import (
     spatial_axes,
     split,
 )
+from .winograd import TAPS, applies
 
 _ATTRIBUTES = {
     "strides": "tuple[Step, ...]",
@@ -88,6 +90,24 @@ def groups_of(call: Call, channels: Extent, groups: int, what: str) -> Extent:
 # Shape rules. `extents` are those of the result's spatial axes.
 
 
+def check_algorithm(
+    call: Call, algorithm: str, window: Shape, strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> None:
+    """Raise where an algorithm cannot do a geometry; say which can."""
+    if algorithm in TILES and not applies(list(zip(window, strides, dilation, strict=True))):
+        shape = "x".join(map(str, window))
+        raise call.shape_error(
+            f"algorithm={algorithm!r} for a {shape} window of stride {strides} and "
+            f"dilation {dilation}",
+            need=f"two spatial axes, a {TAPS}x{TAPS} window, stride 1 and dilation 1",
+            hint="'direct', 'im2col' and 'fft' do every geometry, and 'auto' chooses",
+        )
+
+
+def _check_window(call: Call, window: Shape, attrs: dict[str, Any]) -> None:
+    check_algorithm(call, attrs["algorithm"], window, attrs["strides"], attrs["dilation"])
+
+
 def _check(call: Call, operands: tuple[Type, ...], attrs: dict[str, Any]) -> None:
     dtype = one_dtype(call, *operands)
     like_float(call, Type(dtype, ()))
@@ -105,7 +125,8 @@ def _forward_type(call: Call, x: Type, w: Type, **attrs: Any) -> Type:
     _check(call, (x, w), attrs)
     last, groups = attrs["channels_last"], attrs["groups"]
     batch, channels, _ = split(x.shape, last)
-    outs, ins, _ = split_weight(w.shape, last, puts_outs_first(attrs))
+    outs, ins, window = split_weight(w.shape, last, puts_outs_first(attrs))
+    _check_window(call, window, attrs)
     groups_of(call, outs, groups, "results")
     share = groups_of(call, channels, groups, "channels")
     call.unify(share, ins, "channels of a group and of the weights")
@@ -116,7 +137,8 @@ def _input_type(call: Call, g: Type, w: Type, **attrs: Any) -> Type:
     _check(call, (g, w), attrs)
     last, groups = attrs["channels_last"], attrs["groups"]
     batch, channels, _ = split(g.shape, last)
-    outs, ins, _ = split_weight(w.shape, last, puts_outs_first(attrs))
+    outs, ins, window = split_weight(w.shape, last, puts_outs_first(attrs))
+    _check_window(call, window, attrs)
     groups_of(call, outs, groups, "results")
     call.unify(channels, outs, "results and those of the weights")
     return Type(g.dtype, join(batch, ins * groups, attrs["extents"], last))
@@ -124,6 +146,7 @@ def _input_type(call: Call, g: Type, w: Type, **attrs: Any) -> Type:
 
 def _weight_type(call: Call, x: Type, g: Type, **attrs: Any) -> Type:
     _check(call, (x, g), attrs)
+    _check_window(call, attrs["extents"], attrs)
     last, groups = attrs["channels_last"], attrs["groups"]
     batch, channels, _ = split(x.shape, last)
     others, outs, _ = split(g.shape, last)

@@ -52,7 +52,8 @@ def normalized_axes(op: Op, x: Node, axis: Any) -> tuple[int, ...]:
     return tuple(sorted(axes_of(Call(op, (x,)), axis, x.ndim)))
 
 
-def _dropped(call: Call, shape: Shape, axes: tuple[int, ...]) -> Shape:
+def dropped(call: Call, shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """Return a shape without some of its axes, each of which is given once."""
     for a in axes:
         call.check_axis(a, len(shape))
     if len(set(axes)) != len(axes):
@@ -71,26 +72,26 @@ def _not_empty(call: Call, shape: Shape, axes: tuple[int, ...]) -> None:
 
 def same_dtype(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
     """Return the operand's dtype, without the reduced axes."""
-    return Type(x.dtype, _dropped(call, x.shape, axes))
+    return Type(x.dtype, dropped(call, x.shape, axes))
 
 
 def extremum_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
     """Return the operand's dtype; the reduced axes must not be empty."""
     _not_empty(call, x.shape, axes)
-    return Type(x.dtype, _dropped(call, x.shape, axes))
+    return Type(x.dtype, dropped(call, x.shape, axes))
 
 
 def position_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
     """Return int64; the reduced axes must not be empty."""
     _not_empty(call, x.shape, axes)
-    return Type(_INT64, _dropped(call, x.shape, axes))
+    return Type(_INT64, dropped(call, x.shape, axes))
 
 
 def truth_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
     """Return bool, which the operand must be too."""
     if x.dtype != BOOL:
         raise call.dtype_error(f"operand of dtype {x.dtype.name}", need="bool")
-    return Type(BOOL, _dropped(call, x.shape, axes))
+    return Type(BOOL, dropped(call, x.shape, axes))
 
 
 def restored(x: Any, axes: tuple[int, ...]) -> Node:

@@ -144,7 +144,8 @@ def histogram_bin_edges(
     >>> mg.histogram_bin_edges([0.0, 1.0, 4.0], bins=4).eval()
     array([0., 1., 2., 3., 4.], dtype=float32)
     """
-    return _edges("histogram_bin_edges", floating(a), bins, range)
+    node = floating(a)
+    return _edges(Call(HISTOGRAM_BIN_EDGES, (node,)), node, bins, range)
 
 
 def _several(call: Call, name: str, values: Any, need: str) -> tuple[Any, Any]:
@@ -157,8 +158,8 @@ def _several(call: Call, name: str, values: Any, need: str) -> tuple[Any, Any]:
     return entries[0], entries[1]
 
 
-def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
-    call = Call(HISTOGRAM_BIN_EDGES, (node,))
+def _edges(call: Call, node: Node, bins: Any, limits: Any) -> Node:
+    """Return the edges of the bins of a call's values; refusals name the call's function."""
     if not isinstance(bins, (int, np.integer)):
         edges = cast(bins, node.dtype)
         if edges.ndim != 1:
@@ -248,7 +249,7 @@ def histogram(
     (array([3, 2]), array([0. , 0.5, 1. ], dtype=float32))
     """
     node = floating(a)
-    edges = _edges("histogram", node, bins, range)
+    edges = _edges(Call(HISTOGRAM, (node,)), node, bins, range)
     worth = None if weights is None else broadcast_to(as_node(weights, node.dtype), node.shape)
     counts = _counted(*_bin(edges, node), worth, edges.shape[0] - 1)
     if density:
@@ -313,8 +314,8 @@ def histogram2d(
     limits = (None, None)
     if range is not None:
         limits = _several(call, "range", range, "a pair for each axis")
-    rows = _edges("histogram2d", first, each[0], limits[0])
-    columns = _edges("histogram2d", second, each[1], limits[1])
+    rows = _edges(call, first, each[0], limits[0])
+    columns = _edges(call, second, each[1], limits[1])
     row, in_row = _bin(rows, first)
     column, in_column = _bin(columns, second)
     high, wide = rows.shape[0] - 1, columns.shape[0] - 1
@@ -406,7 +407,7 @@ HISTOGRAM = Composite(
             ),
         ],
         bad_samples=lambda: [
-            BadSample((_VALUES,), ShapeError, "histogram_bin_edges: bins=0", {"bins": 0})
+            BadSample((_VALUES,), ShapeError, "histogram: bins=0", {"bins": 0})
         ],
         reference=_histogram_reference,
     ),
@@ -437,7 +438,13 @@ HISTOGRAM2D = Composite(
                 (_VALUES, _OTHERS[:5]),
                 ShapeError,
                 "histogram2d: extents of x and y differ: 8 and 5",
-            )
+            ),
+            BadSample(
+                (_VALUES, _OTHERS),
+                ShapeError,
+                "histogram2d: range=(2.0, 1.0)",
+                {"range": ((2.0, 1.0), (0.0, 1.0))},
+            ),
         ],
         reference=np.histogram2d,
     ),

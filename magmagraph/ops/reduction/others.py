@@ -12,7 +12,7 @@ from ...op import INEXACT, Call, Kind, Op, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node
 from ..elementwise.family import broadcast
-from .folding import CUBE, Axis, bad_axes, normalized_axes
+from .folding import CUBE, Axis, bad_axes, dropped, normalized_axes
 
 # With directions c, d, ... beside x, the operation gives derivatives of the product of others:
 #
@@ -24,8 +24,7 @@ from .folding import CUBE, Axis, bad_axes, normalized_axes
 
 
 def _type(call: Call, x: Type, *directions: Type, axes: tuple[int, ...]) -> Type:
-    for a in axes:
-        call.check_axis(a, x.ndim)
+    dropped(call, x.shape, axes)
     return broadcast(call, x, *directions)
 
 

@@ -49,6 +49,8 @@ def _check_positions(
     for axis, (start, step, count, extent) in enumerate(
         zip(starts, steps, inner, outer, strict=True)
     ):
+        if not step:
+            raise call.shape_error(f"step 0 along axis {axis}", need="another number")
         last = start + step * (count - 1)
         low, high = (start, last) if step > 0 else (last, start)
         # An empty slice may start one step outside: low is then above high.

@@ -17,6 +17,7 @@ from ..elementwise.comparison import equal, finite, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
 from ..elementwise.math import cos, cosh, exp, log, log1p, sin, sinh
 from .family import SpecialFunction, elementwise, floats, unknown
+from .kummer import alternates, series
 
 _SHARES = 0.5 + 0.5 * UNIT
 _ENDS = Sample(
@@ -397,21 +398,25 @@ _LARGEST_TERMS = 1e8  # beyond it SciPy takes as many steps as x is large, to in
 
 
 def _hyp1f1(xp: Any, a: Any, b: Any, x: Any) -> Any:
-    """Evaluate by SciPy where its series converges soon, and does not cancel.
+    """Evaluate by SciPy where its series converges soon, and does not cancel; else by our own.
 
     Its time does not end for large x, where only polynomials are finite. For x between -1 and 0 it
     takes as many steps as a is large, and loses all digits; Kummer's transformation,
-    exp(x) M(b - a, b, -x), does not.
+    exp(x) M(b - a, b, -x), does not. Where the series alternates and is short, it is summed here.
+    Polynomials lose all digits where x is b, and there alone: x is moved by an ulp.
     """
     polynomial = (a <= 0) & (a == xp.floor(a))
     bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS))
     turned = (x >= -1) & (x < 0) & (a > _TURNED)
     a, b, bounded = (value.astype(np.float64) for value in (a, b, bounded))
-    value = _SCIPY_HYP1F1(
-        xp, xp.where(turned, b - a, a), b, xp.where(turned, -bounded, bounded)
-    )
-    factor = xp.exp(xp.where(turned, bounded, 0.0))
-    return (factor * value).astype(x.dtype)
+    at = xp.where(polynomial & (bounded == b), bounded * (1.0 - 2.0**-52), bounded)
+    value = _SCIPY_HYP1F1(xp, xp.where(turned, b - a, a), b, xp.where(turned, -at, at))
+    value = xp.asarray(value * xp.exp(xp.where(turned, bounded, 0.0)))
+    summed = alternates(a, b, bounded)
+    if summed.any():
+        own = (xp.broadcast_to(each, summed.shape)[summed] for each in (a, b, bounded))
+        value[summed] = series(*own)
+    return value.astype(x.dtype)
 
 
 hyp1f1, HYP1F1 = elementwise(

@@ -88,6 +88,9 @@ class Step:
         Slot of scratch memory, or None.
     can_fail
         True where running it may raise; such steps stand before the commit point.
+    refused
+        Why the kernel family that the operation names does not run it; empty where it does, or
+        where there is none. Not part of comparisons.
     """
 
     kernel: str
@@ -98,6 +101,7 @@ class Step:
     flops: Extent = 0
     workspace: int | None = None
     can_fail: bool = False
+    refused: str = field(default="", compare=False)
 
 
 @record(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...dtypes import is_float
+from ...fallback import family_named
 from ...graph import Graph, Node
 from ...ops.indexing.gathering import SCATTER_ADD, TAKE
 from ...region.analysis import Region, analyze, analyze_for_gpu
@@ -20,21 +21,39 @@ _NESTED = frozenset(("loop", "branch"))
 
 def family(node: Node, device: str = "cpu") -> str:
     """Return the kernel family of a step: its op record's, or the array expression."""
-    kernel = node.op.kernel
-    name = kernel if isinstance(kernel, str) else kernel(node)
+    name = family_named(node)
+    return "array" if not name or refusal(node, device) else name
+
+
+def refusal(node: Node, device: str = "cpu") -> str:
+    """Return why the kernel family that a node's record names does not take it, or ""."""
+    name = family_named(node)
     if name in _WINDOWS and device == "cpu" and not _plain_windows(node):
-        return "array"
+        return f"the CPU has no kernel of it for {_computed_in(node)}"
     if name in _ON_DEVICES and device == "cpu":
-        return "array"
+        return "the CPU has no kernel of it"
     if name == "indexed" and device == "cpu" and not _plain_positions(node):
-        return "array"
+        return f"the CPU has no kernel of it for {_dtypes(node)}"
     if name == "scatter" and not _plain_rows(node):
-        return "array"
+        return f"there is no kernel of it for {_dtypes(node)}"
     if name in _NESTED and device != "cpu":
-        return "array"
-    if name in _PRODUCTS and not (_plain_product(node) and _plain_batch(node)):
-        return "array"
-    return name or "array"
+        return f"a GPU runs no {name} as one kernel"
+    if name in _PRODUCTS and not _plain_product(node):
+        return f"there is no kernel of it for {_computed_in(node)}"
+    if name in _PRODUCTS and not _plain_batch(node):
+        return "the matrices of a batch do not lie at multiples of one distance"
+    return ""
+
+
+def _dtypes(node: Node) -> str:
+    """Return the dtypes of a node's operands, each once."""
+    return ", ".join(dict.fromkeys(operand.dtype.name for operand in node.inputs))
+
+
+def _computed_in(node: Node) -> str:
+    """Return the dtypes of a node's operands, and what they are computed in where it says that."""
+    compute = node.attrs.get("compute")
+    return _dtypes(node) + (f" computed in {compute}" if compute else "")
 
 
 def _plain_windows(node: Node) -> bool:

@@ -12,7 +12,7 @@ from ...plan import Place, Plan, Slot, Step, Value
 from ...region.analysis import Region, analyze
 from ...types import Extent, Type
 from .buffers import Buffer, buffer_of, is_leaf, types_of
-from .kernels import can_fail, family
+from .kernels import can_fail, family, refusal
 from .memory import Copy, Placement
 
 
@@ -125,6 +125,7 @@ def _step(
         flops=_flops(node),
         workspace=workspace,
         can_fail=can_fail(node, device),
+        refused=refusal(node, device),
     )
 
 

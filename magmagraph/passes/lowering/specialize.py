@@ -78,6 +78,7 @@ def specialize(
             number(step.flops),
             step.workspace,
             step.can_fail,
+            step.refused,
         )
         for step in plan.steps
     )

@@ -11,10 +11,12 @@ import numpy as np
 
 from ...config import config
 from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
-from ...plan import Plan
+from ...fallback import BY_NUMPY, IN_TILES, NO_FAMILY, Fallbacks, Refused
+from ...plan import Plan, Step
 from ..steps import bodies_of
 from . import fused
 from .bound import NumpyBound
+from .cells import IN_PYTHON
 from .codegen.step import step_code
 from .threads import apply as apply_threads
 
@@ -49,8 +51,17 @@ class NumpyPrepared:
         self.compiled: frozenset[int] = frozenset()
         # By the number of a step, how its products run at the sizes that it was bound to.
         self.ways: dict[int, dict[Sizes, Way]] = {}
+        self.fallbacks = Fallbacks()
+        self._build(budget)
+        self._note_fallbacks()
+
+    def _build(self, budget: float) -> None:
+        """Compile the kernels, or keep the reason why there are none."""
+        plan = self.plan
+        self._why = Refused("the compile budget is spent", expected=True)  # it was asked for
         steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         if config.compiler == "off":
+            self._why = Refused("MAGMAGRAPH_COMPILER=off", expected=True)
             apply_threads()
             return
         try:
@@ -62,8 +73,25 @@ class NumpyPrepared:
         except CompilerUnavailable as error:
             if config.compiler == "force":
                 raise
-            _fall_back(str(error).splitlines()[0])
+            reason = str(error).splitlines()[0]
+            self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
+            _fall_back(reason)  # one warning for all steps
             apply_threads()  # nobody else tells BLAS
+
+    def _note_fallbacks(self) -> None:
+        """Note the steps that run in NumPy, whatever sizes the plan is bound to."""
+        for number, step in enumerate(self.plan.steps):
+            if step.kernel == "array":
+                self.note(number, step, Refused(step.refused or NO_FAMILY, expected=True))
+            elif step.kernel in IN_PYTHON:
+                continue
+            elif self.kernels is None or (step.kernel == "fused" and number not in self.compiled):
+                self.note(number, step, self._why)
+
+    def note(self, number: int, step: Step, refused: Refused) -> None:
+        """Note that a step runs in NumPy, and why."""
+        taken = IN_TILES if step.kernel == "fused" else BY_NUMPY
+        self.fallbacks.note(number, step.node, taken, refused)
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""

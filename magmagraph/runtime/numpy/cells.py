@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...fallback import Refused
 from ...locking import shared_lock
 from ...ops.indexing.gathering import TAKE
 from ...plan import Place, Plan, Step, Value
@@ -28,10 +29,10 @@ from .products.products import (
 )
 from .support import address_of, support
 
-__all__ = ["StepCells", "bodies_of", "shape_of"]
+__all__ = ["IN_PYTHON", "StepCells", "bodies_of", "shape_of"]
 
 REMEMBERED = 16  # sizes of a step, whose ways others may take
-_IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled
+IN_PYTHON = ("array", "collective", "wait")  # families of steps that are not compiled
 
 if TYPE_CHECKING:
     from .backend import NumpyPrepared
@@ -67,8 +68,14 @@ class StepCells:
     def of(
         self, step: Step, number: int
     ) -> tuple[int, list[int], list[tuple[int, int]]] | None:
-        """Return function, cells and dynamic cells of a step, or None: it runs in Python."""
-        if step.kernel in _IN_PYTHON or self._kernels is None:
+        """Return function, cells and dynamic cells of a step, or None: it runs in Python.
+
+        Raises
+        ------
+        Refused
+            Its kernel does not take it at these sizes; its array expression has to run.
+        """
+        if step.kernel in IN_PYTHON or self._kernels is None:
             return None
         if step.kernel == "fused":
             if number not in self._compiled:
@@ -233,9 +240,9 @@ class StepCells:
 
     def _nested(
         self, step: Step, made: tuple[int, int] | None
-    ) -> tuple[int, list[int], list[tuple[int, int]]] | None:
+    ) -> tuple[int, list[int], list[tuple[int, int]]]:
         if made is None:
-            return None
+            raise Refused("a step of its body runs as an array expression", expected=True)
         function, table = made
         values = [*step.outputs, *step.inputs]
         slots = {place: value.slot for place, value in enumerate(values, 1)}
@@ -290,7 +297,7 @@ class StepCells:
         slots = {i: v.slot for i, v in enumerate(all_values) if v is not None}
         return (*made, self._dynamic_cells(slots))
 
-    def _indexed(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]] | None:
+    def _indexed(self, step: Step) -> tuple[int, list[int], list[tuple[int, int]]]:
         values, positions = step.inputs
         (out,) = step.outputs
         axis = step.node.attrs["axis"]
@@ -299,7 +306,8 @@ class StepCells:
         parts, rows, width = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         count = math.prod(shape_of(positions.type))
         if count and not rows:
-            return None  # its array expression says what is wrong
+            # Its array expression says what is wrong.
+            raise Refused("there are positions, and no elements to read", expected=True)
         sizes = (parts, rows, count)
         how = {
             "wrap": step.node.attrs["mode"] == "wrap",

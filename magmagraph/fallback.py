@@ -20,15 +20,17 @@ from .graph import Node
 from .records import record
 
 __all__ = [
-    "BY_CUPY", "BY_NUMPY", "IN_TILES", "NO_FAMILY", "ON_HOST", "Fallback", "Fallbacks", "Refused",
-    "family_named",
+    "BY_CUPY", "BY_MPI", "BY_NUMPY", "IN_TILES", "NO_ELEMENTS", "NO_FAMILY", "ON_HOST", "Fallback",
+    "Fallbacks", "Refused", "family_named",
 ]  # fmt: skip
 
 BY_NUMPY = "array expression (NumPy)"
 BY_CUPY = "array expression (CuPy)"
 ON_HOST = "array expression on the host (NumPy)"
+BY_MPI = "MPI with addresses of the device"
 IN_TILES = "array expressions of tiles (NumPy)"
 NO_FAMILY = "no kernel family"
+NO_ELEMENTS = "an operand or a result has no elements"
 _REASON = 300  # characters of a library's own words that a reason has at most
 
 

@@ -67,7 +67,7 @@ class Record:
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
-    fallbacks: Fallbacks = field(default_factory=Fallbacks, compare=False)
+    fallbacks: Fallbacks = field(default_factory=Fallbacks, compare=False, repr=False)
     skipped: bool = False
     graphs: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
     _refused: dict[tuple[str, Node], str] = field(
@@ -290,7 +290,7 @@ class Report:
             if record.repairs:
                 details.append(f"{len(record.repairs)} repairs")
             if record.fallbacks:
-                details.append(f"{len(record.fallbacks)} fallbacks")
+                details.append(f"{len(record.fallbacks)} without a kernel")
             told = "; ".join([", ".join(details), *record.notes] if details else record.notes)
             rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), told))
         return rows

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...communicator import current
 from ...errors import PlanError, message
+from ...fallback import Fallbacks
 from ...op import Effect, Kind, Op
 from ...plan import Plan
 from ..steps import bodies_of
@@ -52,6 +53,7 @@ class CudaPrepared:
         self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
         self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
         self.generated = 0
+        self.fallbacks = Fallbacks()
         # Operations that CuPy was found not to have, and those that show values to people, or send
         # them where the library of the devices does not.
         self.on_host: set[Op] = {

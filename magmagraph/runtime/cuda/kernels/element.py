@@ -28,13 +28,9 @@ from ...numpy.functions import philox
 from ...numpy.functions.scalar import computing_type
 from .arithmetic import elementwise
 
-__all__ = ["ElementCode", "Unsupported"]
+__all__ = ["ElementCode"]
 
 FEWEST_COUNTED = 32  # from which a whole number among constants is taken for a count
-
-
-class Unsupported(Exception):
-    """A region that no kernel shape here computes; its array expressions run instead."""
 
 
 class ElementCode(RegionCode):

@@ -20,6 +20,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 
+from ....fallback import Refused
 from ....graph import Node
 from ....region.analysis import Region
 from ....region.walk import Walk, late_groups
@@ -37,7 +38,6 @@ from .binding import (
     THREADS,
 )
 from .columns import Columns
-from .element import Unsupported
 from .ends import Ends
 from .flat import flat
 from .folding import FoldingCode
@@ -87,11 +87,9 @@ class RegionKernels:
 
     Raises
     ------
-    Unsupported
+    Refused
         No way of the four fits.
     """
-
-    refusals = (Unsupported,)
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -130,14 +128,14 @@ class RegionKernels:
     def _way(self) -> str:
         region = self.region
         if not region.depth and region.loops:
-            raise Unsupported("nothing runs over its axes before the end")
+            raise Refused("nothing runs over its axes before the end")
         if not region.row:
             kept = {frozenset(fold.kept) for fold in self.cross} - {frozenset()}
             self.widths = tuple(sorted({1, self._width()}))
             if not kept:
                 return "flat"
             if len(kept) > 1 or self.inner not in next(iter(kept)):
-                raise Unsupported("sums across rows keep different axes")
+                raise Refused("sums across rows keep different axes")
             width = self.widths[-1]
             while width > 1 and width * len(self.cross) > COLUMN_SUMS:
                 width //= 2
@@ -148,7 +146,7 @@ class RegionKernels:
         for fold in self.cross:
             kept_row = set(fold.kept) & region.row
             if fold.element and kept_row and kept_row != region.row:
-                raise Unsupported("a sum across rows keeps some of a row's axes")
+                raise Refused("a sum across rows keeps some of a row's axes")
         if region.strip:
             return "strips"
         width, along = self._width(), region.loops[self.inner].extent

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ....fallback import Refused
 from ....records import record
 from ....region.walk import late_groups
 from .binding import (
@@ -23,7 +24,6 @@ from .binding import (
     CudaBinding,
 )
 from .columns import GROUP
-from .element import Unsupported
 from .narrow import Narrow
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Shares(CudaBinding):
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
         elif columns > self.lines * ENTRIES:
-            raise Unsupported("more columns than lines for a sum of all")
+            raise Refused("more columns than lines for a sum of all")
         chunks = max(1, min(wanted, most, -(-rows // (each * parts))))
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):

@@ -11,12 +11,13 @@ import numpy as np
 
 from .... import dims
 from ....config import config
+from ....fallback import Refused
 from ....ops.control.loop import LOOP
 from ....plan import Place, Step, Value
 from ....records import record
 from ...steps import bodies_of, scaling_of, shape_of
 from ..kernels.bodies import Body
-from ..kernels.fused import Modules, kernels_of
+from ..kernels.fused import Modules, kernels_of, refusal_of
 from ..kernels.many import call_of_many, groups_of
 from ..kernels.shares import Launch
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
@@ -79,7 +80,13 @@ class StepLaunches:
         self._known: dict[int, list[Body]] = {}
 
     def step(self, step: Step) -> list[Unit] | None:
-        """Return what launches a step, or None where its array expression has to run."""
+        """Return what launches a step, or None where it has no kernel, or nothing to compute.
+
+        Raises
+        ------
+        Refused
+            The kernel that its operation names does not take it: its array expression has to run.
+        """
         if step.kernel == "fused":
             return self.fused(step)
         if step.kernel == "copy":  # of any operation's result, whose node it has
@@ -87,16 +94,14 @@ class StepLaunches:
         if is_message(step.node):
             from .messages import message
 
-            found = message(self.memory, step, self.lines)
-            return None if found is None else [Unit(*pair) for pair in found]
+            return [Unit(*pair) for pair in message(self.memory, step, self.lines)]
         if step.node.op is LOOP:  # a step of array expressions where its body has any
             return turns(self.memory, step)
         if step.kernel in ("indexed", "scatter"):
             from ..kernels.scattering import scattering, scatters
 
             if scatters(step):
-                added = scattering(self.memory, step)
-                return None if added is None else [Unit(*added)]
+                return [Unit(*scattering(self.memory, step))]
         launch: Launcher | None = None
         if step.kernel == "gemm":
             launch = self._gemm(step)
@@ -128,7 +133,7 @@ class StepLaunches:
                 found += [] if generated is None else [generated[0]]
         return begin_load(self.device, found)
 
-    def with_product(self, step: Step, merge: Merge) -> list[Unit] | None:
+    def with_product(self, step: Step, merge: Merge) -> list[Unit]:
         """Return what launches a fused step together with the product that it reads."""
         return self.merged.units(step, merge)
 
@@ -173,24 +178,27 @@ class StepLaunches:
             )
         return found
 
-    def fused(self, step: Step, without: int = -1) -> list[Unit] | None:
-        """Return what launches the bodies of a fused step, but for one that a product computes."""
+    def fused(self, step: Step, without: int = -1) -> list[Unit]:
+        """Return what launches the bodies of a fused step, but for one that a product computes.
+
+        Raises
+        ------
+        Refused
+            A body has no kernel.
+        """
         touched: list[Body] = []
         launches: list[list[tuple[int, Launch]]] = []
         bodies = self.bodies(step)
         if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
-            return self._ended_apart(bodies[0])
+            return self._ended_apart(step, bodies[0])
         for number, body in enumerate(bodies):
             if number == without:
                 continue
             if body.kernels is None:
-                return None
-            try:
-                bound = self.modules.bind(
-                    body.kernels, self.memory.sizes, body.lines, self.memory.counter()
-                )
-            except body.kernels.refusals:
-                return None
+                raise Refused(refusal_of(bodies_of(step)[number]))
+            bound = self.modules.bind(
+                body.kernels, self.memory.sizes, body.lines, self.memory.counter()
+            )
             if bound:
                 touched.append(body)
                 launches.append(bound)
@@ -234,16 +242,13 @@ class StepLaunches:
             ))
         return made
 
-    def _ended_apart(self, body: Body) -> list[Unit] | None:
+    def _ended_apart(self, step: Step, body: Body) -> list[Unit]:
         """Return what launches a body, and what ends its sums, for which not all have to wait."""
         if body.kernels is None:
-            return None
-        try:
-            bound = self.modules.bind(
-                body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
-            )
-        except body.kernels.refusals:
-            return None
+            raise Refused(refusal_of(bodies_of(step)[0]))
+        bound = self.modules.bind(
+            body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
+        )
         main, *ends = (
             self.launcher(function, launch, [*body.words, *launch.numbers], len(body.words))
             for function, launch in bound
@@ -284,14 +289,11 @@ class StepLaunches:
 
         return LibraryCall(copy, (self.memory.at(target), self.memory.at(source)))
 
-    def _library(self, step: Step) -> list[Unit] | None:
+    def _library(self, step: Step) -> list[Unit]:
         """Return what launches a step of a library, which may work in memory that others share."""
         from ..library.plans import library
 
-        found = library(self.memory, step)
-        if found is None:
-            return None
-        launch, shared = found
+        launch, shared = library(self.memory, step)
         touched = self.memory.touched(step)
         return [Unit(launch, Touched(touched.read, (*touched.written, *shared)))]
 
@@ -306,15 +308,21 @@ class StepLaunches:
 
     def _product(
         self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
-    ) -> tuple[Any, int, int, int] | None:
-        """Return a product and the addresses of alpha, C and beta; None where it cannot be."""
+    ) -> tuple[Any, int, int, int]:
+        """Return a product of the library, and the addresses of alpha, C and beta.
+
+        Raises
+        ------
+        Refused
+            The library does not compute it.
+        """
         from ..products import gemm
 
         alpha, c, beta = scaling_of(step, first)
         fixed = [self._fixed(value) for value in (alpha, beta)]
         for value, number in zip((alpha, beta), fixed, strict=True):
             if value is not None and number is None and value.type.dtype.itemsize < 4:
-                return None  # the library scales in float32
+                raise Refused(f"cuBLASLt takes no factor of {value.type.dtype.name}")
         dynamic = any(
             value is not None and number is None
             for value, number in zip((alpha, beta), fixed, strict=True)
@@ -363,8 +371,7 @@ class StepLaunches:
             return generated
         from ..products import gemm
 
-        if not gemm.available():
-            return None
+        gemm.check_available()
         strides = (
             m * k if len(a.type.shape) > 2 else 0,
             k * n if len(b.type.shape) > 2 else 0,
@@ -377,8 +384,6 @@ class StepLaunches:
             batch=count, strides=strides if count > 1 else (0, 0, 0),
             compute=attrs.get("compute") or "float32", result=mixed,
         )
-        if made is None:
-            return None
         product, alpha, c, beta = made
         at = self.memory.at
         return self._call(product, at(a), at(b), c, at(out), alpha, beta)
@@ -416,8 +421,9 @@ class StepLaunches:
 
         x, out = step.inputs[0], step.outputs[0]
         m, n = shape_of(x.type)
-        if not (m and n and gemm.available()):
+        if not (m and n):
             return None
+        gemm.check_available()
         columns = step.node.attrs["axis"] == 0
         dtype = out.type.dtype
         length = m if columns else n
@@ -427,8 +433,6 @@ class StepLaunches:
             dtype, n if columns else m, 1, length, step, 1,
             transpose_a=columns, transpose_b=False,
         )
-        if made is None:
-            return None
         product, alpha, c, beta = made
         at = self.memory.at
         return self._call(product, at(x), ones.data.ptr, c, at(out), alpha, beta)

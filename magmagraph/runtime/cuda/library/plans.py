@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....errors import DeviceError
+from ....fallback import Refused
 from ....plan import Step
 from ..device import SCRATCH
 from ..kernels import few_channels
@@ -25,8 +26,8 @@ from .cudnn import LibraryGraph
 
 __all__ = ["library", "settle"]
 
-# By the family of steps: what gives the library's graph of one, or None where it has none.
-_CHOSEN: dict[str, Callable[[PlanMemory, Step], LibraryGraph | None]] = {
+# By the family of steps: what gives the library's graph of one, or raises `Refused`.
+_CHOSEN: dict[str, Callable[[PlanMemory, Step], LibraryGraph]] = {
     "convolution": cudnn_convolution.chosen,
     "attention": cudnn_attention.chosen,
 }
@@ -47,33 +48,42 @@ def _needed(memory: PlanMemory) -> int:
     """Return the most bytes that a step's plan works in, of the plans chosen now."""
     needed = 0
     for step in memory.plan.steps:
-        graph = _CHOSEN[step.kernel](memory, step) if step.kernel in _CHOSEN else None
+        graph = _graph(memory, step) if step.kernel in _CHOSEN else None
         if graph is not None and graph.workspace > needed and not _generated(memory, step):
             needed = graph.workspace
     return needed
+
+
+def _graph(memory: PlanMemory, step: Step) -> LibraryGraph | None:
+    """Return the library's graph of a step, or None where it refuses; `library` says why."""
+    try:
+        return _CHOSEN[step.kernel](memory, step)
+    except Refused:
+        return None
 
 
 def _generated(memory: PlanMemory, step: Step) -> bool:
     """Return whether a generated kernel runs in place of the library's plan."""
     if step.kernel != "convolution" or few_channels.gradient_of(memory, step) is None:
         return False
-    return few_channels.is_faster(memory, step, cudnn_convolution.chosen(memory, step))
+    return few_channels.is_faster(memory, step, _graph(memory, step))
 
 
 def library(
     memory: PlanMemory, step: Step
-) -> tuple[LibraryCall | Together, tuple[Range, ...]] | None:
+) -> tuple[LibraryCall | Together, tuple[Range, ...]]:
     """Return what launches a step of the library, and the shared memory that it works in.
 
-    Where a generated kernel is faster, it is launched instead. None where the array expression of
-    the step has to run.
+    Where a generated kernel is faster, it is launched instead.
+
+    Raises
+    ------
+    Refused
+        The library does not compute it: its array expression has to run.
     """
     if _generated(memory, step):
         return few_channels.launched(memory, step), ()
-    found = _CHOSEN[step.kernel](memory, step)
-    if found is None:
-        return None
-    graph = found
+    graph = _CHOSEN[step.kernel](memory, step)
     addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
     if graph.workspace > max(SCRATCH, memory.workspace[1] - memory.workspace[0]):
         memory.share_workspace(graph.workspace)

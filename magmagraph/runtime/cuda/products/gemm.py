@@ -16,24 +16,38 @@ from typing import Any
 import numpy as np
 
 from ....config import config
+from ....fallback import Refused
 from ..device import SCRATCH
 from .gemm_trials import candidates, tuned
 from .wide import WideProduct, wide_of
 
-__all__ = ["Product", "Shape", "available", "plan_product"]
+__all__ = ["Product", "Shape", "available", "check_available", "plan_product"]
 
 _DATA = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 
 
 @functools.lru_cache(maxsize=1)
-def available() -> bool:
-    """Return whether the bindings of cuBLASLt are installed."""
+def why_unavailable() -> str | None:
+    """Return why cuBLASLt cannot be used in this process, or None where it can."""
     try:
         from nvmath.bindings import cublasLt
 
-        return bool(cublasLt.get_version() > 0)
-    except Exception:  # missing packages and libraries raise whatever their loaders raise
-        return False
+        cublasLt.get_version()
+    except Exception as error:  # missing packages and libraries raise whatever their loaders raise
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def available() -> bool:
+    """Return whether the bindings of cuBLASLt and the library are installed."""
+    return why_unavailable() is None
+
+
+def check_available() -> None:
+    """Raise `Refused` unless the library can be used."""
+    reason = why_unavailable()
+    if reason is not None:
+        raise Refused(f"cuBLASLt cannot be used: {reason}")
 
 
 @dataclass(frozen=True)
@@ -203,7 +217,7 @@ def plan_product(device: Any, shape: Shape, workspace: int, tuning: bool) -> Pro
 
     Raises
     ------
-    RuntimeError
+    Refused
         The library has no algorithm for it.
     """
     key = (device.number, shape, config.products)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ....config import config
+from ....errors import CompilerUnavailable
+from ....fallback import Refused
 from ...cache import content_key, default_choices
 from ..compiler import compile_source
 from ..launching.calls import driver, driver_function
@@ -98,7 +100,7 @@ class WideProduct:
 
     Raises
     ------
-    RuntimeError
+    Refused
         The driver knows no tensor maps.
     """
 
@@ -110,7 +112,7 @@ class WideProduct:
 
     def __init__(self, device: Any, shape: Shape) -> None:
         if _encode() is None:
-            raise RuntimeError("the driver knows no tensor maps")
+            raise Refused("the driver knows no tensor maps")
         self.device, self.shape, self.chosen = device, shape, 0
         self.kernel = self.kind(shape.dtype, shape.transpose_a, shape.transpose_b, shape.epilogue)
         key = device.number, self.kernel
@@ -264,7 +266,7 @@ def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | Non
     small = _is_one_tile(shape, device.multiprocessors)
     try:
         made = (OneTileProduct if small else WideProduct)(device, shape)
-    except Exception:  # no compiler, or no room: the library computes it
+    except (Refused, CompilerUnavailable):  # the library computes it
         return None
     if forced:
         return made

@@ -21,7 +21,6 @@ from ...fallback import Refused
 __all__ = ["array_namespace", "refused_by_cupy", "refusing"]
 
 
-
 class _Namespace:
     """Attributes of several modules: of the first that has a name."""
 

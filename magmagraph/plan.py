@@ -107,12 +107,14 @@ class KernelFamily:
         operand.
     cpu
         ``cpu(cells, step, number)``: the compiled function of a step and its arguments; None where
-        the step runs in Python. Without it all of them do.
+        the step runs in Python. It raises `fallback.Refused` where the array expression has to run.
+        Without it all of them do.
     cuda
-        ``cuda(launches, step)``: the launches of a step; None where its array expression has to
-        run.
+        ``cuda(launches, step)``: the launches of a step; None where there is nothing to compute. It
+        raises `fallback.Refused` where the array expression has to run.
     library
-        ``library(memory, step)``: the CUDA library's graph that runs a step, where it has one.
+        ``library(memory, step)``: the CUDA library's graph that runs a step, where it has such
+        kernels; it raises `fallback.Refused` where it has no graph of the step.
     """
 
     name: str
@@ -152,6 +154,9 @@ class Step:
         Slot of scratch memory, or None.
     can_fail
         True where running it may raise; such steps stand before the commit point.
+    refused, refused_by
+        Why a kernel family that is for the operation does not run it, and the name of that family;
+        empty where there is none. Not part of comparisons.
     """
 
     family: KernelFamily
@@ -162,6 +167,8 @@ class Step:
     flops: Extent = 0
     workspace: int | None = None
     can_fail: bool = False
+    refused: str = field(default="", compare=False)
+    refused_by: str = field(default="", compare=False)
 
     @property
     def kernel(self) -> str:
@@ -172,6 +179,11 @@ class Step:
     def role(self) -> Role:
         """What kind of work it is."""
         return self.family.role
+
+    @property
+    def wanted(self) -> str:
+        """The name of the kernel family that is for the operation; empty where there is none."""
+        return self.refused_by if self.role is Role.EXPRESSION else self.kernel
 
 
 @record(frozen=True, eq=False)

@@ -32,6 +32,7 @@ SHARED = {
     "dims",
     "dtypes",
     "errors",
+    "fallback",
     "files",
     "graph",
     "interpret",

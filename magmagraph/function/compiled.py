@@ -310,8 +310,11 @@ class Function:
                 with self._as_rank():
                     self._compiled = prepare(plan, device=self.device, budget=left)
                 self._report.note_kernels(
-                    (time.perf_counter() - began) * 1e3, self._compiled.describe()
+                    (time.perf_counter() - began) * 1e3,
+                    self._compiled.describe(),
+                    self._compiled.fallbacks,
                 )
+                self._compiled.fallbacks.warn()
 
     def _options(self, sizes: dict[str, int]) -> Any:
         """Return what the passes go by; ranks that make a plan together are all asked."""
@@ -413,6 +416,7 @@ class Function:
                     self._compiled.plan, sizes, *arena_layout(self.device)
                 )
                 bound = self._compiled.bind(plan)
+                self._compiled.fallbacks.warn()
                 bound.ranks = None if self._together.alike else self._together.ranks
                 bound.meet = None if self._together.ranks is None else self._together.meet
             self._causes[shapes] = self._cause(sizes)
@@ -485,7 +489,9 @@ class Function:
         """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
         plan = self.plan_for(sizes)
         with body_settings(self._inner):
-            return self._compiled.bind(plan)
+            bound = self._compiled.bind(plan)
+        self._compiled.fallbacks.warn()
+        return bound
 
     def plan_for(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan for sizes of the named dimensions, without memory of its own yet."""

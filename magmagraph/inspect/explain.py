@@ -57,6 +57,8 @@ class KernelUse:
         True where the kernel computes the node on the way to its result.
     ways
         How a product runs, and why, for each set of sizes that the function was called with.
+    fallbacks
+        What runs in place of the family that is for the operation, and why; empty where that runs.
     """
 
     step: int
@@ -66,6 +68,7 @@ class KernelUse:
     in_place: bool
     inside: bool
     ways: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         how = "computed inside" if self.inside else "computed by"
@@ -75,7 +78,7 @@ class KernelUse:
             f"{how} step {self.step}, {article} {self.family} kernel, "
             + (f"which writes {where}" if self.inside else where)
             + (", in place of an operand" if self.in_place else "")
-            + "".join(f"; {way}" for way in self.ways)
+            + "".join(f"; {way}" for way in (*self.ways, *self.fallbacks))
         )
 
 
@@ -307,6 +310,9 @@ def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
                     in_place=value.slot in {v.slot for v in step.inputs},
                     inside=inside,
                     ways=_ways(function, number),
+                    fallbacks=tuple(
+                        str(row) for row in function.report.fallbacks if row.node is made
+                    ),
                 )
             )
         elif made.op.kind is Kind.LEAF:

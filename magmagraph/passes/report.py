@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import records
+from ..fallback import Fallback, Fallbacks
 from ..graph import Graph, Node
 
 WIDTH = 100  # characters of a line of a printed report
@@ -49,6 +50,9 @@ class Record:
         Decisions worth a line.
     repairs
         Places where a value that was not finite is replaced by its continuous limit.
+    fallbacks
+        Of the record of the kernels: the steps that do not run as the kernels of a family, each
+        with the reason. Calls add to them, so they are not part of comparisons.
     skipped
         True where the caller left the pass out.
     graphs
@@ -63,6 +67,7 @@ class Record:
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    fallbacks: Fallbacks = field(default_factory=Fallbacks, compare=False, repr=False)
     skipped: bool = False
     graphs: tuple[Any, Any] | None = field(default=None, compare=False, repr=False)
     _refused: dict[tuple[str, Node], str] = field(
@@ -104,7 +109,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain values."""
-        return {
+        told: dict[str, Any] = {
             "pass": self.name,
             "milliseconds": round(self.milliseconds, 3),
             "before": self.before,
@@ -115,6 +120,23 @@ class Record:
             "notes": list(self.notes),
             "repairs": list(self.repairs),
         }
+        if self.fallbacks:
+            told["fallbacks"] = [fallback_row(fallback) for fallback in self.fallbacks]
+        return told
+
+
+def fallback_row(fallback: Fallback) -> dict[str, Any]:
+    """Return a fallback as plain values."""
+    node = fallback.node
+    return {
+        "step": fallback.step,
+        "node": label(node),
+        "line": str(node.line) if node.line else "",
+        "wanted": fallback.wanted,
+        "taken": fallback.taken,
+        "reason": fallback.reason,
+        "expected": fallback.expected,
+    }
 
 
 def label(node: Node) -> str:
@@ -147,6 +169,16 @@ def _grouped(refusals: list[Refusal]) -> dict[tuple[str, str], list[str]]:
         key: [f"{place} (x{count})" if count > 1 else place for place, count in places.items()]
         for key, places in groups.items()
     }
+
+
+def _by_reason(fallbacks: Fallbacks) -> dict[str, list[str]]:
+    """Return for each way and reason the steps that take it."""
+    groups: dict[str, list[str]] = {}
+    for fallback in fallbacks:
+        node = fallback.node
+        where = f", made at {node.line}" if node.line else ""
+        groups.setdefault(str(fallback), []).append(f"step {fallback.step}: {label(node)}{where}")
+    return groups
 
 
 def _wrapped(text: str, head: str, indent: int) -> str:
@@ -190,10 +222,14 @@ class Report:
         self.records.append(record)
         return record
 
-    def note_kernels(self, milliseconds: float, lines: Any) -> None:
-        """Append the record of making the kernels, which the runtime does after the passes."""
+    def note_kernels(self, milliseconds: float, lines: Any, fallbacks: Fallbacks) -> None:
+        """Append the record of making the kernels, which the runtime does after the passes.
+
+        It shows what the runtime adds to the fallbacks later, too: at a call of other sizes.
+        """
         record = self.start("kernels")
         record.milliseconds = milliseconds
+        record.fallbacks = fallbacks
         for line in [lines] if isinstance(lines, str) else lines or ():
             record.note(str(line))
 
@@ -224,6 +260,11 @@ class Report:
         """The repairs of all passes."""
         return [text for record in self.records for text in record.repairs]
 
+    @property
+    def fallbacks(self) -> list[Fallback]:
+        """The steps that do not run as the kernels of a family, each with the reason."""
+        return [fallback for record in self.records for fallback in record.fallbacks]
+
     def steps(self) -> Iterator[tuple[str, Any, Any]]:
         """Give (pass, graph before, graph after) for each pass that ran, for stepping through.
 
@@ -248,6 +289,8 @@ class Report:
                 details.append(f"{len(record.refusals)} refused")
             if record.repairs:
                 details.append(f"{len(record.repairs)} repairs")
+            if record.fallbacks:
+                details.append(f"{len(record.fallbacks)} without a kernel")
             told = "; ".join([", ".join(details), *record.notes] if details else record.notes)
             rows.append((record.name, f"{record.milliseconds:.1f}", _counts(record), told))
         return rows
@@ -264,6 +307,9 @@ class Report:
                 lines.append(_wrapped(f"{record.name}: {rule} refused: {reason}", "", 4))
                 lines += [f"    {place}" for place in places]
             lines += [_wrapped(f"{record.name}: repair, {text}", "", 4) for text in record.repairs]
+            for way, places in _by_reason(record.fallbacks).items():
+                lines.append(_wrapped(f"{record.name}: {way}", "", 4))
+                lines += [f"    {place}" for place in places]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..communicator import Communicator
+from ..fallback import Fallbacks
 from ..plan import Plan
 
 
@@ -35,9 +36,16 @@ class Bound(Protocol):
 
 
 class Prepared(Protocol):
-    """A symbolic plan with its kernels built."""
+    """A symbolic plan with its kernels built.
+
+    Attributes
+    ----------
+    fallbacks
+        The steps that do not run as the kernels of a family; binding and running add to them.
+    """
 
     plan: Plan
+    fallbacks: Fallbacks
 
     def bind(self, plan: Plan) -> Bound:
         """Bind a specialized plan."""

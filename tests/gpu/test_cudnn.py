@@ -247,11 +247,14 @@ def test_algorithms_of_our_own_run_by_name(algorithm: str, rng: np.random.Genera
 def test_everything_runs_without_the_library(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from magmagraph import fallback
     from magmagraph.runtime.cuda.library import cudnn
 
-    monkeypatch.setattr(cudnn, "available", lambda: False)
+    monkeypatch.setattr(cudnn, "why_unavailable", lambda: "it is taken away")
+    monkeypatch.setattr(fallback, "_warned", set())
     x, w = rng.standard_normal((2, 4, 12, 12)), rng.standard_normal((8, 4, 3, 3)) / 6
-    compare(lambda n: mg.conv2d(*n, padding=1), [x, w], "float32", rng, interpreted=True)
+    with pytest.warns(mg.FallbackWarning, match="cuDNN cannot be used: it is taken away"):
+        compare(lambda n: mg.conv2d(*n, padding=1), [x, w], "float32", rng, interpreted=True)
 
 
 @pytest.mark.usefixtures("library")

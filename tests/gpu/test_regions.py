@@ -18,6 +18,7 @@ from regions import (
 )
 
 from magmagraph import dims
+from magmagraph.fallback import Refused
 from magmagraph.graph import Graph
 from magmagraph.region.analysis import Region, analyze_for_gpu
 from magmagraph.runtime.cuda.compiler import compile_source
@@ -56,7 +57,7 @@ def run_on_device(
     try:
         counter = cupy.zeros(1, np.uint32)
         bound = modules.bind(kernels, sizes, lines, counter.data.ptr)
-    except kernels.refusals:
+    except Refused:
         return None
     given = [cupy.asarray(np.ascontiguousarray(a).reshape(-1).view(np.uint8)) for a in arrays]
     made = []

@@ -137,7 +137,9 @@ def test_a_message_of_small_and_large_arrays(
     kind = np.dtype(dtype)
     Launches(packing_source(min(kind.itemsize, 8)), tmp_path, monkeypatch)
     ranks = Ranks()
-    monkeypatch.setattr(collectives, "_ranks_of", lambda device, host: ranks)
+    monkeypatch.setattr(
+        collectives, "carriers_of", lambda device, host: SimpleNamespace(nccl=ranks)
+    )
 
     shapes: list[tuple[int, ...]] = [(3,), (30_000,), (5, 7), (1,), (0,), (300,), (130, 190)]
     shapes += [(n % 7 + 1,) for n in range(FEW)]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from magmagraph.errors import DeviceError
 from magmagraph.runtime.cuda.device import SCRATCH
 from magmagraph.runtime.cuda.library import cudnn
 from magmagraph.runtime.cuda.library.cudnn import LibraryGraph
@@ -75,7 +76,7 @@ class Device:
 
     def empty(self, count: int) -> Any:
         if count > self.room:
-            raise MemoryError
+            raise DeviceError("no room")
         return Block(min(count, 64 * MIB))
 
     def pause(self, stream: Clock, nanoseconds: int) -> None:

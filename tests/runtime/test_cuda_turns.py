@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.fallback import Refused
 from magmagraph.graph import freeze
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.runtime.cuda.launching import launches
@@ -189,7 +190,8 @@ def test_loops_that_a_value_ends_stay_array_expressions() -> None:
     step = loop_step(memory, 3, 4, reverse=False)
     attrs = {**step.node.attrs, "flag": "stack"}
     flagged = SimpleNamespace(node=SimpleNamespace(attrs=attrs), inputs=step.inputs)
-    assert module.turns(memory, flagged) is None  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="iterations is found while it runs"):
+        module.turns(memory, flagged)  # type: ignore[arg-type]
 
 
 def test_very_many_launches_stay_array_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +200,8 @@ def test_very_many_launches_stay_array_expressions(monkeypatch: pytest.MonkeyPat
     body = BoundBody(memory, 4)
     monkeypatch.setattr(module, "body_function", lambda graph: body)
     monkeypatch.setattr(module, "MOST", 4)
-    assert module.turns(memory, step) is None  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="more than 4 launches"):
+        module.turns(memory, step)  # type: ignore[arg-type]
 
 
 def test_a_loop_of_which_a_turn_may_not_send_runs_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,4 +212,5 @@ def test_a_loop_of_which_a_turn_may_not_send_runs_whole(monkeypatch: pytest.Monk
     (call,) = body.segment.launches
     assert module.turns(memory, step) is not None  # type: ignore[arg-type]
     body.segment.launches = [TimedCall(call.run, call.addresses, 0, call)]
-    assert module.turns(memory, step) is None  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="send at some calls only"):
+        module.turns(memory, step)  # type: ignore[arg-type]

@@ -37,9 +37,14 @@ OPTIONS, REFUSED = 3, 13  # the highest option of an algorithm's own; a tile tha
 WORKSPACE = 4
 
 
+class LibraryError(Exception):
+    """What the library raises for an algorithm that it does not have."""
+
+
 class Library:
     """A library whose algorithms are their options, four bytes each."""
 
+    cuBLASLtError = LibraryError  # noqa: N815
     MatmulAlgoConfigAttribute = Config
     MatmulAlgoCapAttribute = enum.IntEnum("Caps", ["CUSTOM_OPTION_MAX"])
     ClusterShape = Clusters
@@ -62,7 +67,7 @@ class Library:
     def matmul_algo_check(self, *given: int) -> None:
         row = np.frombuffer(ctypes.string_at(given[-2], 64), "u4")
         if row[Config.TILE_ID] == REFUSED and row[Config.CLUSTER_SHAPE_ID] != Clusters.SHAPE_1x1x1:
-            raise ValueError("not supported")
+            raise LibraryError("not supported")
         size = WORKSPACE if row[Config.CUSTOM_OPTION] < OPTIONS else (64 << 20)
         ctypes.memmove(given[-1] + 64, ctypes.addressof(ctypes.c_uint64(size)), 8)
 

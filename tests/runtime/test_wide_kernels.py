@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import magmagraph as mg
+from magmagraph.fallback import Refused
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.products import gemm, one_tile_source, wide, wide_source
 from magmagraph.runtime.cuda.products.gemm import Shape
@@ -125,13 +126,18 @@ def test_either_can_be_asked_for(choose: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_where_no_kernel_can_be_made_the_library_computes(
     choose: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    errors: list[Exception] = [Refused("the driver knows no tensor maps")]
+
     def refuse(*given: Any) -> None:
-        raise RuntimeError("the driver knows no tensor maps")
+        raise errors[-1]
 
     monkeypatch.setattr(gemm, "WideProduct", refuse)
     assert choose(1.0) == (False, 0)
     monkeypatch.setattr(mg.config, "products", "tiles")
     assert choose(1.0) == (False, 0)
+    errors.append(RuntimeError("a generated CUDA kernel does not compile"))
+    with pytest.raises(RuntimeError, match="does not compile"):
+        choose(1.0)
 
 
 class Driver:

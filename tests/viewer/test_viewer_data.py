@@ -27,6 +27,16 @@ def documented() -> dict[str, set[str]]:
     return found
 
 
+def fallback_in_a_page() -> dict[str, object]:
+    """Return the fallback of a page whose function sorts, which no kernel does."""
+    x = mg.input("x", (4,))
+    data = data_of(mg.show(mg.function([x], mg.sort(mg.exp(x)))).html())
+    (fallback,) = data["passes"][-1]["fallbacks"]
+    assert data["texts"][fallback["reason"]] == "no kernel family"
+    assert data["texts"][data["nodes"]["op"][fallback["node_id"]]] == "sort"
+    return fallback
+
+
 def test_the_data_has_the_keys_that_are_documented(html: dict[str, str]) -> None:
     data = data_of(html["seed"])
     refusing = next(entry for entry in data["passes"] if entry["refusals"])
@@ -38,6 +48,7 @@ def test_the_data_has_the_keys_that_are_documented(html: dict[str, str]) -> None
         "file": data["files"][0],
         "pass": refusing,
         "refusal": refusing["refusals"][0],
+        "fallback": fallback_in_a_page(),
         "moves": data["moves"],
         "plan": data["plan"],
         "step": data["plan"]["steps"][0],

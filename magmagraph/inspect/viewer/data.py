@@ -288,6 +288,18 @@ class _Book:
                 }
                 for refusal, (_, node) in zip(record.refusals, record._refused, strict=True)
             ]
+            told["fallbacks"] = [
+                {
+                    "step": fallback.step,
+                    "way": self.text(fallback.way),
+                    "reason": self.text(fallback.reason),
+                    "node": self.text(row["node"]),
+                    "node_id": self.number.get(fallback.node, -1),
+                }
+                for row, fallback in zip(
+                    told.get("fallbacks", ()), record.fallbacks, strict=True
+                )
+            ]
             told["graph"] = names.index(record.name) if record.name in names else -1
             found.append(told)
         return found

@@ -43,6 +43,9 @@ class Model {
       for (const refusal of record.refusals) {
         for (const name of ["rule", "node", "line", "reason"]) refusal[name] = this.text(refusal[name]);
       }
+      for (const fallback of record.fallbacks) {
+        for (const name of ["way", "reason", "node"]) fallback[name] = this.text(fallback[name]);
+      }
     }
     this.movesFrom = new Map();
     this.movesTo = new Map();

@@ -14,7 +14,7 @@ function renderRules(app, panel) {
   const shownPass = model.graphs[app.state.graph].isPlan ? "lower" : model.graphs[app.state.graph].name;
   model.passes.forEach((record, index) => {
     const open = record.pass === shownPass || (!app.state.graph && index === 0);
-    const busy = Object.keys(record.hits).length || record.refusals.length || record.notes.length;
+    const busy = Object.keys(record.hits).length || record.refusals.length || record.notes.length || record.fallbacks.length;
     let counts = record.before === record.after
       ? `${record.before} nodes, ` : `${record.before} → ${record.after} nodes, `;
     if (!record.before) counts = "";
@@ -22,7 +22,8 @@ function renderRules(app, panel) {
       element("span", { class: "pass" }, record.pass),
       element("span", { class: "muted" }, record.skipped ? "left out" : `${counts}${record.milliseconds.toFixed(1)} ms`),
       badge("hits", Object.values(record.hits).reduce((a, b) => a + b, 0), "applied"),
-      badge("refused", record.refusals.length, "refused"));
+      badge("refused", record.refusals.length, "refused"),
+      badge("refused", record.fallbacks.length, "without a kernel"));
     const body = element("div", { class: "rules" });
     const details = element("details", { class: busy ? "pass" : "pass idle", open: open && busy ? "" : null }, head, body);
     const fill = () => {
@@ -62,6 +63,18 @@ function fillRules(app, body, record, index) {
     const more = refusals.length - PLACES;
     body.append(element("div", { class: "rule refused" },
       element("b", {}, rule), element("span", {}, ` refused: ${reason}`), ...places,
+      more > 0 ? element("div", { class: "muted" }, `and ${more} more`) : null));
+  }
+  const ways = new Map();
+  for (const fallback of record.fallbacks) append(ways, `${fallback.way}\n${fallback.reason}`, fallback);
+  for (const [key, fallbacks] of ways) {
+    const [way, reason] = key.split("\n");
+    const places = fallbacks.slice(0, PLACES).map((fallback) => element("div", { class: "place" },
+      fallback.node_id >= 0 ? nodeLink(app, fallback.node_id) : element("span", {}, fallback.node),
+      element("span", { class: "muted" }, ` step ${fallback.step}`)));
+    const more = fallbacks.length - PLACES;
+    body.append(element("div", { class: "rule refused" },
+      element("b", {}, way), element("span", {}, `: ${reason}`), ...places,
       more > 0 ? element("div", { class: "muted" }, `and ${more} more`) : null));
   }
   for (const note of record.notes) body.append(element("div", { class: "rule note" }, note));

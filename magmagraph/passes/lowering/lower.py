@@ -101,6 +101,7 @@ def _step(
         for index, type_ in enumerate(types_of(node))
     )
     family = target.family(node)
+    name, reason = _refused(node, target)
     cpu, expression = target.device == "cpu", family.role is Role.EXPRESSION
     moved: Extent = 0
     workspace: int | None = None
@@ -129,7 +130,16 @@ def _step(
         flops=_flops(node),
         workspace=workspace,
         can_fail=family.can_fail,
+        refused=reason,
+        refused_by=name,
     )
+
+
+def _refused(node: Node, target: Target) -> tuple[str, str]:
+    """Return the name of the family that is for a node's operation but refuses it, and why."""
+    for family, reason in target.refusals(node):
+        return family.name, reason
+    return "", ""
 
 
 def _region_costs(node: Node, threads: int) -> tuple[Extent, Extent]:

@@ -78,6 +78,8 @@ def specialize(
             number(step.flops),
             step.workspace,
             step.can_fail,
+            step.refused,
+            step.refused_by,
         )
         for step in plan.steps
     )

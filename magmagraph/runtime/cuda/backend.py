@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import PlanError, message
+from ...fallback import Fallbacks
 from ...op import Effect, Kind, Op
 from ...plan import Plan, Role
 from ...ranks import current
@@ -50,6 +51,7 @@ class CudaPrepared:
             self.lines = lines_of(plan, self.device)
         self._steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
         self.generated = 0
+        self.fallbacks = Fallbacks()
         generated: list[RegionKernels] = []
         on_host: set[Op] = {
             step.node.op
@@ -63,7 +65,7 @@ class CudaPrepared:
                 self.generated += 1
         modules = _modules(self.device.number)
         self.prepared = Prepared(
-            self.device, modules, generated, self.carriers, self.lines, on_host
+            self.device, modules, generated, self.carriers, self.lines, on_host, self.fallbacks
         )
 
     def describe(self) -> str:

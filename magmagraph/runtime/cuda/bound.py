@@ -13,9 +13,10 @@ import numpy as np
 
 from ... import dims
 from ...communicator import Communicator
-from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
+from ...errors import DeviceError, NonFiniteError, message
+from ...fallback import BY_CUPY, BY_MPI, NO_ELEMENTS, NO_FAMILY, ON_HOST, Fallbacks, Refused
 from ...interpret import apply
-from ...op import Kind, Op
+from ...op import Effect, Kind, Op
 from ...ops.spatial.pooling_records import RECORDS as POOLED
 from ...plan import Place, Plan, Step
 from ...ranks import using
@@ -39,12 +40,14 @@ from .memory import (
     copy_of,
     upload,
 )
-from .namespace import array_namespace, refusing
+from .namespace import array_namespace, refused_by_cupy, refusing
 from .products.library_merge import library_merges, with_epilogue
 from .products.merge import Merge, merges
 
 if TYPE_CHECKING:
+    from ...graph import Node
     from ...values.state import State
+    from ..comm.aware import AwareRank
     from .kernels.pooling import Pair
     from .launching.carriers import Carriers
     from .launching.counting import Counted
@@ -69,6 +72,8 @@ class Prepared:
     on_host
         Operations that run on the host: those that CuPy was found not to have, that show values to
         people, or send them where the library of the devices does not.
+    fallbacks
+        The steps that run as array expressions.
     """
 
     device: Device
@@ -77,6 +82,7 @@ class Prepared:
     carriers: Carriers | None
     lines: Lines
     on_host: set[Op]
+    fallbacks: Fallbacks
 
 
 class CudaBound:
@@ -146,6 +152,13 @@ class CudaBound:
         """Return what runs some steps, in order."""
         parts: list[Segment | Interpreted] = []
         steps, make = self.plan.steps[low:high], self._make
+
+        def made(step: Step) -> list[Unit] | Refused | None:
+            try:
+                return make.step(step)
+            except Refused as refused:
+                return refused
+
         free = {id(step) for step in steps if id(step) not in merged}
         by_library = library_merges(self.memory, steps, free)
         pooled: dict[int, Pair] = {}
@@ -163,32 +176,34 @@ class CudaBound:
             if called is not None:
                 if called.product is not step:
                     units, product = with_epilogue(make, called), called.product
-                    self._add(parts, product, units or make.step(product), place[id(product)])
+                    self._add(parts, product, units or made(product), place[id(product)])
                     if not units:
-                        self._add(parts, step, make.step(step), number)
+                        self._add(parts, step, made(step), number)
                 continue
             merge = merged.get(id(step))
             if merge is not None and merge.product is step:
                 continue  # it is launched with the step that reads it
-            units = None if merge is None else make.with_product(step, merge)
+            units = None if merge is None else _with_product(make, step, merge)
             if merge is not None and not merge.inside:  # the first launch counts as the product
                 product = merge.product
-                first = make.step(product) if units is None else units[:1]
+                first = made(product) if units is None else units[:1]
                 self._add(parts, product, first, place[id(product)])
                 units = None if units is None else units[1:]
-            self._add(parts, step, make.step(step) if units is None else units, number)
+            self._add(parts, step, made(step) if units is None else units, number)
         return parts
 
     def _add(
         self,
         parts: list[Segment | Interpreted],
         step: Step,
-        units: list[Unit] | None,
+        units: list[Unit] | Refused | None,
         number: int,
     ) -> None:
         """Put a step behind others: in the segment that they end with, where it has launches."""
-        if units is None:
-            parts.append(Interpreted(self.device, self._array_step(step), step, number))
+        if units is None or isinstance(units, Refused):
+            self._note(step, number, units)
+            run = self._array_step(step, number)
+            parts.append(Interpreted(self.device, run, step, number))
             return
         for unit in units:
             if not parts or not isinstance(parts[-1], Segment):
@@ -197,10 +212,29 @@ class CudaBound:
             assert isinstance(segment, Segment)
             segment.add(unit.launch, unit.touched, number)
 
-    def _array_step(self, step: Step) -> Callable[[], None]:
+    def _note(self, step: Step, number: int, refused: Refused | None) -> None:
+        """Note that a step runs as its array expression, by what, and why."""
+        node, taken = step.node, BY_CUPY
+        if refused is None:
+            reason = step.refused or (NO_ELEMENTS if step.wanted else NO_FAMILY)
+            refused = Refused(reason, expected=True)
+        if node.op.effect is Effect.ORDERED:
+            taken, refused = ON_HOST, Refused("it shows values to Python", expected=True)
+        elif speaks(node) and self._aware(node) is not None:
+            taken, refused = BY_MPI, Refused(refused.reason, expected=True)
+        elif node.op in self.prepared.on_host:
+            taken = ON_HOST
+        self.prepared.fallbacks.note(number, step, taken, refused)
+
+    def _aware(self, node: Node) -> AwareRank | None:
+        """Return MPI's ranks with devices, where a node sends and they carry what it sends."""
+        carriers = self.prepared.carriers
+        return carriers.aware if carriers is not None and speaks(node) else None
+
+    def _array_step(self, step: Step, number: int) -> Callable[[], None]:
         counts = self.memory.counts
         flag = counts.flag(step)
-        said = self._said(step)
+        said = self._said(step, number)
         if flag is None:
             return said
         from .launching.collectives import unsent
@@ -208,12 +242,11 @@ class CudaBound:
         silent = unsent(self.memory, step)
         return lambda: said() if counts.now[flag] else silent(self.stream)
 
-    def _said(self, step: Step) -> Callable[[], None]:
+    def _said(self, step: Step, number: int) -> Callable[[], None]:
         """Return what evaluates a step's array expression."""
         cupy = self.device.cupy
         sizes = dict(self.memory.sizes)
-        carriers = self.prepared.carriers
-        aware = carriers.aware if carriers is not None and speaks(step.node) else None
+        aware = self._aware(step.node)
         if aware is not None and step.node.op.kind is Kind.COLLECTIVE:
             from .launching.collectives import by_addresses
 
@@ -223,24 +256,27 @@ class CudaBound:
         def evaluate() -> None:
             with self.stream, refusing():
                 operands = [self.memory.view(v) for v in step.inputs]
-                made = None
+                made, refused = None, None
                 if step.node.op not in self.prepared.on_host:
                     try:
-                        with ranks():
+                        with ranks(), refused_by_cupy():
                             made = apply(step.node, operands, sizes, array_namespace())
-                    except MagmagraphError:
-                        raise
-                    except Exception:  # whatever CuPy raises for what it does not have
-                        made = None
+                    except Refused as error:
+                        refused = error
                 if made is None:
                     given = [cupy.asnumpy(operand) for operand in operands]
                     made = apply(step.node, given, sizes)
-                    self.prepared.on_host.add(step.node.op)  # it is the host that can
+                    if refused is not None:  # it is the host that can
+                        if not isinstance(refused.__cause__, np.linalg.LinAlgError):
+                            self.prepared.on_host.add(step.node.op)
+                        self.prepared.fallbacks.note(number, step, ON_HOST, refused)
                 several = made if isinstance(made, tuple) else (made,)
                 for target, array in zip(step.outputs, several, strict=True):
                     if isinstance(array, np.ndarray):
                         array = cupy.asarray(array)
                     self.memory.view(target)[...] = array
+            if refused is not None:
+                self.prepared.fallbacks.warn()
 
         return evaluate
 
@@ -532,6 +568,14 @@ class CudaBound:
     def wait(self) -> None:
         """Return when all that was run is done."""
         self.stream.synchronize()
+
+
+def _with_product(make: StepLaunches, step: Step, merge: Merge) -> list[Unit] | None:
+    """Return what launches a fused step with the product that it reads; None: one by one."""
+    try:
+        return make.with_product(step, merge)
+    except Refused:  # another body of the step has no kernel, which its own launches say
+        return None
 
 
 def _may_say(part: Segment | Interpreted) -> bool:

@@ -13,7 +13,12 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["array_namespace", "refusing"]
+import numpy as np
+
+from ...errors import MagmagraphError
+from ...fallback import Refused
+
+__all__ = ["array_namespace", "refused_by_cupy", "refusing"]
 
 
 class _Namespace:
@@ -48,3 +53,31 @@ def refusing() -> Iterator[None]:
 
     with cupyx.errstate(linalg="raise"):
         yield
+
+
+@contextlib.contextmanager
+def refused_by_cupy() -> Iterator[None]:
+    """Raise `Refused` for what CuPy does not have; every other error is raised as it is.
+
+    The host computes the operation then. Where its operands are wrong, that raises the error of
+    NumPy, and where cuSOLVER alone gave them up, the host is asked for this call only.
+    """
+    try:
+        yield
+    except MagmagraphError:
+        raise
+    except np.linalg.LinAlgError as error:
+        raise Refused("cuSOLVER finds no solution for the values") from error
+    except _refusals() as error:
+        raise Refused(f"CuPy: {type(error).__name__}: {error}") from error
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return what CuPy raises for a function, an argument or a dtype that it does not have.
+
+    For a dtype that is a KeyError of a table, or its kernel does not compile.
+    """
+    import cupy
+
+    compiling = cupy.cuda.compiler.CompileException
+    return AttributeError, NotImplementedError, TypeError, ValueError, KeyError, compiling

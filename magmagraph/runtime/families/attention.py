@@ -31,13 +31,13 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _library(memory: PlanMemory, step: Step) -> LibraryGraph | None:
+def _library(memory: PlanMemory, step: Step) -> LibraryGraph:
     from ..cuda.library.attention import chosen
 
     return chosen(memory, step)
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.library(step, _library)
 
 

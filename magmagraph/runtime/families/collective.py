@@ -23,8 +23,7 @@ def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
     if is_message(step.node):
         from ..cuda.launching.messages import message
 
-        pairs = message(launches.memory, step, launches.lines)
-        return None if pairs is None else launches.units(pairs)
+        return launches.units(message(launches.memory, step, launches.lines))
     from ..cuda.launching.collectives import collective
 
     return launches.alone(step, collective(launches.memory, step))

@@ -52,13 +52,13 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
     return (*call, cells.dynamic({0: left.slot, 1: right.slot, 2: out.slot}))
 
 
-def _library(memory: PlanMemory, step: Step) -> LibraryGraph | None:
+def _library(memory: PlanMemory, step: Step) -> LibraryGraph:
     from ..cuda.library.convolution import chosen
 
     return chosen(memory, step)
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.library(step, _library)
 
 

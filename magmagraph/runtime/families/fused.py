@@ -49,7 +49,7 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells | None:
     return function, words, cells.dynamic({i: v.slot for i, v in enumerate(values)})
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.fused.units(step)
 
 

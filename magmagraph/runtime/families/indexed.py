@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...dtypes import is_bool
+from ...fallback import Refused
 from ...graph import Node
 from ...ops.indexing.gathering import SCATTER_ADD, TAKE
 from ...ops.indexing.updates import UPDATE
@@ -40,7 +41,7 @@ def _refusal(node: Node, device: str) -> str | None:
     return None
 
 
-def _cpu(cells: StepCells, step: Step, number: int) -> Cells | None:
+def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
     from ..numpy.products.products import scatter_add_step, take_step
 
     values, positions = step.inputs
@@ -51,7 +52,8 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells | None:
     parts, rows, width = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     count = math.prod(shape_of(positions.type))
     if count and not rows:
-        return None  # its array expression says what is wrong
+        # Its array expression says what is wrong.
+        raise Refused("there are positions, and no elements to read", expected=True)
     sizes = (parts, rows, count)
     how = {
         "wrap": step.node.attrs["mode"] == "wrap",

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def _refusal(node: Node, device: str) -> str | None:
-    return None if device == "cpu" else "launches of the body, or an array expression"
+    return None if device == "cpu" else f"a GPU runs no {node.op.name} as one kernel"
 
 
-def _loop(cells: StepCells, step: Step, number: int) -> Cells | None:
+def _loop(cells: StepCells, step: Step, number: int) -> Cells:
     from ..numpy.nested import loop_step
 
     return cells.nested(step, loop_step(step, cells.sizes, cells.keep))
 
 
-def _branch(cells: StepCells, step: Step, number: int) -> Cells | None:
+def _branch(cells: StepCells, step: Step, number: int) -> Cells:
     from ..numpy.nested import branch_step
 
     return cells.nested(step, branch_step(step, cells.sizes, cells.keep))

@@ -64,7 +64,7 @@ def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
     return (*call, cells.dynamic(slots))
 
 
-def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit]:
     return launches.scattered(step)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...config import config
 from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
+from ...fallback import NO_FAMILY, Fallbacks, Refused
 from ...plan import Plan, Role
 from ..steps import bodies_of
 from . import fused
@@ -43,8 +44,17 @@ class NumpyPrepared:
     def __init__(self, plan: Plan, budget: float) -> None:
         self.plan = plan
         self.prepared = Prepared()
+        self._build(budget)
+        self.fallbacks: Fallbacks = self.prepared.fallbacks
+        self._note_fallbacks()
+
+    def _build(self, budget: float) -> None:
+        """Compile the kernels, or keep the reason why there are none."""
+        plan = self.plan
+        self._why = Refused("the compile budget is spent", expected=True)  # it was asked for
         steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
         if config.compiler == "off":
+            self._why = Refused("MAGMAGRAPH_COMPILER=off", expected=True)
             apply_threads()
             return
         try:
@@ -55,8 +65,22 @@ class NumpyPrepared:
         except CompilerUnavailable as error:
             if config.compiler == "force":
                 raise
-            _fall_back(str(error).splitlines()[0])
+            reason = str(error).splitlines()[0]
+            self._why = Refused(f"kernels are not compiled: {reason}", expected=True)
+            _fall_back(reason)  # one warning for all steps
             apply_threads()  # nobody else tells BLAS
+
+    def _note_fallbacks(self) -> None:
+        """Note the steps that run in NumPy, whatever sizes the plan is bound to."""
+        for number, step in enumerate(self.plan.steps):
+            if step.role is Role.EXPRESSION:
+                self.prepared.note(number, step, Refused(step.refused or NO_FAMILY, expected=True))
+            elif step.family.cpu is None:
+                continue
+            elif self.prepared.kernels is None or (
+                step.role is Role.REGION and number not in self.prepared.compiled
+            ):
+                self.prepared.note(number, step, self._why)
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""

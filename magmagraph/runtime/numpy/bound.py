@@ -13,6 +13,7 @@ import numpy as np
 
 from ...communicator import Communicator, Pending
 from ...errors import MagmagraphError, NonFiniteError, message
+from ...fallback import Refused
 from ...graph import Node
 from ...interpret import PRODUCTS, bind_attributes
 from ...plan import Place, Plan, Role, Step
@@ -135,7 +136,11 @@ class NumpyBound:
             block: _Block | None = None
             for number in numbers:
                 step = plan.steps[number]
-                cells = made.of(step, number)
+                try:
+                    cells = made.of(step, number)
+                except Refused as refused:
+                    self.prepared.note(number, step, refused)
+                    cells = None
                 if cells is None:
                     block = None
                     part.append(_Interpreted(self._python_step(step), step.node, number))

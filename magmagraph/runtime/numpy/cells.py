@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...fallback import BY_NUMPY, IN_TILES, Fallbacks, Refused
 from ...locking import shared_lock
-from ...plan import Place, Plan, Step, Value
+from ...plan import Place, Plan, Role, Step, Value
 from ..steps import bodies_of, shape_of
 from .fused import Kernels
 from .memory import address_of
@@ -35,11 +36,19 @@ class Prepared:
         The numbers of the steps that have kernels.
     ways
         By the number of a step, how its products run at the sizes that it was bound to.
+    fallbacks
+        The steps that run in NumPy.
     """
 
     kernels: Kernels | None = None
     compiled: frozenset[int] = frozenset()
     ways: dict[int, dict[Sizes, Way]] = field(default_factory=dict)
+    fallbacks: Fallbacks = field(default_factory=Fallbacks)
+
+    def note(self, number: int, step: Step, refused: Refused) -> None:
+        """Note that a step runs in NumPy, and why."""
+        taken = IN_TILES if step.role is Role.REGION else BY_NUMPY
+        self.fallbacks.note(number, step, taken, refused)
 
 
 class StepCells:
@@ -70,7 +79,13 @@ class StepCells:
         self.ways: dict[int, Way] = {}  # how products run, by the number of the step
 
     def of(self, step: Step, number: int) -> Cells | None:
-        """Return function, cells and dynamic cells of a step, or None: it runs in Python."""
+        """Return function, cells and dynamic cells of a step, or None: it runs in Python.
+
+        Raises
+        ------
+        Refused
+            Its kernel does not take it at these sizes; its array expression has to run.
+        """
         build = step.family.cpu
         if build is None or self.kernels is None:
             return None
@@ -99,10 +114,10 @@ class StepCells:
             before[sizes] = way
         return way
 
-    def nested(self, step: Step, call: tuple[int, int] | None) -> Cells | None:
+    def nested(self, step: Step, call: tuple[int, int] | None) -> Cells:
         """Return the cells of a step with bodies, from its function and its table."""
         if call is None:
-            return None
+            raise Refused("a step of its body runs as an array expression", expected=True)
         function, table = call
         values = [*step.outputs, *step.inputs]
         slots = {place: value.slot for place, value in enumerate(values, 1)}

@@ -40,6 +40,12 @@ class Unwritten(Exception):
     """An expression does what a list of calls cannot say."""
 
 
+# What expressions raise that ask a `Stand` for more than its shape and dtype: NumPy's functions and
+# Python's operators raise the others than `Unwritten`. What is wrong with the operands themselves,
+# the expression tells when it runs.
+_UNWRITABLE = (Unwritten, TypeError, AttributeError, ValueError)
+
+
 @dataclass
 class Script:
     """Calls that are written down one after the other, and the values that they make."""
@@ -141,7 +147,7 @@ class Script:
             if not isinstance(made, Stand) or len(self.calls) - before[1] > WRITTEN:
                 raise Unwritten
             return made.number
-        except Exception as error:  # whatever it is, the expression itself tells it when it runs
+        except _UNWRITABLE as error:
             del self.values[before[0] :], self.calls[before[1] :]
             self._known = before[2]
             self.arrays = {n: a for n, a in self.arrays.items() if n in before[3]}

@@ -34,7 +34,7 @@ from ...numpy.functions.scalar import computing_type
 from .arithmetic import elementwise
 from .limits import LANES
 
-__all__ = ["HALF_WARP", "UNROLLED", "CudaCode", "Kept", "Unsupported"]
+__all__ = ["HALF_WARP", "UNROLLED", "CudaCode", "Kept"]
 
 FEWEST_COUNTED = 32  # from which a whole number among constants is taken for a count
 FLOAT32 = np.dtype(np.float32)
@@ -42,10 +42,6 @@ REGISTERS = 80  # words a thread that may hold what several passes read
 HALF_WARP = "16"
 # Of what a loop reads from shared memory, so much is under way before the first is added up.
 UNROLLED = "#pragma unroll 8"
-
-
-class Unsupported(Exception):
-    """A region that no kernel shape here computes; its array expressions run instead."""
 
 
 class Kept:

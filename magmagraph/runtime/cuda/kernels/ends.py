@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....fallback import Refused
 from ....region.analysis import Fold, Output
 from ....region.parts import indexed
 from ....region.walk import late_groups
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
-from .cuda_code import CudaCode, Unsupported
+from .cuda_code import CudaCode
 from .limits import LANES, THREADS
 
 __all__ = ["Ends"]
@@ -224,7 +225,7 @@ class Ends:
         )
         missing = [n for n in nodes if n in {f.node for f in folds} and n not in code.scope]
         if missing:
-            raise Unsupported("an output at the end runs along fewer axes than what it reads")
+            raise Refused("an output at the end runs along fewer axes than what it reads")
         lines += code.define(nodes)
         lines += [code.write(output) for output in outputs]
         count = code.number(f"late_{'_'.join(map(str, loops)) or 'one'}", "product", *loops)

@@ -8,16 +8,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ....errors import PlanError, message
+from ....fallback import Refused
 from ....graph import Graph, structure
 from ....region.analysis import Refusal, analyze_for_gpu
 from ..compiler import begin_sources, compile_sources
-from .cuda_code import Unsupported
 from .kernels import ALONE_NAME, RegionKernels
 from .many import many_text, table_size
 from .prelude import MAX_ARGUMENTS, complete
 from .shares import ALONE, WIDE, Launch, Shares, launches_of, lines_for
 
-__all__ = ["Modules", "kernels_of", "source_of", "words"]
+__all__ = ["Modules", "kernels_of", "refusal_of", "source_of", "words"]
 
 Place = tuple[str, bool]  # a kernel's name, and whether positions are 64-bit numbers
 _CHARACTERS = 8_000  # of kernels that are compiled together: many small texts keep all cores busy
@@ -70,8 +70,19 @@ def _suffix(kernel: str) -> str:
 def kernels_of(body: Graph) -> RegionKernels | None:
     """Return the kernels of a body, or None where its array expressions have to run.
 
-    Bodies of one structure share them.
+    Bodies of one structure share them. `refusal_of` says why there are none.
     """
+    made = _made(body)
+    return None if isinstance(made, str) else made
+
+
+def refusal_of(body: Graph) -> str:
+    """Return why a body has no kernels; empty where it has."""
+    made = _made(body)
+    return made if isinstance(made, str) else ""
+
+
+def _made(body: Graph) -> RegionKernels | str:
     key = structure(body)
     found = _known.get(key)  # a tuple: another thread may empty the table meanwhile
     if found is None:
@@ -82,17 +93,17 @@ def kernels_of(body: Graph) -> RegionKernels | None:
 
 
 _MOST_KNOWN = 4096
-_known: dict[object, tuple[RegionKernels | None]] = {}
+_known: dict[object, tuple[RegionKernels | str]] = {}  # kernels, or why there are none
 
 
-def _generated(body: Graph) -> RegionKernels | None:
+def _generated(body: Graph) -> RegionKernels | str:
     region = analyze_for_gpu(body)
     if isinstance(region, Refusal):
         raise PlanError(message(f"a fused body is not one region: {region.reason}"))
     try:
         return RegionKernels(region)
-    except Unsupported:
-        return None
+    except Refused as refused:
+        return refused.reason
 
 
 def source_of(kernels: Sequence[RegionKernels]) -> str:
@@ -165,8 +176,8 @@ class Modules:
                     launches, wide = launches_of(k, sizes, here, 0, tail, count)
                     main = 0 if often[k.key] > 0 else 1
                     wanted += [Wanted(k, _suffix(one.kernel), wide) for one in launches[main:]]
-            except k.refusals:
-                continue  # the array expression runs
+            except Refused:
+                continue  # the step's own launches say so
             if k.key in ended:
                 wanted += [Wanted(k, suffix, wide) for suffix in k.ends]
             if often[k.key] > 1 and not wide:

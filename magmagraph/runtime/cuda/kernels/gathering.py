@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....fallback import Refused
 from ....plan import Step
 from ...numpy.functions.scalar import computing_type
 from ...steps import shape_of
@@ -78,10 +79,13 @@ def blocks_for(threads: int, each: int, multiprocessors: int) -> int:
     return max(1, min(-(-threads // each), BLOCKS_EACH * multiprocessors))
 
 
-def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together | None:
+def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together:
     """Return what launches a reading at positions.
 
-    None where its array expression has to run: where an axis without elements is an error.
+    Raises
+    ------
+    Refused
+        Its array expression has to run, as where an axis without elements is an error.
     """
     x, positions = step.inputs
     made = step.outputs[0]
@@ -91,13 +95,15 @@ def gathering(memory: PlanMemory, step: Step) -> KernelCall | Together | None:
     itemsize = x.type.dtype.itemsize
     total = layout.before * count * layout.inside
     if count and not layout.extent:
-        return None
+        raise Refused("there are positions, and no elements to read", expected=True)
     if not total:
         return Together(())
     width = widest(layout.inside, itemsize)
     addresses = [memory.at(value) for value in (x, positions, made)]
-    if itemsize > WIDEST or any(address % (width * itemsize) for address in addresses[::2]):
-        return None
+    if itemsize > WIDEST:
+        raise Refused(f"there is no kernel of it for {x.type.dtype.name}")
+    if any(address % (width * itemsize) for address in addresses[::2]):
+        raise Refused("an operand is not aligned to whole vectors")
     read = math.prod(shape) // width
     kernel = Gathering(
         width * itemsize, computing_type(positions.type.dtype), attrs["mode"] == "wrap",

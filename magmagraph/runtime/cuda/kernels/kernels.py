@@ -19,12 +19,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from ....fallback import Refused
 from ....graph import Node
 from ....region.analysis import Region
 from ....region.walk import Walk, late_groups
 from ...numpy.codegen.text import indent
 from .columns import Columns
-from .cuda_code import HALF_WARP, CudaCode, Kept, Unsupported
+from .cuda_code import HALF_WARP, CudaCode, Kept
 from .ends import Ends
 from .flat import flat
 from .limits import (
@@ -82,11 +83,9 @@ class RegionKernels:
 
     Raises
     ------
-    Unsupported
+    Refused
         No way of the four fits.
     """
-
-    refusals = (Unsupported,)
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -125,14 +124,14 @@ class RegionKernels:
     def _way(self) -> str:
         region = self.region
         if not region.depth and region.loops:
-            raise Unsupported("nothing runs over its axes before the end")
+            raise Refused("nothing runs over its axes before the end")
         if not region.row:
             kept = {frozenset(fold.kept) for fold in self.cross} - {frozenset()}
             self.widths = tuple(sorted({1, self._width()}))
             if not kept:
                 return "flat"
             if len(kept) > 1 or self.inner not in next(iter(kept)):
-                raise Unsupported("sums across rows keep different axes")
+                raise Refused("sums across rows keep different axes")
             width = self.widths[-1]
             while width > 1 and width * len(self.cross) > COLUMN_SUMS:
                 width //= 2
@@ -143,7 +142,7 @@ class RegionKernels:
         for fold in self.cross:
             kept_row = set(fold.kept) & region.row
             if fold.element and kept_row and kept_row != region.row:
-                raise Unsupported("a sum across rows keeps some of a row's axes")
+                raise Refused("a sum across rows keeps some of a row's axes")
         if region.strip:
             return "strips"
         width, along = self._width(), region.loops[self.inner].extent

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....fallback import Refused
 from ....ops.indexing.updates import UPDATE
 from ....ops.products.lowered import SCATTER_ROWS
 from ....plan import Step, Value
@@ -74,15 +75,20 @@ def piece_of(count: int) -> int:
     return size
 
 
-def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched] | None:
+def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched]:
     """Return what launches a sum at positions, and the memory that it touches.
 
-    None where its array expression has to run: where an axis without elements is an error.
+    Raises
+    ------
+    Refused
+        Its array expression has to run, as where an axis without elements is an error.
     """
     operands = _operands(step)
     values, positions, base, factor, layout = operands
-    if max(layout.extent, layout.taken) >= MOST or (layout.taken and not layout.extent):
-        return None
+    if layout.taken and not layout.extent:
+        raise Refused("there are positions, and no elements to add to", expected=True)
+    if max(layout.extent, layout.taken) >= MOST:
+        raise Refused(f"an axis, or the positions, are as long as {MOST}, or longer")
     dtype = step.outputs[0].type.dtype
     name = _PARTS.get(dtype.name, dtype.name)
     inside = layout.inside * (2 if name != dtype.name else 1)
@@ -91,9 +97,9 @@ def scattering(memory: PlanMemory, step: Step) -> tuple[Together, Touched] | Non
     width = widest(inside, max(itemsize, _C_SIZES.get(real, itemsize)))
     source, target = memory.at(values), memory.at(step.outputs[0])
     if source % (width * itemsize) or target % (width * itemsize):
-        return None
+        raise Refused("an operand is not aligned to whole vectors")
     if factor is not None and name != dtype.name:
-        return None  # a complex factor mixes the two parts
+        raise Refused("a complex factor mixes the two parts")
     begun = _begun(memory, step, base)
     calls: list[Any] = [] if begun is None else [begun]
     touched = memory.touched(step)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from .... import dims
+from ....fallback import Refused
 from ....records import record
 from ....region.parts import indexed
 from ....region.walk import late_groups
 from ...region_numbers import RegionNumbers
 from .columns import GROUP
-from .cuda_code import Unsupported
 from .kernels import ALONE_NAME, RegionKernels
 from .limits import (
     COLUMN_SUMS,
@@ -312,7 +312,7 @@ class Shares(RegionNumbers):
         if all(fold.kept for fold in kernels.cross):
             most = self.lines
         elif columns > self.lines * ENTRIES:
-            raise Unsupported("more columns than lines for a sum of all")
+            raise Refused("more columns than lines for a sum of all")
         chunks = max(1, min(wanted, most, -(-rows // (each * parts))))
         self._beside = columns
         if kernels.direct and (chunks == 1 or rows <= ROWS_STRAIGHT * parts):

@@ -21,9 +21,9 @@ from ...comm.nccl import NcclRank
 if TYPE_CHECKING:
     from ...comm.aware import AwareRank
 
-__all__ = ["Carriers", "carriers_of", "library"]
+__all__ = ["VARIABLE", "Carriers", "carriers_of", "library"]
 
-_VARIABLE = "MAGMAGRAPH_DEVICE_MESSAGES"
+VARIABLE = "MAGMAGRAPH_DEVICE_MESSAGES"
 
 
 class Carriers:
@@ -88,7 +88,7 @@ def carriers_of(device: Any, ranks: Communicator) -> Carriers | None:
 
 
 def _chosen(device: Any, host: Communicator) -> Carriers:
-    wanted = word(_VARIABLE)
+    wanted = word(VARIABLE)
     nccl = library()
     place = platform.node(), device.cupy.cuda.runtime.deviceGetPCIBusId(device.number)
     own = wanted, nccl is not None, place, _says(host)
@@ -97,7 +97,7 @@ def _chosen(device: Any, host: Communicator) -> Carriers:
     if len(set(words)) > 1:
         raise CommunicationError(
             message(
-                f"{_VARIABLE} differs between ranks: "
+                f"{VARIABLE} differs between ranks: "
                 + ", ".join(f"{theirs} on {rank}" for rank, theirs in enumerate(words)),
                 need="one value on all of them",
             )
@@ -119,8 +119,8 @@ def _chosen(device: Any, host: Communicator) -> Carriers:
     if wanted in ("nccl", "mpi") and reasons:
         raise CommunicationError(
             message(
-                f"{_VARIABLE} is {wanted}, and that cannot be used: {'; '.join(reasons)}",
-                hint=f"{_VARIABLE}=auto takes what can",
+                f"{VARIABLE} is {wanted}, and that cannot be used: {'; '.join(reasons)}",
+                hint=f"{VARIABLE}=auto takes what can",
             )
         )
     return Carriers(device, host, None, aware, reasons)
@@ -164,7 +164,7 @@ def _against_mpi(claims: Sequence[Claim], wanted: str) -> str:
 
 def library() -> Any:
     """Return CuPy's binding of NCCL, or None where it is not there or not wanted."""
-    return None if word(_VARIABLE) in ("mpi", "host") else _binding()
+    return None if word(VARIABLE) in ("mpi", "host") else _binding()
 
 
 def _binding() -> Any:

@@ -11,18 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....communicator import Communicator
+from ....config import word
+from ....fallback import Refused
 from ....interpret import bind_attributes
 from ....ops.collective.arrays import Axis, summed
 from ....ops.collective.timed import ALLREDUCE_MANY_WHEN, ALLREDUCE_WHEN
 from ....ops.collective.whole import ALLREDUCE_MANY
 from ....plan import Step, Value
 from ....ranks import current, using
-from ...comm.nccl import NcclRank
 from ...steps import shape_of
 from ..memory import PlanMemory
 from .calls import CollectiveCall, LibraryCall, TimedCall
-from .carriers import carriers_of
+from .carriers import VARIABLE, carriers_of
 from .counting import is_timed
 from .packing import copied, packs
 
@@ -32,25 +32,36 @@ if TYPE_CHECKING:
 __all__ = ["CollectiveCall", "by_addresses", "collective", "unsent"]
 
 
-def collective(memory: PlanMemory, step: Step) -> CollectiveCall | None:
-    """Return what launches a collective, or None where its array expression has to run.
+def collective(memory: PlanMemory, step: Step) -> CollectiveCall:
+    """Return what launches a collective.
 
     All ranks call it, in the same order: NCCL's ranks meet at the first call for a device.
+
+    Raises
+    ------
+    Refused
+        NCCL does not carry it.
     """
     node = step.node
     if not node.op.kernel.capturable or node.op.kernel.into is None:
-        return None
-    ranks = _ranks_of(memory.device, current())
+        raise Refused("NCCL has no such operation")
+    carriers = carriers_of(memory.device, current())
+    if carriers is None:
+        raise Refused("one rank sends nothing", expected=True)
+    ranks = carriers.nccl
+    if ranks is None:
+        asked = word(VARIABLE) in ("mpi", "host")
+        reason = "; ".join(carriers.reasons) or f"{VARIABLE}={word(VARIABLE)}"
+        raise Refused(reason, expected=asked)
     reduction = node.attrs.get("op")
     timed = is_timed(step)
     operands = step.inputs[:-1] if timed else step.inputs
-    if ranks is None or not all(
-        reduction is None or ranks.reduces(value.type.dtype, reduction) for value in operands
-    ):
-        return None
+    for value in operands:
+        if reduction is not None and not ranks.reduces(value.type.dtype, reduction):
+            raise Refused(f"NCCL takes no {reduction} of {value.type.dtype.name}")
     flag = memory.counts.flag(step) if timed else None
     if timed and flag is None:
-        return None
+        raise Refused("it is sent at calls that are not known when the plan is bound")
     # Its ranks meet now, not while a stream is captured.
     for group in (node.attrs["group"], *(axes for axes, _ in node.attrs.get("axes", ()))):
         ranks.group(group)
@@ -152,12 +163,6 @@ def _array(cupy: Any, shape: tuple[int, ...], dtype: Any, address: int) -> Any:
         return cupy.empty(shape, dtype)
     memory = cupy.cuda.UnownedMemory(address, count, None)
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
-
-
-def _ranks_of(device: Any, ranks: Communicator) -> NcclRank | None:
-    """Return NCCL's ranks, where it carries what the ranks say; all of them ask together."""
-    found = carriers_of(device, ranks)
-    return None if found is None else found.nccl
 
 
 def by_addresses(memory: PlanMemory, step: Step, ranks: AwareRank) -> Callable[[], None]:

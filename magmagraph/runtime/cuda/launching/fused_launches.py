@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import dims
+from ....fallback import Refused
 from ....plan import Step
 from ...steps import bodies_of
 from ..kernels.bodies import Body
-from ..kernels.fused import Modules, kernels_of
+from ..kernels.fused import Modules, kernels_of, refusal_of
 from ..kernels.many import call_of_many, groups_of
 from ..kernels.shares import Launch, lines_for
 from ..memory import PlanMemory
@@ -79,24 +80,27 @@ class FusedLaunches:
             )
         return found
 
-    def units(self, step: Step, without: int = -1) -> list[Unit] | None:
-        """Return what launches the bodies of a fused step, but for one that a product computes."""
+    def units(self, step: Step, without: int = -1) -> list[Unit]:
+        """Return what launches the bodies of a fused step, but for one that a product computes.
+
+        Raises
+        ------
+        Refused
+            A body has no kernel.
+        """
         touched: list[Body] = []
         launches: list[list[tuple[int, Launch]]] = []
         bodies = self.bodies(step)
         if len(bodies) == 1 and without < 0 and bodies[0].early and bodies[0].late:
-            return self._ended_apart(bodies[0])
+            return self._ended_apart(step, bodies[0])
         for number, body in enumerate(bodies):
             if number == without:
                 continue
             if body.kernels is None:
-                return None
-            try:
-                bound = self.modules.bind(
-                    body.kernels, self.memory.sizes, body.lines, self.memory.counter()
-                )
-            except body.kernels.refusals:
-                return None
+                raise Refused(refusal_of(bodies_of(step)[number]))
+            bound = self.modules.bind(
+                body.kernels, self.memory.sizes, body.lines, self.memory.counter()
+            )
             if bound:
                 touched.append(body)
                 launches.append(bound)
@@ -140,16 +144,13 @@ class FusedLaunches:
             ))
         return made
 
-    def _ended_apart(self, body: Body) -> list[Unit] | None:
+    def _ended_apart(self, step: Step, body: Body) -> list[Unit]:
         """Return what launches a body, and what ends its sums, for which not all have to wait."""
         if body.kernels is None:
-            return None
-        try:
-            bound = self.modules.bind(
-                body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
-            )
-        except body.kernels.refusals:
-            return None
+            raise Refused(refusal_of(bodies_of(step)[0]))
+        bound = self.modules.bind(
+            body.kernels, self.memory.sizes, body.lines, self.memory.counter(), tail=False
+        )
         main, *ends = (
             kernel_call(function, launch, [*body.words, *launch.numbers], len(body.words))
             for function, launch in bound

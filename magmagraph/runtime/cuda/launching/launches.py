@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....config import config
+from ....fallback import Refused
 from ....plan import Place, Role, Step, Value
 from ...steps import scaling_of, shape_of
 from ..kernels.fused import Modules
@@ -57,7 +58,13 @@ class StepLaunches:
         self.merged = MergedProducts(self.fused)
 
     def step(self, step: Step) -> list[Unit] | None:
-        """Return what launches a step, or None where its array expression has to run."""
+        """Return what launches a step, or None where it has no kernel, or nothing to compute.
+
+        Raises
+        ------
+        Refused
+            Its kernel family does not take it: its array expression has to run.
+        """
         build = step.family.cuda
         if build is None:
             return None
@@ -74,12 +81,11 @@ class StepLaunches:
         """Return launches, each with the memory that it touches."""
         return [Unit(*pair) for pair in pairs]
 
-    def scattered(self, step: Step) -> list[Unit] | None:
+    def scattered(self, step: Step) -> list[Unit]:
         """Return what launches a sum at positions."""
         from ..kernels.scattering import scattering
 
-        added = scattering(self.memory, step)
-        return None if added is None else [Unit(*added)]
+        return [Unit(*scattering(self.memory, step))]
 
     def begin(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> Callable[[], None]:
         """Begin to compile the generated products of some steps, side by side.
@@ -99,7 +105,7 @@ class StepLaunches:
                 found += [] if generated is None else [generated[0]]
         return begin_load(self.device, found)
 
-    def with_product(self, step: Step, merge: Merge) -> list[Unit] | None:
+    def with_product(self, step: Step, merge: Merge) -> list[Unit]:
         """Return what launches a fused step together with the product that it reads."""
         return self.merged.units(step, merge)
 
@@ -117,14 +123,11 @@ class StepLaunches:
 
         return LibraryCall(copy, (self.memory.at(target), self.memory.at(source)))
 
-    def library(self, step: Step, chosen: ChosenGraph) -> list[Unit] | None:
+    def library(self, step: Step, chosen: ChosenGraph) -> list[Unit]:
         """Return what launches a step of a library, which may work in memory that others share."""
         from ..library.plans import library
 
-        found = library(self.memory, step, chosen)
-        if found is None:
-            return None
-        launch, shared = found
+        launch, shared = library(self.memory, step, chosen)
         touched = self.memory.touched(step)
         return [Unit(launch, Touched(touched.read, (*touched.written, *shared)))]
 
@@ -139,15 +142,21 @@ class StepLaunches:
 
     def _product(
         self, dtype: np.dtype, m: int, n: int, k: int, step: Step, first: int, **more: Any
-    ) -> tuple[Any, int, int, int] | None:
-        """Return a product and the addresses of alpha, C and beta; None where it cannot be."""
+    ) -> tuple[Any, int, int, int]:
+        """Return a product of the library, and the addresses of alpha, C and beta.
+
+        Raises
+        ------
+        Refused
+            The library does not compute it.
+        """
         from ..products import gemm
 
         alpha, c, beta = scaling_of(step, first)
         fixed = [self._fixed(value) for value in (alpha, beta)]
         for value, number in zip((alpha, beta), fixed, strict=True):
             if value is not None and number is None and value.type.dtype.itemsize < 4:
-                return None  # the library scales in float32
+                raise Refused(f"cuBLASLt takes no factor of {value.type.dtype.name}")
         dynamic = any(
             value is not None and number is None
             for value, number in zip((alpha, beta), fixed, strict=True)
@@ -197,8 +206,7 @@ class StepLaunches:
             return generated
         from ..products import gemm
 
-        if not gemm.available():
-            return None
+        gemm.check_available()
         strides = (
             m * k if len(a.type.shape) > 2 else 0,
             k * n if len(b.type.shape) > 2 else 0,
@@ -211,8 +219,6 @@ class StepLaunches:
             batch=count, strides=strides if count > 1 else (0, 0, 0),
             compute=attrs.get("compute") or "float32", result=mixed,
         )
-        if made is None:
-            return None
         product, alpha, c, beta = made
         at = self.memory.at
         return self._call(product, at(a), at(b), c, at(out), alpha, beta)
@@ -251,8 +257,9 @@ class StepLaunches:
 
         x, out = step.inputs[0], step.outputs[0]
         m, n = shape_of(x.type)
-        if not (m and n and gemm.available()):
+        if not (m and n):
             return None
+        gemm.check_available()
         columns = step.node.attrs["axis"] == 0
         dtype = out.type.dtype
         length = m if columns else n
@@ -262,8 +269,6 @@ class StepLaunches:
             dtype, n if columns else m, 1, length, step, 1,
             transpose_a=columns, transpose_b=False,
         )
-        if made is None:
-            return None
         product, alpha, c, beta = made
         at = self.memory.at
         return self._call(product, at(x), ones.data.ptr, c, at(out), alpha, beta)

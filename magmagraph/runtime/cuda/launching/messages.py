@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....communicator import Communicator
+from ....fallback import Refused
 from ....graph import Node
 from ....plan import Plan, Role, Step
 from ....ranks import current
@@ -152,15 +153,18 @@ def _pair(world: Communicator, other: int, device: Any) -> _Pair:
 
 def message(
     memory: PlanMemory, step: Step, lines: Lines
-) -> list[tuple[Any, Touched]] | None:
+) -> list[tuple[Any, Touched]]:
     """Return what launches one end of a message, with the memory that each launch touches.
 
-    None where the step has to go through the host.
+    Raises
+    ------
+    Refused
+        The step has to go through the host.
     """
     end = end_of(step.node, current())
     found = lines.get((end.other, end.sends))
     if found is None:
-        return None
+        raise Refused("NCCL has no line between the two ranks", expected=current().size == 1)
     line, lane = found
     operand = step.inputs[0]
     count = int(operand.type.bytes)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .... import dims
+from ....fallback import Refused
 from ....graph import Node
 from ....interpret import body_function
 from ....ops.control.loop import LOOP
@@ -59,21 +60,32 @@ def moved(units: Sequence[Unit], moves: Sequence[_Move | tuple[int, int, int]]) 
     ]
 
 
-def turns(memory: PlanMemory, step: Step) -> list[Unit] | None:
-    """Return the launches of a loop, or None where its array expression has to run."""
+def turns(memory: PlanMemory, step: Step) -> list[Unit]:
+    """Return the launches of a loop.
+
+    Raises
+    ------
+    Refused
+        Its array expression has to run.
+    """
     attrs = step.node.attrs
     count = _count(memory, step)
-    function = body_function(attrs["body"]) if count and not attrs["flag"] else None
-    if function is None or count is None or function.device == "cpu":
-        return None
+    if count is None or attrs["flag"]:
+        raise Refused("its number of iterations is found while it runs", expected=True)
+    function = body_function(attrs["body"]) if count else None
+    if function is None or function.device == "cpu":
+        raise Refused("it has no iterations, or a body of the CPU", expected=True)
     bound = function.bound_to(memory.sizes)
     segment = bound.looped()
-    if segment is None or len(segment.launches) * count > MOST:
-        return None
+    if segment is None:
+        raise Refused("a step of its body runs as an array expression", expected=True)
+    if len(segment.launches) * count > MOST:
+        raise Refused(f"its iterations are more than {MOST} launches", expected=True)
     if any(isinstance(launch, TimedCall) for launch in segment.launches):
-        return None  # what a turn sends would not be known
+        # What an iteration sends would not be known.
+        raise Refused("its iterations send at some calls only", expected=True)
     if not all(hasattr(launch, "moved") for launch in segment.launches):
-        return None
+        raise Refused("a launch of its body is bound to its addresses", expected=True)
     memory.keep.append(bound)
     units = [Unit(*pair) for pair in zip(segment.launches, segment.touched, strict=True)]
     loop = _Loop(memory, step, bound, count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from ....fallback import NO_ELEMENTS, Refused
 from ....plan import Step
 from ...steps import shape_of
 from ..memory import PlanMemory
@@ -51,15 +52,22 @@ class Attention(NamedTuple):
     deterministic: bool
 
 
-def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
-    """Return the library's graph of attention with the plan that is chosen for it."""
+def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
+    """Return the library's graph of attention with the plan that is chosen for it.
+
+    Raises
+    ------
+    Refused
+        The library does not compute it.
+    """
     values = (*step.inputs, *step.outputs)
     shapes = [shape_of(value.type) for value in values]
-    if not cudnn.available() or not all(math.prod(shape) for shape in shapes):
-        return None
+    cudnn.check_available()
+    if not all(math.prod(shape) for shape in shapes):
+        raise Refused(NO_ELEMENTS, expected=True)
     q, k, v = shapes[:3]
     if q[-1] % WIDTHS or v[-1] % WIDTHS:
-        return None  # it takes whole vectors of 16 bytes only
+        raise Refused(f"cuDNN takes rows of queries and values of a multiple of {WIDTHS} numbers")
     batch = math.prod(q[:-4])
     heads, rows = q[-4] * q[-3], q[-2]
     attributes = Attention(
@@ -75,8 +83,7 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
     )
     return cudnn.graph_of(
         memory.device, attributes, lambda g: _built(g, attributes), attributes.dtype,
-        [memory.at(value) for value in values],
-        f"{step.node.op.name} of {step.inputs[0].type}", least_limit=MOST_WORKSPACE,
+        [memory.at(value) for value in values], least_limit=MOST_WORKSPACE,
         deterministic=attributes.deterministic,
     )  # fmt: skip
 

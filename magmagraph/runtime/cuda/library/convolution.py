@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .... import dims
+from ....fallback import NO_ELEMENTS, Refused
 from ....graph import Node
 from ....interpret import bind_attributes
 from ....ops.convolution.costs import direction_of
@@ -59,18 +60,24 @@ class Geometry(NamedTuple):
     exact: bool
 
 
-def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
-    """Return the library's graph of a convolution with the plan that is chosen for it."""
+def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph:
+    """Return the library's graph of a convolution with the plan that is chosen for it.
+
+    Raises
+    ------
+    Refused
+        The library does not compute it.
+    """
     node = step.node
-    if not cudnn.available() or node.attrs["algorithm"] != "auto":
-        return None
+    algorithm = node.attrs["algorithm"]
+    if algorithm != "auto":
+        raise Refused(f"algorithm={algorithm!r} is asked for", expected=True)
+    cudnn.check_available()
     values = (*step.inputs, *step.outputs)
     shapes = [shape_of(value.type) for value in values]
     if not all(math.prod(shape) for shape in shapes):
-        return None
+        raise Refused(NO_ELEMENTS, expected=True)
     geometry = _geometry(node, shapes, memory.sizes)
-    if geometry is None:
-        return None
     addresses = [memory.at(value) for value in values]
     held = None
     if memory.plan.slots[step.outputs[0].slot].place is Place.STATE:
@@ -78,7 +85,6 @@ def chosen(memory: PlanMemory, step: Step) -> cudnn.LibraryGraph | None:
         addresses[-1] = int(held.data.ptr)
     return cudnn.graph_of(
         memory.device, geometry, lambda g: _built(g, geometry), geometry.dtype, addresses,
-        f"{node.op.name} of {step.inputs[0].type} and {step.inputs[1].type}",
         exact=geometry.exact, limit=memory.workspace_limit,
         least_limit=max(SCRATCH, sum(int(value.type.bytes) for value in values)),
         least=_least(memory.device, step, geometry),
@@ -155,12 +161,13 @@ def _least(device: Any, step: Step, geometry: Geometry) -> float:
     return max(arithmetic, int(step.bytes) / _BANDWIDTH)
 
 
-def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geometry | None:
-    """Return what the library is told; None for layouts and padding that it does not know."""
+def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geometry:
+    """Return what the library is told, or raise `Refused` for a layout, or padding, it has not."""
     attrs = node.attrs
     last = attrs["channels_last"]
     if last and not puts_outs_first(attrs):
-        return None  # it takes strides of such weights, and reads them wrong
+        # It takes strides of such weights, and reads them wrong.
+        raise Refused("cuDNN takes no weights in this layout")
     roles = _ROLES[direction_of(node)]
     of = dict(zip(roles, shapes, strict=True))
     count = len(attrs["strides"])
@@ -173,7 +180,7 @@ def _geometry(node: Node, shapes: Sequence[tuple[int, ...]], sizes: Any) -> Geom
         reach = attrs["dilation"][axis] * (k - 1) + 1
         left = (o - 1) * attrs["strides"][axis] + reach - n - low[axis]
         if low[axis] < 0 or left <= -attrs["strides"][axis]:
-            return None
+            raise Refused("cuDNN takes no negative padding")
         high.append(max(0, left))
     dtype = node.inputs[0].dtype.name
     ones, zeros = (1,) * extra, (0,) * extra

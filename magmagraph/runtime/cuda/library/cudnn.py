@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -24,13 +23,16 @@ from typing import Any
 import numpy as np
 
 from ....config import config
-from ....errors import message
+from ....errors import MagmagraphError
+from ....fallback import Refused
 from ...cache import content_key, default_choices
 from ..device import SCRATCH
 from ..launching.measure import burst
 from ..memory import DEVICE_TO_HOST, HOST_TO_DEVICE
 
-__all__ = ["LibraryGraph", "available", "graph_of", "refused", "version", "why_unavailable"]
+__all__ = [
+    "LibraryGraph", "available", "check_available", "graph_of", "version", "why_unavailable",
+]  # fmt: skip
 
 TRIED = 3  # plans that are timed, the heuristics' first ones
 LOOKED_AT = 5  # plans that are looked at for one that needs little workspace
@@ -62,6 +64,13 @@ def available() -> bool:
     return why_unavailable() is None
 
 
+def check_available() -> None:
+    """Raise `Refused` unless the library can be used."""
+    reason = why_unavailable()
+    if reason is not None:
+        raise Refused(f"cuDNN cannot be used: {reason}")
+
+
 @functools.lru_cache(maxsize=1)
 def version() -> str:
     """Return the versions of the library and of its frontend, which plans depend on."""
@@ -85,17 +94,16 @@ def data_type(name: str) -> Any:
     return getattr(cudnn.data_type, _DATA[name])
 
 
-def refused(what: str, reason: object) -> None:
-    """Tell once that something runs by its array expression, and why."""
-    text = " ".join(str(reason).split())
-    warnings.warn(
-        message(
-            f"{what} runs as array expressions, which is slow: cuDNN refuses it: {text[:300]}",
-            hint="another dtype or layout, or fewer groups",
-        ),
-        RuntimeWarning,
-        stacklevel=2,
-    )
+@functools.lru_cache(maxsize=1)
+def refusals() -> tuple[type[Exception], ...]:
+    """Return what the frontend raises for a graph, or a plan, that the library does not have."""
+    general = RuntimeError, ValueError
+    if not available():
+        return general
+    import cudnn
+
+    own = getattr(cudnn, "cudnnGraphNotSupportedError", None)
+    return general if own is None else (own, *general)
 
 
 Build = Callable[[Any], tuple[Sequence[Any], Sequence[Any]]]
@@ -140,7 +148,7 @@ class LibraryGraph:
     Raises
     ------
     Exception
-        Whatever the frontend raises where no plan computes the graph.
+        One of `refusals`, where no plan computes the graph.
     """
 
     def __init__(
@@ -264,7 +272,7 @@ class LibraryGraph:
                 at = int(blocks[-1].data.ptr)
                 runtime.memcpy(found.ctypes.data, at, found.nbytes, DEVICE_TO_HOST)
                 results.append(found.astype(np.float64))
-        except Exception:  # no memory for it, or a plan that does not run here
+        except refusals():  # no memory for it, or a plan that does not run here
             stream.synchronize()
             return False
         error = np.linalg.norm(results[1] - results[0])
@@ -276,7 +284,7 @@ class LibraryGraph:
             return True
         try:
             return self.check(partial(self._run, index))
-        except Exception:  # no memory for it, or a plan that does not run here
+        except refusals():  # no memory for it, or a plan that does not run here
             self.device.stream.synchronize()
             return False
 
@@ -298,7 +306,7 @@ class LibraryGraph:
         try:
             self.graph.build_plan_at_index(index)
             size = int(self.graph.get_workspace_size_plan_at_index(index))
-        except Exception:  # barred or unsupported: the next one may do
+        except refusals():  # barred or unsupported: the next one may do
             return False
         return size <= self.limit
 
@@ -314,7 +322,7 @@ class LibraryGraph:
             for index in list(taken):
                 try:
                     taken[index] = min(taken[index], self._burst(index, addresses))
-                except Exception:  # a plan that does not run here is no candidate
+                except refusals():  # a plan that does not run here is no candidate
                     self.device.stream.synchronize()
                     del taken[index]
             best = min(taken.values(), default=0.0)
@@ -350,10 +358,10 @@ _graphs: dict[tuple[int, Hashable, bool], LibraryGraph | str] = {}
 
 
 def graph_of(
-    device: Any, key: Hashable, build: Build, dtype: str, addresses: Sequence[int], what: str,
+    device: Any, key: Hashable, build: Build, dtype: str, addresses: Sequence[int],
     *, least_limit: int = SCRATCH, **options: Any,
-) -> LibraryGraph | None:  # fmt: skip
-    """Return the graph of a key, made and settled once a process, or None where it is refused.
+) -> LibraryGraph:  # fmt: skip
+    """Return the graph of a key, made and settled once a process.
 
     Parameters
     ----------
@@ -361,11 +369,14 @@ def graph_of(
         As for `LibraryGraph`.
     addresses
         Arrays that a trial may read and write.
-    what
-        Named in the warning of a refusal.
     least_limit
         Bytes of workspace that there are in any case: where the plan that was chosen needs more
         than the limit now, one is chosen that needs no more than these.
+
+    Raises
+    ------
+    Refused
+        The library has no plan that computes it.
     """
     limit = max(options.pop("limit", SCRATCH), least_limit)
     for little in (False, True):
@@ -377,14 +388,15 @@ def graph_of(
                 made = LibraryGraph(device, key, build, dtype, limit=limit, **options)
                 made.settle(addresses)
                 made.check = None  # it holds the plan that asked
-            except Exception as error:  # the frontend raises kinds of its own
-                refused(what, error)
+            except (MagmagraphError, *device.errors):
+                raise  # of the device, not of the graph
+            except refusals() as error:
                 _graphs[place] = str(error)
             else:
                 _graphs[place] = made
         found = _graphs[place]
         if isinstance(found, str):
-            return None
+            raise Refused(f"cuDNN refuses it: {found}")
         if found.workspace <= limit:
             return found
-    return None
+    raise Refused("cuDNN has no plan with as little workspace as there is")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....errors import DeviceError
+from ....fallback import Refused
 from ....ops.convolution.primitives import RECORDS
 from ....plan import Step
 from ..device import SCRATCH
@@ -25,8 +26,8 @@ from .cudnn import LibraryGraph
 
 __all__ = ["ChosenGraph", "library", "settle"]
 
-# Gives the library's graph of a step, or None where it has none.
-ChosenGraph = Callable[[PlanMemory, Step], LibraryGraph | None]
+# Gives the library's graph of a step, or raises `Refused`.
+ChosenGraph = Callable[[PlanMemory, Step], LibraryGraph]
 
 
 def settle(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> None:
@@ -44,33 +45,42 @@ def _needed(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> in
     """Return the most bytes that a step's plan works in, of the plans chosen now."""
     needed = 0
     for step, chosen in steps:
-        graph = chosen(memory, step)
+        graph = _graph(memory, step, chosen)
         if graph is not None and graph.workspace > needed and not _generated(memory, step):
             needed = graph.workspace
     return needed
+
+
+def _graph(memory: PlanMemory, step: Step, chosen: ChosenGraph) -> LibraryGraph | None:
+    """Return the library's graph of a step, or None where it refuses; `library` says why."""
+    try:
+        return chosen(memory, step)
+    except Refused:
+        return None
 
 
 def _generated(memory: PlanMemory, step: Step) -> bool:
     """Return whether a generated kernel runs in place of the library's plan."""
     if step.node.op not in RECORDS or few_channels.gradient_of(memory, step) is None:
         return False
-    return few_channels.is_faster(memory, step, cudnn_convolution.chosen(memory, step))
+    return few_channels.is_faster(memory, step, _graph(memory, step, cudnn_convolution.chosen))
 
 
 def library(
     memory: PlanMemory, step: Step, chosen: ChosenGraph
-) -> tuple[LibraryCall | Together, tuple[Range, ...]] | None:
+) -> tuple[LibraryCall | Together, tuple[Range, ...]]:
     """Return what launches a step of the library, and the shared memory that it works in.
 
-    Where a generated kernel is faster, it is launched instead. None where the array expression of
-    the step has to run.
+    Where a generated kernel is faster, it is launched instead.
+
+    Raises
+    ------
+    Refused
+        The library does not compute it: its array expression has to run.
     """
     if _generated(memory, step):
         return few_channels.launched(memory, step), ()
-    found = chosen(memory, step)
-    if found is None:
-        return None
-    graph = found
+    graph = chosen(memory, step)
     addresses = [memory.at(value) for value in (*step.inputs, *step.outputs)]
     if graph.workspace > max(SCRATCH, memory.workspace[1] - memory.workspace[0]):
         memory.share_workspace(graph.workspace)

@@ -14,22 +14,36 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ....fallback import Refused
 from ..device import SCRATCH
 
-__all__ = ["OwnKernel", "Product", "Shape", "available"]
+__all__ = ["OwnKernel", "Product", "Shape", "available", "check_available", "why_unavailable"]
 
 _DATA = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 
 
 @functools.lru_cache(maxsize=1)
-def available() -> bool:
-    """Return whether the bindings of cuBLASLt are installed."""
+def why_unavailable() -> str | None:
+    """Return why cuBLASLt cannot be used in this process, or None where it can."""
     try:
         from nvmath.bindings import cublasLt
 
-        return bool(cublasLt.get_version() > 0)
-    except Exception:  # missing packages and libraries raise whatever their loaders raise
-        return False
+        cublasLt.get_version()
+    except Exception as error:  # missing packages and libraries raise whatever their loaders raise
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def available() -> bool:
+    """Return whether the bindings of cuBLASLt and the library are installed."""
+    return why_unavailable() is None
+
+
+def check_available() -> None:
+    """Raise `Refused` unless the library can be used."""
+    reason = why_unavailable()
+    if reason is not None:
+        raise Refused(f"cuBLASLt cannot be used: {reason}")
 
 
 @dataclass(frozen=True)

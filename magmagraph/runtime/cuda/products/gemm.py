@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ....config import config
+from ....errors import CompilerUnavailable
+from ....fallback import Refused
 from ...cache import content_key, default_choices
-from .cublaslt import Product, Shape, available
+from .cublaslt import Product, Shape, available, check_available
 from .gemm_trials import candidates, in_turn_with, tuned
 from .wide import ARCHITECTURE, OneTileProduct, WideProduct, fits, is_one_tile, pays
 
-__all__ = ["Shape", "available", "plan_product", "wide_of"]
+__all__ = ["Shape", "available", "check_available", "plan_product", "wide_of"]
 
 _products: dict[tuple[int, Shape, str], Product] = {}
 
@@ -24,7 +26,7 @@ def plan_product(device: Any, shape: Shape, workspace: int, tuning: bool) -> Pro
 
     Raises
     ------
-    RuntimeError
+    Refused
         The library has no algorithm for it.
     """
     key = (device.number, shape, config.products)
@@ -68,7 +70,7 @@ def wide_of(product: Product, workspace: int, tuning: bool) -> WideProduct | Non
     small = is_one_tile(shape, device.multiprocessors)
     try:
         made = (OneTileProduct if small else WideProduct)(device, shape)
-    except Exception:  # no compiler, or no room: the library computes it
+    except (Refused, CompilerUnavailable):  # the library computes it
         return None
     if forced:
         return made

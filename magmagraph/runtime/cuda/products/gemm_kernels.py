@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .cublaslt import Product, Shape
+from .cublaslt import OwnKernel, Product, Shape
 
-__all__ = ["ASKED", "option", "runs", "varied", "varies", "with_options"]
+__all__ = ["ASKED", "option", "refusals", "runs", "varied", "varies", "with_options"]
 
 ASKED = (32 << 20, 1 << 20)  # bytes of workspace: what there is, and little
 _LARGE = (1 << 30, 1 << 39)  # multiplications: less takes no longer than a trial, more too long
@@ -26,6 +26,14 @@ _SWIZZLES = (0, 1)  # orders of tiles
 _MOST_OPTIONS = 15
 _TILES = 2  # so many tiles, the fastest, have their options varied
 _SIZES = {"CLUSTER_SHAPE_ID": 2, "INNER_SHAPE_ID": 2}  # bytes of options, if not 4
+
+
+def refusals(
+    product: Product | OwnKernel, *others: type[Exception]
+) -> tuple[type[Exception], ...]:
+    """Return what the library raises for an algorithm that it does not have, and other errors."""
+    library = getattr(product, "library", None)  # a product by a kernel of ours has none
+    return others if library is None else (library.cuBLASLtError, *others)
 
 
 def varies(shape: Shape) -> bool:
@@ -74,7 +82,7 @@ def with_options(product: Product, row: np.ndarray, **options: int) -> np.ndarra
                 made.ctypes.data, int(lt.MatmulAlgoConfigAttribute[name]),
                 ctypes.addressof(value), _SIZES.get(name, 4),
             )  # fmt: skip
-    except Exception:  # the library's way to say no
+    except refusals(product, KeyError):  # KeyError: a binding that does not know the option
         return None
     return made
 
@@ -88,7 +96,7 @@ def option(product: Product, row: np.ndarray, name: str) -> int:
             row.ctypes.data, int(lt.MatmulAlgoConfigAttribute[name]), ctypes.addressof(value),
             _SIZES.get(name, 4), written.ctypes.data,
         )  # fmt: skip
-    except Exception:
+    except refusals(product, KeyError):
         return 0
     return int(value.value)
 
@@ -102,7 +110,7 @@ def _most_options(product: Product, row: np.ndarray) -> int:
             row.ctypes.data, int(lt.MatmulAlgoCapAttribute.CUSTOM_OPTION_MAX),
             ctypes.addressof(value), 4, written.ctypes.data,
         )  # fmt: skip
-    except Exception:
+    except refusals(product, AttributeError):  # a binding that does not know the option
         return 0
     return min(int(value.value), _MOST_OPTIONS)
 
@@ -116,6 +124,6 @@ def runs(product: Product, row: np.ndarray) -> bool:
         lt.matmul_algo_check(
             product.handle, product.description, b, a, c, c, row.ctypes.data, checked.ctypes.data
         )
-    except Exception:  # the library's way to say no
+    except refusals(product):
         return False
     return int(checked["workspace_size"][0]) <= ASKED[0]

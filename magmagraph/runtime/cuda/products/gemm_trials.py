@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from ....fallback import Refused
 from ...cache import content_key, default_choices
-from .cublaslt import Product
-from .gemm_kernels import ASKED, runs, varied, varies, with_options
+from .cublaslt import Product, Shape
+from .gemm_kernels import ASKED, refusals, runs, varied, varies, with_options
 from .wide import WideProduct
 
 __all__ = ["candidates", "in_turn_with", "tuned"]
@@ -65,7 +66,7 @@ def candidates(product: Product, others: Sequence[np.ndarray] = ()) -> np.ndarra
 
     Raises
     ------
-    RuntimeError
+    Refused
         There is none.
     """
     rows = [row for size in ASKED for row in _proposed(product, size)]
@@ -75,8 +76,14 @@ def candidates(product: Product, others: Sequence[np.ndarray] = ()) -> np.ndarra
         rows += list(_in_parts(product, rows[:_SPLIT]))
     rows += [np.array(row) for row in others if runs(product, np.array(row))]
     if not rows:
-        raise RuntimeError(f"cuBLASLt has no algorithm for {shape}")
+        raise Refused(f"cuBLASLt has no algorithm for {_in_words(shape)}")
     return _unique(rows)
+
+
+def _in_words(shape: Shape) -> str:
+    """Return what a product is, without its sizes."""
+    parts = [f"{shape.dtype} products", f"to {shape.stored}", f"with {shape.epilogue}"]
+    return " ".join(parts[: 2 + bool(shape.epilogue)])
 
 
 def _unique(rows: Iterable[np.ndarray]) -> np.ndarray:
@@ -106,7 +113,7 @@ def _proposed(product: Product, size: int) -> np.ndarray:
             product.handle, product.description, b, a, c, c, preference, _CANDIDATES,
             results.ctypes.data, count.ctypes.data,
         )  # fmt: skip
-    except Exception:  # the library raises where nothing fits
+    except refusals(product):  # where nothing fits
         count[0] = 0
     finally:
         lt.matmul_preference_destroy(preference)
@@ -271,7 +278,7 @@ class _Trial:
                     return _microseconds(device, lambda: graph.launch(stream)) / times
 
                 found.append((min(measure() for _ in range(3)), number, measure))
-            except Exception:  # an algorithm that does not run here is no candidate
+            except refusals(self.product, RuntimeError):  # it does not run here: no candidate
                 stream.synchronize()
         return sorted(found, key=lambda one: one[:2])
 

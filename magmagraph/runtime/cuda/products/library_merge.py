@@ -10,6 +10,7 @@ import numpy as np
 
 from ....config import config
 from ....dtypes import canonical
+from ....fallback import Refused
 from ....graph import Graph, freeze
 from ....ops.convert import cast
 from ....ops.leaf import parameter
@@ -119,7 +120,7 @@ def with_epilogue(make: StepLaunches, merge: LibraryMerge) -> list[Unit] | None:
     workspace = device.scratch(make.stream)
     try:
         product = gemm.plan_product(device, shape, workspace, config.tuning)
-    except RuntimeError:  # the library has none of this dtype with this epilogue
+    except Refused:  # two launches: the library has none of this dtype with this epilogue
         return None
     # What both take in turn: two trials are of two clocks.
     apart = product.beside + _LAUNCH + int(merge.reader.bytes) / _BANDWIDTH

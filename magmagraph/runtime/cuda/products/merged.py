@@ -58,16 +58,18 @@ class MergedProducts:
             self._epilogues[id(merge)] = epilogue
         return self._products[id(merge)]
 
-    def units(self, step: Step, merge: Merge) -> list[Unit] | None:
+    def units(self, step: Step, merge: Merge) -> list[Unit]:
         """Return what launches a fused step together with the product that it reads.
 
-        The product comes first, unless an earlier one has it in its kernel. None where the other
-        bodies of the step have no kernels.
+        The product comes first, unless an earlier one has it in its kernel.
+
+        Raises
+        ------
+        Refused
+            The other bodies of the step have no kernels.
         """
         make = self.make
         others = make.units(step, without=merge.body)
-        if others is None:
-            return None
         body = self.body(merge)
         made = []
         if not merge.inside:

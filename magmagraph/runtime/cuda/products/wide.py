@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ....fallback import Refused
 from ..compiler import compile_source
 from ..launching.calls import driver, driver_function
 from . import one_tile_source as one_tile
@@ -93,7 +94,7 @@ class WideProduct:
 
     Raises
     ------
-    RuntimeError
+    Refused
         The driver knows no tensor maps.
     """
 
@@ -105,7 +106,7 @@ class WideProduct:
 
     def __init__(self, device: Any, shape: Shape) -> None:
         if _encode() is None:
-            raise RuntimeError("the driver knows no tensor maps")
+            raise Refused("the driver knows no tensor maps")
         self.device, self.shape, self.chosen = device, shape, 0
         self.kernel = self.kind(shape.dtype, shape.transpose_a, shape.transpose_b, shape.epilogue)
         key = device.number, self.kernel

@@ -66,6 +66,7 @@ from .function import (
     function,
     synchronize,
 )
+from .function import evaluation as _evaluation  # noqa: F401  it defines Node.eval
 from .functional import RECORDS as _COMPOSITES
 from .functional import (
     alpha_dropout,

@@ -18,7 +18,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class Dim:
 
     ``Dim("batch")`` is the dimension of that name, the same object as long as it lives. Arithmetic
     (``+ - * // %``, with ints on either side) gives a Dim, or an int where the result is
-    constant. With floats and arrays, and in true divisions, it stands for the scalar node
-    ``mg.extent(dim)``, and the result is a node.
+    constant. With floats and arrays, and in true divisions, it is the scalar node
+    ``mg.extent(dim)``, and the result is a node; `ops/operators.py` adds this to the operators.
 
     Parameters
     ----------
@@ -115,10 +115,16 @@ class Dim:
             return self._name == other
         return NotImplemented
 
+    if TYPE_CHECKING:  # ops/operators.py defines these: their results are nodes
+
+        def __truediv__(self, other: Any) -> Any: ...
+        def __rtruediv__(self, other: Any) -> Any: ...
+        def __rpow__(self, other: Any) -> Any: ...
+
     def __add__(self, other: Extent) -> Extent:
         terms = operand_terms(other)
         if terms is None:
-            return _node("add", self, other)
+            return NotImplemented
         return build(add(self._terms, terms))
 
     __radd__ = __add__
@@ -126,32 +132,26 @@ class Dim:
     def __sub__(self, other: Extent) -> Extent:
         terms = operand_terms(other)
         if terms is None:
-            return _node("subtract", self, other)
+            return NotImplemented
         return build(add(self._terms, terms, -1))
 
     def __rsub__(self, other: int) -> Extent:
         terms = operand_terms(other)
         if terms is None:
-            return _node("subtract", other, self)
+            return NotImplemented
         return build(add(terms, self._terms, -1))
 
     def __mul__(self, other: Extent) -> Extent:
         terms = operand_terms(other)
         if terms is None:
-            return _node("multiply", self, other)
+            return NotImplemented
         return build(multiply(self._terms, terms))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
-        return _node("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _node("divide", other, self)
-
     def __pow__(self, other: Any) -> Any:
         if not isinstance(other, (int, np.integer)) or other < 0:
-            return _node("power", self, float(other) if isinstance(other, int) else other)
+            return NotImplemented
         if other > _MOST_POWER:
             raise ArgumentError(
                 message(f"{self}**{other} of a dimension", need=f"at most {_MOST_POWER}")
@@ -161,9 +161,6 @@ class Dim:
             result = result * self
         return result
 
-    def __rpow__(self, other: Any) -> Any:
-        return _node("power", other, self)
-
     def __neg__(self) -> Extent:
         return build({monomial: -count for monomial, count in self._terms})
 
@@ -172,22 +169,22 @@ class Dim:
 
     def __floordiv__(self, other: Extent) -> Extent:
         if operand_terms(other) is None:
-            return _node("floor_divide", self, other)
+            return NotImplemented
         return _quotient(self, other)
 
     def __rfloordiv__(self, other: int) -> Extent:
         if operand_terms(other) is None:
-            return _node("floor_divide", other, self)
+            return NotImplemented
         return _quotient(other, self)
 
     def __mod__(self, other: Extent) -> Extent:
         if operand_terms(other) is None:
-            return _node("remainder", self, other)
+            return NotImplemented
         return self - _quotient(self, other) * other
 
     def __rmod__(self, other: int) -> Extent:
         if operand_terms(other) is None:
-            return _node("remainder", other, self)
+            return NotImplemented
         return other - _quotient(other, self) * self
 
     def __lt__(self, other: Extent) -> bool:
@@ -297,17 +294,6 @@ def _quotient(numerator: Extent, divisor: Extent) -> Extent:
     from .division import floor_div  # which is written in terms of this class
 
     return floor_div(numerator, divisor)
-
-
-def _node(name: str, left: Any, right: Any) -> Extent:
-    """Apply an operation of nodes where the result is no extent; typed as the exact cases are."""
-    made: Extent = NotImplemented  # to a node, say, which knows what to do with extents
-    if all(isinstance(v, (Dim, int, float, np.ndarray, np.generic)) for v in (left, right)):
-        # Here: the types of nodes are written in terms of this module.
-        from ..ops.elementwise import arithmetic
-
-        made = getattr(arithmetic, name)(left, right)
-    return made
 
 
 def _no_number(dim: Dim) -> ArgumentError:

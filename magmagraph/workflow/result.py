@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import MagmagraphError
 from ..files.writing import replace_file, write_file
-from ..inspect.profile import table
+from ..tables import table
 from ..types import FilePath
 
 __all__ = ["ModuleRun", "Result", "WorkflowError"]

@@ -12,7 +12,7 @@ import numpy as np
 from ...communicator import Communicator, current, using
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
-from ...inspect.profile import table
+from ...tables import table
 from ...types import FilePath
 from ..data_parallel import DataParallel
 from .alone import Rank, spread

@@ -158,13 +158,11 @@ from .ops.convolution.transpose import (
     conv_transpose,
 )
 from .ops.elementwise.arithmetic import (
-    absolute,
     add,
     divide,
     floor_divide,
     multiply,
     negative,
-    power,
     reciprocal,
     remainder,
     square,
@@ -200,15 +198,7 @@ from .ops.elementwise.comparison import (
     not_equal,
     where,
 )
-from .ops.elementwise.complex_numbers import (
-    angle,
-    complex,
-    conj,
-    imag,
-    iscomplex,
-    isreal,
-    real,
-)
+from .ops.elementwise.complex_numbers import complex, conj, imag, iscomplex, isreal, real
 from .ops.elementwise.exponents import (
     float_power,
     frexp,
@@ -217,6 +207,7 @@ from .ops.elementwise.exponents import (
     logaddexp2,
 )
 from .ops.elementwise.math import (
+    angle,
     arccos,
     arccosh,
     arcsin,
@@ -235,6 +226,7 @@ from .ops.elementwise.math import (
     log1p,
     log2,
     log10,
+    power,
     rsqrt,
     sin,
     sinh,
@@ -274,6 +266,7 @@ from .ops.elementwise.rounding import (
     trunc,
 )
 from .ops.elementwise.signs import (
+    absolute,
     copysign,
     heaviside,
     nextafter,
@@ -301,6 +294,7 @@ from .ops.indexing.iota import (
     arange,
     one_hot,
 )
+from .ops.indexing.keys import index
 from .ops.indexing.raveling import (
     ix_,
     ravel_multi_index,
@@ -558,9 +552,6 @@ from .ops.shape.padding import (
 from .ops.shape.pieces import (
     flip,
     split,
-)
-from .ops.shape.slicing import (
-    index,
 )
 from .ops.shape.spacing import (
     geomspace,

@@ -1,8 +1,8 @@
 """The plan: what passes hand over to the runtime. Frozen, printable, saveable.
 
 A plan is symbolic in the named dimensions until `sizes` is given; `passes.specialize` binds them.
-`str(plan)` is a table for people; `magmagraph.text.writing.dump` writes a plan whole, so that it can
-be read back.
+`str(plan)` is a table for people; `magmagraph.text.writing.dump` writes a plan whole, so that it
+can be read back.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from ..errors import ArgumentError, message
 from ..graph import Node
 from ..telling import tell_methods
 from .convert import cast
-from .elementwise import arithmetic, bits, comparison, complex_numbers, rounding
+from .elementwise import arithmetic, bits, comparison, complex_numbers, math, rounding, signs
+from .indexing import keys
 from .indexing.places import Places
 from .linalg import traces
 from .products import contraction
@@ -78,16 +79,16 @@ class Operators:
         return arithmetic.floor_divide(other, self), arithmetic.remainder(other, self)
 
     def __pow__(self, other: Any) -> Node:
-        return arithmetic.power(self, other)
+        return math.power(self, other)
 
     def __rpow__(self, other: Any) -> Node:
-        return arithmetic.power(other, self)
+        return math.power(other, self)
 
     def __neg__(self) -> Node:
         return arithmetic.negative(self)
 
     def __abs__(self) -> Node:
-        return arithmetic.absolute(self)
+        return signs.absolute(self)
 
     def __round__(self, decimals: int = 0) -> Node:
         return rounding.round(self, decimals)
@@ -180,7 +181,7 @@ class Operators:
     # Elements.
 
     def __getitem__(self, key: Any) -> Node:
-        return layout.index(_node(self), key)
+        return keys.index(_node(self), key)
 
     @property
     def at(self) -> Places:
@@ -403,7 +404,7 @@ def _or_node(exact: _Method | None, operation: _Method) -> _Method:
 
 
 def _power(base: Dim, exponent: Any) -> Node:
-    return arithmetic.power(base, float(exponent) if isinstance(exponent, int) else exponent)
+    return math.power(base, float(exponent) if isinstance(exponent, int) else exponent)
 
 
 def _add_nodes_to_dims() -> None:
@@ -417,7 +418,7 @@ def _add_nodes_to_dims() -> None:
         "__truediv__": arithmetic.divide,
         "__rtruediv__": lambda self, other: arithmetic.divide(other, self),
         "__pow__": _power,
-        "__rpow__": lambda self, other: arithmetic.power(other, self),
+        "__rpow__": lambda self, other: math.power(other, self),
         "__floordiv__": arithmetic.floor_divide,
         "__rfloordiv__": lambda self, other: arithmetic.floor_divide(other, self),
         "__mod__": arithmetic.remainder,

@@ -89,7 +89,9 @@ def _mapped(node: Node, operands: tuple[Any, ...], batched: tuple[bool, ...]) ->
         made = held[index] if isinstance(held, tuple) else ITEM(held, index=index)
     else:
         rule = rule_of(node.op)
-        made = (mapped_node if rule is None else rule)(node, operands, batched)
+        made = None if rule is None else rule(node, operands, batched)
+        if made is None:
+            made = mapped_node(node, operands, batched)
     _check(node, made)
     if isinstance(made, tuple) or any(made is operand for operand in operands):
         return made

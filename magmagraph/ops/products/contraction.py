@@ -21,9 +21,8 @@ from ..convert import cast
 from ..elementwise.arithmetic import multiply
 from ..elementwise.family import BOOL, one_dtype, pair
 from ..reduction.primitives import sum
-from ..rules.batching import lifted
 from ..rules.sharding import shard_product
-from ..shape.arrange import expand_dims, ravel, reshape, swapaxes, transpose
+from ..shape.arrange import expand_dims, lifted, ravel, reshape, swapaxes, transpose
 from ..shape.axes import axes_of
 
 __all__ = ["dot", "inner", "matmul", "outer", "tensordot", "vdot"]

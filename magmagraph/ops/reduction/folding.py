@@ -17,7 +17,9 @@ from ...op import BadSample, Call, Kind, Op, Sample, describe
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
+from ..shape.arrange import expand_dims
 from ..shape.axes import axes_of
+from ..shape.joining import broadcast_to
 from .masked import (
     INITIAL,
     WHERE,
@@ -95,8 +97,6 @@ def truth_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
 
 def restored(x: Any, axes: tuple[int, ...]) -> Node:
     """Return a reduced value with the reduced axes back, as extents 1."""
-    from ..shape.layout import expand_dims
-
     return expand_dims(x, axes) if axes else x
 
 
@@ -125,8 +125,6 @@ def keeps(name: str, keepdims: Any) -> bool:
 
 def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:
     """Return a reduced value repeated over the reduced axes of `like`."""
-    from ..shape.layout import broadcast_to
-
     return broadcast_to(restored(x, axes), like.shape)
 
 

@@ -38,6 +38,7 @@ from .folding import (
     truth_type,
     typed_fold,
 )
+from .others import product_of_others
 
 # Array expressions.
 
@@ -88,8 +89,6 @@ def _sum_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 
 
 def _prod_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from .others import product_of_others
-
     x, axes = node.inputs[0], node.attrs["axes"]
     return (restored(cotangent, axes) * product_of_others(x, axes),)
 

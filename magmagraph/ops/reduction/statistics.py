@@ -13,13 +13,13 @@ from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
-from ..elementwise.arithmetic import absolute, divide, power
+from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import equal, minimum, not_equal
 from ..elementwise.comparison import where as chosen
 from ..elementwise.family import REAL, inexact, inexact_pair
-from ..elementwise.math import exp, log, sqrt
+from ..elementwise.math import exp, log, power, sqrt
 from ..elementwise.rounding import isfinite
-from ..elementwise.signs import sign
+from ..elementwise.signs import absolute, sign
 from ..leaf import extent
 from ..shape.joining import broadcast_to
 from .folding import (

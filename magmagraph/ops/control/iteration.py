@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_inexact
 from ...errors import DivergedError, message
+from ...gradients.autodiff import sweep, zeros_of
 from ...graph import Graph, Node
 from ...interpret import Body
 from ...op import Call, Kind, Op
@@ -17,7 +18,7 @@ from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type
 from ..elementwise.arithmetic import add
 from ..leaf import input
-from .mapped import results_of
+from .identities import results_of
 
 _STEPS = Type(np.dtype(np.int64), ())
 
@@ -100,8 +101,6 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     At ``x = f(x, p)`` the cotangent ``u`` of ``x`` gives ``w = u + w df/dx``, again a fixed point,
     and ``w df/dp`` for ``p``. Where the iteration starts makes no difference.
     """
-    from ...gradients.autodiff import sweep, zeros_of
-
     body: Graph = node.attrs["body"]
     count: int = node.attrs["count"]
     states, reads = results_of(node)[:count], node.inputs[count:]

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...config import config
 from ...dtypes import is_complex, is_inexact
-from ...errors import DTypeError, message
+from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Kind, Op, Sample, ScalarRule, describe
 from ...op import REAL as FLOATS
@@ -242,8 +242,6 @@ MISFIT = (np.ones((2, 3)), np.ones((2, 4)))
 
 def misfits(name: str) -> Callable[[], list[BadSample]]:
     """Return the bad sample of every function of two operands: shapes that do not broadcast."""
-    from ...errors import ShapeError
-
     text = f"{name}: extents 3 and 4 do not broadcast (axis -1)"
     return lambda: [BadSample(MISFIT, ShapeError, text)]
 

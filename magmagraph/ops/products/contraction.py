@@ -19,6 +19,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.arithmetic import multiply
+from ..elementwise.complex_numbers import conj
 from ..elementwise.family import BOOL, one_dtype, pair
 from ..reduction.primitives import sum
 from ..rules.sharding import shard_product
@@ -262,8 +263,6 @@ def vdot(a: Any, b: Any) -> Node:
     array(11, dtype=int32)
     """
     left, right = pair(a, b)
-    from ..elementwise.complex_numbers import conj
-
     return matmul(ravel(conj(left)), ravel(right))
 
 

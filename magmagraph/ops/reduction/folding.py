@@ -26,7 +26,6 @@ from .masked import (
     filled,
     mask_of,
     no_start,
-    nothing,
     start_of,
     without_elements,
     worst,
@@ -262,6 +261,7 @@ def typed_fold(
     """Make a reduction with a `dtype` option, and its record; `words` fill the docstring.
 
     `neutral` stands for elements that do not count, and `join` takes an initial value in.
+    ``of_none(node, axes, bound)`` gives the result where there are no elements.
     """
 
     def function(
@@ -289,12 +289,14 @@ def extremum_fold(
     name: str,
     summary: str,
     words: dict[str, str],
+    of_none: Callable[[Node, tuple[int, ...], Any], Node],
     join: Callable[[Any, Any], Node],
     **fields: Any,
 ) -> tuple[ExtremumFold, Op]:
     """Make a search for the largest or smallest value, and its record.
 
     `words` fill the docstring, and `join` takes an initial value in.
+    ``of_none(node, axes, bound)`` gives the result where there are no elements.
     """
     largest = name == "max"
 
@@ -314,7 +316,7 @@ def extremum_fold(
         axes = normalized_axes(op, node, axis)
         bound = worst(node.dtype, largest)
         if without_elements(node, axes):
-            found = nothing(node, axes, bound)
+            found = of_none(node, axes, bound)
         else:
             found = op(filled(node, mask, bound), axes=axes)
         return join(kept(name, found, axes, keepdims), start)

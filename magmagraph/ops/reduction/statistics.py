@@ -31,8 +31,8 @@ from .folding import (
     normalized_axes,
     restored,
 )
-from .masked import counted, filled, mask_of, nothing, without_elements
-from .primitives import MAX, SUM, max, sum
+from .masked import filled, mask_of, without_elements
+from .primitives import MAX, SUM, counted, empty_result, max, sum
 
 __all__ = ["count_nonzero", "logsumexp", "mean", "norm"]
 
@@ -168,7 +168,7 @@ def logsumexp(
     if not axes:
         return cast(node, result)
     if without_elements(node, axes):
-        none = nothing(node, axes, -np.inf)
+        none = empty_result(node, axes, -np.inf)
         return cast(kept("logsumexp", none, axes, keepdims), result)
     top = stop_gradient(MAX(node, axes=axes))
     top = chosen(isfinite(top), top, 0)

@@ -10,6 +10,7 @@ import numpy as np
 from ...dtypes import iinfo, is_bool, is_float
 from ...graph import Graph, Node
 from ...types import Type
+from ..leaf import parameter
 from .onnx_forms import Names, Rule, Target
 
 __all__ = ["branched", "highest", "looped", "lowest", "mapped", "scanned_with"]
@@ -39,8 +40,6 @@ def scanned_with(function: Callable[..., Node], initial: Callable[[np.dtype], An
     """
 
     def rule(to: Target, node: Node, *inputs: str) -> str:
-        from ..leaf import parameter  # whose records import the forms of this folder
-
         axis = node.attrs["axis"]
         reverse = int(node.attrs["reverse"])
         if node.size == 0:

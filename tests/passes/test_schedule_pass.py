@@ -10,8 +10,8 @@ import pytest
 
 import magmagraph as mg
 from magmagraph.graph import Trace, freeze
+from magmagraph.passes.lowering.overlap import Problem
 from magmagraph.passes.lowering.schedule import (
-    Problem,
     _depth_first,
     _greedy,
     _program,

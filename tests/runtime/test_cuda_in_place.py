@@ -9,7 +9,7 @@ from regions import CASES, Case
 
 from magmagraph.passes.lowering.kernels import in_place_pairs
 from magmagraph.region.analysis import Region, analyze, analyze_for_gpu
-from magmagraph.region.walk import in_place
+from magmagraph.region.parts import in_place
 from magmagraph.runtime.cuda.kernels.element import Unsupported
 from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
 

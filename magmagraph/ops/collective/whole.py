@@ -1,4 +1,4 @@
-"""Collectives that all ranks of a group call: sums over ranks, gathers, exchanges.
+"""Collectives that all ranks of a group call: sums over ranks, gathers, exchanges, their numbers.
 
 They carry the names of the mesh's axes and the number of ranks, never rank numbers, so that the
 graphs of all ranks are equal. All are pure: equal ones are one node, on every rank alike.
@@ -235,7 +235,6 @@ def _broadcast_into(
 def _broadcast_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     from ..elementwise.comparison import equal, where
     from ..shape.creation import zeros_like
-    from .messages import INDEX
 
     attrs = node.attrs
     group = {"group": attrs["group"], "size": attrs["size"]}
@@ -399,4 +398,56 @@ PERMUTE = Op(
     numerics="exact",
 )
 
-RECORDS = (ALLREDUCE, ALLREDUCE_MANY, BROADCAST, REDUCE, PERMUTE)
+# ---- A rank's own place
+
+
+def index(group: Group = ()) -> Node:
+    """Return this rank's number, among all or in a group of the mesh, as a value of the graph.
+
+    The graphs of all ranks stay equal: the number is filled in when a plan is bound.
+
+    Parameters
+    ----------
+    group
+        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+
+    Returns
+    -------
+    Node
+        An int64 scalar, from 0 to ``mg.distributed.size(group) - 1``.
+
+    Raises
+    ------
+    GraphError
+        If the mesh has no such axis.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     return int(mg.function([], mg.distributed.index() * 10)())
+    >>> mg.distributed.threads(3, job)
+    [0, 10, 20]
+    """
+    axes, size = grouped(group)
+    return INDEX(group=axes, size=size)
+
+
+INDEX = Op(
+    name="distributed_index",
+    namespace="distributed",
+    kind=Kind.LEAF,
+    doc="This rank's number.",
+    rule=lambda call, *, group, size: Type(np.dtype(np.int64), ()),
+    attributes=GROUP,
+    evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),
+    no_gradient="integer valued",
+    function=index,
+    samples=lambda: [Sample(())],
+    bad_samples=lambda: [],
+    reference=lambda group=(): np.int64(0),
+    numerics="exact",
+)
+
+
+RECORDS = (INDEX, ALLREDUCE, ALLREDUCE_MANY, BROADCAST, REDUCE, PERMUTE)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from ...graph import Graph, Node
 from ...op import Kind
 from ...region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
-from ...region.walk import costly
+from ...region.parts import costly
 from ..lowering.buffers import hinted
 from ..pipeline import Options
-from .forms import Form, Forms
-from .fusible import without_ones
+from .forms import Cluster, Form, Forms
 
 PATH_BUDGET = 4000  # nodes looked at to prove that a merge makes no cycle; above, it is refused
 ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; above, only plain
@@ -21,36 +19,6 @@ ANALYSES_A_SECOND = 10_000  # nodes analysed per second of the compile budget; a
 WARP = 32  # threads of a device that run side by side
 LONG_ROW = 64  # elements that a thread of a device may take one after the other
 CHEAP_CHAIN = 6  # operations that a reader computes again rather than reads
-
-
-class Cluster:
-    """Operations that will be one kernel."""
-
-    __slots__ = ("_widest", "again", "externals", "first", "last", "nodes", "plain")
-
-    def __init__(self, node: Node, position: int, plain: bool, externals: set[Node]) -> None:
-        self.nodes = [node]
-        self.again: set[Node] = set()  # nodes of other clusters that this one computes again
-        self.first = self.last = position
-        self.plain = plain  # elementwise operations of one shape, which always make a region
-        self.externals = externals
-        self._widest: list[Any] | None = None
-
-    def take(self, other: Cluster) -> None:
-        """Compute also what another cluster computes; the caller says what is read then."""
-        if self._widest is not None:
-            self._widest = max(self._widest, other.widest, key=len)
-        self.nodes += other.nodes
-        self.first = min(self.first, other.first)
-        self.last = max(self.last, other.last)
-
-    @property
-    def widest(self) -> list[Any]:
-        """The extents of the largest value that it touches."""
-        if self._widest is None:
-            values = (value for node in self.nodes for value in (node, *node.inputs))
-            self._widest = max(map(without_ones, values), key=len)
-        return self._widest
 
 
 class Clusters(Forms):

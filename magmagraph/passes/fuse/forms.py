@@ -9,14 +9,11 @@ whatever is found out about it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...graph import Graph, Interner, Node, attribute_key
 from ...ops.leaf import PARAMETER
-from .fusible import Fusible
-
-if TYPE_CHECKING:
-    from .clusters import Cluster
+from .fusible import Fusible, without_ones
 
 Made: TypeAlias = tuple[Graph, list[Node], list[Node]]
 """The body of a kernel, the operands that it takes, and what it returns."""
@@ -80,6 +77,36 @@ class Form(NamedTuple):
                 made.append(Node(node.op, inputs, node.attrs, type_, *rest))
         results = tuple([made[i] for i in self.results])
         return Graph(tuple(parameters), results, (), Interner())
+
+
+class Cluster:
+    """Operations that will be one kernel."""
+
+    __slots__ = ("_widest", "again", "externals", "first", "last", "nodes", "plain")
+
+    def __init__(self, node: Node, position: int, plain: bool, externals: set[Node]) -> None:
+        self.nodes = [node]
+        self.again: set[Node] = set()  # nodes of other clusters that this one computes again
+        self.first = self.last = position
+        self.plain = plain  # elementwise operations of one shape, which always make a region
+        self.externals = externals
+        self._widest: list[Any] | None = None
+
+    def take(self, other: Cluster) -> None:
+        """Compute also what another cluster computes; the caller says what is read then."""
+        if self._widest is not None:
+            self._widest = max(self._widest, other.widest, key=len)
+        self.nodes += other.nodes
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+
+    @property
+    def widest(self) -> list[Any]:
+        """The extents of the largest value that it touches."""
+        if self._widest is None:
+            values = (value for node in self.nodes for value in (node, *node.inputs))
+            self._widest = max(map(without_ones, values), key=len)
+        return self._widest
 
 
 class Forms(Fusible):

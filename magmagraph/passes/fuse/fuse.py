@@ -30,8 +30,8 @@ from ...ops.leaf import VARIABLE
 from ...region.analysis import Region, analyze
 from ..lowering.buffers import hinted_bytes
 from ..pipeline import Options
-from .clusters import PATH_BUDGET, Cluster, Clusters
-from .forms import Made
+from .clusters import PATH_BUDGET, Clusters
+from .forms import Cluster, Made
 from .recompute import recompute
 
 Parts = Sequence[Made]

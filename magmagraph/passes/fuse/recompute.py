@@ -13,17 +13,16 @@ of an activation whose rest a product library computes with the product before i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...graph import Node
 from ...op import Kind
 from ...ops.convert import CAST
 from ...region.analysis import MAX_NODES, MAX_OPERANDS
-from ...region.walk import costly
+from ...region.parts import costly
 from ..lowering.buffers import hinted, hinted_bytes
-
-if TYPE_CHECKING:
-    from .clusters import Cluster, Clusters
+from .clusters import Clusters
+from .forms import Cluster
 
 LONGEST = 24  # operations that a reader on a device computes again rather than reads
 SMALL = 64  # a value of so many times fewer elements counts as in memory
@@ -85,7 +84,7 @@ def _size(clusters: Clusters, node: Node) -> int:
     return hinted(node.type.size, clusters.hints)
 
 
-Begin = Callable[["Clusters", Node], bool]
+Begin = Callable[[Clusters, Node], bool]
 
 
 def _chain(clusters: Clusters, value: Node, reader: Cluster, begin: Begin) -> Chain | None:

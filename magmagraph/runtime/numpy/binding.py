@@ -19,10 +19,10 @@ from ...region.parts import (
     PARTIAL_BYTES,
     TOGETHER,
     TOGETHER_BYTES,
+    costly,
     indexed,
     saved_itemsize,
 )
-from ...region.walk import costly
 from .caches import last_level
 
 __all__ = ["BLOCK", "COLUMNS", "SHARE", "STACKED", "SUMMED", "Binding", "crosses"]

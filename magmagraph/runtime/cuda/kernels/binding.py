@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from .... import dims
 from ....region.analysis import Region
-from ....region.parts import indexed
-from ....region.walk import late_groups
+from ....region.parts import indexed, late_groups
 from ...numpy.binding import Binding
 
 __all__ = ["LANES", "THREADS", "CudaBinding"]

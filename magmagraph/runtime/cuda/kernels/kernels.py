@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from ....graph import Node
 from ....region.analysis import Region
-from ....region.walk import Walk, late_groups
+from ....region.parts import Walk, late_groups
 from ...numpy.codegen.text import indent
 from .binding import (
     COLUMN_SUMS,

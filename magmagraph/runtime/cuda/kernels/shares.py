@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ....records import record
-from ....region.walk import late_groups
+from ....region.parts import late_groups
 from .binding import (
     COLUMN_SUMS,
     COLUMN_THREADS,

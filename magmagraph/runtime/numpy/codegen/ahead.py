@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ....graph import Node
-from ....region.walk import costly
+from ....region.parts import costly
 from .text import indent
 
 if TYPE_CHECKING:

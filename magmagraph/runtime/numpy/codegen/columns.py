@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ....region.walk import costly, late_groups
+from ....region.parts import costly, late_groups
 from ..binding import COLUMNS, STACKED
 from ..functions.scalar import computing_type
 from .nest import Nest

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 from ....graph import Node
 from ....region.analysis import Fold, Output, Region
-from ....region.parts import MAX_STRIP, indexed
-from ....region.walk import costly, late_groups
+from ....region.parts import MAX_STRIP, costly, indexed, late_groups
 from ..binding import crosses
 from ..functions.scalar import computing_type
 from .ahead import KNOWN

@@ -15,11 +15,12 @@ from ..defaults import default_updates as carried_updates
 from ..distributed import strategies
 from ..errors import ConfigError, message
 from ..graph import Graph, Node, Trace, freeze
-from ..interpret import COMPILE, FUNCTION_OF, Settings
+from ..interpret import BodyCompiler
 from ..ops.control.identities import ALWAYS, MARKER
 from ..ops.convert import as_node
 from ..ops.leaf import input
 from ..ops.random.basic import RANDOM_STEP
+from ..records import record
 from ..transforms.rebuild import rebuild
 from .calling import Called
 from .devices import device_arrays, synchronize, usable
@@ -103,6 +104,10 @@ class Function(Called, Shown):
         self._random = step
         self._effects: tuple[Node, ...] = ()  # observers without a node that passes a value on
         self._freeze()
+
+    @property
+    def _bodies(self) -> BodyCompiler:
+        return _Bodies(self._inner)
 
     def _freeze(self) -> None:
         self.trace = Trace()
@@ -283,29 +288,33 @@ def function(
     )
 
 
-def _compile_body(body: Graph, settings: Settings) -> Function | None:
-    """Return a body graph as a function, or None where its parameters do not tell all sizes."""
-    known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
-    used = {
-        name
-        for node in body.nodes
-        for type_ in (node.type if isinstance(node.type, tuple) else (node.type,))
-        for extent in type_.shape
-        for name in dims.names(extent)
-    }
-    attributes = [value for node in body.nodes for value in node.attrs.values()]
-    held = [value for value in attributes if isinstance(value, dims.Dim)]
-    if not used.union(*map(dims.names, held)) <= known:
-        return None
-    return _function_of(body, settings)
+@record(frozen=True)
+class _Bodies:
+    """Compile the bodies of loops and branches, with settings of the function around them."""
 
+    settings: tuple[tuple[str, Any], ...]
 
-def _function_of(body: Graph, settings: Settings) -> Function:
-    """Return a body graph as a function of its parameters."""
-    leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
-    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
-    return Function(leaves, made, **{"device": "cpu", "default_updates": False, **dict(settings)})
+    def compiled(self, body: Graph) -> Function | None:
+        """Return a body graph as a function, or None where its parameters do not say all sizes."""
+        known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
+        used = {
+            name
+            for node in body.nodes
+            for type_ in (node.type if isinstance(node.type, tuple) else (node.type,))
+            for extent in type_.shape
+            for name in dims.names(extent)
+        }
+        attributes = [value for node in body.nodes for value in node.attrs.values()]
+        held = [value for value in attributes if isinstance(value, dims.Dim)]
+        if not used.union(*map(dims.names, held)) <= known:
+            return None
+        return self.function(body)
 
-
-COMPILE.append(_compile_body)
-FUNCTION_OF.append(_function_of)
+    def function(self, body: Graph) -> Function:
+        """Return a body graph as a function of its parameters."""
+        leaves = [
+            input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)
+        ]
+        outputs = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+        settings = {"device": "cpu", "default_updates": False, **dict(self.settings)}
+        return Function(leaves, outputs, **settings)

@@ -19,7 +19,7 @@ from ..distributed.matching import is_communal, with_open_shapes
 from ..distributed.sources import are_equal
 from ..errors import FeedError, ReentrantError, message
 from ..graph import Graph, Node, Trace
-from ..interpret import Settings, body_settings
+from ..interpret import BodyCompiler, compiling_bodies
 from ..locking import shared_lock
 from .devices import choose_fastest, chosen_by_first
 from .feeds import bind_sizes
@@ -119,7 +119,7 @@ class Compiled(Together):
 
     def _compile(self, hints: Mapping[str, int] | None) -> None:
         """Run the passes unless they have run; the function is in use."""
-        with collection_paused():
+        with compiling_bodies(self._bodies), collection_paused():
             if self._compiled is None:
                 from ..passes import pipeline
                 from ..runtime.execute import begin, prepare
@@ -228,11 +228,16 @@ class Compiled(Together):
 
     def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to these feed shapes, from the LRU or made now."""
-        with self._as_rank(), body_settings(self._inner):
+        with self._as_rank(), compiling_bodies(self._bodies):
             return self._bound_for(shapes)
 
     @property
-    def _inner(self) -> Settings:
+    def _bodies(self) -> BodyCompiler:
+        """Return what compiles the bodies of its loops and branches."""
+        raise NotImplementedError
+
+    @property
+    def _inner(self) -> tuple[tuple[str, Any], ...]:
         """What bodies of loops and branches are compiled with, where it is not the default."""
         usual = {"passes": None, "skip": (), "deterministic": False}
         given = self._settings
@@ -322,7 +327,7 @@ class Compiled(Together):
     def bound_to(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
         plan = self.plan_for(sizes)
-        with body_settings(self._inner):
+        with compiling_bodies(self._bodies):
             return self._compiled.bind(plan)
 
     def plan_for(self, sizes: Mapping[str, int]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..config import config
 from ..graph import Graph, Node
-from ..interpret import body_function, body_settings
+from ..interpret import body_function, compiling_bodies
 from ..ops.leaf import Variable
 from ..types import FilePath
 from .compiling import Compiled
@@ -110,9 +110,9 @@ class Shown(Compiled):
 
         Each is compiled once, and has a report, a plan and bodies of its own.
         """
-        with body_settings(self._inner):
+        with compiling_bodies(self._bodies):
             return tuple(
-                body_function(body).compile()
+                _as_function(body).compile()
                 for step in self.plan.steps
                 if step.kernel in NESTED
                 for body in bodies_of(step.node)
@@ -128,7 +128,7 @@ class Shown(Compiled):
         from ..passes.lowering.memory import account
 
         plan = self.plan
-        with body_settings(self._inner):
+        with compiling_bodies(self._bodies):
             return replace(account(plan), bodies=bytes_of_bodies(plan))
 
     @property
@@ -222,6 +222,12 @@ class Shown(Compiled):
         save(self, path)
 
 
+def _as_function(body: Graph) -> Any:
+    function = body_function(body)
+    assert function is not None  # within `compiling_bodies`
+    return function
+
+
 def bodies_of(node: Node) -> tuple[Graph, ...]:
     """Return the body graphs of a loop or branch."""
     attrs = node.attrs
@@ -238,6 +244,6 @@ def bytes_of_bodies(plan: Any) -> int:
             for value in step.outputs[: step.node.attrs.get("carries", 0)]:
                 total += 2 * int(value.type.bytes)
             for body in bodies_of(step.node):
-                inner = body_function(body).plan_for(plan.sizes)
+                inner = _as_function(body).plan_for(plan.sizes)
                 total += inner.arena + bytes_of_bodies(inner)
     return total

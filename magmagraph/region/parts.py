@@ -1,4 +1,5 @@
 """The answer of the analysis of a fused body: a region, or why there is none."""
+
 from __future__ import annotations
 
 import re

@@ -4,6 +4,7 @@ Every operation is made anew by its record, so that a text cannot say what no gr
 type that its rule does not give, an operand that comes later, a constant whose elements do not fit
 are errors, each with the number of its line.
 """
+
 from __future__ import annotations
 
 import ast
@@ -21,7 +22,7 @@ from .. import dims
 from ..attributes import LARGEST
 from ..collection import collection_paused
 from ..dims import Constraint
-from ..dims.atoms import LongExtent
+from ..dims.algebra import LongExtent
 from ..errors import GraphError, MagmagraphError, PlanError, ShapeError
 from ..graph import Graph, Interner, Key, Node
 from ..op import OWN, Call, Effect, Kind, Op

@@ -5,6 +5,7 @@ Three records, each linear in both operands and each the transpose of another: `
 `convolution_weight` (input, result -> weights). So the derivatives of each are the other two, of
 any order, and run by the same algorithm.
 """
+
 from __future__ import annotations
 
 import math

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ...dims import Dim
-from ...dims.atoms import Floor, terms_of
+from ...dims.algebra import Floor, terms_of
 from ...graph import Node
 from ...op import Kind
 from ...ops.collective.rows import ALLGATHER

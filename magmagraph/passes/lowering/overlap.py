@@ -4,6 +4,7 @@ One order of collectives holds on all ranks, because equal graphs are scheduled 
 collective takes its time: until the first step that reads it, others run. Sends go first, since
 nobody waits for them; receives go last, since they wait for somebody.
 """
+
 from __future__ import annotations
 
 import heapq

@@ -67,6 +67,9 @@ from .function import (
     synchronize,
 )
 from .function import evaluation as _evaluation  # noqa: F401  it defines Node.eval
+from .function.substitute import (
+    substitute,
+)
 from .functional import RECORDS as _COMPOSITES
 from .functional import (
     alpha_dropout,
@@ -661,9 +664,6 @@ from .transforms.scanning import (
 from .transforms.subgraph import (
     op_from_graph,
 )
-from .transforms.substitute import (
-    substitute,
-)
 from .transforms.vmap import (
     vmap,
 )
@@ -677,11 +677,11 @@ if TYPE_CHECKING:
     from .checks.operation_check import check_operation
     from .custom import Operation
     from .data import batches
+    from .function.loading import load
     from .inspect.networkx import to_networkx
     from .inspect.onnx_export import to_onnx
     from .inspect.show import show
     from .model import Model, NeuralNetwork
-    from .text.archive import load
     from .values.tensor import Tensor
 
 _register(_COMPOSITES)
@@ -699,7 +699,7 @@ _LATER = {
     "check_gradients": "checks.gradient_check",
     "check_operation": "checks.operation_check",
     "data": "data",
-    "load": "text.archive",
+    "load": "function.loading",
     "metrics": "metrics",
     "nn": "nn",
     "regularize": "regularize",

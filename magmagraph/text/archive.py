@@ -12,45 +12,37 @@ import contextlib
 import hashlib
 import io
 import json
-import math
 import os
 import platform
-import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._version import __version__
-from ..collection import collection_paused
 from ..distributed.strategies import held_apart
-from ..distributed.written import strategy_of, written
-from ..dtypes import canonical
+from ..distributed.written import written
 from ..errors import (
-    DeviceError,
-    FallbackWarning,
     MissingFileError,
     PlanError,
     message,
 )
-from ..files.arrays import read_npy
 from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
 from ..function.structure import Structure
-from ..graph import Graph, Node
+from ..graph import Graph
 from ..types import FilePath
-from .archive_schema import MANIFEST, SETTINGS
-from .reading import load as load_text
+from .archive_schema import MANIFEST
 from .writing import Writer, dump
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
-_SOURCE = "source.txt"
-_SETTINGS = "settings.json"
+SOURCE = "source.txt"
+SETTINGS_FILE = "settings.json"
 _KEPT = ("optimized.txt", "plan.txt", "report.json")  # to read and compare; not needed to run
-_PLAIN_SETTINGS = (
+PLAIN_SETTINGS = (
     "precision", "skip", "nan", "deterministic", "compile_budget", "options",
 )
 _STAMP = (1980, 1, 1, 0, 0, 0)  # equal functions make equal files
@@ -91,7 +83,7 @@ def save(function: Any, path: FilePath) -> None:
     manifest = {
         "format": FORMAT,
         "version": __version__,
-        "machine": _machine(),
+        "machine": machine_name(),
         "chip": function._chip(),
         "sealed": True,
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
@@ -105,55 +97,11 @@ def save(function: Any, path: FilePath) -> None:
         seal(file)
 
 
-def load(path: FilePath) -> Any:
-    """Return the function of an archive, with variables of its own.
-
-    It takes the same inputs by name and order, gives outputs of the same form, and renews its
-    variables likewise. They are found in ``f.source_graph.variables``.
-
-    Parameters
-    ----------
-    path
-        What `Function.save` wrote.
-
-    Returns
-    -------
-    Function
-
-    Raises
-    ------
-    PlanError
-        The file is no archive, is truncated or damaged, or is of a later format.
-    MissingFileError
-        There is no such file; it is a FileNotFoundError, too.
-    """
-    name = Path(path).name
-    members, manifest = _checked(name, _content(path))
-    with reading(name, "does not hold a function", PlanError), collection_paused():
-        function = _function(members)
-    if manifest.get("version") != __version__ or manifest.get("machine") != _machine():
-        warnings.warn(
-            f"{name} was saved by magmagraph {manifest.get('version')} on "
-            f"{manifest.get('machine')}: it is lowered anew for this machine",
-            FallbackWarning,
-            stacklevel=2,
-        )
-    elif "chip" in manifest:
-        with contextlib.suppress(DeviceError):  # a device that is not here: a call will say so
-            here = function._chip()
-            if manifest["chip"] != here:
-                warnings.warn(
-                    f"{name} was saved on {manifest['chip']}: it is lowered anew for {here}",
-                    FallbackWarning,
-                    stacklevel=2,
-                )
-    return function
-
-
 # ---------------------------------------------------------------------- saving
 
 
-def _machine() -> str:
+def machine_name() -> str:
+    """Return the system and the processor family of this machine."""
     return f"{platform.system()} {platform.machine()}"
 
 
@@ -213,12 +161,12 @@ def _members(function: Any) -> dict[str, bytes]:
         "outputs": _form(form),
         "random": random,
         "distribute": written(settings["distribute"]),
-        "settings": {key: settings[key] for key in _PLAIN_SETTINGS},
+        "settings": {key: settings[key] for key in PLAIN_SETTINGS},
         "variables": [],
         "constants": [],
     }
     writer = Writer()
-    members: dict[str, bytes] = {_SOURCE: "\n".join(writer.graph(source)).encode()}
+    members: dict[str, bytes] = {SOURCE: "\n".join(writer.graph(source)).encode()}
     with function._lock:
         for i, node in enumerate(variables):
             value = node.attrs["state"].read()
@@ -230,7 +178,7 @@ def _members(function: Any) -> dict[str, bytes]:
     plan = function.plan
     saved["choices"] = dict(plan.choices)
     try:
-        members[_SETTINGS] = _json(saved)
+        members[SETTINGS_FILE] = _json(saved)
     except TypeError as error:
         raise PlanError(message(f"the function's settings cannot be saved: {error}")) from None
     members[_KEPT[0]] = dump(function.graph, data=False).encode()
@@ -277,7 +225,7 @@ def _form(tree: Any) -> Any:
 # ---------------------------------------------------------------------- loading
 
 
-def _content(path: str | os.PathLike[str]) -> bytes:
+def content_of(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a file, or raise where it cannot be read."""
     if not os.path.exists(path):
         raise MissingFileError(
@@ -286,7 +234,7 @@ def _content(path: str | os.PathLike[str]) -> bytes:
     return read_file(path, PlanError)
 
 
-def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+def checked_members(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return the members and the manifest of an archive, all checksums being right."""
     hint = "save the function again; the file is truncated or damaged"
     if content[8:9] == b"{":  # safetensors
@@ -326,85 +274,3 @@ def _checked(name: str, content: bytes) -> tuple[dict[str, bytes], dict[str, Any
                 )
             )
     return members, manifest
-
-
-def _function(members: Mapping[str, bytes]) -> Any:
-    """Return the function that an archive's members describe."""
-    from ..function import Function, check_settings
-
-    for name in (_SETTINGS, _SOURCE):
-        if name not in members:
-            raise Damaged(f"it lacks {name!r}")
-    saved = parse_json(members[_SETTINGS], _SETTINGS)
-    SETTINGS(saved, _SETTINGS)
-    values = [
-        _array(members, f"variables/{i}.npy", dtype, shape)
-        for i, (_, dtype, shape) in enumerate(saved["variables"])
-    ]
-    data = {
-        digest: _array(members, f"constants/{digest[1:]}.npy", dtype, shape)
-        for digest, dtype, shape in saved["constants"]
-    }
-    graph = load_text(members[_SOURCE].decode(), data=data, values=values)
-    if not isinstance(graph, Graph):
-        raise PlanError(message("its source is a plan", need="a graph"))
-    variables = [node for node in graph.nodes if "state" in node.attrs]
-    if len(variables) != len(values):
-        raise Damaged(f"{_SOURCE} has {len(variables)} variables, and {_SETTINGS} {len(values)}")
-    random = saved["random"]
-    if random is not None and random >= len(variables):
-        raise Damaged(f"{_SETTINGS}.random is {random}, and there are {len(variables)} variables")
-    settings = {key: saved["settings"][key] for key in _PLAIN_SETTINGS}
-    settings["skip"] = tuple(settings["skip"])
-    settings["passes"] = None
-    check_settings(settings)
-    settings["distribute"] = strategy_of(saved.get("distribute"))
-    strategy = settings["distribute"]
-    program = (list(graph.outputs), list(graph.updates))
-    outputs, updates = program if strategy is None else strategy.prepared(*program)
-    function = Function.__new__(Function)
-    function.__setstate__(
-        {
-            "inputs": graph.inputs,
-            "outputs": _restored(saved["outputs"], outputs),
-            "updates": list(updates),
-            "program": program,
-            "effects": graph.effects,
-            "settings": settings,
-            "device": saved["device"],
-            "name": saved["name"],
-            "strict_feeds": saved["strict_feeds"],
-            "random": None if random is None else variables[random],
-        }
-    )
-    return function
-
-
-def _array(members: Mapping[str, bytes], name: str, dtype: str, shape: list[int]) -> np.ndarray:
-    """Return the array of a member, which has the dtype and the shape that the settings state."""
-    if name not in members:
-        raise Damaged(f"it lacks {name!r}")
-    content, wanted = members[name], canonical(dtype)
-    with reading(name, "is no array"):
-        array = read_npy(io.BytesIO(content), len(content), whole=True)
-    if array.dtype.itemsize != wanted.itemsize or array.size != math.prod(shape):
-        raise Damaged(
-            f"{name} is {array.dtype.name}{list(array.shape)}, and {_SETTINGS} states "
-            f"{wanted.name}{shape}"
-        )
-    return array.view(wanted).reshape(shape)
-
-
-def _restored(form: Any, outputs: Sequence[Node]) -> Any:
-    """Return the outputs in the form that `_form` described."""
-    if form is None:
-        return None
-    if isinstance(form, int):
-        if form >= len(outputs):
-            raise Damaged(f"output {form} is asked for, and there are {len(outputs)}")
-        return outputs[form]
-    ((kind, members),) = form.items()
-    if kind == "dict":
-        return {key: _restored(member, outputs) for key, member in members}
-    made = [_restored(member, outputs) for member in members]
-    return tuple(made) if kind == "tuple" else made

@@ -18,7 +18,11 @@ from ...op import INEXACT, Call, Effect, Kind, Op
 from ...types import Type
 from ..control.observing import fresh
 from ..convert import as_node
+from ..elementwise.arithmetic import add
+from ..elementwise.comparison import where
+from ..leaf import constant
 from ..rules.batching import all_batched
+from ..shape.creation import zeros_like
 from .arrays import GROUP
 from .whole import Group, grouped, whole
 
@@ -62,8 +66,6 @@ def _send(
 
 
 def _send_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.arithmetic import add
-
     attrs = node.attrs
     arriving = RECV(
         node.inputs[0],  # the answer is not waited for before this is there to be sent
@@ -157,10 +159,6 @@ def _recv_into(
 
 
 def _recv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.comparison import where
-    from ..leaf import constant
-    from ..shape.creation import zeros_like
-
     attrs = node.attrs
     sent = SEND(
         cotangent,

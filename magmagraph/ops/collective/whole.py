@@ -17,7 +17,12 @@ from ...errors import DTypeError, GraphError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Kind, Op, Sample
 from ...types import Type
+from ..control.identities import ITEM
+from ..convert import as_node, cast
+from ..elementwise.arithmetic import divide, multiply
+from ..elementwise.comparison import equal, where
 from ..rules.sharding import shard_alike
+from ..shape.creation import zeros_like
 from .arrays import GROUP, REDUCED
 
 __all__ = ["allreduce", "broadcast", "permute"]
@@ -68,10 +73,6 @@ def _allreduce_into(
 
 def _reduction_gradient(x: Node, y: Node, cotangent: Node, attrs: Any) -> Node:
     """Return the cotangent of one rank's part `x` of a reduction `y`."""
-    from ..convert import cast
-    from ..elementwise.arithmetic import divide, multiply
-    from ..elementwise.comparison import equal
-
     op = attrs["op"]
     attrs = {**attrs, "op": "sum"}
     total = ALLREDUCE(cotangent, **attrs)
@@ -122,13 +123,9 @@ def allreduce(x: Any, op: str = "sum", group: Group = ()) -> Node:
     >>> mg.distributed.threads(3, job)[0]
     array([ 3., 30.], dtype=float32)
     """
-    from ..convert import as_node
-
     node = as_node(x)
     axes, size = grouped(group)
     if op == "mean":
-        from ..elementwise.arithmetic import divide
-
         return divide(ALLREDUCE(node, op="sum", group=axes, size=size), size)
     return ALLREDUCE(node, op=op, group=axes, size=size)
 
@@ -190,8 +187,6 @@ def _many_into(
 
 
 def _many_gradient(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
-    from ..control.identities import ITEM
-
     return [
         None
         if cotangent is None
@@ -233,9 +228,6 @@ def _broadcast_into(
 
 
 def _broadcast_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.comparison import equal, where
-    from ..shape.creation import zeros_like
-
     attrs = node.attrs
     group = {"group": attrs["group"], "size": attrs["size"]}
     total = ALLREDUCE(cotangent, op="sum", **group)
@@ -274,8 +266,6 @@ def broadcast(x: Any, root: int = 0, group: Group = ()) -> Node:
     >>> mg.distributed.threads(2, job)
     [array(5., dtype=float32), array(5., dtype=float32)]
     """
-    from ..convert import as_node
-
     axes, size = grouped(group)
     return BROADCAST(as_node(x), root=whole("root", root), group=axes, size=size)
 
@@ -370,8 +360,6 @@ def permute(x: Any, shift: int = 1, group: Group = ()) -> Node:
     >>> mg.distributed.threads(3, job)
     [2, 0, 1]
     """
-    from ..convert import as_node
-
     axes, size = grouped(group)
     return PERMUTE(as_node(x), shift=whole("shift", shift) % size, group=axes, size=size)
 

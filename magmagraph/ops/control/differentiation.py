@@ -18,9 +18,7 @@ from ...op import Call, Effect, Kind, Op
 from ...transforms.rebuild import rebuild
 from ...types import Type
 from ..convert import as_node
-from ..elementwise.complex_numbers import (
-    conj,  # users' rules have the conjugates that users see
-)
+from ..elementwise.complex_numbers import conj
 from ..leaf import input
 from ..reduction.primitives import SUM
 from ..rules import onnx_forms
@@ -382,7 +380,7 @@ def _named_rule(module: str, name: str) -> _Rule:
 
 def _custom_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
     rule: _Rule = node.attrs["rule"]
-    parts = rule.apply(node.inputs[1:], conj(cotangent))
+    parts = rule.apply(node.inputs[1:], conj(cotangent))  # which users see conjugated
     return (None, *[None if part is None else conj(part) for part in parts])
 
 

@@ -1,4 +1,4 @@
-"""Which element types exist, under which names, and of which kinds."""
+"""Name the element types that exist, and tell their kinds; the settings are not known here."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ def real_dtype(dtype: DType) -> DType:
 
     Examples
     --------
+    >>> from magmagraph.dtypes import canonical
     >>> real_dtype(canonical("complex64")).name, real_dtype(canonical("float16")).name
     ('float32', 'float16')
     """
@@ -124,6 +125,7 @@ def complex_dtype(dtype: DType) -> DType:
 
     Examples
     --------
+    >>> from magmagraph.dtypes import canonical
     >>> [complex_dtype(canonical(name)).name for name in ("float64", "float32", "bfloat16")]
     ['complex128', 'complex64', 'complex64']
     """

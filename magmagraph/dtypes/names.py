@@ -31,6 +31,7 @@ def canonical(dtype: Any, float_dtype: DType | None = None) -> DType:
 
     Examples
     --------
+    >>> import numpy as np
     >>> canonical("bfloat16").name, canonical(np.int8).name, canonical(float).name
     ('bfloat16', 'int8', 'float32')
     >>> canonical("complex256")

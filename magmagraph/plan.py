@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -68,18 +68,82 @@ class Value:
     type: Type
 
 
+class Role(enum.Enum):
+    """What kind of work the steps of a kernel family do, for code that treats steps by kind."""
+
+    KERNEL = enum.auto()  # a kernel, or a call of a library
+    REGION = enum.auto()  # a generated kernel of the step's body graphs
+    PRODUCT = enum.auto()  # a matrix product, which may be launched with what reads it
+    COPY = enum.auto()  # from slot to slot
+    NESTED = enum.auto()  # bodies that are plans of their own
+    COLLECTIVE = enum.auto()  # ranks do it together
+    WAIT = enum.auto()  # for a collective that was started before
+    EXPRESSION = enum.auto()  # the array expression of the operation's record
+
+
+def _no_pairs(node: Node, device: str) -> frozenset[tuple[int, int]]:
+    return frozenset()
+
+
+def _no_refusal(node: Node, device: str) -> str | None:
+    return None
+
+
+@record(frozen=True, eq=False)
+class KernelFamily:
+    """One way to run steps: what it takes, and how backends build it.
+
+    Attributes
+    ----------
+    name
+        As printed plans show it.
+    takes
+        ``takes(node)``: whether it is for the node's operation at all.
+    role
+        See `Role`.
+    refusal
+        ``refusal(node, device)``: why it does not run this node there, for people to read; None
+        where it does.
+    can_fail
+        Whether running it may raise; such steps come before the commit point.
+    in_place
+        ``in_place(node, device)``: pairs (operand, result) where the result may overwrite the
+        operand.
+    cpu
+        ``cpu(cells, step, number)``: the compiled function of a step and its arguments; None where
+        the step runs in Python. Without it all of them do.
+    cuda
+        ``cuda(launches, step)``: the launches of a step; None where its array expression has to
+        run.
+    library
+        ``library(memory, step)``: the CUDA library's graph that runs a step, where it has one.
+    """
+
+    name: str
+    takes: Callable[[Node], bool]
+    role: Role = Role.KERNEL
+    refusal: Callable[[Node, str], str | None] = _no_refusal
+    can_fail: bool = False
+    in_place: Callable[[Node, str], frozenset[tuple[int, int]]] = _no_pairs
+    cpu: Callable[..., Any] | None = None
+    cuda: Callable[..., Any] | None = None
+    library: Callable[..., Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<kernel family {self.name}>"
+
+    def __deepcopy__(self, memo: Any) -> KernelFamily:
+        return self
+
+
 @record(frozen=True)
 class Step:
     """One kernel launch.
 
     Attributes
     ----------
-    kernel
-        Which kernel family runs it: "fused", "gemm", "gemv", "scatter", "copy", "join" (arrays side
-        by side), "indexed" (elements read, or rows added up, at computed positions),
-        "loop" and "branch" (whose bodies are programs of their own), "collective" (said to other
-        ranks), "wait" (for a collective that was started, where other steps stand between), or
-        "array" (the array expression of its op record, through NumPy or CuPy).
+    family
+        The kernel family that runs it; `kernel` is its name.
     node
         The graph node it computes.
     inputs, outputs
@@ -94,7 +158,7 @@ class Step:
         True where running it may raise; such steps stand before the commit point.
     """
 
-    kernel: str
+    family: KernelFamily
     node: Node
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -102,6 +166,16 @@ class Step:
     flops: Extent = 0
     workspace: int | None = None
     can_fail: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel family."""
+        return self.family.name
+
+    @property
+    def role(self) -> Role:
+        """What kind of work it is."""
+        return self.family.role
 
 
 @record(frozen=True, eq=False)
@@ -216,10 +290,10 @@ def _computes(step: Step, plan: Plan) -> str:
     """Return what a step computes, as a formula where it is a product."""
     reads = [_name(value, plan) for value in step.inputs]
     writes = [_name(value, plan) for value in step.outputs]
-    if "transpose_a" in step.node.attrs and step.kernel != "copy":
+    if "transpose_a" in step.node.attrs and step.role is not Role.COPY:
         formula = _product(step.node, reads)
     else:
-        plain = step.kernel in ("copy", "wait")
+        plain = step.role in (Role.COPY, Role.WAIT)
         inside = (step.kernel,) if plain else operations(step.node)
         more = f", ... {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
         formula = ", ".join(inside[:_SHOWN]) + more
@@ -228,7 +302,7 @@ def _computes(step: Step, plan: Plan) -> str:
     taken = {value.slot for value in step.inputs}
     shared = [_name(value, plan) for value in step.outputs if value.slot in taken]
     text = f"{', '.join(writes)} = {formula}"
-    if shared and step.kernel not in ("copy", "wait"):
+    if shared and step.role not in (Role.COPY, Role.WAIT):
         text += "; in place" if len(writes) == len(shared) else f"; {', '.join(shared)} in place"
     return text
 

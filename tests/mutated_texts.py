@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.graph import Graph, Node, Trace, freeze, topological
@@ -79,7 +80,7 @@ def texts() -> tuple[str, ...]:
         inputs = [node for node in (x, y, image) if _reads(outputs, node)]
         trace = Trace()
         graph = freeze(inputs, outputs, updates, trace=trace)
-        plan, report = pipeline.run(graph, trace)
+        plan, report = pipeline.run(graph, trace, options=options_of())
         found += [dump(graph), dump(plan)]
         found += [dump(after) for _, _, after in report.steps()]
         sizes = dict.fromkeys(_names(graph), 8)

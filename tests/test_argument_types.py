@@ -15,6 +15,7 @@ from magmagraph.errors import ArgumentError, MagmagraphError
 
 X = mg.input("x", ("batch", 3))
 SQUARE = np.arange(9.0).reshape(3, 3)
+NETWORK = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,52 @@ SQUARE = np.arange(9.0).reshape(3, 3)
             lambda: mg.optimizer.SGD(0.1, clip_norm="a"),
             "mg.optimizer.GradientDescent: clip_norm is 'a'",
         ),
+        (lambda: mg.linalg.pinv(SQUARE, rtol="complex64"), "pinv: rtol is of dtype <U9\n"),
+        (lambda: mg.linalg.pinv(SQUARE, rcond=b""), "pinv: rtol is of dtype |S"),
+        (
+            lambda: mg.diff(X, n=2**31, axis=0),
+            "diff: n=2147483648 along an axis of a named extent\n  expected: at most 64",
+        ),
+        (
+            lambda: mg.check_operation(lambda: 3),
+            "check_operation: the operation returned int\n  expected: a node",
+        ),
+        (lambda: mg.histogram2d(SQUARE, SQUARE, bins=np.inf), "histogram2d: bins=inf\n"),
+        (lambda: mg.histogram2d(SQUARE, SQUARE, bins="ab"), "histogram2d: bins='ab'\n"),
+        (
+            lambda: mg.histogram2d(SQUARE, SQUARE, range=(0, 0)),
+            "histogram_bin_edges: range=0\n  expected: two numbers",
+        ),
+        (lambda: mg.histogram(SQUARE, range=5), "histogram_bin_edges: range=5\n"),
+        (
+            lambda: mg.nn.Dense(3)(SQUARE, training=np.zeros(2)),
+            "Dense: training is of type ndarray\n  expected: True or False",
+        ),
+        (
+            lambda: mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse").fit(X.at),
+            "the examples are of dtype object",
+        ),
+        (lambda: mg.sum(SQUARE, axis=np.array(2.0)), "sum: axis=array(2.) is not an int"),
+        (
+            lambda: mg.tensordot(SQUARE, SQUARE, np.ma.array([1.0, 2.0], mask=[True, False])),
+            "tensordot: axes[0]=masked is not an int",
+        ),
+        (lambda: mg.tensordot(SQUARE, SQUARE, np.array(0.5)), "mg.tensordot: axes is array(0.5)"),
+        (lambda: mg.diff(mg.input("n", ("n",)), 2**31), "diff: n=2147483648 along an axis of a"),
+        (lambda: mg.histogram(SQUARE, range=3), "histogram_bin_edges: range=3\n  expected: two"),
+        (
+            lambda: mg.histogram2d(X[:, 0], X[:, 1], range=(0, 0)),
+            "histogram_bin_edges: range=0\n  expected: two numbers",
+        ),
+        (
+            lambda: mg.histogram2d(X[:, 0], X[:, 1], bins=float("inf")),
+            "histogram2d: bins=inf\n  expected: one int, or a pair",
+        ),
+        (
+            lambda: mg.checkpoint(mg.sum(X), policy=np.zeros(3)),
+            "checkpoint: policy=array([0., 0., 0.])",
+        ),
+        (lambda: NETWORK.fit(X.at), "the examples are of dtype object"),
     ],
 )
 def test_the_argument_is_named(call: Callable[[], Any], text: str) -> None:
@@ -81,12 +128,53 @@ def test_numbers_that_ask_for_too_much_are_refused(call: Callable[[], Any]) -> N
         call()
 
 
+def test_large_numbers_take_no_time() -> None:
+    assert mg.diff(SQUARE, 2**64).shape == (3, 0)
+    assert mg.diff([True, False, True], 2**64).dtype == np.dtype(bool)
+    assert mg.tensordot(SQUARE, SQUARE, np.array(2)).eval() == 204.0
+    assert mg.softshrink(SQUARE, np.True_).eval()[0, 2] == 1.0
+    assert NETWORK.summary(batch_size=2**40)  # which plans memory, and takes none
+
+
+def test_hyp1f1_of_large_parameters() -> None:
+    """Mpmath's values; SciPy's series takes 39 seconds for the last, or gives 1e25."""
+    a = np.array([1e3, 1e3, 1e5, 1e7, 2.0**31])
+    x = np.array([-0.6, -1.0, -0.6, -0.6, -0.6])
+    expected = [-0.011000704431051146, 0.0015583342120842507, -3.012259481330405e-4,
+                -6.159308324605587e-5, -2.4614067e-6]  # fmt: skip
+    result = mg.special.hyp1f1(mg.constant(a), 1.6, mg.constant(x)).eval()
+    np.testing.assert_allclose(result, expected, rtol=1e-8)
+
+
 def test_hyp1f1_ends() -> None:
     """SciPy takes as many steps as the argument is large."""
     result = mg.special.hyp1f1(1.3, 1.6, np.array([1e15, 1e300, -1e300])).eval()
     assert result.tolist() == [np.inf, np.inf, 0.0]
     polynomial = mg.special.hyp1f1(-1.0, 2.0, np.array([1e15])).eval()
     assert polynomial.tolist() == [1.0 - 0.5e15]
+
+
+def test_hyp1f1_of_large_first_parameters() -> None:
+    """SciPy sums to 3e79 and 3e64 there, and takes no end for the larger one; these are right."""
+    x = np.array([-0.9, -0.6])
+    large = mg.special.hyp1f1(1e4, 1.6, mg.constant(x, dtype="float64")).eval()
+    np.testing.assert_allclose(large, [0.00189147351747968, -0.00227752213735586], rtol=1e-9)
+    endless = mg.special.hyp1f1(2.0**31, 1.6, mg.constant(x, dtype="float64")).eval()
+    assert np.all(np.abs(endless) < 1e-5)
+
+
+def test_differences_end_where_no_element_is_left() -> None:
+    assert mg.diff(SQUARE, n=2**31).eval().shape == (3, 0)
+
+
+def test_summaries_of_huge_batches_allocate_nothing() -> None:
+    network = mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse")
+    assert network.summary(batch_size=2**31).memory.total > 2**34
+    (labels,) = network._known.values()
+    step = network.training_step(labels)
+    assert not step.specializations  # no arena was allocated
+    planned = network.summary(batch_size=32).memory
+    assert planned == step.specialize(*((32, *n.shape[1:]) for n in step.inputs)).memory
 
 
 def test_the_error_from_inside_is_the_cause() -> None:

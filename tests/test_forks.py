@@ -65,7 +65,7 @@ def test_a_child_works_whatever_threads_did(kind: str, compiler: str) -> None:
 @pytest.mark.parametrize("compiler", ["auto", "off"])
 @pytest.mark.parametrize("kind", ["call", "eval", "compile"])
 def test_many_children_work(kind: str, compiler: str) -> None:
-    assert _output(PROGRAM, "150", kind, MAGMAGRAPH_COMPILER=compiler) == "right: 150"
+    assert _output(PROGRAM, "100", kind, MAGMAGRAPH_COMPILER=compiler) == "right: 100"
 
 
 @pytest.mark.parametrize("compiler", ["auto", "off"])

@@ -319,19 +319,50 @@ def test_random_numbers_advance_by_committed_calls() -> None:
     np.testing.assert_array_equal(again(), second)
 
 
+def _interrupted(compiler: str, *words: object) -> int:
+    """Return how many interrupts came into calls, in a process of its own."""
+    script = Path(__file__).parent / "interrupted_calls.py"
+    result = subprocess.run(
+        [sys.executable, str(script), *map(str, words)],
+        env={**os.environ, "MAGMAGRAPH_COMPILER": compiler},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return int(result.stdout.split()[-1])
+
+
 @pytest.mark.parametrize(
     ("compiler", "number"), [("auto", "SIGINT"), ("off", "SIGINT"), ("off", "SIGTERM")]
 )
 def test_an_interrupt_leaves_all_of_before_or_all_of_after(compiler: str, number: str) -> None:
-    """200 calls are interrupted at random moments, in a process of their own."""
-    script = Path(__file__).parent / "interrupted_calls.py"
-    result = subprocess.run(
-        [sys.executable, str(script), "200", number],
-        env={**os.environ, "MAGMAGRAPH_COMPILER": compiler},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert int(result.stdout.split()[-1]) > 150
+    """200 calls are interrupted at random moments."""
+    assert _interrupted(compiler, 200, number, "counts") > 150
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("function", ["counts", "host", "training"])
+def test_an_error_of_another_thread_leaves_all_of_before_or_all_of_after(
+    function: str, compiler: str
+) -> None:
+    """1,200 calls, by `PyThreadState_SetAsyncExc` at random moments."""
+    assert _interrupted(compiler, 200, "thread", function) == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("function", ["counts", "host", "training"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_many_errors_of_another_thread(seed: int, function: str, compiler: str) -> None:
+    """36,000 calls."""
+    assert _interrupted(compiler, 3000, "thread", function, "--seed", seed) == 3000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_many_interrupts_of_a_training(number: str, compiler: str) -> None:
+    """8,000 calls."""
+    assert _interrupted(compiler, 2000, number, "training") > 1500

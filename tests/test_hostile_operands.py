@@ -125,6 +125,29 @@ REFUSED = {
     "scan the last axis": (
         along("cumsum(%0, axis=-1, reverse=True)", "float32[3, 4]"), "axis=-1 for 2 axes",
     ),
+    "a block without rows": (
+        program(
+            *inputs("float64[1, 1, 5, 3]", "float64[1, 4, 3]", "float64[1, 4, 2]"),
+            "attention_rows(%0, %1, %2, causal=False, block=0) : "
+            "(float64[1, 1, 5, 2], float64[1, 1, 5])",
+        ),
+        "block=0",
+    ),
+    "a subset that ends before it begins": (
+        program(
+            *inputs("float64[3, 3]"),
+            "eigh(%0, lower=True, subset=(1, 0)) : (float64[0], float64[3, 0])",
+        ),
+        r"subset_by_index=\(1, 0\)",
+    ),
+    "a point without values": (
+        program(
+            "fixed_point(count=0, max_steps=1, unconverged='raise', body={\n"
+            "    %0 = constant(value=1.0) : float32[]\n    return %0\n}, tolerance=0.5) : "
+            "(float32[], int64[])"
+        ),
+        "count=0 for a body of 1 outputs and 0 operands",
+    ),
     "a blank that is no class": (
         program(
             *inputs("float64[1, 4, 3]", "int64[1, 2]", "int64[1]", "int64[1]"),

@@ -42,6 +42,7 @@ SHARED = {
     "plan",
     "records",
     "region",
+    "target",
     "text",
     "types",
     "values",

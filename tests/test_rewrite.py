@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.errors import PassError
@@ -31,7 +32,7 @@ def graph_of(*outputs: Node, inputs: tuple[Node, ...] = ()) -> Graph:
 
 
 def apply(graph: Graph, *rules: Rule, record: Record | None = None) -> Graph:
-    options = Options(record=Record("test") if record is None else record)
+    options = options_of(record=Record("test") if record is None else record)
     return rewrite.rewrite(graph, rules_by_operation(rules), Trace(), options, "test")
 
 
@@ -176,7 +177,7 @@ def test_the_trace_leads_back_to_the_users_nodes(a: Node) -> None:
     trace = Trace()
     graph = freeze([a], [user], trace=trace)
     rule = Rule("through", P.exp(x), lambda m: SIN(NEGATIVE(m.x)))
-    after = rewrite.rewrite(graph, rules_by_operation([rule]), trace, Options(), "test")
+    after = rewrite.rewrite(graph, rules_by_operation([rule]), trace, options_of(), "test")
     sin = after.outputs[0]
     assert trace.origins(sin) == [user]
     assert trace.origins(sin.inputs[0]) == [user]
@@ -275,7 +276,7 @@ def test_a_pipeline_that_cannot_be_had_is_refused(given: dict[str, object], text
 )
 def test_options_are_checked(given: dict[str, object], text: str) -> None:
     with pytest.raises(PassError, match=text):
-        Options.make(**given)
+        options_of(**given)
 
 
 def test_a_pass_that_fails_is_named_with_what_it_received(a: Node) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 from random_graphs import random_program
 from table import PUBLIC, leaves, results, sample_of, samples
 
@@ -18,8 +20,11 @@ from magmagraph.function.feeds import bind_sizes
 from magmagraph.graph import Graph, Trace, freeze
 from magmagraph.passes import pipeline
 from magmagraph.passes.lowering import specialize
-from magmagraph.text.reading import load
+from magmagraph.runtime.families import FAMILIES
+from magmagraph.text import reading
 from magmagraph.text.writing import Writer, dump
+
+load = partial(reading.load, families=FAMILIES)
 
 
 def program() -> tuple[Graph, Trace]:
@@ -67,7 +72,7 @@ def test_a_graph_comes_back_as_the_same_text_and_computes_the_same() -> None:
 
 def test_every_graph_and_plan_of_a_compile_comes_back() -> None:
     graph, trace = program()
-    plan, report = pipeline.run(graph, trace)
+    plan, report = pipeline.run(graph, trace, options=options_of())
     for _, before, after in report.steps():
         same_text(before)
         same_text(after)
@@ -83,7 +88,7 @@ def test_every_graph_and_plan_of_a_compile_comes_back() -> None:
 def test_a_plan_says_whether_results_may_differ_from_run_to_run() -> None:
     graph, trace = program()
     for deterministic in (False, True):
-        options = pipeline.Options(deterministic=deterministic)
+        options = options_of(deterministic=deterministic)
         plan, _ = pipeline.run(graph, trace, options=options)
         assert ("deterministic" in dump(plan).splitlines()) == deterministic
         assert same_text(plan).deterministic == deterministic
@@ -93,7 +98,7 @@ def test_a_plan_says_whether_results_may_differ_from_run_to_run() -> None:
 def test_random_programs_come_back_after_every_pass(number: int) -> None:
     made = random_program(number)
     graph, trace = made.freeze()
-    _, report = pipeline.run(graph, trace)
+    _, report = pipeline.run(graph, trace, options=options_of())
     for _, _, after in report.steps():
         same_text(after)
 
@@ -109,7 +114,7 @@ def test_every_operation_comes_back(name: str, i: int) -> None:
 
 def test_a_loaded_plan_runs() -> None:
     graph, trace = program()
-    plan, _ = pipeline.run(graph, trace)
+    plan, _ = pipeline.run(graph, trace, options=options_of())
     values = [node.attrs["state"].data.copy() for node in graph.variables]
     rng = np.random.default_rng(1)
     arrays = [
@@ -337,7 +342,7 @@ def test_damaged_data_are_refused_by_line() -> None:
 
 def test_truncated_texts_are_refused_at_every_line() -> None:
     graph, trace = program()
-    plan, report = pipeline.run(graph, trace)
+    plan, report = pipeline.run(graph, trace, options=options_of())
     sizes = bind_sizes(graph.inputs, [(5, 6), (2, 6), (5,)], graph.constraints)
     for what, error in (
         (graph, GraphError),
@@ -352,7 +357,7 @@ def test_truncated_texts_are_refused_at_every_line() -> None:
 
 def test_damage_of_any_kind_never_escapes_as_another_error(rng: np.random.Generator) -> None:
     graph, trace = program()
-    plan, report = pipeline.run(graph, trace)
+    plan, report = pipeline.run(graph, trace, options=options_of())
     for text in (dump(graph), dump(report.graph), dump(plan)):
         for _ in range(150):
             at, count = int(rng.integers(len(text))), int(rng.integers(1, 6))

@@ -72,6 +72,11 @@ def check_operation(
     given = [np.asarray(array) for array in arrays]
     leaves = [input(f"operand {i}", a.shape, a.dtype) for i, a in enumerate(given)]
     made = _listed(operation(*leaves, **attributes))
+    if not made or not all(isinstance(node, Node) for node in made):
+        raise GraphError(
+            message("check_operation: the operation returns other values than nodes",
+                    need="a node, or a tuple of nodes")
+        )  # fmt: skip
     expected = _interpreted(made, leaves, given)
     _compare_compiled(made, leaves, given, expected, numerics)
     _compare_mapped(made, leaves, given, numerics)
@@ -80,7 +85,16 @@ def check_operation(
 
 
 def _listed(made: Any) -> list[Node]:
-    return list(made) if isinstance(made, (tuple, list)) else [made]
+    nodes = list(made) if isinstance(made, (tuple, list)) else [made]
+    for node in nodes:
+        if not isinstance(node, Node):
+            raise GraphError(
+                message(
+                    f"check_operation: the operation returned {type(node).__name__}",
+                    need="a node, or a tuple of nodes",
+                )
+            )
+    return nodes
 
 
 def _interpreted(

@@ -18,7 +18,7 @@ from ..communicator import Communicator
 from ..errors import CommunicationError, GraphError, message
 from ..graph import Graph, Node
 from ..op import Kind
-from ..plan import Plan
+from ..plan import Plan, Role
 
 __all__ = [
     "Entry", "agree", "check", "entries", "is_communal", "linked", "play", "with_open_shapes",
@@ -88,7 +88,8 @@ def entries(plan: Plan, world: Communicator) -> list[Entry]:
         A collective stands in a branch, or in a loop whose length the data decides: ranks could
         go different ways. Or the plan was made for another number of ranks.
     """
-    return list(_entries((step.node for step in plan.steps if step.kernel != "wait"), world, ""))
+    nodes = (step.node for step in plan.steps if step.role is not Role.WAIT)
+    return list(_entries(nodes, world, ""))
 
 
 def _entries(nodes: Iterable[Node], world: Communicator, prefix: str) -> Iterator[Entry]:
@@ -210,7 +211,7 @@ def fails_alone(plan: Plan) -> bool:
     """Return whether a step that is no message, or a look at results, can raise."""
     return plan.guard or any(
         step.can_fail
-        and step.kernel != "wait"
+        and step.role is not Role.WAIT
         and step.node.op.kind is not Kind.COLLECTIVE
         and not any(map(is_communal, _bodies(step.node)))
         for step in plan.steps
@@ -246,7 +247,7 @@ def with_open_shapes(plan: Plan) -> tuple[Node, ...]:
     return tuple(
         step.node
         for step in plan.steps
-        if step.kernel != "wait"
+        if step.role is not Role.WAIT
         and step.node.op.kind is Kind.COLLECTIVE
         and any(not isinstance(e, int) for operand in step.node.inputs for e in operand.shape)
     )

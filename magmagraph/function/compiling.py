@@ -152,7 +152,7 @@ class Compiled(Together):
     def _options(self, sizes: dict[str, int]) -> Any:
         """Return what the passes go by; ranks that make a plan together are all asked."""
         from ..passes import pipeline
-        from ..runtime.execute import arena_layout, threads
+        from ..runtime.target import target_of
 
         world = self._communicator
         overlap = world is not None and (self.device != "cpu" or world.overlaps)
@@ -169,12 +169,10 @@ class Compiled(Together):
         settings = self._settings
         return pipeline.Options.make(
             hints=sizes,
-            threads=threads(self.device),
+            target=target_of(self.device),
             nan=settings["nan"],
             precision=self._lowered(),
             deterministic=settings["deterministic"],
-            device=self.device,
-            spread=arena_layout(self.device)[1],
             compile_budget=settings["compile_budget"],
             choose=choose,
             overlap=overlap,

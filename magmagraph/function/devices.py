@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -97,12 +98,12 @@ def choose_fastest(
     from ..passes import pipeline
     from ..passes.lowering import specialize
     from ..passes.lowering.buffers import UNKNOWN_EXTENT
-    from ..runtime.execute import threads
+    from ..runtime.target import target_of
     from ..runtime.trial import fastest
 
     def planned(graph: Graph) -> Any:
         options = pipeline.Options.make(
-            hints=dict(hints), threads=threads(device), tuning=False, device=device
+            target=replace(target_of(device), spread=0), hints=dict(hints), tuning=False
         )
         first = next(i for i, record in enumerate(pipeline.DEFAULT) if record.name == "fuse")
         plan, _ = pipeline.run(graph, Trace(), passes=pipeline.DEFAULT[first:], options=options)

@@ -16,15 +16,10 @@ from .._version import __version__
 from ..collection import collection_paused
 from ..distributed.written import strategy_of
 from ..dtypes import canonical
-from ..errors import (
-    DeviceError,
-    FallbackWarning,
-    PlanError,
-    message,
-)
+from ..errors import DeviceError, FallbackWarning, PlanError
 from ..files.arrays import read_npy
 from ..files.reading import Damaged, parse_json, reading
-from ..graph import Graph, Node
+from ..graph import Node
 from ..text.archive import (
     PLAIN_SETTINGS,
     SETTINGS_FILE,
@@ -34,7 +29,7 @@ from ..text.archive import (
     machine_name,
 )
 from ..text.archive_schema import SETTINGS
-from ..text.reading import load as load_text
+from ..text.reading import load_graph
 from ..types import FilePath
 from . import Function, check_settings
 
@@ -99,9 +94,7 @@ def _function(members: Mapping[str, bytes]) -> Any:
         digest: _array(members, f"constants/{digest[1:]}.npy", dtype, shape)
         for digest, dtype, shape in saved["constants"]
     }
-    graph = load_text(members[SOURCE].decode(), data=data, values=values)
-    if not isinstance(graph, Graph):
-        raise PlanError(message("its source is a plan", need="a graph"))
+    graph = load_graph(members[SOURCE].decode(), SOURCE, data=data, values=values)
     variables = [node for node in graph.nodes if "state" in node.attrs]
     if len(variables) != len(values):
         raise Damaged(f"{SOURCE} has {len(variables)} variables, and {SETTINGS_FILE} {len(values)}")

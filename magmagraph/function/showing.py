@@ -10,14 +10,15 @@ from ..config import config
 from ..graph import Graph, Node
 from ..interpret import body_function, compiling_bodies
 from ..ops.leaf import Variable
+from ..plan import Role
 from ..types import FilePath
 from .compiling import Compiled
+from .feeds import bind_sizes
 from .loss_scale import LossScale, found_in
 
 if TYPE_CHECKING:
     from . import Function
 
-NESTED = ("loop", "branch")  # families of steps whose bodies are functions of their own
 
 
 class Shown(Compiled):
@@ -114,7 +115,7 @@ class Shown(Compiled):
             return tuple(
                 _as_function(body).compile()
                 for step in self.plan.steps
-                if step.kernel in NESTED
+                if step.role is Role.NESTED
                 for body in bodies_of(step.node)
             )
 
@@ -125,9 +126,16 @@ class Shown(Compiled):
         Steps of the kind ``array`` run NumPy's functions, whose own scratch is not in the plan:
         positions made valid in `take`, the order in `argsort`.
         """
+        return self._memory_of(self.plan)
+
+    def _memory_for(self, *shapes: tuple[int, ...]) -> Any:
+        """Return the bytes planned for feeds of these shapes; nothing of them is allocated."""
+        sizes = bind_sizes(self._inputs, shapes, self.source_graph.constraints)
+        return self._memory_of(self.plan_for(sizes))
+
+    def _memory_of(self, plan: Any) -> Any:
         from ..passes.lowering.memory import account
 
-        plan = self.plan
         with compiling_bodies(self._bodies):
             return replace(account(plan), bodies=bytes_of_bodies(plan))
 
@@ -240,7 +248,7 @@ def bytes_of_bodies(plan: Any) -> int:
         return 0
     total = 0
     for step in plan.steps:
-        if step.kernel in NESTED:
+        if step.role is Role.NESTED:
             for value in step.outputs[: step.node.attrs.get("carries", 0)]:
                 total += 2 * int(value.type.bytes)
             for body in bodies_of(step.node):

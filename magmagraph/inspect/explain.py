@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import GraphError, message
 from ..graph import Graph, Node
 from ..op import Kind, describe
-from ..plan import Place, Plan
+from ..plan import Place, Plan, Role
 from .fate import INSIDE, OPERANDS, Move, advance, maker, source_nodes
 
 VERSION = 1  # of the JSON text
@@ -291,7 +291,7 @@ def _locate(function: Any, here: dict[Node, bool], found: Explanation) -> None:
     """Add the steps that compute the nodes, or where their values lie."""
     plan: Plan = function.plan
     steps = {
-        step.node: (i, step) for i, step in enumerate(plan.steps) if step.kernel != "copy"
+        step.node: (i, step) for i, step in enumerate(plan.steps) if step.role is not Role.COPY
     }
     for node, inside in here.items():
         made, index = maker(node)

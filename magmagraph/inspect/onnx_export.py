@@ -62,11 +62,12 @@ def to_onnx(what: Any, path: FilePath | None = None) -> Any:
     Notes
     -----
     Taps and asserts are left out. Random numbers cannot be exported: ONNX says nothing about their
-    bits. Positions out of range are clipped or wrap as `take` says. Loops and branches become
-    ``Loop``, ``Scan`` and ``If``; complex numbers inside of a program are pairs of real ones along
-    a last axis. Where an operator does not take a dtype, or onnxruntime has no kernel for it,
-    operands are cast to a wider one and results back. A few float64 operators of the standard
-    have no kernel in onnxruntime. docs/onnx.md lists all operations.
+    bits. A `fixed_point` that does not converge gives its last point: no error. Positions out of
+    range are clipped or wrap as `take` says. Loops and branches become ``Loop``, ``Scan`` and
+    ``If``; complex numbers inside of a program are pairs of real ones along a last axis. Where an
+    operator does not take a dtype, or onnxruntime has no kernel for it, operands are cast to a
+    wider one and results back. A few float64 operators of the standard have no kernel in
+    onnxruntime. docs/onnx.md lists all operations.
 
     Examples
     --------
@@ -329,7 +330,6 @@ class _Model:
         assert self._current is not None
         raise self.refuse(self._current, f"{schema.name} takes no {name}, and nothing wider")
 
-
     def _operator(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
         """Write an operator with operands of the right dtypes."""
         node = self._current
@@ -419,8 +419,8 @@ class _Model:
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _ARITHMETIC:
                 kind = _ARITHMETIC[type(operator)]
                 return self.add(kind, self._counted(left), self._counted(right))
-            case ast.Call(func=ast.Name(id="min"), args=[left, right]):
-                return self.add("Min", self._counted(left), self._counted(right))
+            case ast.Call(func=ast.Name(id="min" | "max" as name), args=[left, right]):
+                return self.add(name.title(), self._counted(left), self._counted(right))
         raise GraphError(message(f"the extent {ast.unparse(part)} has no form in ONNX"))
 
     def _dimension(self, name: str) -> str:

@@ -18,7 +18,7 @@ from ..dtypes import is_float
 from ..errors import GraphError, message
 from ..files.writing import write_file
 from ..graph import Node, operations
-from ..plan import Step
+from ..plan import Role, Step
 from ..tables import table
 from ..types import FilePath
 from .checking.running import bind, kept_variables
@@ -29,7 +29,7 @@ from .traffic import Part, floor, raised, traffic
 VERSION = 1  # of the JSON text
 
 _FAR = 3.0  # times a roof's time, from which on the roof explains nothing
-_STREAMS = ("fused", "copy")  # kernels that move just the bytes that their steps tell
+_STREAMS = (Role.REGION, Role.COPY)  # kernels that move just the bytes that their steps tell
 _SHOWN = 6  # operations and lines of a step that the table names
 
 
@@ -89,6 +89,7 @@ class StepProfile:
     level: str = ""
     bound: str = ""
     roof: float | None = None
+    role: Role = Role.KERNEL
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -369,7 +370,7 @@ def profile(
     if known is not None:
         moved = traffic(plan)
         pairs = zip(moved, best, plan.steps, strict=True)
-        seen = ((parts, taken) for parts, taken, step in pairs if step.kernel in _STREAMS)
+        seen = ((parts, taken) for parts, taken, step in pairs if step.role in _STREAMS)
         known = replace(known, levels=raised(known.levels, seen))
     steps = []
     for i, (step, nanoseconds, kind) in enumerate(zip(plan.steps, best, kinds, strict=True)):
@@ -380,12 +381,13 @@ def profile(
             StepProfile(
                 i,
                 step.kernel,
-                ("copy",) if step.kernel == "copy" else operations(step.node),
+                ("copy",) if step.role is Role.COPY else operations(step.node),
                 *measured,
                 nodes=nodes,
                 lines=_lines(nodes or (step.node,)),
                 arithmetic=kind,
-                **_roofs(measured[0], moved[i], measured[2], kind, step.kernel, known),
+                **_roofs(measured[0], moved[i], measured[2], kind, step.role, known),
+                role=step.role,
             )
         )
     weights = {
@@ -414,7 +416,7 @@ def _seen(steps: Iterable[Step], kinds: list[str], taken: list[int]) -> dict[str
 
 def _arithmetic(step: Step) -> str:
     """Return the dtype that a step computes in, empty where it computes nothing of floats."""
-    if step.kernel == "copy":
+    if step.role is Role.COPY:
         return ""
     node = step.node
     rounded = node.attrs.get("compute")
@@ -430,11 +432,11 @@ def _roofs(
     moved: Iterable[Part],
     flops: int,
     kind: str,
-    kernel: str,
+    role: Role,
     peaks: Peaks | None,
 ) -> dict[str, Any]:
     """Return how near a step is to each roof."""
-    if kernel in ("collective", "wait"):
+    if role in (Role.COLLECTIVE, Role.WAIT):
         return {"bound": "ranks"}
     if not nanoseconds:  # a product's launch computes it, or that of its reader
         return {"bound": "merged"} if peaks is not None else {}
@@ -449,7 +451,7 @@ def _roofs(
         "latency": peaks.latency,
     }
     lowest = max(floors, key=lambda name: floors[name])
-    bound = "host" if kernel == "array" else lowest
+    bound = "host" if role is Role.EXPRESSION else lowest
     if bound == lowest and taken > _FAR * floors[lowest]:
         bound = "kernel"
     return {

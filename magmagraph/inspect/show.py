@@ -10,7 +10,7 @@ from ..collection import collection_paused
 from ..errors import GraphError, PlanError, message
 from ..files.writing import write_file
 from ..graph import Graph, Node, Trace, freeze, topological
-from ..plan import Plan
+from ..plan import Plan, Role
 from ..text.writing import dump, write_node
 from ..types import FilePath
 from .networkx import members
@@ -280,7 +280,7 @@ def _kernel_sources(function: Any, plan: Plan) -> dict[int, str]:
     """Return the generated code of the steps that have some."""
     found = {}
     for i, step in enumerate(plan.steps):
-        if step.kernel == "fused":
+        if step.role is Role.REGION:
             try:
                 found[i] = function.source(i)
             except PlanError:  # interpreted: no compiler is there

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..plan import Role
+
 if TYPE_CHECKING:
     from .profile import Profile
 
@@ -27,7 +29,7 @@ def trace(profile: Profile) -> dict[str, Any]:
         _named("thread_name", _KERNELS, "kernels"),
         _named("thread_name", _LINES, "lines"),
     ]
-    if any(step.kernel == "wait" for step in profile.steps):
+    if any(step.role is Role.WAIT for step in profile.steps):
         events.append(_named("thread_name", _COLLECTIVES, "collectives under way"))
     started: dict[Any, tuple[int, int]] = {}
     shares = profile.by_node()
@@ -51,9 +53,9 @@ def trace(profile: Profile) -> dict[str, Any]:
         )
         events += _lines(step, shares, begin)
         what = (step.operations, step.nodes)
-        if step.kernel == "collective":
+        if step.role is Role.COLLECTIVE:
             started[what] = step.step, begin
-        elif step.kernel == "wait" and what in started:
+        elif step.role is Role.WAIT and what in started:
             number, since = started.pop(what)
             events.append(_under_way(step, number, since, begin + step.nanoseconds))
         if profile.live:
@@ -92,7 +94,7 @@ def _spans(profile: Profile) -> list[dict[str, Any]]:
          "args": {"name": "captured graph"}}
     ]
     said = {stream for step, stream, *_ in profile.spans
-            if profile.steps[step].kernel == "collective"}
+            if profile.steps[step].role is Role.COLLECTIVE}
     for stream in sorted({stream for _, stream, *_ in profile.spans}):
         name = "collectives" if stream in said else f"stream {stream}"
         events.append({"name": "thread_name", "ph": "M", "pid": _GRAPH, "tid": stream + 1,

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ConfigError, GraphError, message
-from ..graph import Graph, Node, freeze
+from ..files.reading import Damaged
+from ..graph import Node, freeze
 from ..nn.layer import Call, Layer
 from ..ops.leaf import input
-from ..text.reading import load
+from ..text.reading import load, load_graph
 from ..text.writing import dump
 from ..transforms.rebuild import rebuild
 from .architecture import Custom, build_layer, describe_layer
 
 __all__ = ["build_graph", "describe_graph"]
+
+_PLACE = "architecture"  # of the description, in the header of a file
 
 
 def describe_graph(
@@ -86,24 +89,50 @@ def describe_graph(
 def build_graph(
     described: dict[str, Any], custom: Custom
 ) -> tuple[tuple[Node, ...], list[Node]]:
-    """Return inputs and outputs of the model that `describe_graph` described, weights made anew.
+    """Return inputs and outputs of the model that `describe_graph` described, with new weights.
 
     Raises
     ------
+    Damaged
+        If its parts do not fit each other; the message names the part.
     DataError
         If it names a layer that is neither in `mg.nn` nor in `custom`.
     """
+    for key in ("inputs", "calls"):
+        if key not in described:
+            raise Damaged(f"{_PLACE} has the key 'graph' and lacks {key!r}")
     layers = [build_layer(layer, custom) for layer in described["layers"]]
-    graph: Graph = load(described["graph"])
-    count = described["inputs"]
-    inputs, cut = graph.inputs[:count], graph.inputs[count:]
+    graph = load_graph(described["graph"], f"{_PLACE}.graph")
+    count, calls = described["inputs"], described["calls"]
+    if len(graph.inputs) != count + len(calls):
+        raise Damaged(
+            f"{_PLACE}.graph has {len(graph.inputs)} inputs, and not the {count} of the model and "
+            f"one for each of {len(calls)} calls"
+        )
+    operand_count = sum(call["operands"] for call in calls)
+    if operand_count > len(graph.outputs):
+        raise Damaged(
+            f"{_PLACE}.calls have {operand_count} operands, and {_PLACE}.graph has "
+            f"{len(graph.outputs)} outputs"
+        )
     roots = iter(graph.outputs)
     results: dict[Node, Node] = {}
     called: dict[int, Any] = {}
-    for call, leaf in zip(described["calls"], cut, strict=True):
+    for i, (call, leaf) in enumerate(zip(calls, graph.inputs[count:], strict=True)):
         operands = rebuild([next(roots) for _ in range(call["operands"])], results)
+        layer, position = call["layer"], call["position"]
+        if layer >= len(layers):
+            raise Damaged(f"{_PLACE}.calls[{i}].layer is {layer}, and there are {len(layers)}")
         if call["group"] not in called:
-            called[call["group"]] = layers[call["layer"]](*operands, **call["options"])
+            called[call["group"]] = layers[layer](*operands, **call["options"])
         value = called[call["group"]]
-        results[leaf] = value if call["position"] is None else value[call["position"]]
-    return inputs, rebuild(list(roots), results)
+        if (position is None) is not isinstance(value, Node) or (
+            position is not None and position >= len(value)
+        ):
+            results_of_call = "one" if isinstance(value, Node) else len(value)
+            raise Damaged(
+                f"{_PLACE}.calls[{i}].position is {position}, and the results of the call are "
+                f"{results_of_call}"
+            )
+        results[leaf] = value if position is None else value[position]
+    return graph.inputs[:count], rebuild(list(roots), results)

@@ -143,7 +143,8 @@ def _memory(model: Model, batch_size: int) -> Any:
     named = model.loss in ("cross_entropy", "nll_loss")
     shape = output.shape[:-1] if named else output.shape
     extents = [batch_size, *(extent if isinstance(extent, int) else 1 for extent in shape[1:])]
-    example = np.zeros(extents, np.int32 if named else output.dtype)
+    # Of one element in memory: only its type counts.
+    example = np.broadcast_to(np.zeros((), np.int32 if named else output.dtype), extents)
     labels = Labels.of(example, output, model.loss)
     labels = model._known.setdefault(labels.kind, labels)
     step = model.training_step(labels)
@@ -151,4 +152,4 @@ def _memory(model: Model, batch_size: int) -> Any:
         tuple(batch_size if i == 0 else e if isinstance(e, int) else 1 for i, e in enumerate(s))
         for s in (node.shape for node in step.inputs)
     ]
-    return step.specialize(*shapes).memory
+    return step._memory_for(*shapes)

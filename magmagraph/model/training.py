@@ -153,7 +153,8 @@ class Training(Resumable):
         self, x: Any, y: Any, validation: tuple[Any, Any] | None, split: float
     ) -> None:
         model = self.model
-        if y is None and hasattr(x, "__iter__") and not hasattr(x, "shape"):
+        iterable = getattr(x, "__iter__", None) is not None  # a class may refuse by None
+        if y is None and iterable and not hasattr(x, "shape"):
             if iter(x) is x:
                 raise DataError(
                     message(

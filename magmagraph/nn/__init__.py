@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 tell(globals(), __all__)
-tell_classes(globals(), __all__, "weight")
+tell_classes(globals(), __all__, "weight", "__call__")
 
 
 def __dir__() -> list[str]:

@@ -360,6 +360,13 @@ class Layer:
                     hint="super().__init__(**options) in its __init__",
                 )
             )
+        if not isinstance(training, (bool, int, np.bool_)):
+            raise GraphError(
+                message(
+                    f"{type(self).__name__}: training is of type {type(training).__name__}",
+                    need="True or False",
+                )
+            )
         nodes = tuple(as_node(x) for x in inputs)
         if self.name is None:
             name_layers([self])

@@ -316,6 +316,14 @@ def real_array(what: str, value: Any) -> np.ndarray:
     return array.astype(np.float64)
 
 
+def real_number(what: str, value: Any) -> float:
+    """Return a value as a float; raise where it is not one real number."""
+    array = real_array(what, value)
+    if array.ndim:
+        raise ShapeError(message(f"{what} has {array.ndim} axes", need="one number"))
+    return float(array)
+
+
 def _element_of(value: Any, array: np.ndarray) -> np.dtype:
     """Return the dtype of a value that was made an array, or raise where it holds no numbers."""
     try:

@@ -12,6 +12,7 @@ from .. import records
 from ..config import config
 from ..errors import ConfigError, MagmagraphError, PassError, ShardingError, message
 from ..graph import Graph, Trace
+from ..target import Target
 from ..text.writing import dump
 from .report import Record, Report
 
@@ -24,10 +25,10 @@ class Options:
 
     Attributes
     ----------
+    target
+        What the plan is made for.
     hints
         Likely sizes of named dimensions (those of the first feeds): used by cost rules only.
-    threads
-        Threads of the runtime.
     tuning
         Whether passes may ask for measurements.
     choose
@@ -37,7 +38,7 @@ class Options:
         "always", "never" or "measured".
     nan
         "allow" or "raise".
-    precision, deterministic, device
+    precision, deterministic
         As given to `mg.function`; the precision is "float32" where the pass is left out.
     loss_scale_growth
         After as many steps with finite gradients the scale of float16's losses is doubled.
@@ -46,17 +47,14 @@ class Options:
     compile_budget
         Seconds for the whole compile. Passes count their work against it instead of looking at
         the clock, so that equal graphs still compile to equal plans.
-    spread
-        Up to so many bytes of memory nothing is written over something else, so that steps can
-        run side by side; 0 where they run one after the other.
     overlap
         Whether collectives run beside the steps that do not read them.
     record
         The record of the running pass: where it notes hits, refusals, repairs.
     """
 
+    target: Target = Target()
     hints: Mapping[str, int] = field(default_factory=dict)
-    threads: int = 1
     tuning: bool = True
     choose: Choose | None = None
     reduce_to_gemv: str = "measured"
@@ -64,10 +62,8 @@ class Options:
     precision: str = "float32"
     loss_scale_growth: int = 2000
     deterministic: bool = False
-    device: str = "cpu"
     distribute: Any = None
     compile_budget: float = 60.0
-    spread: int = 0
     overlap: bool = False
     record: Record = field(default_factory=lambda: Record("none"), compare=False, repr=False)
 

@@ -33,6 +33,7 @@ from ..files.reading import Archive, Damaged, parse_json, read_file, reading
 from ..files.writing import replace_file
 from ..function.structure import Structure
 from ..graph import Graph
+from ..plan import Role
 from ..types import FilePath
 from .archive_schema import MANIFEST
 from .writing import Writer, dump
@@ -188,7 +189,7 @@ def _members(function: Any) -> dict[str, bytes]:
         record.pop("milliseconds", None)
     members[_KEPT[2]] = _json(records)
     for i, step in enumerate(plan.steps):
-        if step.kernel == "fused":
+        if step.role is Role.REGION:
             with contextlib.suppress(PlanError):  # a GPU runs some as expressions
                 members[f"kernels/{i}.c"] = function.source(i).encode()
     return members

@@ -24,17 +24,17 @@ from ..collection import collection_paused
 from ..dims import Constraint
 from ..dims.algebra import LongExtent
 from ..errors import GraphError, MagmagraphError, PlanError, ShapeError
+from ..files.reading import Damaged
 from ..graph import Graph, Interner, Key, Node
 from ..op import OWN, Call, Effect, Kind, Op
 from ..ops import TABLE
 from ..ops.leaf import INPUT, PARAMETER, VARIABLE, Variable, parameter
-from ..plan import Place, Plan, Slot, Step, Value
+from ..plan import KernelFamily, Place, Plan, Role, Slot, Step, Value
 from ..region.analysis import Region, analyze
 from ..types import Extent, Type, TypeLike
 from ..values.state import State
 from .rows import Row, Rows
 from .writing import (
-    COPY,
     DTYPES,
     SYMBOLIC,
     Code,
@@ -64,6 +64,7 @@ def load(
     *,
     data: Mapping[str, np.ndarray] | None = None,
     values: Sequence[np.ndarray] | None = None,
+    families: Sequence[KernelFamily] = (),
 ) -> Any:
     """Return the graph or plan of a text.
 
@@ -75,6 +76,8 @@ def load(
         Arrays of long constants by digest, where the text does not hold them.
     values
         What the variables hold, in the order in which the text has them; zeros unless given.
+    families
+        Of a plan: the kernel families that its steps may be of.
 
     Returns
     -------
@@ -98,13 +101,47 @@ def load(
     >>> dump(graph) == text
     True
     """
-    head = text.lstrip().split("\n", 1)[0]
-    if head == "plan" or head.startswith("plan "):
-        return load_plan(text, data=data, values=values)
+    if _begins_plan(text):
+        return load_plan(text, families, data=data, values=values)
     with collection_paused():
         reader = Reader(text, GraphError, data, values)
         with reader.guarded():
             return reader.graph(reader.rows(), "the text")
+
+
+def _begins_plan(text: str) -> bool:
+    head = text.lstrip().split("\n", 1)[0]
+    return head == "plan" or head.startswith("plan ")
+
+
+def load_graph(
+    text: str,
+    place: str,
+    *,
+    data: Mapping[str, np.ndarray] | None = None,
+    values: Sequence[np.ndarray] | None = None,
+) -> Graph:
+    """Return the graph of a text in a file that is not trusted.
+
+    Parameters
+    ----------
+    text, data, values
+        As of `load`.
+    place
+        Name the place of the text in the file.
+
+    Raises
+    ------
+    Damaged
+        The text is damaged, or that of a plan; the message names the place and the line.
+    """
+    if _begins_plan(text):
+        raise Damaged(f"{place}: line 1: the text is that of a plan, and not of a graph")
+    try:
+        graph: Graph = load(text, data=data, values=values)
+    except GraphError as error:
+        raise Damaged(f"{place}: {error}") from error
+    return graph
 
 
 class Reader(Rows):
@@ -590,8 +627,9 @@ _ALIGNMENT = 64  # of places in the arena
 
 @dataclass
 class _Parts:
-    """What has been read of a plan."""
+    """What has been read of a plan, and the families that its steps may be of."""
 
+    families: Mapping[str, KernelFamily]
     sizes: dict[str, int] | None = None
     guard: bool = False
     deterministic: bool = False
@@ -608,13 +646,14 @@ class _Parts:
 
 def load_plan(
     text: str,
+    families: Sequence[KernelFamily],
     *,
     data: Mapping[str, np.ndarray] | None = None,
     values: Sequence[np.ndarray] | None = None,
 ) -> Plan:
-    """Return the plan of a text; see `magmagraph.text.reading.load`."""
+    """Return the plan of a text whose steps are of some families; see `load`."""
     reader = Reader(text, PlanError, data, values)
-    parts = _Parts()
+    parts = _Parts({family.name: family for family in families})
     with reader.guarded():
         rows = reader.rows()
         for row in rows:
@@ -835,7 +874,8 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
             values.append(_value(word, reader, parts))
     made = [_value(word, reader, parts) for word in reader.split(arrow[4:])]
     leaves = tuple(parameter(i, type_) for i, (_, type_) in enumerate(values))
-    if match[2] == COPY:
+    family = parts.families.get(match[2])
+    if family is not None and family.role is Role.COPY:
         if len(leaves) != 1:
             raise reader.wrong(f"a copy of {len(leaves)} values", "one value")
         node = leaves[0]
@@ -852,9 +892,13 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
             f"it makes {', '.join(str(t) for _, t in made)}", ", ".join(map(str, types))
         )
     scratch = None if costs["workspace"] is None else int(costs["workspace"])
-    _check_kernel(match[2], node, scratch, reader, parts)
+    if family is None or not _may_run(family, node):
+        able = [each.name for each in parts.families.values() if _may_run(each, node)]
+        need = f"one of {', '.join(sorted(able))}"
+        raise reader.wrong(f"{node.op.name} by {match[2][:40]}", need)
+    _check_scratch(family, node, scratch, reader, parts)
     return Step(
-        kernel=match[2],
+        family=family,
         node=node,
         inputs=tuple(value for value, _ in values),
         outputs=tuple(value for value, _ in made),
@@ -865,26 +909,32 @@ def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
     )
 
 
-def _check_kernel(
-    kernel: str, node: Node, workspace: int | None, reader: Reader, parts: _Parts
+def _may_run(family: KernelFamily, node: Node) -> bool:
+    """Return whether a family runs a node on some device."""
+    if family.role is Role.COPY:
+        return not node.inputs
+    if family.role is Role.WAIT:
+        return node.op.kind is Kind.COLLECTIVE
+    devices = ("cpu", "cuda")
+    return family.takes(node) and any(family.refusal(node, d) is None for d in devices)
+
+
+def _check_scratch(
+    family: KernelFamily, node: Node, workspace: int | None, reader: Reader, parts: _Parts
 ) -> None:
-    """Raise unless the operation's record names the family of kernels, and it has its scratch."""
+    """Raise unless a step has the scratch memory that it needs."""
     op = node.op
-    families = {"array", op.kernel if isinstance(op.kernel, str) else op.kernel(node)} - {""}
-    if op.kind is Kind.COLLECTIVE:
-        families.add("wait")
-    if kernel != COPY and kernel not in families:
-        raise reader.wrong(f"{op.name} by {kernel[:40]}", f"one of {', '.join(sorted(families))}")
+    moves = family.role in (Role.COPY, Role.WAIT)
     if workspace is not None and (
         workspace >= len(parts.slots) or parts.slots[workspace].place is not Place.ARENA
     ):
         raise reader.wrong(f"the workspace s{workspace}", "a slot of the arena")
     size: Extent = 0
-    if kernel == "fused":
+    if family.role is Role.REGION:
         size = _fused_scratch(node, reader)
-    elif kernel not in (COPY, "wait") and op.workspace is not None:
+    elif not moves and op.workspace is not None:
         size = op.workspace(*[operand.type for operand in node.inputs], **node.attrs)
-    elif kernel not in (COPY, "wait", "array") and op.scratch is not None:
+    elif not moves and family.role is not Role.EXPRESSION and op.scratch is not None:
         size = op.scratch(node, 1)
     if parts.sizes is not None:
         size = dims.evaluate(size, parts.sizes)

@@ -27,7 +27,7 @@ from ..dtypes import SUPPORTED
 from ..errors import GraphError, message
 from ..graph import Graph, Node, topological
 from ..ops.leaf import PARAMETER
-from ..plan import Place, Plan, Slot, Step
+from ..plan import Place, Plan, Role, Slot, Step
 from ..types import Extent, Type
 
 SHOWN = 8  # elements of a constant that are written out
@@ -359,7 +359,6 @@ def decoded(text: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
 # that a loaded plan holds whole steps: a backend can run it.
 
 SYMBOLIC = "memory: sizes not bound"
-COPY = "copy"  # the one kernel that computes no operation
 
 
 def dump_plan(plan: Plan, *, data: bool = True) -> str:
@@ -421,7 +420,7 @@ def bound_type(type_: Type, sizes: Mapping[str, int] | None) -> Type:
 
 def _step(step: Step, plan: Plan, writer: Writer) -> str:
     node = step.node
-    if step.kernel == COPY:
+    if step.role is Role.COPY:
         symbolic: list[Type] = [node.type]
         results: list[Type] = [node.type]
     else:
@@ -431,7 +430,8 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
         f"s{v.slot} {writer.type(t if bound_type(t, plan.sizes) == v.type else v.type)}"
         for v, t in zip(step.inputs, symbolic, strict=True)
     ]
-    call = f"{COPY}({operands[0]})" if step.kernel == COPY else writer.call(node, operands)
+    copied = step.role is Role.COPY
+    call = f"{step.kernel}({operands[0]})" if copied else writer.call(node, operands)
     made = ", ".join(
         f"s{v.slot} {writer.type(t if bound_type(t, plan.sizes) == v.type else v.type)}"
         for v, t in zip(step.outputs, results, strict=True)
@@ -443,6 +443,6 @@ def _step(step: Step, plan: Plan, writer: Writer) -> str:
         costs += ", can fail"
     read = {value.slot for value in step.inputs}
     shared = [f"s{value.slot}" for value in step.outputs if value.slot in read]
-    if shared and step.kernel != COPY:
+    if shared and not copied:
         costs += f", in place {' '.join(shared)}"
     return f"{step.kernel} = {call} -> {made} | {costs}"

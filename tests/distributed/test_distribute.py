@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph import nn
@@ -386,7 +387,7 @@ def test_little_is_left_for_the_end_and_little_rides_along() -> None:
                 program.inputs, program.outputs, program.updates, device="cpu",
                 distribute=DataParallel(bucket_bytes=limit),
             )  # fmt: skip
-            options = pipeline.Options.make(distribute=f._facts())
+            options = options_of(distribute=f._facts())
             _, report = pipeline.run(
                 f.source_graph, f.trace, passes=pipeline.DEFAULT[:1], options=options
             )

@@ -23,8 +23,20 @@ from magmagraph.distributed import launch
 from magmagraph.distributed.launching import door as launch_door
 from magmagraph.distributed.launching import tied
 from magmagraph.distributed.launching.door import HELLO, WAITING, Door
-from magmagraph.distributed.launching.line import Line, address, enter, proof
-from magmagraph.errors import FallbackWarning
+from magmagraph.distributed.launching.line import (
+    LARGEST,
+    MESSAGE,
+    TEXT,
+    Line,
+    address,
+    check_form,
+    enter,
+    program_message,
+    proof,
+)
+from magmagraph.distributed.launching.report import JobError
+from magmagraph.errors import ConfigError, FallbackWarning
+from magmagraph.files.reading import Damaged
 from magmagraph.runtime.comm.host import Host
 
 TOKEN = "a token"
@@ -53,7 +65,8 @@ class Opened:
         line = Line(connection)
         self.lines.append(line)
         program = json.dumps({"rank": rank})
-        line.send({"program": program, "proof": proof(TOKEN, hello["nonce"], program)})
+        line.send(program_message(TOKEN, hello["nonce"], program))
+        line.send_whole({}, "program", program)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 30)
@@ -118,6 +131,9 @@ def test_silent_connections_take_no_threads_and_are_bounded(opened):
     silent = [opened.connect() for _ in range(200)]
     for rank in range(RANKS):
         enter("127.0.0.1", opened.port, TOKEN, rank, ABOUT)[0].leave()
+    end = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)  # threads of ranks that left are about to end
     assert threading.active_count() == before
     closed = 0
     until = time.monotonic() + 30
@@ -173,7 +189,9 @@ def impostor(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
             said = line.receive()
             assert said is not None
             assert TOKEN not in json.dumps(said)
-            line.send(answer(said))
+            with contextlib.suppress(OSError):  # it may leave before it has read all
+                line.send(answer(said))
+                line.send_whole({}, "program", EVIL)
             line.receive()
             line.leave()
 
@@ -181,15 +199,27 @@ def impostor(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
     return int(listener.getsockname()[1])
 
 
+EVIL = json.dumps({"script": "evil.py"})
+
+
+def of_other(said: dict[str, Any]) -> dict[str, Any]:
+    """Return the proof of another program than the one that follows."""
+    return {**program_message(TOKEN, said["nonce"], '{"other": 1}'), "size": len(EVIL)}
+
+
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda said: {"program": json.dumps({"script": "evil.py"}), "proof": said["proof"]},
-        lambda said: {"program": json.dumps({"script": "evil.py"})},
+        lambda said: {**program_message("another", said["nonce"], EVIL), "proof": said["proof"]},
+        lambda said: program_message("another", said["nonce"], EVIL),
+        lambda said: {"program": EVIL},
         lambda said: {"script": "evil.py", "arguments": []},
-        lambda said: {"program": "{}", "proof": proof(TOKEN, said["nonce"], '{"other": 1}')},
-        lambda said: {"program": "{}", "proof": "\u00e9"},
-        lambda said: {"program": "{}", "proof": "\udc80"},
+        of_other,
+        lambda said: program_message(TOKEN, said["nonce"], '{"the": "other"}'),
+        lambda said: {"size": 1, "digest": "", "proof": "\u00e9"},
+        lambda said: {"size": 1, "digest": "", "proof": "\udc80"},
+        lambda said: {"part": "x" * 100},
+        lambda said: {"program": "x" * 10_000},
     ],
 )
 def test_a_rank_runs_nothing_for_a_stranger(answer):
@@ -230,6 +260,166 @@ def test_a_job_goes_on_beside_strangers(mpiexec):
         ended.set()
         stranger.join()
     assert found
+
+
+# ---- What an admitted rank sends
+
+
+def received(content: bytes, **limits: int) -> tuple[Any, str]:
+    """Return what a line receives of some bytes, after which nothing comes, and its fault."""
+    ours, theirs = socket.socketpair()
+    line = Line(ours)
+
+    def send() -> None:
+        with theirs, contextlib.suppress(OSError):
+            theirs.sendall(content)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        return line.receive(**limits), line.fault
+    finally:
+        line.leave()
+        sender.join()
+
+
+PART = b'{"part": "abc"}\n'
+LINES = {
+    "has more than 1048576 bytes": b'{"beat": "' + b"x" * (64 << 20),
+    "is no table": b"[1]\n",
+    "is no JSON": b"{\n",
+    "no JSON": b"\xff\xfe\n",
+    "nested deeper": b'{"a": ' + b"[" * 100_000 + b"\n",
+    "a key twice": b'{"a": 1, "a": 2}\n',
+    "its message.part is 3": b'{"part": 3}\n',
+    "its message.part has 262145 characters": json.dumps({"part": "x" * 262145}).encode() + b"\n",
+    "its message has the unknown key": b'{"part": "", "beat": 1}\n',
+    "its text has more than 8 bytes": PART * 3,
+    "does not say what its parts are": PART + b'{"whole": [1]}\n',
+    "not say what its parts are": PART + b'{"done": true, "whole": "done"}\n',
+}
+
+
+@pytest.mark.parametrize("fault", LINES)
+def test_a_message_has_a_form_and_limits(fault):
+    message, said = received(LINES[fault], largest=8)
+    assert message is None
+    assert fault in said
+    assert len(said) < 300
+
+
+def test_half_a_message_is_none():
+    assert received(b'{"beat"') == received(b"") == received(PART) == (None, "")
+
+
+def test_long_texts_come_in_parts_and_other_texts_are_short():
+    ours, theirs = socket.socketpair()
+    line, other = Line(ours), Line(theirs)
+    result = "".join(map(chr, range(32, 127))) * 40_000
+
+    def send() -> None:
+        other.send_whole({"done": True}, "result", result)
+        other.send({"text": "\U0001f30b" * 10**6, "state": {"where": "a" + "é" * 10**6 + "z"}})
+        other.send_whole({"done": True}, "result", "")
+        other.leave()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert line.receive() == {"done": True, "result": result}
+    told = line.receive()
+    assert told is not None
+    for text in (told["text"], told["state"]["where"]):
+        assert len(text) <= TEXT
+        assert " characters ..." in text
+    assert told["state"]["where"][0] == "a" and told["state"]["where"][-1] == "z"
+    assert line.receive() == {"done": True, "result": ""}
+    assert line.receive() is None
+    assert line.fault == ""
+    sender.join()
+    line.leave()
+
+
+STATE = {"waiting": None, "seconds": 0.0, "count": 3, "where": "file:1"}
+
+
+def test_messages_of_ranks_are_of_known_forms():
+    whole = {"failed": "E", "text": "t", "where": "", "trace": "", "status": 1}
+    for told in ({"beat": STATE}, {"size": 2}, {"done": True}, {"done": True, "result": "a"},
+                 {"stack": "s", "where": ""}, whole):  # fmt: skip
+        check_form(told)
+    for told in (
+        {}, {"hello": 1}, {"beat": 3}, {"beat": {}}, {"beat": {**STATE, "waiting": 3}},
+        {"beat": {**STATE, "seconds": "x"}}, {"beat": {**STATE, "seconds": float("nan")}},
+        {"beat": {**STATE, "where": None}}, {"beat": {**STATE, "more": 1}}, {"size": 0},
+        {"size": "2"}, {"done": False}, {"done": True, "result": 3}, {"stack": 1, "where": ""},
+        {**whole, "status": 0}, {**whole, "status": 256}, {**whole, "trace": "x" * (TEXT + 1)},
+        {**whole, "text": None}, {"failed": "E"}, {"end": 1}, {"fault": "x"},
+    ):  # fmt: skip
+        with pytest.raises(Damaged, match="its message"):
+            check_form(told)
+
+
+def say(content: bytes, times: int) -> int:
+    """Send something to the launcher as rank 1, and wait."""
+    from magmagraph import watch
+
+    if int(os.environ["PMI_RANK"]) == 1:
+        line: Line = watch._tell.__self__  # type: ignore[union-attr]
+        for _ in range(times):
+            with line._lock:
+                line._socket.sendall(content)
+    time.sleep(60)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("content", "times", "said"),
+    [
+        (b'{"beat": 3}\n', 1, "its message.beat is 3"),
+        (b"x" * (1 << 20), 300, "more than 1048576 bytes"),
+        (b'{"failed": "E"}\n', 1, "lacks 'text'"),
+        (b"no JSON\n", 1, "is no JSON"),
+    ],
+)
+def test_a_rank_that_sends_anything_else_ends_the_job(mpiexec, content, times, said):
+    with pytest.raises(JobError, match="rank 1 of 2 has sent its launcher what no rank") as raised:
+        launch(say, content, times, ranks=2, mpiexec=mpiexec)
+    assert said in str(raised.value)
+
+
+def flood_or_fail() -> None:
+    """Send signs of life without an end as rank 1, and fail as rank 0."""
+    if int(os.environ["PMI_RANK"]) == 1:
+        say(json.dumps({"beat": STATE}).encode() + b"\n", 10**9)
+    time.sleep(1.0)
+    raise ValueError("rank 0 fails")
+
+
+def test_a_rank_that_never_stops_to_speak_holds_nobody_up(mpiexec):
+    began = time.monotonic()
+    with pytest.raises(JobError, match="rank 0 of 2 failed: ValueError: rank 0 fails"):
+        launch(flood_or_fail, ranks=2, mpiexec=mpiexec)
+    assert time.monotonic() - began < 30
+
+
+def doubled(text: str) -> str:
+    if text == "fail":
+        raise ValueError("é" * 10**6 + "the end")
+    return text * 2
+
+
+def test_arguments_results_and_errors_may_be_long(mpiexec):
+    text = '"\\\n' * 10**6
+    assert launch(doubled, text, ranks=2, mpiexec=mpiexec) == [text * 2] * 2
+    with pytest.raises(JobError, match=r"ValueError: é+\s+... \d+ characters ...\s+é+the end"):
+        launch(doubled, "fail", ranks=1, mpiexec=mpiexec)
+
+
+def test_arguments_beyond_the_limit_start_nothing(monkeypatch):
+    monkeypatch.setattr("magmagraph.distributed.launching.launcher.LARGEST", MESSAGE + 1000)
+    assert LARGEST == 1 << 30
+    with pytest.raises(ConfigError, match="the arguments of doubled have 1368 bytes, packed"):
+        launch(doubled, "x" * 1000, ranks=2, mpiexec="none")
 
 
 # ---- The file by which ranks of a host see each other

@@ -27,6 +27,7 @@ from magmagraph.errors import ConfigError, DataError, PlanError, StorageError
 from magmagraph.files.reading import Damaged, gunzipped, parse_json
 from magmagraph.model import files
 from magmagraph.model.tensors import packed
+from magmagraph.text.writing import dump
 
 GIB = 1 << 30
 
@@ -459,6 +460,66 @@ def test_resealed_models_are_refused(tmp_path):
     for number, (text, line) in enumerate(zip(MODELS, said, strict=True)):
         assert line.startswith(f"DataError '{number}.net' "), line
         assert text in line
+
+
+def _model_of_graph(path: Path, change) -> Path:
+    """Write a model whose file holds a graph, with changes of its description, resealed."""
+    x = mg.input("x", ("batch", 4))
+    hidden = mg.nn.Dense(3, name="a")(mg.exp(x))
+    state, *_ = mg.nn.LSTM(2, name="b", return_state=True)(mg.reshape(hidden, (-1, 3, 1)))
+    mg.Model(x, [hidden * 2.0, state]).save(path)
+    tensors, about = files.read(path)
+    change(about["architecture"])
+    about = {key: value for key, value in about.items() if key != "said"}
+    header = {"magmagraph": json.dumps({**about, "said": files._seal(about)})}
+    path.write_bytes(packed(tensors, header))
+    return path
+
+
+def _plan_text() -> str:
+    x = mg.input("x", ("batch", 4))
+    return dump(mg.function([x], mg.exp(x)).plan)
+
+
+GRAPHS = {
+    r"architecture\.graph: line 1: the text is that of a plan, and not of a graph": (
+        lambda part: part.update(graph=_plan_text())
+    ),
+    r"architecture\.graph: line 1: 'planet'": lambda part: part.update(graph="planet"),
+    "has the key 'graph' and lacks 'inputs'": lambda part: part.pop("inputs"),
+    "has the key 'graph' and lacks 'calls'": lambda part: part.pop("calls"),
+    r"graph has \d inputs, and not the 3 of the model and one for each of \d calls": (
+        lambda part: part.update(inputs=3)
+    ),
+    r"calls have \d+ operands, and architecture\.graph has \d outputs": (
+        lambda part: part["calls"][0].update(operands=99)
+    ),
+    r"calls\[0\]\.layer is 7, and there are 2": lambda part: part["calls"][0].update(layer=7),
+    r"calls\[0\]\.position is 0, and the results of the call are one": (
+        lambda part: part["calls"][0].update(position=0)
+    ),
+    r"calls\[1\]\.position is 5, and the results of the call are 3": (
+        lambda part: part["calls"][1].update(position=5)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", GRAPHS)
+def test_graphs_of_resealed_models_are_refused(text, tmp_path):
+    path = _model_of_graph(tmp_path / "m.net", lambda part: None)
+    assert len(mg.Model.load(path).outputs) == 2
+    path = _model_of_graph(tmp_path / "m.net", GRAPHS[text])
+    with pytest.raises(DataError, match=text) as raised:
+        mg.Model.load(path)
+    assert str(raised.value).startswith(f"{str(path)!r} does not hold a model: ")
+
+
+def test_the_source_of_an_archive_is_a_graph(tmp_path):
+    path = archived(tmp_path)
+    resealed(path, {"source.txt": _plan_text().encode()})
+    match = "f.magma does not hold a function: source.txt: line 1: the text is that of a plan"
+    with pytest.raises(PlanError, match=match):
+        mg.load(path)
 
 
 def test_what_the_caller_gives_stays_his_own_error(tmp_path):

@@ -160,6 +160,7 @@ def test_products_on_three_streams_end_and_are_those_of_one(
                 bias.data.ptr if product.shape.epilogue else 0,
             )  # fmt: skip
 
+        cupy.cuda.get_current_stream().synchronize()  # its zeros and copies have been written
         queue()
         stream.synchronize()
         alone = out.copy()

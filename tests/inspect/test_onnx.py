@@ -382,6 +382,94 @@ def test_integers_modulo_zero() -> None:
     assert_equal(outputs, {x: np.array([-7, 5, 9]), y: np.array([0, 3, -4])})
 
 
+@pytest.mark.parametrize("dtype", INTEGERS[:-1])
+def test_shifts_and_divisors_of_any_integers(dtype: str) -> None:
+    """Shifts by the width or more, by negative counts, and of the lowest numbers, too."""
+    lowest, highest = (int(v) for v in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    width = np.iinfo(dtype).bits
+    x, y = mg.input("x", ("n", 1), dtype), mg.input("y", ("m",), dtype)
+    numbers = np.array([lowest, lowest + 1, 0, 1, 6, 77, highest - 1, highest], dtype)
+    signed = [-1, lowest] if lowest else [highest]
+    counts = np.array([0, 1, width - 1, width, width + 1, *signed], dtype)
+    outputs = [mg.left_shift(x, y), mg.right_shift(x, y), mg.gcd(x, y), mg.lcm(x, y)]
+    assert_equal(outputs, {x: numbers[:, None], y: counts})
+    assert_equal(outputs[2:], {x: numbers[:, None], y: numbers[::-1].copy()})
+    assert_equal(outputs, {x: numbers[:0, None], y: counts})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_fractions_and_exponents_are_exact(dtype: str) -> None:
+    info = np.finfo(dtype)
+    powers = (2.0 ** np.arange(info.minexp - info.nmant, info.maxexp)).astype(dtype)
+    near = [np.nextafter(powers, np.asarray(end, dtype)) for end in (0.0, np.inf)]
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, info.max, -0.75], dtype)
+    x = mg.input("x", ("n",), dtype)
+    feed = np.concatenate([powers, -powers, *near, special])
+    outputs = list(mg.frexp(x))
+    for ours, theirs in zip(
+        values(outputs, {x: feed}), run(mg.to_onnx(outputs), {"x": feed}), strict=True
+    ):
+        np.testing.assert_array_equal(theirs, ours)
+        assert theirs.dtype == ours.dtype
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("function", [mg.convolve, mg.correlate])
+def test_convolutions_of_signals(function: Any, mode: str, rng: np.random.Generator) -> None:
+    for shape, window in (((7,), (4,)), ((5, 6), (2, 3)), ((3, 4, 5), (2, 1, 3))):
+        named = tuple(f"n{axis}" for axis in range(len(shape)))
+        x, v = mg.input("x", named), mg.input("v", window)
+        pairs = function(mg.complex(x, x * 2.0 + 1.0), mg.complex(v, 1.0 - v), mode=mode)
+        feeds = {n: rng.normal(size=s).astype(np.float32) for n, s in ((x, shape), (v, window))}
+        assert_equal([function(x, v, mode=mode), mg.real(pairs), mg.imag(pairs)], feeds)
+    both = mg.input("p", (3,)), mg.input("q", (5,))
+    feeds = {n: rng.normal(size=n.shape).astype(np.float32) for n in both}
+    assert_equal(function(*both, mode=mode), feeds)
+    whole = mg.input("w", (3,), "int32")
+    with pytest.raises(GraphError, match="^convolve has no form in ONNX here: Conv takes no int32"):
+        mg.to_onnx(function(whole, whole, mode=mode))
+
+
+@pytest.mark.parametrize("start", [0.5, 1.0, 1.5, np.nan, np.inf])
+def test_fixed_points_end_at_the_same_step(start: float) -> None:
+    a, s = mg.input("a", ("n",)), mg.input("s", ())
+    root = mg.fixed_point(lambda x: (x + a / x) / 2.0, mg.ones_like(a))
+    square = mg.fixed_point(
+        lambda p: (p[0] * p[0], mg.cos(p[1])), (s, a), max_steps=30, tolerance=1e-3,
+        unconverged="return",
+    )  # fmt: skip
+    outputs = [root.value, root.steps, mg.grad(mg.sum(root.value), a), *square.value, square.steps]
+    feeds = {a: np.array([4.0, 2e4, 1e-4], np.float32), s: np.float32(start)}
+    model = mg.to_onnx(outputs)
+    for size in (3, 0):
+        cut = {a: feeds[a][:size], s: np.asarray(feeds[s])}
+        wanted = values(outputs, cut)
+        given = run(model, {node.name: value for node, value in cut.items()})
+        for node, ours, theirs in zip(outputs, wanted, given, strict=True):
+            agree(node.dtype, theirs, ours, times=4.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_determinants_beyond_the_range_of_floats(dtype: str, rng: np.random.Generator) -> None:
+    """Signs and logarithms are those of an elimination; ONNX's Det would be infinite, or 0."""
+    a = mg.input("a", ("batch", "n", "n"), dtype)
+    outputs = list(mg.linalg.slogdet(a))
+    turned = np.stack([np.eye(4)[rows] for rows in ([1, 0, 2, 3], [3, 0, 1, 2], [3, 2, 1, 0])])
+    singular = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0])[None]
+    for array in (
+        rng.normal(size=(3, 5, 5)), 1e20 * rng.normal(size=(2, 40, 40)), turned, singular,
+        1e-30 * rng.normal(size=(1, 3, 3)), np.zeros((2, 0, 0)), np.zeros((0, 2, 2)),
+    ):  # fmt: skip
+        assert_equal(outputs, {a: array.astype(dtype)})
+
+
+def test_angles_of_complex_numbers() -> None:
+    x, y = mg.input("x", ("n",)), mg.input("y", ("n",))
+    parts = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, 1e30, 1e-40], np.float32)
+    across, up = (part.ravel() for part in np.meshgrid(parts, parts))
+    assert_equal(mg.angle(mg.complex(x, y)), {x: across, y: up})
+
+
 # ---------------------------------------------------------------------- what is refused
 
 

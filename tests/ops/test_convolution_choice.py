@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
@@ -66,7 +67,7 @@ def test_default_algorithm_depends_on_the_geometry() -> None:
 
 def _planned_algorithms(node: mg.Node, leaves: list[mg.Node], **options: Any) -> list[str]:
     graph = freeze(leaves, [node])
-    plan, _ = pipeline.run(graph, Trace(), options=pipeline.Options.make(**options))
+    plan, _ = pipeline.run(graph, Trace(), options=options_of(**options))
     return [s.node.attrs["algorithm"] for s in plan.steps if "algorithm" in s.node.attrs]
 
 

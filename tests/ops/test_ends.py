@@ -131,3 +131,52 @@ def test_full_poisson_loss_is_minus_the_logarithm_of_a_probability() -> None:
     stirling = above * np.log(above) - above + 0.5 * np.log(2 * np.pi * above)
     rest = special.gammaln(above + 1) - stirling
     assert np.all((rest > 0) & (rest < 1 / (12 * above)))
+
+
+def check_splitting(dtype: str, device: str = "cpu") -> None:
+    """Compare frexp, ldexp and nextafter with NumPy at numbers of any size, in all their bits."""
+    kind = canonical(dtype)
+    unsigned = np.dtype(f"uint{8 * kind.itemsize}")
+    rng = np.random.default_rng(5)
+    bits = rng.integers(0, np.iinfo(unsigned).max, 4000, dtype=unsigned, endpoint=True)
+    bits[:1000] %= 1 << 12  # the least numbers
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0]).astype(kind).view(unsigned)
+    points = np.concatenate([bits, ends]).view(kind)
+    exponents = rng.integers(-400, 400, points.size).astype(np.int32)
+    exponents[::7] *= 5
+    wide = points if kind.itemsize > 2 else points.astype(np.float64)
+    with np.errstate(all="ignore"):
+        mantissas, powers = np.frexp(wide)
+        expected = [mantissas, np.where(np.isfinite(wide), powers, 0)]
+        expected.append(np.ldexp(wide, exponents).astype(kind))
+    x, n = mg.input("x", ("n",), dtype), mg.input("n", ("n",), "int32")
+    outputs, feeds = [*mg.frexp(x), mg.ldexp(x, n)], [points, exponents]
+    if kind.itemsize > 2:
+        y = mg.input("y", ("n",), dtype)
+        other = rng.permutation(points)
+        outputs, feeds = [*outputs, mg.nextafter(x, y)], [*feeds, other]
+        with np.errstate(all="ignore"):
+            expected.append(np.nextafter(points, other))
+    inputs = [x, n] if kind.itemsize == 2 else [x, n, y]
+    for found, numbers in zip(
+        mg.function(inputs, outputs, device=device)(*feeds), expected, strict=True
+    ):
+        result, numbers = host(found).astype(np.float64), numbers.astype(np.float64)
+        np.testing.assert_array_equal(result, numbers)
+        some = ~np.isnan(numbers)
+        np.testing.assert_array_equal(np.signbit(result[some]), np.signbit(numbers[some]))
+
+
+@COMPILERS
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_splitting_is_exact(dtype: str, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    check_splitting(dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_splitting_is_exact_on_the_gpu(dtype: str) -> None:
+    check_splitting(dtype, "cuda")

@@ -21,6 +21,7 @@ from magmagraph.interpret import evaluate
 from magmagraph.ops.random.basic import RANDOM_BITS, RANDOM_STEP
 from magmagraph.ops.random.philox import bits, philox, stream_key
 from magmagraph.runtime.numpy.functions import philox as in_c
+from magmagraph.text.reading import load
 
 # D. E. Shaw Research's Random123 publishes these: counter, key, result.
 KNOWN = [
@@ -132,6 +133,30 @@ def test_c_counts_blocks_beyond_32_bits(library: ctypes.CDLL) -> None:
     )
     counter = tuple(np.array([c], np.uint64) for c in (0, 1, 9, 0))
     assert int(found[0]) == int(philox(np, counter, key)[1][0])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compiler", ["auto", "off"])
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_steps_and_positions_are_modulo_2_64(
+    dtype: str, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text may begin anywhere: negative numbers are the same words on every backend."""
+    monkeypatch.setattr(mg.config, "compiler", compiler)
+    graph = load(
+        "%0 = input() : int64[]\n%1 = input() : int64[]\n"
+        f"%2 = random_bits(%0, %1, seed=1, stream=2, part=0, shape=(21,), dtype={dtype}) : "
+        f"{dtype}[21]\nreturn %2"
+    )
+    f = mg.function(list(graph.inputs), graph.outputs[0])
+    for step in (0, -1, -(2**63)):
+        from_zero = f(step, 0)
+        for first in (-1, -2, -7, -20):
+            words = f(step, first)
+            np.testing.assert_array_equal(words[-first:], from_zero[: 21 + first])
+            key = stream_key(1, 2, 0)
+            last = bits(np, key, step, -first, np.dtype(dtype), 2**64 + first)
+            np.testing.assert_array_equal(words[:-first], last)
+    assert len({f(step, first).tobytes() for step in (0, -1) for first in (0, -(2**63))}) == 4
 
 
 def test_bits_do_not_depend_on_the_shape() -> None:

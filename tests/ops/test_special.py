@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ from magmagraph.graph import Node
 from magmagraph.op import Op
 from magmagraph.ops import TABLE
 from magmagraph.ops.special.implicit import gamma_slope, log_gamma_slope
+from magmagraph.runtime.numpy.functions.scalar import prelude
 
 s = mg.special
 FLOAT64 = np.dtype(np.float64)
@@ -326,3 +331,23 @@ WITHOUT = {
 
 def test_functions_of_jax_are_here_or_have_a_reason() -> None:
     assert {name for name in JAX if name not in s.__all__} == set(WITHOUT)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler: install gcc")
+def test_bessel_functions_of_cuda_have_all_digits(tmp_path: Path) -> None:
+    """Compile what CUDA's kernels use for large arguments with the host's compiler."""
+    names = ("j0", "j1", "y0", "y1")
+    source = "#include <math.h>\n" + prelude(" ".join(f"mg_{name}_f64" for name in names))
+    source += "".join(f"\ndouble {n}_of(double x) {{ return mg_{n}_f64(x); }}" for n in names)
+    (tmp_path / "waves.c").write_text(source)
+    library = tmp_path / "waves.so"
+    options = ["-O2", "-w", "-D__CUDA_ARCH__=900", "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run(["gcc", *options, str(tmp_path / "waves.c"), "-lm"], check=True)
+    points = np.concatenate([np.linspace(8.0, 25.0, 500), np.geomspace(25.0, 100.0, 500)])
+    for name in names:
+        function = getattr(ctypes.CDLL(str(library)), f"{name}_of")
+        function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double]
+        expected = getattr(scipy.special, name)(points)
+        error = np.abs([function(x) for x in points] - expected) * np.sqrt(points)
+        assert np.max(error) < 5e-14, name  # SciPy rounds the phase
+        assert function(np.inf) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from planned import options_of
 from random_graphs import random_program
 
 from magmagraph.dtypes import canonical, tolerance
@@ -52,7 +53,7 @@ def assert_equal(one: Graph, other: Graph, feeds: list[np.ndarray], seed: int, n
 
 @pytest.mark.parametrize("record", GRAPH_PASSES, ids=lambda record: record.name)
 def test_values_are_kept(record: Pass) -> None:
-    options = Options.make(reduce_to_gemv="always")
+    options = options_of(reduce_to_gemv="always")
     for seed in SEEDS:
         _, given, trace, feeds = prepared(seed, record.name, options)
         after, _ = pipeline.run(given, trace, passes=[record], options=options)
@@ -61,7 +62,7 @@ def test_values_are_kept(record: Pass) -> None:
 
 @pytest.mark.parametrize("record", GRAPH_PASSES[:-2], ids=lambda record: record.name)
 def test_a_pass_applied_to_its_result_returns_it(record: Pass) -> None:
-    options = Options.make(reduce_to_gemv="always")
+    options = options_of(reduce_to_gemv="always")
     for seed in SEEDS:
         _, given, trace, _ = prepared(seed, record.name, options)
         once, _ = pipeline.run(given, trace, passes=[record], options=options)
@@ -70,7 +71,7 @@ def test_a_pass_applied_to_its_result_returns_it(record: Pass) -> None:
 
 
 def test_all_passes_together_keep_values() -> None:
-    options = Options.make()
+    options = options_of()
     names = [record.name for record in DEFAULT]
     upto_schedule = DEFAULT[: names.index("memory")]
     for seed in range(100, 140):
@@ -84,7 +85,7 @@ def test_equal_input_gives_an_equal_report() -> None:
     reports = []
     for _ in range(2):
         graph, trace = random_program(7).freeze()
-        _, report = pipeline.run(graph, trace)
+        _, report = pipeline.run(graph, trace, options=options_of())
         reports.append(report)
     assert reports[0] == reports[1]
     assert str(reports[0]).count("\n") > len(reports[0]) - 1
@@ -92,6 +93,6 @@ def test_equal_input_gives_an_equal_report() -> None:
 
 def test_types_of_results_are_kept() -> None:
     for seed in SEEDS:
-        source, given, trace, _ = prepared(seed, "fuse", Options.make())
+        source, given, trace, _ = prepared(seed, "fuse", options_of())
         assert [root.type for root in source.roots] == [root.type for root in given.roots]
         assert all(trace.origins(node) for node in given.outputs)

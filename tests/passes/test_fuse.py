@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
@@ -14,6 +16,9 @@ from magmagraph.graph import Trace, freeze
 from magmagraph.passes import pipeline
 from magmagraph.plan import Place, Plan
 from magmagraph.region.parts import TOGETHER_BYTES
+from magmagraph.runtime.families import FAMILIES
+from magmagraph.runtime.families.fused import FUSED_FAMILY
+from magmagraph.runtime.target import made_up
 
 ROWS, COLUMNS = 32, 40
 
@@ -29,7 +34,7 @@ def planned(
 
     trace = Trace()
     graph = freeze(inputs, outputs, updates, trace=trace)
-    plan, _ = pipeline.run(graph, trace, options=pipeline.Options.make(**options))
+    plan, _ = pipeline.run(graph, trace, options=options_of(**options))
     return specialize(plan, {})
 
 
@@ -288,7 +293,7 @@ def test_a_refusal_has_a_reason() -> None:
     x = mg.var("x", shape=(8, 1 << 20))
     trace = Trace()
     graph = freeze([x], [mg.softmax(x)], trace=trace)
-    _, report = pipeline.run(graph, trace)
+    _, report = pipeline.run(graph, trace, options=options_of())
     reasons = [refusal.reason for refusal in report["fuse"].refusals]
     assert any("a row takes 4194304 bytes" in reason for reason in reasons), reasons
 
@@ -310,7 +315,7 @@ def test_fusing_again_changes_nothing() -> None:
 
     inputs, outputs = _layer_norm()
     graph = freeze(inputs, outputs)
-    options = pipeline.Options.make()
+    options = options_of()
     once = fuse(graph, Trace(), options)
     assert once is not graph
     assert fuse(once, Trace(), options) is once
@@ -383,7 +388,7 @@ def test_kernels_read_all_their_operands_where_values_are_computed_again(branche
 
 def _bodies(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     graph = freeze(inputs, outputs)
-    plan, _ = pipeline.run(graph, Trace(), options=pipeline.Options.make(tuning=False))
+    plan, _ = pipeline.run(graph, Trace(), options=options_of(tuning=False))
     return [step.node.attrs["body"] for step in plan.steps if step.kernel == "fused"]
 
 
@@ -412,21 +417,21 @@ def test_kernels_of_other_constants_have_bodies_of_their_own() -> None:
     assert values == [[0.5], [0.25]]
 
 
-def test_a_kernel_of_many_tensors_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_of_many_tensors_is_looked_at_once() -> None:
     """Each renewed variable asks whether its kernel may write over it."""
-    from magmagraph.passes.lowering import memory
-
     asked: list[Any] = []
 
     def counting(node: Any, device: str) -> Any:
         asked.append(node)
         return pairs(node, device)
 
-    pairs = memory.in_place_pairs
-    monkeypatch.setattr(memory, "in_place_pairs", counting)
+    pairs = FUSED_FAMILY.in_place
+    family = replace(FUSED_FAMILY, in_place=counting)
+    families = tuple(family if each is FUSED_FAMILY else each for each in FAMILIES)
+    options = replace(options_of(), target=replace(made_up(), families=families))
     variables = [mg.var(f"v{i}", init=np.zeros(3 + i, np.float32)) for i in range(40)]
     updates = [(v, mg.tanh(v) - 0.1 * v) for v in variables]
-    plan, _ = pipeline.run(freeze([], [], updates), Trace())
+    plan, _ = pipeline.run(freeze([], [], updates), Trace(), options=options)
     assert len(plan.steps) == 1
     assert len(asked) == 1
 
@@ -453,7 +458,7 @@ def test_what_is_fused_for_a_gpu_has_kernels_there(build: Any, reason: str | Non
 
     x, trace = mg.input("x", (64, 48, 40)), Trace()
     graph = freeze([x], build(mg.exp(x)), trace=trace)
-    options = pipeline.Options.make(device="cuda:0", threads=264)
+    options = options_of(device="cuda:0", threads=264)
     plan, report = pipeline.run(graph, trace, options=options)
     bodies = [b for step in plan.steps if step.kernel == "fused" for b in bodies_of(step)]
     assert bodies

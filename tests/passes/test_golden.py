@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 import pytest
+from planned import options_of
 
 from magmagraph.graph import Graph, Trace
 from magmagraph.passes import pipeline
@@ -72,7 +73,7 @@ def test_golden_file(file: Path) -> None:
     found = parts(file.read_text())
     given = dict(line.split("=") for line in found.get("options", "").split() if line)
     name = file.parent.name
-    after, record = applied(name, found["before"], Options.make(**given))
+    after, record = applied(name, found["before"], options_of(**given))
     report = described(record)
     if os.environ.get("MAGMAGRAPH_GOLDEN") == "write":
         text = f"{found['title']}\n"
@@ -83,7 +84,7 @@ def test_golden_file(file: Path) -> None:
     else:
         assert after == found["after"]
         assert report == found["report"]
-    again, _ = applied(name, after, Options.make(**given))
+    again, _ = applied(name, after, options_of(**given))
     assert again == after, "the pass changes its own result"
 
 
@@ -115,7 +116,7 @@ def blocks(docstring: str) -> list[str]:
 def test_example_of_a_docstring(module: str) -> None:
     found = importlib.import_module(f"magmagraph.passes.{module}")
     before, after = blocks(found.__doc__ or "")
-    options = Options.make(reduce_to_gemv="always", precision="bfloat16")
+    options = options_of(reduce_to_gemv="always", precision="bfloat16")
     result, record = applied(SHOWN[module], before, options)
     assert result == dump(load(after))
     assert record.hits

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
@@ -35,7 +36,7 @@ def passed(
     graph = freeze(inputs, outputs, trace=trace)
     options = {"device": "cuda:0", "threads": 264, **options}
     result, report = pipeline.run(
-        graph, trace, passes=chosen, options=pipeline.Options.make(**options)
+        graph, trace, passes=chosen, options=options_of(**options)
     )
     assert isinstance(result, Graph)
     return result, report
@@ -46,7 +47,7 @@ def planned(inputs: Sequence[mg.Node], outputs: Sequence[mg.Node], **options: An
     trace = Trace()
     options = {"device": "cuda:0", "threads": 264, **options}
     plan, _ = pipeline.run(
-        freeze(inputs, outputs, trace=trace), trace, options=pipeline.Options.make(**options)
+        freeze(inputs, outputs, trace=trace), trace, options=options_of(**options)
     )
     return specialize(plan, {})
 
@@ -369,7 +370,7 @@ def test_weights_are_cast_and_turned_by_one_kernel(rng: np.random.Generator) -> 
     count = [record.name for record in pipeline.DEFAULT].index("fuse") + 1
     after, report = pipeline.run(
         graph, trace, passes=pipeline.DEFAULT[:count],
-        options=pipeline.Options.make(device="cuda:0", precision="bfloat16"),
+        options=options_of(device="cuda:0", precision="bfloat16"),
     )
     (many,) = [node for node in after.nodes if node.op.name == "fused_many"]
     assert [node.op.name for node in many.inputs] == ["variable"] * 3

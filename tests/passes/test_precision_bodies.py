@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 from table import assert_agrees, magnitude
 
 import magmagraph as mg
@@ -49,7 +50,7 @@ def lowered(
     result, report = pipeline.run(
         freeze(inputs, outputs, trace=trace), trace,
         passes=pipeline.DEFAULT[: names.index("precision") + 1],
-        options=pipeline.Options.make(precision=precision, **options),
+        options=options_of(precision=precision, **options),
     )
     assert isinstance(result, Graph)
     return result, report

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, tolerance
@@ -15,7 +16,7 @@ from magmagraph.graph import Graph, Node, Trace
 from magmagraph.interpret import evaluate
 from magmagraph.ops import TABLE
 from magmagraph.passes import pipeline
-from magmagraph.passes.pipeline import DEFAULT, Options
+from magmagraph.passes.pipeline import DEFAULT
 from magmagraph.passes.report import Record
 
 HALVES = ("bfloat16", "float16")
@@ -31,7 +32,7 @@ def lowered(
 ) -> tuple[Graph, Record]:
     """Return the graph after the pass, and the pass's record."""
     f = mg.function(inputs, outputs, updates, precision=precision)
-    made = Options.make(precision=precision, **options)
+    made = options_of(precision=precision, **options)
     graph, report = pipeline.run(f.source_graph, Trace(), passes=UPTO, options=made)
     assert [root.type for root in graph.roots] == [root.type for root in f.source_graph.roots]
     again, _ = pipeline.run(graph, Trace(), passes=UPTO[-1:], options=made)

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.graph import Trace, freeze
@@ -21,7 +22,6 @@ from magmagraph.passes.lowering.schedule import (
     problem,
     schedule,
 )
-from magmagraph.passes.pipeline import Options
 
 
 def random_problem(seed: int, count: int) -> Problem:
@@ -144,11 +144,11 @@ def test_readers_of_an_old_value_come_before_its_renewal() -> None:
     new = mg.matmul(x, w)
     other = mg.matmul(w, x)
     graph = freeze([x], [other], [(w, new)])
-    ordered = schedule(graph, Trace(), Options.make())
+    ordered = schedule(graph, Trace(), options_of())
     assert ordered.order is not None
     position = {node: at for at, node in enumerate(ordered.order)}
     assert position[graph.outputs[0]] < position[graph.updates[0][1]]
-    assert schedule(ordered, Trace(), Options.make()) is ordered
+    assert schedule(ordered, Trace(), options_of()) is ordered
 
 
 def test_a_cycle_of_renewals_is_left_alone() -> None:

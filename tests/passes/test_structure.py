@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, tolerance
@@ -15,7 +16,7 @@ from magmagraph.interpret import evaluate
 from magmagraph.ops.linalg.parts import diagonal_matrix, diagonal_of, lower_part, upper_part
 from magmagraph.ops.rules.matrix_facts import Facts
 from magmagraph.passes import pipeline
-from magmagraph.passes.pipeline import DEFAULT, Options
+from magmagraph.passes.pipeline import DEFAULT
 from magmagraph.passes.simplify.structure import band_of, facts
 
 inv, solve, det, slogdet = mg.linalg.inv, mg.linalg.solve, mg.linalg.det, mg.linalg.slogdet
@@ -43,7 +44,7 @@ def passed(
     """Return the graph of some nodes after passes, and the report."""
     records = [record for record in DEFAULT if record.name in names]
     return pipeline.run(
-        freeze(list(leaves), list(nodes)), Trace(), passes=records, options=Options.make(**options)
+        freeze(list(leaves), list(nodes)), Trace(), passes=records, options=options_of(**options)
     )
 
 
@@ -359,7 +360,7 @@ def test_six_matrices_with_named_dimensions() -> None:
         product = product @ factor
     records = [record for record in DEFAULT if record.name in ("simplify", "contract")]
     after, _ = pipeline.run(
-        freeze(chain, [product]), Trace(), passes=records, options=Options.make(hints=sizes)
+        freeze(chain, [product]), Trace(), passes=records, options=options_of(hints=sizes)
     )
     work = 0
     for node in after.nodes:

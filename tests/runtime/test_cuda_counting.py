@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 from spread import layers
 
 import magmagraph as mg
@@ -26,6 +27,7 @@ from magmagraph.runtime.cuda.launching.counting import Counted, Counts, is_timed
 from magmagraph.runtime.cuda.launching.loops import Loop, at_once
 from magmagraph.runtime.cuda.launching.segments import Segment
 from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.families.expression import EXPRESSION
 
 YES, NO = (True,), (False,)
 
@@ -47,7 +49,7 @@ def plan_of(
             loss, held, [x, y], [loss], device="cpu", precision=precision,
             distribute=DataParallel(**options),
         )  # fmt: skip
-        given = pipeline.Options.make(
+        given = options_of(
             device="cuda:0", distribute=step._facts(), threads=132, precision=precision
         )
         plan, _ = pipeline.run(step.source_graph, step.trace, options=given)
@@ -167,7 +169,7 @@ def test_a_flag_that_something_else_decides_is_not_followed(rng: np.random.Gener
         n for n, step in enumerate(plan.steps)
         if any(plan.slots[v.slot].owner is counter_of(plan) for v in step.outputs)
     )  # fmt: skip
-    unknown = replace(plan.steps[number], kernel="array", node=plan.steps[0].node)
+    unknown = replace(plan.steps[number], family=EXPRESSION, node=plan.steps[0].node)
     changed = replace(plan, steps=(*plan.steps[:number], unknown, *plan.steps[number + 1 :]))
     assert not Counts(changed, Copies())
 

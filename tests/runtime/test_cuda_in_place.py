@@ -7,11 +7,11 @@ import re
 import pytest
 from regions import CASES, Case
 
-from magmagraph.passes.lowering.kernels import in_place_pairs
 from magmagraph.region.analysis import Region, analyze, analyze_for_gpu
 from magmagraph.region.parts import in_place
 from magmagraph.runtime.cuda.kernels.element import Unsupported
 from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
+from magmagraph.runtime.families.fused import FUSED_FAMILY
 
 
 def kernels_of(case: Case) -> RegionKernels:
@@ -73,9 +73,9 @@ def test_the_plan_of_each_device_has_the_pairs_of_its_kernels() -> None:
     assert several
     seen = 0
     for node in several:
-        pairs = in_place_pairs(node, "cuda")
-        assert pairs <= in_place_pairs(node, "cpu")
+        pairs = FUSED_FAMILY.in_place(node, "cuda")
+        assert pairs <= FUSED_FAMILY.in_place(node, "cpu")
         region = analyze(node.attrs["body"])
         assert isinstance(region, Region)
-        seen += bool(region.walk.saved) and pairs < in_place_pairs(node, "cpu")
+        seen += bool(region.walk.saved) and pairs < FUSED_FAMILY.in_place(node, "cpu")
     assert seen, "no step of the plan computes again what it overwrites"

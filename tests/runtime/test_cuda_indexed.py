@@ -18,7 +18,6 @@ import magmagraph as mg
 from magmagraph.ops.indexing.gathering import SCATTER_ADD, TAKE
 from magmagraph.ops.indexing.updates import UPDATE
 from magmagraph.ops.products.lowered import scatter_rows
-from magmagraph.passes.lowering.kernels import family
 from magmagraph.runtime.cuda.compiler import compile_source
 from magmagraph.runtime.cuda.kernels import gathering, scattering
 from magmagraph.runtime.cuda.kernels.gathering_code import Gathering, gathering_source
@@ -31,6 +30,7 @@ from magmagraph.runtime.cuda.kernels.scattering_code import (
 )
 from magmagraph.runtime.cuda.launching import calls
 from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.target import made_up
 
 # Blocks run one after the other; their threads, too, but where these wait for each other.
 HOST = r"""
@@ -79,6 +79,12 @@ extern "C" void launch(
     for (std::thread &one : team) one.join();
 }
 """
+
+
+def family(node: mg.Node, device: str = "cpu") -> str:
+    """Return the name of the kernel family of a node on a device."""
+    return made_up(device).family(node).name
+
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +179,7 @@ def run(
         )
         bounds: Any = memory
         call: Any
-        if scattering.scatters(step):
+        if step.node.op is not TAKE:
             found = scattering.scattering(bounds, step)
             call = None if found is None else found[0]
         else:

@@ -24,6 +24,7 @@ from magmagraph.runtime.cuda.launching.messages import (
     messages_of,
 )
 from magmagraph.runtime.cuda.launching.streams import Range, Touched, dependencies
+from magmagraph.runtime.families.copy import COPY
 
 STATE = 1 << 40  # where slots begin that are not in the arena, by their numbers
 
@@ -135,7 +136,7 @@ def test_the_copy_of_what_was_received_is_no_message(rng: np.random.Generator) -
         step, _ = network(values, lambda: mg.optimizer.SGD(0.1), PipelineParallel(2, "gpipe"))
         step(np.ones((12, 6)), np.ones((12, 4)))
         plan = step._last.plan
-        copies = [replace(s, kernel="copy") for s in plan.steps if is_message(s.node)]
+        copies = [replace(s, family=COPY) for s in plan.steps if is_message(s.node)]
         assert copies
         more = replace(plan, steps=(*plan.steps, *copies))
         return messages_of(plan, world)[0], messages_of(more, world)[0]

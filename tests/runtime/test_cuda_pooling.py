@@ -18,6 +18,7 @@ from magmagraph.runtime.cuda.kernels.pooling import pairs
 from magmagraph.runtime.cuda.kernels.pooling_code import WORDS, Pooling, axes_of, kernel_for, source
 from magmagraph.runtime.cuda.kernels.prelude import complete
 from magmagraph.runtime.cuda.launching.streams import Touched
+from magmagraph.runtime.families.fused import FUSED_FAMILY
 
 NARROW = 1 << 30
 # What a card gives each thread, for one thread at a time.
@@ -183,7 +184,13 @@ def test_the_largest_elements_and_their_places_are_one_launch() -> None:
     assert set(found) == {id(first), id(second)}
     assert found[id(first)].first is first and found[id(first)].second is second
     # Steps between them do not matter, but where they touch what the second one writes.
-    other = replace(spread, kernel="fused", inputs=(), outputs=(spread.outputs[0],))
+    other = replace(
+        spread,
+        node=first.node.inputs[0],
+        family=FUSED_FAMILY,
+        inputs=(),
+        outputs=(spread.outputs[0],),
+    )
     assert pairs(Memory({}), [first, other, second])  # type: ignore[arg-type]
     same = {second.outputs[0].slot: other.outputs[0].slot}
     assert not pairs(Memory(same), [first, other, second])  # type: ignore[arg-type]

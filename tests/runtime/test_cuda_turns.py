@@ -12,11 +12,11 @@ import pytest
 import magmagraph as mg
 from magmagraph.graph import freeze
 from magmagraph.ops.control.loop import LOOP
-from magmagraph.passes.lowering.kernels import family
 from magmagraph.runtime.cuda.launching import launches
 from magmagraph.runtime.cuda.launching import turns as module
 from magmagraph.runtime.cuda.launching.calls import LibraryCall, TimedCall
 from magmagraph.runtime.cuda.launching.streams import Touched, dependencies
+from magmagraph.runtime.target import made_up
 
 BASE = 4096
 
@@ -101,15 +101,17 @@ def loop_step(memory: Memory, count: int, width: int, reverse: bool, flag: str =
         size = 4 * int(np.prod(shape))
         type_ = SimpleNamespace(shape=shape, bytes=size)
         values.append(SimpleNamespace(address=memory.more(size), type=type_))
-    kernel = family(node, "cuda")
-    return SimpleNamespace(node=node, inputs=values[:3], outputs=values[3:], kernel=kernel)
+    family = made_up("cuda").family(node)
+    return SimpleNamespace(
+        node=node, inputs=values[:3], outputs=values[3:], family=family, role=family.role
+    )
 
 
 def test_a_loop_of_a_plan_is_launched_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory()
     memory.plan = None  # type: ignore[attr-defined]
     step = loop_step(memory, 2, 3, False)
-    monkeypatch.setattr(launches, "turns", lambda memory, step: ["launched"])
+    monkeypatch.setattr(module, "turns", lambda memory, step: ["launched"])
     make = launches.StepLaunches(memory, None, None)  # type: ignore[arg-type]
     assert make.step(step) == ["launched"]
     assert module.is_counted(step.node)
@@ -129,7 +131,9 @@ def test_the_copy_of_a_loop_s_result_is_no_loop() -> None:
     f = mg.function([xs], [], {v: mg.scan(lambda c, x: (c + x, None), v, xs)[0]})
     (copy,) = [step for step in f.plan.steps if step.kernel == "copy"]
     assert copy.node.op is LOOP
-    step: Any = SimpleNamespace(node=copy.node, kernel="copy", inputs=[made], outputs=[held])
+    step: Any = SimpleNamespace(
+        node=copy.node, family=copy.family, role=copy.role, inputs=[made], outputs=[held]
+    )
     memory.floats(made.address, 3)[...] = [1.0, 2.0, 3.0]
     units = launches.StepLaunches(memory, None, None).step(step)  # type: ignore[arg-type]
     assert units is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.graph import Graph, Trace
@@ -26,7 +27,7 @@ def planned(form: Form, precision: str, n: Any = 512) -> Plan:
     last = mg.var("last", shape=(384, 64), init=mg.init.zeros())
     bias = mg.var("bias", shape=(384,), init=mg.init.zeros())
     f = mg.function([x], form(x @ w, bias) @ last, precision=precision)
-    options = pipeline.Options.make(precision=precision, device="cuda", threads=132)
+    options = options_of(precision=precision, device="cuda", threads=132)
     plan, _ = pipeline.run(f.source_graph, Trace(), options=options)
     return plan
 

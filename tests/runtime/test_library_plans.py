@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import options_of
 
 import magmagraph as mg
 from magmagraph.graph import Trace, freeze
@@ -82,7 +83,7 @@ def gradient_of_weights() -> Any:
     loss = mg.sum(mg.square(mg.conv(x, w, stride=2, padding=((0, 1), (0, 1)))))
     trace = Trace()
     graph = freeze([x, w], [mg.grad(loss, w)], trace=trace)
-    plan, _ = pipeline.run(graph, trace, options=pipeline.Options.make(device="cuda:0"))
+    plan, _ = pipeline.run(graph, trace, options=options_of(device="cuda:0"))
     assert isinstance(plan, Plan)
     (step,) = [s for s in plan.steps if s.node.op.name == "convolution_weight"]
     return step

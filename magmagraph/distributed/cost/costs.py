@@ -14,7 +14,7 @@ import numpy as np
 from ...communicator import Communicator, current
 from ...errors import ConfigError, message
 from ...op import Kind
-from ...plan import Plan, Step
+from ...plan import Plan, Role, Step
 
 __all__ = [
     "Compute",
@@ -354,15 +354,15 @@ def timeline(plan: Plan, compute: Callable[[int, Step], Compute]) -> Timeline:
     compute
         What a step takes that computes, of its number and itself.
     """
-    later = {step.node for step in plan.steps if step.kernel == "wait"}
+    later = {step.node for step in plan.steps if step.role is Role.WAIT}
     numbers = {
         step.node: number
         for number, step in enumerate(plan.steps)
-        if _collective(step) and step.kernel != "wait"
+        if _collective(step) and step.role is not Role.WAIT
     }
     events: list[Compute | Start | Wait] = []
     for number, step in enumerate(plan.steps):
-        if step.kernel == "wait":
+        if step.role is Role.WAIT:
             events.append(Wait(numbers[step.node]))
         elif _collective(step):
             events.append(Start(number, _message(step)))
@@ -374,7 +374,7 @@ def timeline(plan: Plan, compute: Callable[[int, Step], Compute]) -> Timeline:
 
 
 def _collective(step: Step) -> bool:
-    return step.node.op.kind is Kind.COLLECTIVE and step.kernel != "copy" and bool(step.inputs)
+    return step.node.op.kind is Kind.COLLECTIVE and step.role is not Role.COPY and bool(step.inputs)
 
 
 def _message(step: Step) -> Message:

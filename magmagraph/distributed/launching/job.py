@@ -22,7 +22,7 @@ from ...cores import allowed_cores
 from . import processes, report, tied
 from .door import WAITING, Door
 from .engine import Engine
-from .line import Line, address, proof
+from .line import Line, address, check_form, program_message
 from .output import Output
 from .report import Failure, JobError, ranks_text
 
@@ -31,6 +31,7 @@ __all__ = ["Job", "Settings"]
 _POLL = 0.1  # seconds between two looks
 _SETTLE = 0.3  # seconds in which other ranks may say the same
 _SILENT = 60.0
+_MOST = 1000  # messages of ranks that wait to be read
 _MISSED = 3.0  # seconds that a rank waits for one that is through with the program
 _KIND = 2.0  # seconds to leave by oneself, before the signal that cannot be refused
 _THREADS = (
@@ -109,7 +110,8 @@ class Job:
     def __init__(self, settings: Settings, program: dict[str, Any], attempt: int = 0) -> None:
         self.settings, self.program, self.attempt = settings, program, attempt
         self.ranks = [_Rank() for _ in range(settings.ranks)]
-        self._events: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._events: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue(_MOST)
+        self._over = threading.Event()  # nobody reads what ranks say any more
         self._token = secrets.token_hex(16)
         self._here = socket.gethostname()
         self._failure: Failure | None = None
@@ -143,6 +145,7 @@ class Job:
             finally:
                 self._end()
         finally:
+            self._over.set()
             door.close()
             self._output.close()
         if failure is not None:
@@ -196,20 +199,31 @@ class Job:
         ).start()
 
     def _receive(self, number: int, line: Line, nonce: str) -> None:
+        """Send a rank its program, and pass on what it says until its line ends."""
         program = json.dumps(self.program)
         with contextlib.suppress(OSError):
-            line.send({"program": program, "proof": proof(self._token, nonce, program)})
-        while (told := line.receive()) is not None:
-            self._events.put((number, told))
-        self._events.put((number, None))
+            line.send(program_message(self._token, nonce, program))
+            line.send_whole({}, "program", program)
+        while (told := line.receive(check=check_form)) is not None:
+            self._pass_on(number, told)
+        # A line with a fault stays open: a rank whose line ends takes the launcher for gone.
+        self._pass_on(number, {"fault": line.fault} if line.fault else None)
+
+    def _pass_on(self, number: int, told: dict[str, Any] | None) -> None:
+        """Put a message into the queue; a rank that says more than is read waits, until the end."""
+        while not self._over.is_set():
+            with contextlib.suppress(queue.Full):
+                self._events.put((number, told), timeout=_POLL)
+                return
 
     def _take(self, patience: float) -> None:
         """Take note of what ranks have said, for so many seconds at most if they say nothing."""
         try:
             number, told = self._events.get(timeout=patience)
-            while True:
+            for _ in range(_MOST):  # then the caller looks at the time
                 self._note(number, told)
                 number, told = self._events.get_nowait()
+            self._note(number, told)
         except queue.Empty:
             return
 
@@ -226,6 +240,8 @@ class Job:
             rank.done, rank.result = True, told.get("result")
         elif "failed" in told:
             rank.told = report.exception(number, told)
+        elif "fault" in told:
+            rank.told = _no_message(number, told["fault"])
         elif "stack" in told:
             rank.stack, rank.state["where"] = told["stack"], told["where"]
         elif told.get("size", len(self.ranks)) != len(self.ranks) and rank.told is None:
@@ -425,6 +441,10 @@ class Job:
 
 def _joined(text: str, said: str) -> str:
     return f"{text}\n{said}" if said else text
+
+
+def _no_message(number: int, fault: str) -> Failure:
+    return Failure((number,), "exception", f"has sent its launcher what no rank sends: {fault}")
 
 
 def _other_library(number: int, size: int, settings: Settings) -> Failure:

@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import ConfigError, message
 from .engine import Engine, binding, find_engine
 from .job import Job, Settings
-from .line import MAIN, READING
+from .line import LARGEST, MAIN, MESSAGE, READING
 from .report import Failure, JobError
 
 __all__ = ["Engine", "Failure", "JobError", "find_engine", "launch"]
@@ -196,6 +196,14 @@ def _program(program: Any, arguments: Sequence[Any], module: bool) -> dict[str, 
             )
         file = os.path.abspath(file)
     packed = base64.b64encode(pickle.dumps((tuple(arguments), {}))).decode()
+    if len(packed) > LARGEST - MESSAGE:
+        raise ConfigError(
+            message(
+                f"the arguments of {name} have {len(packed)} bytes, packed",
+                need=f"at most {LARGEST - MESSAGE}",
+                hint="write them to a file, and pass the path",
+            )
+        )
     return {"of": place, "file": file, "function": name, "with": packed, "path": sys.path}
 
 

@@ -23,8 +23,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import launchers, watch
+from ...errors import CommunicationError, message
 from . import processes
-from .line import MAIN, READING, Line, enter, split_address
+from .line import LARGEST, MAIN, READING, Line, enter, split_address
 
 __all__ = ["number_of_rank"]
 
@@ -59,9 +60,10 @@ def main() -> None:
         target=_listen, args=(line, ended), name="magmagraph-line", daemon=True
     ).start()
     watch.attend(line.send)
+    result = None
+    told: dict[str, Any] = {"done": True}
     try:
         result = _run(program)
-        told = {"done": True, **result}
     except SystemExit as stop:
         told = _left(stop)
     except BaseException as error:
@@ -71,7 +73,10 @@ def main() -> None:
             stream.flush()
     ended.set()
     try:
-        line.send(told)
+        if result is None:
+            line.send(told)
+        else:
+            line.send_whole(told, "result", result)
     except OSError:  # the launcher is gone, and its word will not come
         os._exit(1)
     if "done" not in told:
@@ -119,24 +124,34 @@ def _is_ours(text: str) -> bool:
     return f'"{__file__}"' in text or "<frozen runpy>" in text
 
 
-def _run(program: dict[str, Any]) -> dict[str, Any]:
+def _run(program: dict[str, Any]) -> str | None:
+    """Run a script or a function; return the result of a function, packed as text."""
     if "script" in program:
         sys.argv = [program["script"], *program["arguments"]]
         sys.path.insert(0, os.path.dirname(os.path.abspath(program["script"])))
         runpy.run_path(program["script"], run_name="__main__")
-        return {}
+        return None
     if "module" in program:
         sys.argv = [program["module"], *program["arguments"]]
         sys.path.insert(0, os.getcwd())  # as for python -m, which this stands for
         runpy.run_module(program["module"], run_name="__main__", alter_sys=True)
-        return {}
+        return None
     sys.path[:] = program["path"]
     READING.append(program["of"])
     function = _function(program["of"], program["file"], program["function"])
     READING.clear()
     positional, named = pickle.loads(base64.b64decode(program["with"]))
     result = function(*positional, **named)
-    return {"result": base64.b64encode(pickle.dumps(result)).decode()}
+    packed = base64.b64encode(pickle.dumps(result)).decode()
+    if len(packed) > LARGEST:
+        raise CommunicationError(
+            message(
+                f"the result of {program['function']} has {len(packed)} bytes, packed",
+                need=f"at most {LARGEST}",
+                hint="write it to a file, and return the path",
+            )
+        )
+    return packed
 
 
 def _function(module: str, file: str | None, name: str) -> Callable[..., Any]:

@@ -156,11 +156,12 @@ _POLICIES = ("nothing", "everything", "contractions")
 
 def _saves(policy: Any) -> Callable[[Node], bool] | None:
     """Return what tells which values are kept; None where all are."""
-    if policy == "nothing":
+    word = policy if isinstance(policy, str) else ""
+    if word == "nothing":
         return lambda node: False
-    if policy == "everything":
+    if word == "everything":
         return None
-    if policy == "contractions":
+    if word == "contractions":
         return lambda node: node.op.kind in (Kind.CONTRACTION, Kind.CONVOLUTION)
     if callable(policy):
         return lambda node: bool(policy(node))

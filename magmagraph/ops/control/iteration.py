@@ -18,6 +18,7 @@ from ...transforms.rebuild import rebuild, unobserved
 from ...types import Type
 from ..elementwise.arithmetic import add
 from ..leaf import input
+from ..rules import onnx_control
 from .identities import results_of
 
 _STEPS = Type(np.dtype(np.int64), ())
@@ -30,6 +31,11 @@ def _type(
     for place, (leaf, given) in enumerate(zip(body.inputs, operands, strict=True)):
         if leaf.type != given:
             raise call.shape_error(f"parameter {place} is {leaf.type}, operand {place} is {given}")
+    if not count == len(body.outputs) <= len(operands):
+        raise call.shape_error(
+            f"count={count} for a body of {len(body.outputs)} outputs and {len(operands)} operands",
+            need="an output and an operand for each value of the point",
+        )
     call.constraints += [constraint for constraint, _ in body.constraints]
     return (*(node.type for node in body.outputs), _STEPS)
 
@@ -142,6 +148,7 @@ FIXED_POINT = Op(
     },
     evaluate=_evaluate,
     gradient=_gradient,
+    onnx=onnx_control.iterated,
 )
 
 RECORDS = (FIXED_POINT,)

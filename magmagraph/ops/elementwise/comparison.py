@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import finfo
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
@@ -161,6 +162,12 @@ minimum, MINIMUM = binary(
     numerics="exact",
     onnx="Min",
 )
+
+
+def finite(x: Node) -> Node:
+    """Limit floats to the finite ones, so that 0 times what was infinite is 0."""
+    most = float(finfo(x.dtype).max)
+    return minimum(maximum(x, -most), most)
 
 
 def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Node:

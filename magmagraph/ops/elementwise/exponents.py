@@ -19,7 +19,7 @@ from ..rules import onnx_forms
 from ..rules.namesakes import namesake
 from .arithmetic import floor_divide, multiply, subtract
 from .bits import logical_and
-from .comparison import clip, equal, maximum, where
+from .comparison import clip, equal, greater_equal, less, maximum, not_equal, where
 from .family import (
     OTHER,
     REAL,
@@ -31,8 +31,8 @@ from .family import (
     floating_pair,
     numpy_named,
 )
-from .math import exp, log1p, power
-from .rounding import isinf
+from .math import exp, log1p, log2, power
+from .rounding import floor, isfinite, isinf
 from .signs import absolute
 
 __all__ = ["float_power", "frexp", "ldexp", "logaddexp", "logaddexp2"]
@@ -101,6 +101,7 @@ LDEXP = Op(
     doc="Multiplied by powers of two.",
     rule=_ldexp_type,
     evaluate=_ldexp,
+    scalar="$ldexp(a, b > 16384 ? 16384 : (int64_t)b)",
     onnx=onnx_forms.rewritten(lambda node: _ldexp_written(*node.inputs)),
     gradient=lambda node, cotangent: (ldexp(cotangent, node.inputs[1]), None),
     function=ldexp,
@@ -114,6 +115,25 @@ LDEXP = Op(
     numerics="exact",
 )
 
+
+def _exponent_written(x: Node) -> Node:
+    """Round the logarithm, and correct it by what is left after a division by that power of two.
+
+    Numbers below the smallest normal one are first made larger, and then have their full digits.
+    """
+    wide = cast(x, np.promote_types(np.float32, np.dtype(f"f{x.dtype.itemsize}")))
+    plain = logical_and(isfinite(wide), not_equal(wide, 0.0))  # others have the exponent 0
+    info = np.finfo(wide.dtype)
+    more = info.nmant + 1
+    size = where(plain, absolute(wide), 1.0)
+    small = less(size, float(info.smallest_normal))
+    size = where(small, size * 2.0**more, size)
+    close = cast(floor(log2(size)), np.int32)
+    rest = ldexp(size, -close)  # from 1 up to 2, but for an error of the logarithm
+    close = close + cast(greater_equal(rest, 2.0), np.int32) - cast(less(rest, 1.0), np.int32) + 1
+    return where(plain, close - where(small, more, 0), 0)
+
+
 def _mantissa_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (ldexp(cotangent, -EXPONENT(node.inputs[0])),)
 
@@ -124,8 +144,10 @@ MANTISSA = Op(
     doc="The fraction, from 1/2 up to 1, that a power of two makes a float of.",
     rule=lambda call, x: x,
     evaluate=lambda xp, x: xp.frexp(x)[0],
+    scalar="$mantissa(a)",
     gradient=_mantissa_gradient,
     numerics="exact",
+    onnx=onnx_forms.rewritten(lambda node: ldexp(node.inputs[0], -EXPONENT(node.inputs[0]))),
 )
 EXPONENT: Op = Op(
     name="exponent",
@@ -133,8 +155,10 @@ EXPONENT: Op = Op(
     doc="The power of two that makes a float of a fraction from 1/2 up to 1.",
     rule=lambda call, x: Type(np.dtype(np.int32), x.shape),
     evaluate=lambda xp, x: xp.where(xp.isfinite(x), xp.frexp(x)[1], 0),
+    scalar="$exponent(a)",
     no_gradient="integer valued",
     numerics="exact",
+    onnx=onnx_forms.rewritten(lambda node: _exponent_written(node.inputs[0])),
 )
 
 
@@ -176,7 +200,8 @@ def float_power(x1: Any, x2: Any, dtype: Any = "float64") -> Node:
     Returns
     -------
     Node
-        Of the broadcast shape.
+        Of the broadcast shape. Its gradient is that of `power`, with the same bound for negative
+        `x1`.
 
     Examples
     --------

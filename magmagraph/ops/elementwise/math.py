@@ -16,11 +16,11 @@ from ...op import REAL as FLOATS
 from ..control.identities import stop_gradient
 from ..convert import cast
 from ..leaf import CONSTANT
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from .arithmetic import divide, multiply
 from .bits import logical_and, logical_or
-from .comparison import equal, greater, less, maximum, minimum, not_equal, where
-from .complex_numbers import part, zero_part
+from .comparison import equal, finite, greater, less, maximum, minimum, not_equal, where
+from .complex_numbers import imag, part, real, zero_part
 from .family import (
     OTHER,
     POSITIVE,
@@ -260,9 +260,9 @@ RSQRT = Composite(
 def _hypot_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
     # The slopes depend on the ratio of x and y alone. Scaled, they do not use the length, which may
     # overflow or be a subnormal number of few digits; any constant scale has the same derivatives.
-    x, y = node.inputs
+    x, y = (finite(each) for each in node.inputs)
     large = stop_gradient(maximum(absolute(x), absolute(y)))
-    usual = logical_and(greater(large, 0), less(large, np.inf))
+    usual = greater(large, 0)
     scale = where(usual, large, 1)
     x, y = x / scale, y / scale
     share = cotangent / sqrt(where(usual, x * x + y * y, 1))
@@ -452,6 +452,11 @@ def _angle_gradient(node: Node, cotangent: Node) -> tuple[Node]:
     return (where(none, 0, turned),)
 
 
+def _angle_written(z: Node) -> Node:
+    """Take the angle of the point whose coordinates are the parts."""
+    return arctan2(imag(z), real(z))
+
+
 ANGLE = part(
     "angle",
     "Take the angle with the positive real axis.",
@@ -460,6 +465,7 @@ ANGLE = part(
     _angle_gradient,
     np.angle,
     numerics="stable",
+    onnx=onnx_pairs.Pairs("", onnx_forms.rewritten(lambda node: _angle_written(node.inputs[0]))),
 )
 
 
@@ -516,8 +522,9 @@ power, POWER = binary(
     module=__name__,
     notes="""
     The gradient with respect to `x` is ``y * x**(y - 1)`` and 0 where y is 0; that with respect to
-    `y` is 0 where x is 0. Integers to a negative integer power round toward zero; a negative
-    Python int as the exponent of an integer is refused.
+    `y` is 0 where x is 0. Where x is negative and ``y - 1`` rounds to y (from ``|y| > 2 / eps``),
+    the sign of that with respect to `x` may be wrong. Integers to a negative integer power round
+    toward zero; a negative Python int as the exponent of an integer is refused.
     """,
     evaluate=_power,
     scalar="$power(a, b)",

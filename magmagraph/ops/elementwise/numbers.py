@@ -14,7 +14,7 @@ from ...graph import Node
 from ...op import BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Type
 from ..control.identities import stop_gradient
-from ..rules import onnx_forms
+from ..rules import onnx_control, onnx_forms
 from ..rules.namesakes import namesake
 from .arithmetic import divide, floor_divide, multiply, remainder, subtract
 from .comparison import less, where
@@ -200,7 +200,7 @@ def sinc(x: Any) -> Node:
 # Divisors.
 
 
-def _whole(name: str, summary: str, result: str) -> Any:
+def _whole(name: str, summary: str, result: str, onnx: onnx_forms.Rule) -> Any:
     def rule(call: Call, x: Type, y: Type) -> Type:
         if x.dtype.kind not in "iu":
             raise call.dtype_error(f"operands of dtype {x.dtype.name}", need="integers")
@@ -224,15 +224,22 @@ def _whole(name: str, summary: str, result: str) -> Any:
         ],
         commutative=True,
         numerics="exact",
+        onnx=onnx,
     )
 
 
 gcd, GCD = _whole(
-    "gcd", "Find the greatest common divisor of two integers; that with 0 is the other.", "[6, 1]"
+    "gcd",
+    "Find the greatest common divisor of two integers; that with 0 is the other.",
+    "[6, 1]",
+    onnx_control.divisor,
 )
 
 lcm, LCM = _whole(
-    "lcm", "Find the least common multiple of two integers; that with 0 is 0.", "[ 36, 126]"
+    "lcm",
+    "Find the least common multiple of two integers; that with 0 is 0.",
+    "[ 36, 126]",
+    onnx_control.multiple,
 )
 
 _composite = partial(namesake, Kind.ELEMENTWISE)

@@ -272,6 +272,7 @@ NEXTAFTER = Op(
     doc="The next float in a direction.",
     rule=broadcast_floats,
     evaluate=numpy_named("nextafter"),
+    scalar="$nextafter(a, b)",
     no_gradient="it jumps from float to float",
     function=nextafter,
     dtypes=WIDE,

@@ -13,10 +13,20 @@ from ...graph import Node
 from ...op import LAPACK, Call, Kind, Op, Sample
 from ...types import Extent, Type
 from ..control.identities import ITEM
-from ..elementwise.arithmetic import add, multiply, subtract
+from ..convert import cast
+from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract
+from ..elementwise.bits import logical_and, logical_not, logical_or
+from ..elementwise.comparison import equal, less, where
 from ..elementwise.complex_numbers import conj, imag
+from ..elementwise.math import log
+from ..elementwise.signs import absolute, sign
+from ..indexing.gathering import take
+from ..indexing.iota import IOTA
+from ..leaf import constant
 from ..products.contraction import matmul
 from ..reduction.others import PRODUCT_OF_OTHERS
+from ..reduction.primitives import argmax, sum
+from ..rules import onnx_control
 from ..shape.arrange import expand_dims, reshape
 from ..shape.joining import broadcast_to
 from .lowered import factored_det, factored_slogdet
@@ -191,6 +201,36 @@ def slogdet(a: Any) -> SlogdetResult:
     return SlogdetResult(ITEM(node, index=0), ITEM(node, index=1))
 
 
+def _elimination_start(node: Node) -> list[Node]:
+    """Return the matrices, no row of which is eliminated, and the determinant 1."""
+    a = node.inputs[0]
+    ones = broadcast_to(constant(np.ones((), a.dtype)), a.shape[:-2])
+    rows = broadcast_to(constant(np.array(False)), a.shape[:-1])
+    return [a, rows, ones, subtract(ones, ones)]
+
+
+def _elimination_step(k: Node, rest: Node, done: Node, sign_: Node, logarithm: Node) -> list[Node]:
+    """Eliminate column k by the row of its largest element, which stays where it is.
+
+    The exchange of rows, which is left out, would turn the sign once for each row above it that
+    is not eliminated yet.
+    """
+    column = take(rest, k, axis=-1)
+    place = expand_dims(argmax(where(done, -1.0, absolute(column)), axis=-1), -1)
+    rows = IOTA(shape=column.shape, axis=column.ndim - 1, dtype=np.dtype(np.int64))
+    pivot_row = equal(rows, place)
+    above = sum(cast(logical_and(less(rows, place), logical_not(done)), np.int64), axis=-1)
+    pivot = sum(where(pivot_row, column, 0.0), axis=-1)
+    line = sum(where(expand_dims(pivot_row, -1), rest, 0.0), axis=-2)
+    turn = where(equal(remainder(above, 2), 1), -1.0, 1.0)
+    done = logical_or(done, pivot_row)
+    quotient = divide(column, expand_dims(where(equal(pivot, 0.0), 1.0, pivot), -1))
+    share = expand_dims(where(done, 0.0, quotient), -1)
+    rest = subtract(rest, multiply(share, expand_dims(line, -2)))
+    sign_ = multiply(sign_, multiply(cast(turn, pivot.dtype), sign(pivot)))
+    return [rest, done, sign_, add(logarithm, log(absolute(pivot)))]
+
+
 SLOGDET = Op(
     name="slogdet",
     kind=Kind.LINALG,
@@ -215,6 +255,9 @@ SLOGDET = Op(
     numerics="reassoc",
     flops=_lu_work,
     precision="keep",
+    onnx=onnx_control.repeated(
+        lambda node: node.inputs[0].shape[-1], _elimination_start, _elimination_step
+    ),
 )
 
 

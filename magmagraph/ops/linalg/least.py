@@ -12,12 +12,13 @@ from ...dtypes import finfo, is_complex, real_dtype
 from ...errors import ConfigError, ShapeError, message
 from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Kind, Op, Sample
-from ...types import Extent, Type
+from ...types import Extent, Operand, Type
 from ..control.identities import ITEM
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply, negative, subtract
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.family import inexact_pair, one_dtype
+from ..leaf import real_number
 from ..products.contraction import matmul
 from ..reduction.primitives import sum, sum_to
 from ..shape.arrange import expand_dims
@@ -139,7 +140,13 @@ def _pinv_gradient(node: Node, gradient: Node) -> tuple[Node | None, ...]:
     return (of_triangle(found, lower=True) if node.attrs["hermitian"] else found, *ratios)
 
 
-def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Node:
+def pinv(
+    a: Any,
+    rtol: Operand | None = None,
+    hermitian: bool = False,
+    *,
+    rcond: Operand | None = None,
+) -> Node:
     """Compute Moore and Penrose's pseudoinverses.
 
     Parameters
@@ -187,7 +194,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     rtol = rcond if rtol is None else rtol
     node = numbers(a)
     if not isinstance(rtol, (Node, np.ndarray, list, tuple)):
-        ratio = None if rtol is None else float(rtol)
+        ratio = None if rtol is None else real_number("pinv: rtol", rtol)
         return PINV(node, rtol=ratio, hermitian=bool(hermitian))
     call = Call(PINV, (node,))
     call.check_dtypes()

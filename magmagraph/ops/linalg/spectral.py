@@ -67,7 +67,7 @@ def _eigh_type(
     count: Extent = order
     if subset is not None:
         first, last = subset
-        if type(order) is int and last >= order:
+        if not 0 <= first <= last or (type(order) is int and last >= order):
             raise call.shape_error(
                 f"subset_by_index={subset} for matrices of order {order}",
                 need=f"0 <= first <= last < {order}",

@@ -32,7 +32,8 @@ def gelu(x: Any, approximate: bool | str = False) -> Node:
     Returns
     -------
     Node
-        Of the shape and float dtype of `x`.
+        Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times infinity,
+        but with `approximate`.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def silu(x: Any) -> Node:
     Returns
     -------
     Node
-        Of the shape and float dtype of `x`.
+        Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times infinity.
 
     Examples
     --------
@@ -145,7 +146,7 @@ def mish(x: Any) -> Node:
     Returns
     -------
     Node
-        Of the shape and float dtype of `x`.
+        Of the shape and float dtype of `x`. The gradient at infinities is NaN, 0 times infinity.
 
     Notes
     -----

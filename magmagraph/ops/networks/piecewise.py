@@ -133,7 +133,8 @@ def sparse_plus(x: Any) -> Node:
     array([0.  , 0.25, 3.  ], dtype=float32)
     """
     node = floating(x)
-    bowl = multiply(square(add(node, 1.0)), 0.25)
+    between = minimum(maximum(node, -1.0), 1.0)  # no infinity in what is not chosen
+    bowl = multiply(square(add(between, 1.0)), 0.25)
     return where(less_equal(node, -1.0), 0.0, where(greater_equal(node, 1.0), node, bowl))
 
 
@@ -250,7 +251,7 @@ def softshrink(x: Any, width: float = 0.5) -> Node:
     array([-1.5,  0. ,  0.5], dtype=float32)
     """
     _check_width("softshrink", width)
-    node = floating(x)
+    node, width = floating(x), float(width)
     above = where(greater(node, width), subtract(node, width), multiply(node, 0.0))
     return where(less(node, -width), add(node, width), above)
 

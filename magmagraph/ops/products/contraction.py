@@ -350,6 +350,8 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Node:
     """
     left, right = pair(a, b)
     call = Call(TENSORDOT, (left, right))
+    if isinstance(axes, np.ndarray) and axes.ndim == 0:
+        axes = axes.item()
     if isinstance(axes, (int, np.integer)):
         if not 0 <= axes <= min(left.ndim, right.ndim):
             raise call.shape_error(

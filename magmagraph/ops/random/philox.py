@@ -19,6 +19,7 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # the golden ratio and sqrt(3) - 1, in 32 bits
 ROUNDS = 10
 WORD = 0xFFFFFFFF
+LONG = 0xFFFFFFFFFFFFFFFF
 
 UINT32 = np.dtype(np.uint32)
 UINT64 = np.dtype(np.uint64)
@@ -97,14 +98,16 @@ def bits(
     dtype
         uint32 or uint64.
     first
-        The number of the first word.
+        The number of the first word. Numbers of words and steps are taken modulo 2**64, as kernels
+        do, so that negative ones count back from there.
     """
     wide = dtype == UINT64
     per_block = 2 if wide else 4
-    begin, skipped = divmod(first, per_block)
-    block = xp.arange(begin, begin - (-(skipped + count) // per_block), dtype=np.uint64)
+    begin, skipped = divmod(first & LONG, per_block)
+    block = xp.arange(-(-(skipped + count) // per_block), dtype=np.uint64)
+    block = (block + xp.uint64(begin)) & xp.uint64(LONG // per_block)
     half, word = xp.uint64(32), xp.uint64(WORD)
-    moment = step & 0xFFFFFFFFFFFFFFFF
+    moment = step & LONG
     zero = xp.zeros_like(block)
     counter = (
         block & word,

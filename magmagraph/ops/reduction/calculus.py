@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import Node
 from ...op import Call, Kind, Sample
-from ...types import Extent
+from ...types import MOST_TERMS, Extent
 from ..control.identities import stop_gradient
 from ..convert import as_dtype, as_node, cast, promoted
 from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract
@@ -28,6 +28,8 @@ from ..shape.joining import broadcast_to, concatenate, stack
 from ..shape.slicing import cut
 from .cumulative import cumsum
 from .primitives import sum
+
+_MOST = 64  # differences along a named axis: each adds a layer to the extent
 
 __all__ = ["cross", "diff", "ediff1d", "gradient", "trapezoid", "unwrap"]
 
@@ -60,7 +62,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     Raises
     ------
     ShapeError
-        If `n` is negative.
+        If `n` is negative, or above 10,000 where more elements may be left.
 
     Examples
     --------
@@ -81,7 +83,13 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         line = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
         parts = [part if part.ndim else broadcast_to(part, line) for part in nodes]
         node = concatenate(parts, axis)
-    for _ in range(n):
+    extent = node.shape[axis]
+    if n > _MOST and not isinstance(extent, int):
+        raise call.shape_error(f"n={n} along an axis of a named extent", need=f"at most {_MOST}")
+    times = min(n, extent) if isinstance(extent, int) else n  # then no element is left
+    if times > MOST_TERMS:
+        raise call.shape_error(f"n={n}", need=f"at most {MOST_TERMS} differences")
+    for _ in range(times):
         before, behind = _neighbours(node, axis)
         node = not_equal(behind, before) if node.dtype == BOOL else subtract(behind, before)
     return node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,6 +147,16 @@ def histogram_bin_edges(
     return _edges("histogram_bin_edges", floating(a), bins, range)
 
 
+def _several(call: Call, name: str, values: Any, need: str) -> tuple[Any, Any]:
+    """Return the two entries of a value; raise where it has not two."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise call.shape_error(f"{name}={values!r}", need=need)
+    entries = tuple(values)
+    if len(entries) != 2:
+        raise call.shape_error(f"{len(entries)} entries of {name}", need=need)
+    return entries[0], entries[1]
+
+
 def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
     call = Call(HISTOGRAM_BIN_EDGES, (node,))
     if not isinstance(bins, (int, np.integer)):
@@ -158,8 +168,8 @@ def _edges(name: str, node: Node, bins: Any, limits: Any) -> Node:
         return edges
     if bins < 1:
         raise call.shape_error(f"bins={bins}", need="at least one bin")
-    if limits is not None and len(limits) != 2:
-        raise call.shape_error(f"range of {len(limits)} numbers", need="two: the ends")
+    if limits is not None:
+        limits = _several(call, "range", limits, "two numbers: the ends")
     known = limits is not None and not any(isinstance(limit, Node) for limit in limits)
     if known:
         limits = real_array("range", list(limits)).tolist()
@@ -298,12 +308,11 @@ def histogram2d(
         raise call.shape_error(f"values of {first.ndim} and {second.ndim} axes", need="one shape")
     for left, right in zip(first.shape, second.shape, strict=True):
         call.unify(left, right, "extents of x and y")
-    each = (bins, bins) if isinstance(bins, (int, np.integer)) else tuple(bins)
-    if len(each) != 2:
-        raise call.shape_error(f"{len(each)} entries of bins", need="one int, or a pair")
-    limits = (None, None) if range is None else tuple(range)
-    if len(limits) != 2:
-        raise call.shape_error(f"{len(limits)} entries of range", need="a pair for each axis")
+    counted = isinstance(bins, (int, np.integer))
+    each = (bins, bins) if counted else _several(call, "bins", bins, "one int, or a pair")
+    limits = (None, None)
+    if range is not None:
+        limits = _several(call, "range", range, "a pair for each axis")
     rows = _edges("histogram2d", first, each[0], limits[0])
     columns = _edges("histogram2d", second, each[1], limits[1])
     row, in_row = _bin(rows, first)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import iinfo, is_bool, is_float
+from ...dtypes import iinfo, is_bool, is_float, is_unsigned
 from ...graph import Graph, Node
-from ...types import Type
+from ...types import Extent, Type
 from ..leaf import parameter
-from .onnx_forms import Names, Rule, Target
+from .onnx_forms import Names, Rule, Target, unsigned_dtype
 
-__all__ = ["branched", "highest", "looped", "lowest", "mapped", "scanned_with"]
+__all__ = ["branched", "divisor", "highest", "iterated", "looped", "lowest", "mapped", "multiple",
+           "repeated", "scanned_with"]  # fmt: skip
 
 _FLAG = Type(np.dtype(np.bool_), ())
 _STEP = Type(np.dtype(np.int64), ())
@@ -65,6 +66,46 @@ def scanned_with(function: Callable[..., Node], initial: Callable[[np.dtype], An
             scan_output_axes=[axis], scan_output_directions=[reverse],
         )  # fmt: skip
         return to.cast(result, node.dtype) if narrow else result
+
+    return rule
+
+
+def repeated(
+    times: Callable[[Node], Extent],
+    start: Callable[[Node], Sequence[Node]],
+    step: Callable[..., Sequence[Node]],
+) -> Rule:
+    """Return the rule of an operation that repeats a step.
+
+    Parameters
+    ----------
+    times
+        How often, for a node of the operation.
+    start
+        The values before the first step, for a node of the operation.
+    step
+        Of nodes: the number of the step, from 0, and the values before it. It returns those after
+        it, of the same types; the last ones are the results.
+    """
+
+    def rule(to: Target, node: Node, *inputs: str) -> Names:
+        from ..leaf import parameter  # whose records import the forms of this folder
+
+        values = start(node)
+        if times(node) == 0:  # the step may have no form there, such as elements of an empty axis
+            return _result(node, [to.node(value) for value in values[-len(_types(node)) :]])
+        types = [Type(value.dtype, value.shape) for value in values]
+        points = [parameter(i, type_) for i, type_ in enumerate([_STEP, *types])]
+        body = step(*points)
+
+        def fill(names: list[str]) -> list[str]:
+            return [true, *to.write(points, body, [names[0], *names[2:]])]
+
+        true, count = to.constant(np.array(True)), to.extent(times(node))
+        operands = [to.node(value) for value in values]
+        inner = to.graph(node.op.name, [_STEP, _FLAG, *types], fill)
+        results = to.run("Loop", types, count, true, *operands, body=inner)
+        return _result(node, results[-len(_types(node)) :])
 
     return rule
 
@@ -186,3 +227,89 @@ def branched(to: Target, node: Node, index: str, *inputs: str) -> Names:
     if len(bodies) == 1:
         return _result(node, to.write(bodies[0].inputs, bodies[0].outputs, inputs))
     return _result(node, chosen(0))
+
+
+def divisor(to: Target, node: Node, x: str, y: str) -> str:
+    """Find the greatest common divisor: Euclid's algorithm, until all remainders are 0."""
+    return to.cast(_common_divisor(to, node, _size(to, node, x), _size(to, node, y)), node.dtype)
+
+
+def multiple(to: Target, node: Node, x: str, y: str) -> str:
+    """Divide by the greatest common divisor, and multiply; of two zeros, 0."""
+    first, second = _size(to, node, x), _size(to, node, y)
+    shared = _common_divisor(to, node, first, second)
+    quotient = to.add("Div", first, to.add("Add", shared, _is_zero(to, node, shared)))
+    return to.cast(to.add("Mul", quotient, second), node.dtype)
+
+
+def _size(to: Target, node: Node, x: str) -> str:
+    """Return absolute values as unsigned integers, which hold that of the lowest one, too."""
+    size = x if is_unsigned(node.dtype) else to.add("Abs", x)
+    return to.cast(to.add("Expand", size, to.extents(node.shape)), unsigned_dtype(node.dtype))
+
+
+def _is_zero(to: Target, node: Node, x: str) -> str:
+    """Return 1 where an unsigned integer is 0, and 0 elsewhere."""
+    flags = to.add("Not", to.cast(x, np.dtype(np.bool_)))
+    return to.cast(flags, unsigned_dtype(node.dtype))
+
+
+def _common_divisor(to: Target, node: Node, x: str, y: str) -> str:
+    line = Type(unsigned_dtype(node.dtype), node.shape)
+
+    def any_left(rest: str) -> str:
+        """Return whether an element is not 0."""
+        flags = to.cast(to.cast(rest, np.dtype(np.bool_)), np.dtype(np.int64))
+        return to.cast(to.add("ReduceSum", flags, keepdims=0), np.dtype(np.bool_))
+
+    def fill(names: list[str]) -> list[str]:
+        large, small = names[2:]
+        done = _is_zero(to, node, small)  # where it is, the larger one stays as it is
+        rest = to.add("Mod", large, to.add("Add", small, done))
+        return [any_left(rest), to.add("Add", small, to.add("Mul", large, done)), rest]
+
+    body = to.graph(node.op.name, [_STEP, _FLAG, line, line], fill)
+    return to.run("Loop", [line, line], "", any_left(y), x, y, body=body)[0]
+
+
+def iterated(to: Target, node: Node, *inputs: str) -> Names:
+    """Run a map until its point changes by no more than the tolerance, or is not finite.
+
+    As in the operation itself, distances and sizes are those of all values in float64. An error
+    of an iteration that does not converge has no form: its last point is the result.
+    """
+    attrs = node.attrs
+    body: Graph = attrs["body"]
+    count, wide = attrs["count"], np.dtype(np.float64)
+    start, reads = inputs[:count], inputs[count:]
+    limit, one, infinite = (
+        to.constant(np.float64(value)) for value in (attrs["tolerance"], 1.0, np.inf)
+    )
+    zero = to.constant(np.zeros(1))  # among the elements, of which there may be none
+    line = to.constant(np.array([-1], np.int64))
+
+    def largest(parts: Sequence[str]) -> str:
+        """Return the largest absolute value of all elements; infinity where one is NaN."""
+        flat = [to.add("Reshape", part, line) for part in parts]
+        sizes = to.add("Abs", to.add("Concat", zero, *flat, axis=0))
+        numbers = to.add("Where", to.add("IsNaN", sizes), infinite, sizes)
+        return to.add("ReduceMax", numbers, keepdims=0)
+
+    def fill(names: list[str]) -> list[str]:
+        state = names[2 : 2 + count]
+        new = to.write(body.inputs, body.outputs, [*state, *reads])
+        after, before = ([to.cast(name, wide) for name in each] for each in (new, state))
+        pairs = zip(after, before, strict=True)
+        change = largest([to.add("Sub", *pair) for pair in pairs])
+        size = largest(after)
+        allowed = to.add("Mul", limit, to.add("Max", size, one))
+        # A size that is infinite ends the iteration; so does a change that is small enough.
+        far = to.add("And", to.add("Greater", change, allowed), to.add("Less", size, infinite))
+        turns = to.add("Add", names[0], to.constant(np.int64(1)))
+        return [far, *new, turns]
+
+    types = [each.type for each in node.inputs[:count]]
+    inner = to.graph(node.op.name, [_STEP, _FLAG, *types, _STEP], fill)
+    most, true = to.constant(np.int64(attrs["max_steps"])), to.constant(np.array(True))
+    steps = to.constant(np.int64(0))
+    return to.run("Loop", _types(node), most, true, *start, steps, body=inner)

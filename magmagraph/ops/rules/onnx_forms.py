@@ -217,14 +217,43 @@ def modulo_of_c(to: Target, node: Node, x: str, y: str) -> str:
 
 
 def shifted(direction: str) -> Rule:
-    """Return the rule of a shift of bits, which ONNX has of unsigned integers."""
+    """Return the rule of a shift of bits.
+
+    ONNX shifts unsigned integers, by less than their width. Signed ones are cast to unsigned ones
+    of the same bits; a negative count becomes one that is larger than the width.
+    """
 
     def rule(to: Target, node: Node, x: str, count: str) -> str:
-        if not is_unsigned(node.dtype):
-            raise to.refuse(node, "shifts of signed integers")
-        return to.add("BitShift", x, count, direction=direction)
+        unsigned = unsigned_dtype(node.dtype)
+        width = unsigned.itemsize * 8
+        signs = ""
+        if direction == "RIGHT" and not is_unsigned(node.dtype):
+            # Of a negative number the complement is shifted, so that ones move in.
+            signs = _all_bits_where(to, to.add("Less", x, to.constant(np.zeros((), node.dtype))),
+                                    unsigned)
+        bits, turns = (to.cast(name, unsigned) for name in (x, count))
+        bits = to.add("BitwiseXor", bits, signs) if signs else bits
+        # In two shifts: by at most width - 1, and by one more where the count is larger.
+        most, one = (to.constant(np.asarray(value, unsigned)) for value in (width - 1, 1))
+        first = to.add("Min", turns, most)
+        second = to.add("Min", to.add("Sub", turns, first), one)
+        bits = to.add("BitShift", bits, first, direction=direction)
+        bits = to.add("BitShift", bits, second, direction=direction)
+        bits = to.add("BitwiseXor", bits, signs) if signs else bits
+        return to.cast(bits, node.dtype)
 
     return rule
+
+
+def unsigned_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the unsigned dtype of the same width."""
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+def _all_bits_where(to: Target, condition: str, unsigned: np.dtype) -> str:
+    """Return an unsigned number of ones where a condition holds, and 0 elsewhere."""
+    flags = to.cast(condition, unsigned)
+    return to.add("Mul", flags, to.constant(np.asarray(np.iinfo(unsigned).max, unsigned)))
 
 
 def cast(to: Target, node: Node, x: str) -> str:

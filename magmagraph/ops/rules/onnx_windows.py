@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ...dims import Dim
+from ...dtypes import real_dtype
 from ...graph import Node
 from ...types import Shape
 from .onnx_forms import Rule, Target
 
-__all__ = ["convolved", "convolved_back", "pooled"]
+__all__ = ["convolved", "convolved_back", "folded", "folded_pairs", "pooled"]
 
 
 def _last_to_first(to: Target, node: Node, count: int, x: str) -> str:
@@ -107,6 +108,44 @@ def convolved_back(to: Target, node: Node, g: str, w: str) -> str:
         group=attrs["groups"],
     )
     return _first_to_last(to, node, count, made)
+
+
+def _ends(to: Target, node: Node, x: str, w: str) -> tuple[str, str]:
+    """Return a signal with the zeros that `mode` asks for, and the other one turned around.
+
+    An infinity of the other one times such a zero is NaN.
+    """
+    widths = node.inputs[1].shape
+    if node.attrs["mode"] == "full":
+        axes = to.constant(np.arange(len(widths)))
+        zeros = to.extents([width - 1 for width in widths] * 2)
+        x = to.add("Pad", x, zeros, "", axes)
+    for axis in range(len(widths)):
+        w = to.reversed(w, axis)
+    return x, w
+
+
+def folded(to: Target, node: Node, x: str, w: str) -> str:
+    """Convolve two signals: as an image of one channel, with one filter."""
+    both = to.constant(np.array([0, 1], np.int64))
+    image, weights = (to.add("Unsqueeze", part, both) for part in _ends(to, node, x, w))
+    return to.add("Squeeze", to.add("Conv", image, weights), both)
+
+
+def folded_pairs(to: Target, node: Node, x: str, w: str) -> str:
+    """Convolve two complex signals: the real and the imaginary parts are two channels."""
+    count = node.ndim
+    first = to.constant(np.array([0], np.int64))
+
+    def channels(part: str) -> str:
+        return to.add("Unsqueeze", to.add("Transpose", part, perm=[count, *range(count)]), first)
+
+    x, w = _ends(to, node, x, w)
+    of_real = to.add("Mul", w, to.constant(np.array([1, -1], real_dtype(node.dtype))))
+    of_imaginary = to.reversed(w, count)
+    weights = to.add("Concat", channels(of_real), channels(of_imaginary), axis=0)
+    parts = to.add("Squeeze", to.add("Conv", channels(x), weights), first)
+    return to.add("Transpose", parts, perm=[*range(1, count + 1), 0])
 
 
 def pooled(operator: str) -> Rule:

@@ -24,6 +24,7 @@ def axes_of(call: Call, axes: Any, ndim: int, name: str = "axis") -> list[int]:
             hint="mg.maximum(x, y), mg.minimum(x, y), mg.add(x, y) take two arrays",
         )
     single = isinstance(axes, str) or not isinstance(axes, Iterable)
+    single = single or getattr(axes, "ndim", 1) == 0
     given: list[Any] = [axes] if single else list(axes)
     found = [call.axis(axis, ndim, name) for axis in given]
     for position, axis in enumerate(found):

@@ -20,6 +20,7 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample
 from ...types import Extent, Shape, Type
 from ..elementwise.complex_numbers import conj
 from ..elementwise.family import BOOL, one_dtype, pair
+from ..rules import onnx_pairs, onnx_windows
 from ..shape.pieces import flip
 from ..shape.slicing import cut
 
@@ -313,6 +314,7 @@ CONVOLVE = Op(
     numerics="reassoc",
     flops=lambda a, v, **attrs: 2 * a.size * v.size,
     precision="keep",  # no library has it on tensor cores
+    onnx=onnx_pairs.Pairs(onnx_windows.folded, onnx_windows.folded_pairs),
 )
 CORRELATE = Composite(
     name="correlate",

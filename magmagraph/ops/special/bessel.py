@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Sample
-from ..elementwise.comparison import equal, greater_equal, less, where
+from ..elementwise.comparison import equal, finite, greater_equal, less, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
 from ..elementwise.signs import absolute, sign
 from .family import Partial, SpecialFunction, elementwise, unknown
@@ -174,7 +174,7 @@ k0e, K0E = _bessel(
     "exp(x) k0(x), which does not underflow",
     "[1.0, 1e4]",
     "[1.1445, 0.0125]",
-    lambda f, x: f - k1e(x),
+    lambda f, x: finite(f) - k1e(x),  # at 0 both are infinite
     Sample((POSITIVE,)),
     _ENDS,
     _BELOW,
@@ -244,7 +244,7 @@ y1, Y1 = _bessel(
     "the Bessel function of the second kind, of order 1",
     "[0.5, 1.0]",
     "[-1.4715, -0.7812]",
-    lambda f, x: y0(x) - f / x,
+    lambda f, x: finite(y0(x)) - f / x,  # at 0 both are infinite
     Sample((POSITIVE,)),
     _BELOW,
     notes=f"-inf at 0, NaN below. {_PHASE}",

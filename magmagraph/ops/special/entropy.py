@@ -150,6 +150,7 @@ entr, ENTR = composite(
     """,
     _entr,
     module=__name__,
+    notes="The gradient at infinity is NaN, a difference of infinities.",
     samples=lambda: [
         Sample((POSITIVE,)),
         Sample((_EDGES[0],), gradient=(), reason="the end of the domain"),
@@ -265,7 +266,7 @@ def _pseudo_huber(delta: Node, r: Node) -> Node:
     ratio = where(wide, inside, width) / where(wide, width, size)
     total = where(wide, 1, ratio) + sqrt(ratio * ratio + 1.0)
     value = where(wide, inside, width) * (where(wide, inside, size) / total)
-    value = where(infinite, math.inf, value)
+    value = where(infinite, absolute(r) * width, value)
     return where(less(delta, 0), math.inf, where(equal(delta, 0), 0.0, value))
 
 

@@ -16,6 +16,7 @@ from ..control.identities import stop_gradient
 from ..convert import cast
 from ..elementwise.comparison import (
     equal,
+    finite,
     greater,
     greater_equal,
     less,
@@ -80,7 +81,7 @@ def _rgamma_slope(f: Node, x: Node) -> Node:
     inside = where(pole, 1, x)
     sign = where(equal(floor(whole * 0.5) * 2.0, whole) | near, 1.0, -1.0)
     at_pole = sign * gamma(1.0 - where(pole, x, 0))
-    return where(pole, at_pole, -digamma(inside) * rgamma(inside))
+    return where(pole, at_pole, -digamma(finite(inside)) * rgamma(inside))
 
 
 rgamma, RGAMMA = elementwise(
@@ -239,6 +240,13 @@ def _betaln_array(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(tiny, limit, value)
 
 
+def _beta_array(xp: Any, a: Any, b: Any) -> Any:
+    """Return B, 0 where gamma has a pole at the sum alone, for which libraries have NaN."""
+    total, value = a + b, special("beta")(xp, a, b)
+    pole = (total <= 0) & (total == xp.floor(total)) & (a != xp.floor(a)) & (b != xp.floor(b))
+    return xp.where(pole, value.dtype.type(0), value)
+
+
 betaln, BETALN = elementwise(
     "betaln",
     "a b",
@@ -248,6 +256,7 @@ betaln, BETALN = elementwise(
     array([ -2.4849, -27.631 ], dtype=float32)
     """,
     module=__name__,
+    notes="Where one operand is negative and the other beyond ``2 / eps``, it has no exact digits.",
     evaluate=_betaln_array,
     scalar="$betaln(a, b)",
     partials=(
@@ -275,7 +284,7 @@ beta, BETA = elementwise(
     array([0.0833, 0.05  ], dtype=float32)
     """,
     module=__name__,
-    evaluate=special("beta"),
+    evaluate=_beta_array,
     partials=(
         lambda f, a, b: f * -_digamma_change(a, b),
         lambda f, a, b: f * -_digamma_change(b, a),

@@ -214,6 +214,7 @@ def _distribution(
     result: str,
     body: Any,
     *samples: Sample,
+    notes: str = "",
 ) -> tuple[SpecialFunction, Composite]:
     return composite(
         name,
@@ -225,6 +226,7 @@ def _distribution(
         """,
         body,
         module=__name__,
+        notes=notes,
         samples=lambda: list(samples),
         reference=scipy_named(name),
     )
@@ -232,6 +234,9 @@ def _distribution(
 
 _COUNTS = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 7.0]])
 _STEPS = "a step function of the count"
+_HALVES = "Degrees of freedom and arguments are halved: half of the least float counts as 0."
+_PRODUCT = "`a` and `x` are multiplied: beyond the normal floats that counts as 0 or infinite."
+_FREEDOM = "For degrees of freedom from eps to 1 / eps, and where ``dfn x`` is a normal float."
 
 chdtr, CHDTR = _distribution(
     "chdtr",
@@ -241,6 +246,7 @@ chdtr, CHDTR = _distribution(
     "[0.3935, 0.8647]",
     lambda v, x: gammainc(0.5 * v, 0.5 * x),
     Sample((_SHAPES, _POINTS), gradient=(1,), reason=_TWICE),
+    notes=_HALVES,
 )
 chdtrc, CHDTRC = _distribution(
     "chdtrc",
@@ -250,6 +256,7 @@ chdtrc, CHDTRC = _distribution(
     "[0.6065, 0.1353]",
     lambda v, x: gammaincc(0.5 * v, 0.5 * x),
     Sample((_SHAPES, _POINTS), gradient=(1,), reason=_TWICE),
+    notes=_HALVES,
 )
 gdtr, GDTR = _distribution(
     "gdtr",
@@ -259,6 +266,7 @@ gdtr, GDTR = _distribution(
     "[0.2642, 0.9596]",
     lambda a, b, x: gammainc(b, a * x),
     Sample((_OTHERS, _SHAPES, _POINTS), gradient=(0, 2), reason=_TWICE),
+    notes=_PRODUCT,
 )
 gdtrc, GDTRC = _distribution(
     "gdtrc",
@@ -268,6 +276,7 @@ gdtrc, GDTRC = _distribution(
     "[0.7358, 0.0404]",
     lambda a, b, x: gammaincc(b, a * x),
     Sample((_OTHERS, _SHAPES, _POINTS), gradient=(0, 2), reason=_TWICE),
+    notes=_PRODUCT,
 )
 pdtr, PDTR = _distribution(
     "pdtr",
@@ -295,6 +304,7 @@ fdtr, FDTR = _distribution(
     "[0.5211, 0.7436]",
     lambda n, d, x: betainc(0.5 * n, 0.5 * d, n * x / (n * x + d)),
     Sample((_SHAPES + 1.0, _OTHERS, _POINTS), gradient=(2,), reason=_NO_FORM),
+    notes=_FREEDOM,
 )
 fdtrc, FDTRC = _distribution(
     "fdtrc",
@@ -304,6 +314,7 @@ fdtrc, FDTRC = _distribution(
     "[0.4789, 0.2564]",
     lambda n, d, x: betainc(0.5 * d, 0.5 * n, d / (n * x + d)),
     Sample((_SHAPES + 1.0, _OTHERS, _POINTS), gradient=(2,), reason=_NO_FORM),
+    notes=_FREEDOM,
 )
 
 

@@ -12,7 +12,7 @@ from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample
-from ..elementwise.comparison import equal, greater, less, where
+from ..elementwise.comparison import equal, finite, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
 from ..elementwise.math import cos, cosh, exp, log, log1p, sin, sinh
 from ..elementwise.signs import absolute
@@ -43,7 +43,7 @@ expi, EXPI = elementwise(
     """,
     module=__name__,
     evaluate=_expi_with_limit,
-    partials=(lambda f, x: exp(x) / x,),
+    partials=(lambda f, x: exp(x) / finite(x),),
     samples=lambda: [Sample((REAL,)), Sample((POSITIVE,)), _ENDS],
     reference=scipy_named("expi"),
 )
@@ -59,7 +59,7 @@ exp1, EXP1 = elementwise(
     module=__name__,
     notes="Infinite at 0, NaN below.",
     evaluate=special("exp1"),
-    partials=(lambda f, x: -(exp(-x) / x),),
+    partials=(lambda f, x: -(exp(-x) / finite(x)),),
     samples=lambda: [
         Sample((POSITIVE,)),
         Sample((np.array([0.0, np.inf]),), gradient=(), reason="the ends"),
@@ -84,7 +84,7 @@ expn, EXPN = elementwise(
     array([0.2194, 0.1485], dtype=float32)
     """,
     module=__name__,
-    notes="For whole n from 0. The gradient flows to `x` only: `n` is a count.",
+    notes="For whole n from 0 to 2**31 - 1. The gradient flows to `x` only: `n` is a count.",
     evaluate=lambda xp, n, x: special("expn")(xp, n.astype(x.dtype), x),
     partials=(unknown("expn", "n", "does not exist: it is a count"), _expn_slope),
     samples=lambda: [
@@ -224,6 +224,7 @@ fresnel, FRESNEL = _pair(
 
 def _spence_slope(f: Node, z: Node) -> Node:
     # log(z) / (1 - z), which is -1 at z = 1, where log1p keeps the digits.
+    z = finite(z)
     offset = z - 1.0
     one = equal(offset, 0)
     small = less(z, 0.5)
@@ -390,14 +391,26 @@ hyp0f1, HYP0F1 = elementwise(
 )
 
 _SCIPY_HYP1F1 = special("hyp1f1")
+_TURNED = 10.0
 _LARGEST_TERMS = 1e8  # beyond it SciPy takes as many steps as x is large, to infinity
 
 
 def _hyp1f1(xp: Any, a: Any, b: Any, x: Any) -> Any:
-    """Evaluate by SciPy, whose time does not end for large x; only polynomials are finite there."""
+    """Evaluate by SciPy where its series converges soon, and does not cancel.
+
+    Its time does not end for large x, where only polynomials are finite. For x between -1 and 0 it
+    takes as many steps as a is large, and loses all digits; Kummer's transformation,
+    exp(x) M(b - a, b, -x), does not.
+    """
     polynomial = (a <= 0) & (a == xp.floor(a))
-    bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS)).astype(x.dtype)
-    return _SCIPY_HYP1F1(xp, a, b, bounded)
+    bounded = xp.where(polynomial, x, xp.minimum(x, _LARGEST_TERMS))
+    turned = (x >= -1) & (x < 0) & (a > _TURNED)
+    a, b, bounded = (value.astype(np.float64) for value in (a, b, bounded))
+    value = _SCIPY_HYP1F1(
+        xp, xp.where(turned, b - a, a), b, xp.where(turned, -bounded, bounded)
+    )
+    factor = xp.exp(xp.where(turned, bounded, 0.0))
+    return (factor * value).astype(x.dtype)
 
 
 hyp1f1, HYP1F1 = elementwise(

@@ -10,7 +10,7 @@ import numpy as np
 from ...graph import Node
 from ...op import Composite, Op, Sample
 from ..control.identities import stop_gradient
-from ..elementwise.comparison import greater, where
+from ..elementwise.comparison import finite, greater, where
 from ..elementwise.family import OTHER, REAL, ROW, UNIT, scipy_named, special
 from ..elementwise.math import exp, expm1
 from ..elementwise.signs import absolute
@@ -72,9 +72,10 @@ def _erfcinv_array(xp: Any, y: Any) -> Any:
 
 
 def _erfcinv_slope(f: Node, y: Node) -> Node:
-    # exp(f**2) is erfcx(f) / erfc(f), which does not magnify the rounding of f.
+    # exp(f**2) is erfcx(f) / erfc(f), which does not magnify the rounding of f. At a pole it is
+    # that of a large f, since erfcx of infinity is 0.
     share = where(greater(y, 1.0), 2.0 - y, y)
-    return erfcx(absolute(f)) / share * (-0.5 * _ROOT_PI)
+    return erfcx(absolute(finite(f))) / share * (-0.5 * _ROOT_PI)
 
 
 erfcinv, ERFCINV = elementwise(
@@ -161,7 +162,7 @@ def _ndtri_exp_slope(f: Node, y: Node) -> Node:
     # exp(y) over the normal density, which is 1 - exp(y) or exp(y) over half of
     # erfcx(|f| / 2**0.5).
     above = greater(f, 0)
-    scaled = math.sqrt(0.5 * math.pi) * erfcx(absolute(f) * _ROOT_HALF)
+    scaled = math.sqrt(0.5 * math.pi) * erfcx(absolute(finite(f)) * _ROOT_HALF)
     rest = where(above, -expm1(y), 1.0)
     return scaled * where(above, exp(y), 1.0) / rest
 

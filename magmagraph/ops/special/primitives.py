@@ -11,6 +11,7 @@ from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Refusal, Sample
 from ..convert import as_node
+from ..elementwise.comparison import finite
 from ..elementwise.family import (
     POSITIVE,
     REAL,
@@ -271,6 +272,7 @@ def rbf(x: Any, center: Any = 0.0, width: Any = 1.0) -> Node:
         distance = distance - as_node(center, distance.dtype)
     if not (type(width) in (int, float) and width == 1):
         distance = distance / as_node(width, distance.dtype)
+    distance = finite(distance)
     return exp(-(distance * distance))
 
 

@@ -84,7 +84,7 @@ def _walked(
     """Return the graph of one of the parts that rows are cut into."""
     walk = Walk(facts, sharded, counts(graph.nodes, graph.roots), rule_of)
     # A captured graph does the same at every launch: the host has to know which one is due.
-    walk.conditional = options.device == "cpu" or followed(graph, facts)
+    walk.conditional = options.target.device == "cpu" or followed(graph, facts)
     walk.apart = gradients_apart(graph.nodes) if facts.group != MICRO else walk.apart
     walk.run(graph.nodes)
     outputs = [walk.complete(node) for node in graph.outputs]

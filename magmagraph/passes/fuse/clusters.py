@@ -135,7 +135,7 @@ class Clusters(Forms):
 
     def _uneven(self, region: Region) -> str | None:
         """Return why a device has no kernel for sums across rows, or None where it has one."""
-        if self.options.device == "cpu":
+        if self.options.target.device == "cpu":
             return None
         across = [fold for fold in region.folds if not fold.row]
         if region.row:
@@ -152,7 +152,7 @@ class Clusters(Forms):
         Its threads take a row each, so that few long rows leave most of it idle. The sums are
         shared out to all of it where they are a kernel of their own.
         """
-        if self.options.device == "cpu" or not region.strip or not region.row:
+        if self.options.target.device == "cpu" or not region.strip or not region.row:
             return None
         length = hinted(region.extent(region.row), self.hints)
         kept = frozenset(range(region.depth)) - region.row
@@ -161,7 +161,7 @@ class Clusters(Forms):
         tall = isinstance(down, int) and isinstance(beside, int) and down >= beside
         if isinstance(beside, int) and beside >= WIDE_ROW and not tall:
             return None  # sums of their own would be rows side by side, too
-        if length <= LONG_ROW or rows >= WARP * self.options.threads:
+        if length <= LONG_ROW or rows >= WARP * self.options.target.threads:
             return None
         return f"{rows} rows side by side of {length} elements each leave the device idle"
 

@@ -46,7 +46,7 @@ def fuse(graph: Graph, trace: Trace, options: Options) -> Graph:
         return graph
     plan.join_producers()
     plan.join_siblings()
-    if options.device == "cpu":
+    if options.target.device == "cpu":
         plan.recompute_cheap()
     else:
         recompute(plan)
@@ -130,7 +130,7 @@ class _Fusion(Clusters):
         """
         groups: list[list[Cluster]] = [[]]
         room = PREPARED
-        for cluster in clusters if self.options.device != "cpu" else ():
+        for cluster in clusters if self.options.target.device != "cpu" else ():
             size = sum(hinted_bytes(node.type, self.hints) for node in cluster.nodes)
             if size > ONE_PREPARED or not self._prepares(cluster):
                 continue

@@ -35,8 +35,8 @@ from typing import Any
 from ...config import config
 from ...graph import Graph, Node, Trace, freeze
 from ...ops.leaf import parameter
+from ...plan import Role
 from ..lowering.buffers import hinted
-from ..lowering.kernels import family
 from ..pipeline import Options
 from ..simplify.linear import exchanged
 from .channels import channels
@@ -47,7 +47,7 @@ EXACT = 16  # extents below it are told apart in the key of a trial; others by t
 
 def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with an algorithm in every node that left it open."""
-    if options.device != "cpu":
+    if options.target.device != "cpu":
         return channels(graph, trace, options)  # algorithms are the library's to choose
     mapping: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -62,7 +62,8 @@ def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
 def _chosen(node: Node, candidates: tuple[str, ...], options: Options) -> str:
     """Return the fastest algorithm where it can be measured, else the first."""
     able = options.tuning and options.choose is not None and not options.deterministic
-    if not able or len(candidates) == 1 or config.compiler == "off" or family(node) == "array":
+    able = able and len(candidates) > 1 and config.compiler != "off"
+    if not able or options.target.family(node).role is Role.EXPRESSION:
         return candidates[0]
     assert options.choose is not None
     leaves = [parameter(i, operand.type) for i, operand in enumerate(node.inputs)]
@@ -89,7 +90,8 @@ def _key(node: Node, options: Options) -> str:
         for name, value in node.attrs.items()
         if name != "algorithm"
     ]
-    parts = (node.op.name, node.inputs[0].dtype.name, f"threads{options.threads}", *shapes, *attrs)
+    threads = f"threads{options.target.threads}"
+    parts = (node.op.name, node.inputs[0].dtype.name, threads, *shapes, *attrs)
     return "/".join(("algorithm", *parts))
 
 

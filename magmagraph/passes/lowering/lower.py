@@ -8,31 +8,31 @@ from __future__ import annotations
 from typing import Any
 
 from ...graph import Graph, Node, Trace
-from ...plan import Place, Plan, Slot, Step, Value
+from ...plan import Place, Plan, Role, Slot, Step, Value
 from ...region.analysis import Region, analyze
+from ...target import Target
 from ...types import Extent, Type
+from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, types_of
-from .kernels import can_fail, family
 from .memory import Copy, Placement
 
 
-def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
+def lower(graph: Graph, trace: Trace, options: Options) -> Plan:
     """Return the plan of a placed graph."""
     placement: Placement = graph.placement
-    threads = max(1, getattr(options, "threads", 1))
-    device = getattr(options, "device", "cpu")
+    target = options.target
     slots = list(placement.slots)
-    steps: list[Step] = [_copy(copy) for copy in placement.early]
-    waits = _waits(placement) if device == "cpu" else {}
+    steps: list[Step] = [_copy(copy, target) for copy in placement.early]
+    waits = _waits(placement, target) if target.device == "cpu" else {}
     number: list[int] = []  # of each of the placement's steps, and of their end, among all
     for at, node in enumerate(placement.steps):
         steps.extend(waits.get(at, ()))
         number.append(len(steps))
-        steps.append(_step(node, placement, slots, at, threads, device))
+        steps.append(_step(node, placement, slots, at, target))
     steps.extend(waits.get(len(placement.steps), ()))
     number.append(len(steps))
     commit = number[placement.commit]
-    steps.extend(_copy(copy) for copy in placement.late)
+    steps.extend(_copy(copy, target) for copy in placement.late)
     fetches = [
         Value(slot, Type(node.dtype, node.shape))
         for slot, node in zip(placement.fetches, graph.outputs, strict=True)
@@ -54,30 +54,32 @@ def lower(graph: Graph, trace: Trace, options: object = None) -> Plan:
         fetches=tuple(fetches),
         commit=commit,
         constraints=graph.constraints,
-        threads=threads,
-        guard=getattr(options, "nan", "allow") == "raise",
-        deterministic=getattr(options, "deterministic", False),
+        threads=max(1, target.threads),
+        guard=options.nan == "raise",
+        deterministic=options.deterministic,
     )
 
 
-def _waits(placement: Placement) -> dict[int, list[Step]]:
+def _waits(placement: Placement, target: Target) -> dict[int, list[Step]]:
     """Return what waits for collectives that run beside others, by the step that comes next."""
+    family = target.with_role(Role.WAIT) if placement.landings else None
     found: dict[int, list[Step]] = {}
     for at, landing in placement.landings.items():
+        assert family is not None
         node = placement.steps[at]
         made = tuple(
             Value(placement.slot_of[node, index], type_)
             for index, type_ in enumerate(types_of(node))
         )
-        wait = Step(kernel="wait", node=node, inputs=made, outputs=made, bytes=0, can_fail=True)
+        wait = Step(family, node, inputs=made, outputs=made, bytes=0, can_fail=family.can_fail)
         found.setdefault(landing, []).append(wait)
     return found
 
 
-def _copy(copy: Copy) -> Step:
+def _copy(copy: Copy, target: Target) -> Step:
     value = copy.node.type
     return Step(
-        kernel="copy",
+        family=target.with_role(Role.COPY),
         node=copy.node,
         inputs=(Value(copy.source, value),),
         outputs=(Value(copy.target, value),),
@@ -91,24 +93,26 @@ def _value(node: Node, placement: Placement) -> Value:
 
 
 def _step(
-    node: Node, placement: Placement, slots: list[Slot], at: int, threads: int, device: str
+    node: Node, placement: Placement, slots: list[Slot], at: int, target: Target
 ) -> Step:
     inputs = tuple(_value(operand, placement) for operand in node.inputs)
     outputs = tuple(
         Value(placement.slot_of[node, index], type_)
         for index, type_ in enumerate(types_of(node))
     )
-    name = family(node, device)
+    family = target.family(node)
+    cpu, expression = target.device == "cpu", family.role is Role.EXPRESSION
     moved: Extent = 0
     workspace: int | None = None
     scratch: Extent = 0
-    if name == "fused":
-        moved, scratch = _region_costs(node, threads)
+    if family.role is Role.REGION:
+        moved, scratch = _region_costs(node, max(1, target.threads))
     else:
-        if node.op.workspace is not None and (device == "cpu" or name == "array"):
+        if node.op.workspace is not None and (cpu or expression):
             scratch = node.op.workspace(*[i.type for i in node.inputs], **node.attrs)
-        elif node.op.scratch is not None and name != "array" and device == "cpu":
-            scratch = node.op.scratch(node, threads)  # on other devices libraries bring their own
+        elif node.op.scratch is not None and cpu and not expression:
+            # On other devices libraries bring their own.
+            scratch = node.op.scratch(node, max(1, target.threads))
         for value in {v.slot: v for v in inputs}.values():
             moved = moved + value.type.bytes
         for value in outputs:
@@ -117,14 +121,14 @@ def _step(
         workspace = len(slots)
         slots.append(Slot(workspace, Place.ARENA, scratch, None, at, at))
     return Step(
-        kernel=name,
+        family=family,
         node=node,
         inputs=inputs,
         outputs=outputs,
         bytes=moved,
         flops=_flops(node),
         workspace=workspace,
-        can_fail=can_fail(node, device),
+        can_fail=family.can_fail,
     )
 
 

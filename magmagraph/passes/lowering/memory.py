@@ -19,10 +19,10 @@ from ...graph import Graph, Node, Trace
 from ...op import Effect
 from ...plan import Place, Slot
 from ...records import record
+from ...target import Target
 from ...types import Extent
-from ..report import Record
+from ..pipeline import Options
 from .buffers import Buffer, buffer_of, is_leaf, is_step, types_of
-from .kernels import can_fail, in_place_pairs
 from .overlap import landings
 
 IN_PLACE = "renew a variable in place"
@@ -74,23 +74,20 @@ class Placement:
     landings: dict[int, int] = field(default_factory=dict)
 
 
-def memory(graph: Graph, trace: Trace, options: object = None) -> Graph:
+def memory(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with its placement."""
     if graph.placement is not None:
         return graph
-    guard = getattr(options, "nan", "allow") == "raise"
-    spread = int(getattr(options, "spread", 0))
-    apart = bool(spread) and _expected(graph, getattr(options, "hints", {})) <= spread
-    device = str(getattr(options, "device", "cpu"))
-    overlap = bool(getattr(options, "overlap", False))
-    placement = _Planner(graph, guard, apart, device, overlap).place()
-    record: Record | None = getattr(options, "record", None)
-    if record is not None:
-        renewed = sum(buffer_of(value)[0] is not variable for variable, value in graph.updates)
-        if renewed > len(placement.copied):
-            record.hit(IN_PLACE, renewed - len(placement.copied))
-        for variable, reason in placement.copied:
-            record.refuse(IN_PLACE, variable, reason)
+    guard = options.nan == "raise"
+    spread = options.target.spread
+    apart = bool(spread) and _expected(graph, options.hints) <= spread
+    placement = _Planner(graph, guard, apart, options.target, options.overlap).place()
+    record = options.record
+    renewed = sum(buffer_of(value)[0] is not variable for variable, value in graph.updates)
+    if renewed > len(placement.copied):
+        record.hit(IN_PLACE, renewed - len(placement.copied))
+    for variable, reason in placement.copied:
+        record.refuse(IN_PLACE, variable, reason)
     return graph.replace(order=graph.nodes, placement=placement)
 
 
@@ -117,14 +114,14 @@ class _Planner:
         self,
         graph: Graph,
         guard: bool,
-        apart: bool = False,
-        device: str = "cpu",
-        overlap: bool = False,
+        apart: bool,
+        target: Target,
+        overlap: bool,
     ) -> None:
         self.graph = graph
         self.guard = guard
         self.apart = apart
-        self.device = device
+        self.target = target
         self.inputs = set(graph.inputs)
         self.steps = tuple(node for node in graph.nodes if is_step(node))
         self.position = {node: i for i, node in enumerate(self.steps)}
@@ -147,7 +144,7 @@ class _Planner:
         failing = [
             ended.get(i, i + 1) - 1
             for i, node in enumerate(self.steps)
-            if can_fail(node, device)
+            if target.family(node).can_fail
         ]
         self.last_failing = max(failing, default=-1)
         if guard:
@@ -168,7 +165,9 @@ class _Planner:
         pairs = self._pairs.get(at)
         if pairs is None:
             pairs = self._pairs[at] = {}
-            for operand, index in in_place_pairs(self.steps[at], self.device):
+            step = self.steps[at]
+            family = self.target.family(step)
+            for operand, index in family.in_place(step, self.target.device):
                 pairs.setdefault(index, set()).add(operand)
         return pairs.get(result, set())
 

@@ -70,7 +70,7 @@ def specialize(
         slots[slot.index] = dataclasses.replace(slot, offset=offset)
     steps = tuple(
         Step(
-            step.kernel,
+            step.family,
             step.node,
             tuple(map(bound, step.inputs)),
             tuple(map(bound, step.outputs)),

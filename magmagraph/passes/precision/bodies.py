@@ -66,7 +66,7 @@ def _refusal(node: Node, options: Options) -> str | None:
     """Return why the bodies of a node stay as they are, or None."""
     if "tolerance" in node.attrs:
         return "it runs until it changes by less than its tolerance, which rounding could prevent"
-    if options.device != "cpu" and node.attrs.get("flag", "branch"):
+    if options.target.device != "cpu" and node.attrs.get("flag", "branch"):
         return (
             "a device runs what a value decides about as array expressions, each cast and product "
             "by itself"

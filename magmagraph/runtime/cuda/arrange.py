@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import dims
 from ...graph import Graph, Node
-from ...plan import Place, Plan, Step, Value
+from ...plan import Place, Plan, Role, Step, Value
 from ...records import record
 from ..steps import bodies_of
 from .kernels.fused import kernels_of
@@ -30,7 +30,7 @@ Room = tuple[int, int, int]  # which block of memory, and half-open offsets in i
 
 ARENA = -1
 ALIGNMENT = 256  # bytes: libraries want it of products
-NEVER_FAIL = ("gemm", "fused")  # kernels that have nothing to refuse when they run
+NEVER_FAIL = (Role.PRODUCT, Role.REGION)  # kernels that have nothing to refuse when they run
 
 
 @record(frozen=True)
@@ -81,7 +81,7 @@ def reading(plan: Plan, steps: Sequence[Step], i: int) -> Reading | None:
     step = steps[i]
     out = step.outputs[0]
     attrs = step.node.attrs
-    if step.kernel != "gemm" or attrs["scaled"] or attrs["accumulate"]:
+    if step.role is not Role.PRODUCT or attrs["scaled"] or attrs["accumulate"]:
         return None
     if len(out.type.shape) != 2:
         return None
@@ -95,7 +95,7 @@ def reading(plan: Plan, steps: Sequence[Step], i: int) -> Reading | None:
             found = j
         if any(value.slot == out.slot for value in steps[j].outputs):
             break
-    if found is None or steps[found].kernel != "fused":
+    if found is None or steps[found].role is not Role.REGION:
         return None
     places = [k for k, value in enumerate(steps[found].inputs) if value.slot == out.slot]
     if len(places) != 1:
@@ -141,7 +141,7 @@ def arranged(plan: Plan) -> Plan:
         commit = arrangement.commit
         if i < commit <= place:
             between = arrangement.steps[i:place]
-            if plan.guard or any(step.kernel not in NEVER_FAIL for step in between):
+            if plan.guard or any(step.role not in NEVER_FAIL for step in between):
                 continue
             if arrangement.move(i, place):
                 arrangement.commit = i
@@ -153,7 +153,7 @@ def arranged(plan: Plan) -> Plan:
 def _behind(plan: Plan, steps: Sequence[Step], i: int) -> int | None:
     """Return the place of the step that is best launched together with a product, or None."""
     step = steps[i]
-    if step.kernel != "gemm":
+    if step.role is not Role.PRODUCT:
         return None
     if len(step.outputs[0].type.shape) == 2:
         sizes = _sizes(plan, step)

@@ -10,7 +10,7 @@ import numpy as np
 from ...communicator import current
 from ...errors import PlanError, message
 from ...op import Effect, Kind, Op
-from ...plan import Plan
+from ...plan import Plan, Role
 from ..steps import bodies_of
 from .bound import CudaBound
 from .device import device_of
@@ -38,7 +38,7 @@ class CudaPrepared:
         self.plan = plan
         self.device = device_of(name)
         self.modules = _modules(self.device.number)
-        spoken = any(step.kernel != "wait" and speaks(step.node) for step in plan.steps)
+        spoken = any(step.role is not Role.WAIT and speaks(step.node) for step in plan.steps)
         self.carriers: Carriers | None = None
         self.lines: Lines = {}
         if spoken:
@@ -49,7 +49,7 @@ class CudaPrepared:
             from .launching.messages import lines_of
 
             self.lines = lines_of(plan, self.device)
-        self._steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
+        self._steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
         self.kernels: list[RegionKernels] = []  # compiled when sizes say which are launched
         self.generated = 0
         # Operations that CuPy was found not to have, and those that show values to people, or send
@@ -75,7 +75,7 @@ class CudaPrepared:
                 continue
             if is_counted(node):
                 continue  # its launches are those of the body
-            alone = step.kernel == "array" or node.op.effect is Effect.ORDERED
+            alone = step.role is Role.EXPRESSION or node.op.effect is Effect.ORDERED
             if alone or (outside and node.op.kind is Kind.COLLECTIVE):
                 label = f" '{node.attrs['label']}'" if "label" in node.attrs else ""
                 cuts[f"{node.op.name}{label}"] = None
@@ -99,7 +99,7 @@ class CudaPrepared:
             )
         chosen = steps[step]
         kernels = (
-            [kernels_of(body) for body in bodies_of(chosen)] if chosen.kernel == "fused" else []
+            [kernels_of(body) for body in bodies_of(chosen)] if chosen.role is Role.REGION else []
         )
         generated = {k.key: k for k in kernels if k is not None}
         if not generated or len(generated) < len({id(k) for k in kernels}):

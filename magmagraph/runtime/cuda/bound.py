@@ -15,6 +15,7 @@ from ...communicator import Communicator, using
 from ...errors import DeviceError, MagmagraphError, NonFiniteError, message
 from ...interpret import apply
 from ...op import Kind
+from ...ops.spatial.pooling_records import RECORDS as POOLED
 from ...plan import Place, Plan, Step
 from ..steps import shape_of
 from ..together import run_before, says
@@ -77,10 +78,11 @@ class CudaBound:
             )
             self._make = StepLaunches(self.memory, prepared.modules, self.stream, prepared.lines)
             load_products = self._make.begin(plan.steps, merged)
-            if any(step.kernel in ("convolution", "attention") for step in plan.steps):
+            by_library = [(step, step.family.library) for step in plan.steps if step.family.library]
+            if by_library:
                 from .library.plans import settle
 
-                settle(self.memory)  # libraries choose their plans while kernels are compiled
+                settle(self.memory, by_library)  # plans are chosen while kernels are compiled
             load()
             load_products()
             self._feeds = [slot.index for slot in plan.slots if slot.place is Place.FEED]
@@ -115,7 +117,7 @@ class CudaBound:
         free = {id(step) for step in steps if id(step) not in merged}
         by_library = library_merges(self.memory, steps, free)
         pooled: dict[int, Pair] = {}
-        if any(step.kernel == "pooling" for step in steps):
+        if any(step.node.op in POOLED for step in steps):
             from .kernels.pooling import pairs
 
             pooled = pairs(self.memory, steps)

@@ -15,7 +15,7 @@ from ... import dims
 from ...interpret import PRODUCTS, Body, apply, bind_attributes, body_compiler, compiled_bodies
 from ...locking import outside_of_forks
 from ...op import Kind
-from ...plan import Plan, Step, Value
+from ...plan import Plan, Role, Step, Value
 from ..steps import bodies_of, shape_of
 from .products.second_blas import SMALL, on_one_thread
 
@@ -82,12 +82,12 @@ class ArraySteps:
 
     def of(self, step: Step) -> Run:
         """Return what runs a step."""
-        if step.kernel == "copy":
+        if step.role is Role.COPY:
             source, target = step.inputs[0], step.outputs[0]
             return lambda: np.copyto(self.view(target), self.view(source))
-        if step.kernel == "fused":
+        if step.role is Role.REGION:
             return self._tiled(step)
-        if step.kernel == "gemm":
+        if step.role is Role.PRODUCT:
             from .products.straight import straight_product
 
             product = straight_product(step, self.fixed, self.view)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...config import config
 from ...errors import CompilerUnavailable, FallbackWarning, PlanError, message
-from ...plan import Plan
+from ...plan import Plan, Role
 from ..steps import bodies_of
 from . import fused
 from .bound import NumpyBound
@@ -49,7 +49,7 @@ class NumpyPrepared:
         self.compiled: frozenset[int] = frozenset()
         # By the number of a step, how its products run at the sizes that it was bound to.
         self.ways: dict[int, dict[Sizes, Way]] = {}
-        steps = [i for i, step in enumerate(plan.steps) if step.kernel == "fused"]
+        steps = [i for i, step in enumerate(plan.steps) if step.role is Role.REGION]
         if config.compiler == "off":
             apply_threads()
             return
@@ -67,7 +67,7 @@ class NumpyPrepared:
 
     def describe(self) -> str:
         """Return one line: how many kernels were built, and how."""
-        total = sum(step.kernel == "fused" for step in self.plan.steps)
+        total = sum(step.role is Role.REGION for step in self.plan.steps)
         if self.kernels is None:
             return f"{total} fused steps in NumPy tiles"
         return f"{len(self.compiled)} of {total} fused steps as compiled kernels"
@@ -84,7 +84,7 @@ class NumpyPrepared:
                 )
             )
         chosen = steps[step]
-        if chosen.kernel != "fused":
+        if chosen.role is not Role.REGION:
             raise PlanError(
                 message(
                     f"step {step} is of the family {chosen.kernel}, for which no C is generated",

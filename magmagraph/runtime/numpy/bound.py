@@ -14,7 +14,7 @@ import numpy as np
 from ...communicator import Communicator, Pending, current
 from ...errors import MagmagraphError, NonFiniteError, message
 from ...interpret import PRODUCTS, bind_attributes
-from ...plan import Place, Plan, Step
+from ...plan import Place, Plan, Role, Step
 from ..together import run_before, says
 from .array_steps import ArraySteps
 from .aside import Landing, called, commit_at_once, with_updates_aside
@@ -53,10 +53,11 @@ class NumpyBound:
         self._states = [slot.owner for slot in plan.slots if slot.place is Place.STATE]
         self._written = self._written_states()
         self._under_way: dict[Node, Pending] = {}
-        self._awaited = {step.node for step in plan.steps if step.kernel == "wait"}
+        self._awaited = {step.node for step in plan.steps if step.role is Role.WAIT}
         self._before: list[Any] = []
         self._after: list[Any] = []
-        if any(step.node.op.kind in PRODUCTS and step.kernel != "fused" for step in plan.steps):
+        alone = (step for step in plan.steps if step.role is not Role.REGION)
+        if any(step.node.op.kind in PRODUCTS for step in alone):
             blas = find_blas()
             if blas is not None:
                 blas.reserve(get_threads())
@@ -243,10 +244,10 @@ class NumpyBound:
     def _python_step(self, step: Step) -> Callable[[], None]:
         """Return what runs a step."""
         under_way = self._under_way  # not all that holds the step: memory is free without a cycle
-        if step.kernel == "wait":
+        if step.role is Role.WAIT:
             return lambda: under_way.pop(step.node).wait()
         work = self._steps.of(step)
-        if step.kernel != "collective" or "tag" in step.node.attrs:
+        if step.role is not Role.COLLECTIVE or "tag" in step.node.attrs:
             return work
         awaited = step.node in self._awaited
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .... import dims
-from ....ops.spatial.pooling_records import gathered, reads_windows
+from ....ops.spatial.pooling_records import RECORDS, gathered, reads_windows
 from ....plan import Step
 from ...steps import shape_of
 from ..compiler import compile_source
@@ -57,11 +57,11 @@ def pairs(memory: PlanMemory, steps: Sequence[Step]) -> dict[int, Pair]:
     """Return the steps that are pooled together, by the ids of both."""
     found: dict[int, Pair] = {}
     for i, step in enumerate(steps):
-        if step.kernel != "pooling" or id(step) in found:
+        if step.node.op not in RECORDS or id(step) in found:
             continue
         for j in range(i + 1, len(steps)):
             other = steps[j]
-            if other.kernel == "pooling" and _alike(step, other):
+            if other.node.op in RECORDS and _alike(step, other):
                 if not _in_between(memory, steps[i:j], other):
                     found[id(step)] = found[id(other)] = Pair(step, other)
                 break

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....ops.indexing.gathering import SCATTER_ADD
 from ....ops.indexing.updates import UPDATE
 from ....ops.products.lowered import SCATTER_ROWS
 from ....plan import Step, Value
@@ -27,9 +26,8 @@ from .scattering_code import (
     types_of,
 )
 
-__all__ = ["piece_of", "scattering", "scatters"]
+__all__ = ["piece_of", "scattering"]
 
-SCATTERS = (SCATTER_ADD, SCATTER_ROWS, UPDATE)
 MOST = 1 << 31  # positions, and extents, up to which a pair of them has 64 bits
 SORT_WORDS, SUM_WORDS = 4, 11
 PIECE = 32  # rows that a thread adds up, at least
@@ -45,11 +43,6 @@ class _Operands(NamedTuple):
     base: Value | None
     factor: Value | None
     layout: Layout
-
-
-def scatters(step: Step) -> bool:
-    """Return whether a step adds numbers up at positions."""
-    return step.node.op in SCATTERS and step.kernel in ("indexed", "scatter")
 
 
 def _operands(step: Step) -> _Operands:

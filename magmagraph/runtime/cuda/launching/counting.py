@@ -20,7 +20,7 @@ from ....graph import Graph, Node
 from ....interpret import apply
 from ....op import Kind
 from ....ops.collective.timed import RECORDS
-from ....plan import Place, Plan, Step
+from ....plan import Place, Plan, Role, Step
 from ...steps import bodies_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _NOTHING = Counted(False, ())
 
 def is_timed(step: Step) -> bool:
     """Return whether a step is something that ranks do together at some calls."""
-    return step.node.op in RECORDS and step.kernel == "collective"
+    return step.node.op in RECORDS and step.role is Role.COLLECTIVE
 
 
 class _UnknownError(Exception):
@@ -127,9 +127,9 @@ class _Formulas:
         """Return the place of one of a step's results."""
         step = self.plan.steps[number]
         operands = [(value.slot, number) for value in step.inputs]
-        if step.kernel == "copy":
+        if step.role is Role.COPY:
             return self.place(*operands[0])
-        if step.kernel != "fused":
+        if step.role is not Role.REGION:
             return self._node(step.node, [self.place(*operand) for operand in operands])
         for body in bodies_of(step):
             taken = len(body.inputs)

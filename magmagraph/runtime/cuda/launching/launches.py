@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,7 @@ import numpy as np
 
 from .... import dims
 from ....config import config
-from ....ops.control.loop import LOOP
-from ....plan import Place, Step, Value
+from ....plan import Place, Role, Step, Value
 from ....records import record
 from ...steps import bodies_of, scaling_of, shape_of
 from ..kernels.bodies import Body
@@ -26,25 +24,14 @@ from ..products.products import ProductShape, begin_load, call_of, cut_of, load,
 from ..products.small_gemm import SmallProduct, plain_epilogue
 from .calls import KernelCall, LibraryCall, Together
 from .segments import Launcher
-from .speaking import is_message
 from .streams import Touched
-from .turns import turns
 
 if TYPE_CHECKING:
     from ..kernels.pooling import Pair
+    from ..library.plans import ChosenGraph
     from .messages import Lines
 
 __all__ = ["StepLaunches", "Unit", "together"]
-
-# By the family of steps: the module with what launches one, read where a plan has such a step.
-_ELSEWHERE = {
-    "pooling": ("..kernels.pooling", "pooling"),
-    "collective": (".collectives", "collective"),
-    "join": (".moves", "joined"),
-    "indexed": ("..kernels.gathering", "gathering"),
-    "array": (".moves", "window"),
-}
-
 
 @record(frozen=True)
 class Unit:
@@ -80,35 +67,28 @@ class StepLaunches:
 
     def step(self, step: Step) -> list[Unit] | None:
         """Return what launches a step, or None where its array expression has to run."""
-        if step.kernel == "fused":
-            return self.fused(step)
-        if step.kernel == "copy":  # of any operation's result, whose node it has
-            return [Unit(self._copy(step), self.memory.touched(step))]
-        if is_message(step.node):
-            from .messages import message
+        build = step.family.cuda
+        if build is None:
+            return None
+        units: list[Unit] | None = build(self, step)
+        return units
 
-            found = message(self.memory, step, self.lines)
-            return None if found is None else [Unit(*pair) for pair in found]
-        if step.node.op is LOOP:  # a step of array expressions where its body has any
-            return turns(self.memory, step)
-        if step.kernel in ("indexed", "scatter"):
-            from ..kernels.scattering import scattering, scatters
+    # ---- For the families' builders
 
-            if scatters(step):
-                added = scattering(self.memory, step)
-                return None if added is None else [Unit(*added)]
-        launch: Launcher | None = None
-        if step.kernel == "gemm":
-            launch = self._gemm(step)
-        elif step.kernel == "gemv":
-            launch = self._gemv(step)
-        elif step.kernel in ("convolution", "attention"):
-            return self._library(step)
-        elif step.kernel in _ELSEWHERE:
-            module, function = _ELSEWHERE[step.kernel]
-            made = getattr(importlib.import_module(module, __package__), function)
-            launch = made(self.memory, step)
+    def alone(self, step: Step, launch: Launcher | None) -> list[Unit] | None:
+        """Return a launch as the one of a step; None where there is none."""
         return None if launch is None else [Unit(launch, self.memory.touched(step))]
+
+    def units(self, pairs: Sequence[tuple[Launcher, Touched]]) -> list[Unit]:
+        """Return launches, each with the memory that it touches."""
+        return [Unit(*pair) for pair in pairs]
+
+    def scattered(self, step: Step) -> list[Unit] | None:
+        """Return what launches a sum at positions."""
+        from ..kernels.scattering import scattering
+
+        added = scattering(self.memory, step)
+        return None if added is None else [Unit(*added)]
 
     def begin(self, steps: Sequence[Step], merged: Mapping[int, Merge]) -> Callable[[], None]:
         """Begin to compile the generated products of some steps, side by side.
@@ -123,7 +103,7 @@ class StepLaunches:
             merge = merged.get(id(step))
             if merge is not None and not merge.inside:
                 found.append(self.merged.product(merge))
-            elif merge is None and step.kernel == "gemm":
+            elif merge is None and step.role is Role.PRODUCT:
                 generated = self._small(step)
                 found += [] if generated is None else [generated[0]]
         return begin_load(self.device, found)
@@ -273,7 +253,8 @@ class StepLaunches:
             function, launch.grid, launch.block, held, range(pointers), overlaps=not launch.alone
         )
 
-    def _copy(self, step: Step) -> Launcher:
+    def copy(self, step: Step) -> Launcher:
+        """Return what copies a value to another slot."""
         source, target = step.inputs[0], step.outputs[0]
         count = int(source.type.bytes)
         runtime = self.device.cupy.cuda.runtime
@@ -284,11 +265,11 @@ class StepLaunches:
 
         return LibraryCall(copy, (self.memory.at(target), self.memory.at(source)))
 
-    def _library(self, step: Step) -> list[Unit] | None:
+    def library(self, step: Step, chosen: ChosenGraph) -> list[Unit] | None:
         """Return what launches a step of a library, which may work in memory that others share."""
         from ..library.plans import library
 
-        found = library(self.memory, step)
+        found = library(self.memory, step, chosen)
         if found is None:
             return None
         launch, shared = found
@@ -349,7 +330,8 @@ class StepLaunches:
         held = self.plan.slots[value.slot].owner.attrs.get("value")
         return None if held is None else float(held.reshape(-1)[0])
 
-    def _gemm(self, step: Step) -> Launcher | None:
+    def gemm(self, step: Step) -> Launcher | None:
+        """Return what launches a product; None where its array expression has to run."""
         a, b = step.inputs[:2]
         out = step.outputs[0]
         attrs = step.node.attrs
@@ -411,7 +393,8 @@ class StepLaunches:
             (self.memory.ranges([step.inputs[product.early]]), self.memory.ranges(others)),
         )
 
-    def _gemv(self, step: Step) -> Launcher | None:
+    def gemv(self, step: Step) -> Launcher | None:
+        """Return what launches a sum over rows or columns, as a product with ones."""
         from ..products import gemm
 
         x, out = step.inputs[0], step.outputs[0]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ....communicator import Communicator, current
 from ....graph import Node
-from ....plan import Plan, Step
+from ....plan import Plan, Role, Step
 from ...comm.nccl import NcclLine
 from ..memory import DEVICE_TO_DEVICE, PlanMemory
 from .calls import CollectiveCall, LibraryCall
@@ -84,7 +84,7 @@ def messages_of(plan: Plan, world: Communicator) -> tuple[list[End], bool]:
     found: list[End] = []
     inside = False
     for step in plan.steps:
-        if step.kernel not in ("wait", "copy") and is_message(step.node):
+        if step.role is Role.COLLECTIVE and is_message(step.node):
             found.append(end_of(step.node, world))
         inside = inside or any(holds(body, is_message) for body in bodies_within(step.node))
     return found, inside

@@ -9,45 +9,42 @@ had after all, plans are chosen that need less.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....errors import DeviceError
+from ....ops.convolution.primitives import RECORDS
 from ....plan import Step
 from ..device import SCRATCH
 from ..kernels import few_channels
 from ..launching.calls import LibraryCall, Together
 from ..launching.streams import Range
 from ..memory import PlanMemory
-from . import attention as cudnn_attention
 from . import convolution as cudnn_convolution
 from .cudnn import LibraryGraph
 
-__all__ = ["library", "settle"]
+__all__ = ["ChosenGraph", "library", "settle"]
 
-# By the family of steps: what gives the library's graph of one, or None where it has none.
-_CHOSEN: dict[str, Callable[[PlanMemory, Step], LibraryGraph | None]] = {
-    "convolution": cudnn_convolution.chosen,
-    "attention": cudnn_attention.chosen,
-}
+# Gives the library's graph of a step, or None where it has none.
+ChosenGraph = Callable[[PlanMemory, Step], LibraryGraph | None]
 
 
-def settle(memory: PlanMemory) -> None:
+def settle(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> None:
     """Choose the library's plan for every step that it may run; what is chosen is kept."""
-    needed = _needed(memory)
+    needed = _needed(memory, steps)
     if needed > SCRATCH:
         try:
             memory.share_workspace(needed)
         except DeviceError:
             memory.workspace_limit = 0
-            memory.share_workspace(_needed(memory))
+            memory.share_workspace(_needed(memory, steps))
 
 
-def _needed(memory: PlanMemory) -> int:
+def _needed(memory: PlanMemory, steps: Sequence[tuple[Step, ChosenGraph]]) -> int:
     """Return the most bytes that a step's plan works in, of the plans chosen now."""
     needed = 0
-    for step in memory.plan.steps:
-        graph = _CHOSEN[step.kernel](memory, step) if step.kernel in _CHOSEN else None
+    for step, chosen in steps:
+        graph = chosen(memory, step)
         if graph is not None and graph.workspace > needed and not _generated(memory, step):
             needed = graph.workspace
     return needed
@@ -55,13 +52,13 @@ def _needed(memory: PlanMemory) -> int:
 
 def _generated(memory: PlanMemory, step: Step) -> bool:
     """Return whether a generated kernel runs in place of the library's plan."""
-    if step.kernel != "convolution" or few_channels.gradient_of(memory, step) is None:
+    if step.node.op not in RECORDS or few_channels.gradient_of(memory, step) is None:
         return False
     return few_channels.is_faster(memory, step, cudnn_convolution.chosen(memory, step))
 
 
 def library(
-    memory: PlanMemory, step: Step
+    memory: PlanMemory, step: Step, chosen: ChosenGraph
 ) -> tuple[LibraryCall | Together, tuple[Range, ...]] | None:
     """Return what launches a step of the library, and the shared memory that it works in.
 
@@ -70,7 +67,7 @@ def library(
     """
     if _generated(memory, step):
         return few_channels.launched(memory, step), ()
-    found = _CHOSEN[step.kernel](memory, step)
+    found = chosen(memory, step)
     if found is None:
         return None
     graph = found

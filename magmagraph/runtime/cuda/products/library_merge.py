@@ -13,7 +13,7 @@ from ....dtypes import canonical
 from ....graph import Graph, freeze
 from ....ops.convert import cast
 from ....ops.leaf import parameter
-from ....plan import Step, Value
+from ....plan import Role, Step, Value
 from ....records import record
 from ....types import Type
 from ...steps import shape_of
@@ -63,7 +63,7 @@ def library_merges(
     """
     found: dict[int, LibraryMerge] = {}
     for i, step in enumerate(steps):
-        merge = _merge(memory, steps, i) if step.kernel == "gemm" else None
+        merge = _merge(memory, steps, i) if step.role is Role.PRODUCT else None
         if merge is None or not {id(step), id(merge.reader)} <= free:
             continue
         from . import gemm

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....graph import Node
-from ....plan import Place, Plan, Step
+from ....plan import Place, Plan, Role, Step
 from ....records import record
 from ....region.parts import Region, Walk
 from ...steps import bodies_of, shape_of
@@ -69,7 +69,9 @@ class Merge:
 def product_shape(step: Step) -> ProductShape | None:
     """Return the shape of a step that is one product of float32 matrices, or None."""
     types = [value.type for value in (*step.inputs[:2], *step.outputs)]
-    if step.kernel != "gemm" or any(len(t.shape) != 2 or t.dtype != np.float32 for t in types):
+    if step.role is not Role.PRODUCT:
+        return None
+    if any(len(t.shape) != 2 or t.dtype != np.float32 for t in types):
         return None
     attrs = step.node.attrs
     m, n = shape_of(types[-1])

@@ -135,7 +135,8 @@ def apply_scalar(node: Node, operands: list[str]) -> str:
     """Return the C expression of an elementwise node over its operands' expressions."""
     rule = node.op.scalar
     assert rule is not None
-    dtype = node.inputs[-1].dtype if node.inputs else node.dtype
+    types = [each.dtype for each in node.inputs] or [node.dtype]
+    dtype = ([each for each in types if is_floating(each)] or types)[-1]
     text = resolve(rule if isinstance(rule, str) else rule(dtype), dtype)
     letters = dict(zip("abcd", operands, strict=False))
     result = _OPERAND.sub(lambda match: letters[match.group(0)], text)

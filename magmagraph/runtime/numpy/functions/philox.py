@@ -5,7 +5,7 @@
 - ``mg_random32(k0, k1, step, index)`` and ``mg_random64(k0, k1, step, index)``: the word of one
   element;
 - ``mg_random32_row(out, k0, k1, step, first, count)`` and ``mg_random64_row``: a run of elements,
-  with each block computed once (a quarter, or half, of the work).
+  with each block computed once (a quarter, or half, of the work). Positions are modulo 2^64.
 
 The key words come from `magmagraph.ops.random.philox.stream_key`; a kernel takes them as arguments,
 so that streams share one kernel.
@@ -68,10 +68,10 @@ static inline void mg_random32_row(uint32_t *restrict out, uint32_t k0, uint32_t
     uint64_t done = 0;
     for (; done < count && ((first + done) & 3); done++)
         out[done] = mg_random32(k0, k1, step, first + done);
-    const uint64_t start = (first + done) >> 2, blocks = (count - done) >> 2;
+    const uint64_t start = first + done, blocks = (count - done) >> 2;
     #pragma omp simd
     for (uint64_t i = 0; i < blocks; i++) {
-        MG_PHILOX_BLOCK(start + i, k0, k1, step)
+        MG_PHILOX_BLOCK((start + 4 * i) >> 2, k0, k1, step)
 {ROUNDS}
         out[done + 4 * i] = c0;
         out[done + 4 * i + 1] = c1;
@@ -88,10 +88,10 @@ static inline void mg_random64_row(uint64_t *restrict out, uint32_t k0, uint32_t
     uint64_t done = 0;
     for (; done < count && ((first + done) & 1); done++)
         out[done] = mg_random64(k0, k1, step, first + done);
-    const uint64_t start = (first + done) >> 1, blocks = (count - done) >> 1;
+    const uint64_t start = first + done, blocks = (count - done) >> 1;
     #pragma omp simd
     for (uint64_t i = 0; i < blocks; i++) {
-        MG_PHILOX_BLOCK(start + i, k0, k1, step)
+        MG_PHILOX_BLOCK((start + 2 * i) >> 1, k0, k1, step)
 {ROUNDS}
         out[done + 2 * i] = (uint64_t)c1 << 32 | c0;
         out[done + 2 * i + 1] = (uint64_t)c3 << 32 | c2;

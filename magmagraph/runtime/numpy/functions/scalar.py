@@ -37,8 +37,9 @@ LIBM: Mapping[str, str] = {
 }
 
 # Helpers. @T is the type, @s its suffix, @f the C library's suffix, @U the unsigned type of the
-# same width, @bits the width, @lowest and @highest the ends of the range. A definition may call
-# those of other names.
+# same width, @I the signed one, @bits the width, @lowest and @highest the ends of the range. Floats
+# have @digits explicit binary digits and exponents biased by @bias. A definition may call those of
+# other names.
 
 _BOTH = {
     "lowest": "@T mg_lowest_@s(void) { return @lowest; }",
@@ -88,6 +89,67 @@ int mg_less_or_nan_@s(@T a, @T b) { return (a < b) | ((a != a) & (b == b)); }"""
     const @T lowered = (rest != 0) & ((rest < 0) != (b < 0)) ? whole - 1 : whole;
     const @T zero = copysign@f((@T)0, a) * copysign@f((@T)1, b);
     return b == 0 ? a / b : lowered == 0 ? zero : lowered;
+}""",
+    # These four work on the bits: they are exact for subnormal numbers even where arithmetic
+    # takes those for 0. The bits of a subnormal number count the least float.
+    "mantissa": """
+@T mg_mantissa_@s(@T a)
+{
+    const @U one = 1, half = (@U)(@bias - 1) << @digits;
+    union { @T value; @U bits; } x, whole;
+    x.value = a;
+    const @U size = x.bits & ~(one << (@bits - 1)), sign = x.bits ^ size;
+    whole.value = (@T)(@I)(size & ((one << @digits) - 1));
+    const @U digits = size < one << @digits ? whole.bits : size;
+    x.bits = sign | half | (digits & ((one << @digits) - 1));
+    return (size == 0) | (size >= (@U)(2 * @bias + 1) << @digits) ? a : x.value;
+}""",
+    "exponent": """
+int32_t mg_exponent_@s(@T a)
+{
+    const @U one = 1;
+    union { @T value; @U bits; } x, whole;
+    x.value = a;
+    const @U size = x.bits & ~(one << (@bits - 1));
+    whole.value = (@T)(@I)(size & ((one << @digits) - 1));
+    const int32_t small = (int32_t)(whole.bits >> @digits) - (2 * @bias + @digits - 2);
+    const int32_t exponent = (int32_t)(size >> @digits) - (@bias - 1);
+    const int finite = (size != 0) & (size < (@U)(2 * @bias + 1) << @digits);
+    return finite ? (size < one << @digits ? small : exponent) : 0;
+}""",
+    "ldexp": """
+@T mg_ldexp_@s(@T a, int64_t b)
+{
+    const @U one = 1, most = (@U)(2 * @bias + 1) << @digits;
+    union { @T value; @U bits; } x;
+    x.value = mg_mantissa_@s(a);
+    const @U sign = x.bits & one << (@bits - 1);
+    const @U digits = (x.bits & ((one << @digits) - 1)) | one << @digits;
+    b = (b < -16384 ? -16384 : b) + mg_exponent_@s(a) + (@bias - 1); /* the exponent's bits */
+    if (x.value == 0 || (x.bits & ~sign) >= most) return a;
+    if (b > 2 * @bias) x.bits = sign | most;
+    else if (b > 0) x.bits = sign | (@U)b << @digits | (digits ^ one << @digits);
+    else { /* subnormal: the lost digits round to the nearest even number */
+        const int lost = b < -@digits - 1 ? @digits + 2 : 1 - (int)b;
+        const @U kept = digits >> lost, rest = digits & ((one << lost) - 1);
+        x.bits = sign | (kept + (rest + (kept & 1) > one << (lost - 1)));
+    }
+    return x.value;
+}""",
+    "nextafter": """
+@T mg_nextafter_@s(@T a, @T b)
+{
+    const @U one = 1, most = (@U)(2 * @bias + 1) << @digits;
+    union { @T value; @U bits; } x, y;
+    x.value = a;
+    y.value = b;
+    const @U size = x.bits & ~(one << (@bits - 1)), other = y.bits & ~(one << (@bits - 1));
+    if (size > most || other > most) return a + b;
+    if (x.bits == y.bits || (size | other) == 0) return b;
+    if (size == 0) x.bits = (y.bits ^ other) | 1;
+    else if (other < size || (x.bits ^ size) != (y.bits ^ other)) x.bits -= 1;
+    else x.bits += 1;
+    return x.value;
 }""",
 }
 
@@ -293,7 +355,9 @@ def _definitions() -> dict[str, str]:
             **(SINGLE if f else DOUBLE),
         }
         ends = {"lowest": "-INFINITY", "highest": "INFINITY"}
-        table |= _filled(family, T=name, s=s, f=f, bits=s[1:], **ends)
+        layout = {"digits": "23", "bias": "127"} if f else {"digits": "52", "bias": "1023"}
+        whole = {"U": f"uint{s[1:]}_t", "I": f"int{s[1:]}_t"}
+        table |= _filled(family, T=name, s=s, f=f, bits=s[1:], **layout, **whole, **ends)
     for bits in ("8", "16", "32", "64"):
         unsigned = f"uint{bits}_t"
         ends = {"lowest": f"INT{bits}_MIN", "highest": f"INT{bits}_MAX"}

@@ -1,0 +1,46 @@
+"""Attention in blocks, by cuDNN on CUDA; an array expression on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...graph import Node
+from ...ops.networks.attention import ROWS, ROWS_GRADIENT
+from ...plan import KernelFamily, Step
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..cuda.library.cudnn import LibraryGraph
+    from ..cuda.memory import PlanMemory
+
+_UNMASKED = (3, 6)  # operands of both operations where every query sees every key
+
+
+def _takes(node: Node) -> bool:
+    return node.op in (ROWS, ROWS_GRADIENT)
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    if device == "cpu":
+        return "the CPU computes attention in blocks by an array expression"
+    if node.inputs[0].dtype.itemsize != 2:
+        return f"the library takes 16-bit operands, not {node.inputs[0].dtype.name}"
+    if len(node.inputs) not in _UNMASKED:
+        return "the library's kernels have no mask that is an operand"
+    return None
+
+
+def _library(memory: PlanMemory, step: Step) -> LibraryGraph | None:
+    from ..cuda.library.attention import chosen
+
+    return chosen(memory, step)
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    return launches.library(step, _library)
+
+
+ATTENTION = KernelFamily(
+    "attention", takes=_takes, refusal=_refusal, cuda=_cuda, library=_library
+)
+

@@ -1,0 +1,37 @@
+"""Operations that ranks do together, and waiting for those that were started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...graph import Node
+from ...op import Kind
+from ...plan import KernelFamily, Role, Step
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+
+
+def _takes(node: Node) -> bool:
+    return node.op.kind is Kind.COLLECTIVE
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    from ..cuda.launching.speaking import is_message
+
+    if is_message(step.node):
+        from ..cuda.launching.messages import message
+
+        pairs = message(launches.memory, step, launches.lines)
+        return None if pairs is None else launches.units(pairs)
+    from ..cuda.launching.collectives import collective
+
+    return launches.alone(step, collective(launches.memory, step))
+
+
+COLLECTIVE = KernelFamily(
+    "collective", role=Role.COLLECTIVE, takes=_takes, can_fail=True, cuda=_cuda
+)
+
+WAIT = KernelFamily("wait", role=Role.WAIT, takes=lambda node: False, can_fail=True)
+"""Waits for a collective that was started before; `lower` adds such steps."""

@@ -1,0 +1,27 @@
+"""Copies from slot to slot, which `lower` adds; no operation is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...plan import KernelFamily, Role, Step
+from ..steps import bytes_of
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..numpy.cells import Cells, StepCells
+
+
+def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+    from ..numpy.products.products import copy_step
+
+    source, target = step.inputs[0], step.outputs[0]
+    call = copy_step(cells.at(target), cells.at(source), bytes_of(source.type))
+    return (*call, cells.dynamic({0: target.slot, 1: source.slot}))
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    return launches.alone(step, launches.copy(step))
+
+
+COPY = KernelFamily("copy", role=Role.COPY, takes=lambda node: False, cpu=_cpu, cuda=_cuda)

@@ -1,0 +1,26 @@
+"""The array expression of an operation's record: what runs where no kernel does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ops.control.loop import LOOP
+from ...plan import KernelFamily, Role, Step
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    if step.node.op is LOOP:  # the body's launches, where its length and its steps allow that
+        from ..cuda.launching.turns import turns
+
+        return turns(launches.memory, step)
+    from ..cuda.launching.moves import window
+
+    return launches.alone(step, window(launches.memory, step))
+
+
+EXPRESSION = KernelFamily(
+    "array", role=Role.EXPRESSION, takes=lambda node: True, can_fail=True, cuda=_cuda
+)

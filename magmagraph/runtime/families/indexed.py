@@ -1,0 +1,78 @@
+"""Elements read, or added up, at computed positions along an axis."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...dtypes import is_bool
+from ...graph import Node
+from ...ops.indexing.gathering import SCATTER_ADD, TAKE
+from ...ops.indexing.updates import UPDATE
+from ...plan import KernelFamily, Step
+from ..steps import shape_of
+from .dtypes import POSITIONS
+from .scatter import rows_refusal
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..numpy.cells import Cells, StepCells
+
+
+def _takes(node: Node) -> bool:
+    return node.op in (TAKE, SCATTER_ADD, UPDATE)
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    if node.op is UPDATE and node.attrs["how"] != "add":
+        return f"kernels add at positions; {node.attrs['how']!r} is an array expression"
+    if node.op is not TAKE and is_bool(node.dtype):
+        return "kernels add up numbers, not bools"
+    if device != "cpu":
+        return None
+    if node.op is UPDATE:
+        return "the CPU has no kernel that adds to an array at positions"
+    if node.op is SCATTER_ADD:
+        return rows_refusal(node)
+    if node.inputs[1].dtype not in POSITIONS:
+        return f"positions are int32 or int64, not {node.inputs[1].dtype.name}"
+    return None
+
+
+def _cpu(cells: StepCells, step: Step, number: int) -> Cells | None:
+    from ..numpy.products.products import scatter_add_step, take_step
+
+    values, positions = step.inputs
+    (out,) = step.outputs
+    axis = step.node.attrs["axis"]
+    taken = step.node.op is TAKE
+    shape = shape_of((values if taken else out).type)
+    parts, rows, width = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    count = math.prod(shape_of(positions.type))
+    if count and not rows:
+        return None  # its array expression says what is wrong
+    sizes = (parts, rows, count)
+    how = {
+        "wrap": step.node.attrs["mode"] == "wrap",
+        "wide": positions.type.dtype.itemsize == 8,
+    }
+    at = (cells.at(out), cells.at(values), cells.at(positions))
+    dtype = out.type.dtype
+    if taken:
+        call = take_step(*at, *sizes, width * dtype.itemsize, **how)
+    else:
+        call = scatter_add_step(dtype, *at, *sizes, width, **how)
+    return (*call, cells.dynamic({i: v.slot for i, v in enumerate((out, values, positions))}))
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    if step.node.op is not TAKE:
+        return launches.scattered(step)
+    from ..cuda.kernels.gathering import gathering
+
+    return launches.alone(step, gathering(launches.memory, step))
+
+
+INDEXED = KernelFamily(
+    "indexed", takes=_takes, refusal=_refusal, can_fail=True, cpu=_cpu, cuda=_cuda
+)

@@ -1,0 +1,48 @@
+"""Loops and branches, whose bodies are plans of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...graph import Node
+from ...ops.control.branch import BRANCH
+from ...ops.control.loop import LOOP
+from ...plan import KernelFamily, Role, Step
+
+if TYPE_CHECKING:
+    from ..numpy.cells import Cells, StepCells
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    return None if device == "cpu" else "launches of the body, or an array expression"
+
+
+def _loop(cells: StepCells, step: Step, number: int) -> Cells | None:
+    from ..numpy.nested import loop_step
+
+    return cells.nested(step, loop_step(step, cells.sizes, cells.keep))
+
+
+def _branch(cells: StepCells, step: Step, number: int) -> Cells | None:
+    from ..numpy.nested import branch_step
+
+    return cells.nested(step, branch_step(step, cells.sizes, cells.keep))
+
+
+LOOP_FAMILY = KernelFamily(
+    "loop",
+    role=Role.NESTED,
+    takes=lambda node: node.op is LOOP,
+    refusal=_refusal,
+    can_fail=True,
+    cpu=_loop,
+)
+
+BRANCH_FAMILY = KernelFamily(
+    "branch",
+    role=Role.NESTED,
+    takes=lambda node: node.op is BRANCH,
+    refusal=_refusal,
+    can_fail=True,
+    cpu=_branch,
+)

@@ -1,0 +1,49 @@
+"""Pooling windows and their gradients, by compiled or generated kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...graph import Node
+from ...ops.spatial.pooling_records import RECORDS
+from ...plan import KernelFamily, Step
+from ..steps import shape_of
+from .dtypes import BLAS
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..numpy.cells import Cells, StepCells
+
+
+def _takes(node: Node) -> bool:
+    return node.op in RECORDS
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    if device == "cpu" and node.inputs[0].dtype not in BLAS:
+        return f"compiled pooling takes float32 and float64, not {node.inputs[0].dtype.name}"
+    return None
+
+
+def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+    from ..numpy.convolution.pooling import pooling_step
+
+    out = step.outputs[0]
+    call = pooling_step(
+        step.node,
+        cells.sizes,
+        [cells.at(value) for value in step.inputs],
+        cells.at(out),
+        [shape_of(step.inputs[0].type), shape_of(out.type)],
+    )
+    slots = {i: value.slot for i, value in enumerate(step.inputs)}
+    return (*call, cells.dynamic({**slots, 2: out.slot}))
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    from ..cuda.kernels.pooling import pooling
+
+    return launches.alone(step, pooling(launches.memory, step))
+
+
+POOLING = KernelFamily("pooling", takes=_takes, refusal=_refusal, cpu=_cpu, cuda=_cuda)

@@ -1,0 +1,72 @@
+"""Rows added to a matrix at computed positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...graph import Node
+from ...ops.products.lowered import SCATTER_ROWS
+from ...plan import KernelFamily, Step
+from ..steps import shape_of
+from .dtypes import BLAS, POSITIONS
+
+if TYPE_CHECKING:
+    from ..cuda.launching.launches import StepLaunches, Unit
+    from ..numpy.cells import Cells, StepCells
+
+
+def _takes(node: Node) -> bool:
+    return node.op is SCATTER_ROWS
+
+
+def rows_refusal(node: Node) -> str | None:
+    """Return why there is no kernel for the dtypes of the values and the positions, or None."""
+    if node.type.dtype not in BLAS:
+        return f"kernels add up float32 and float64, not {node.type.dtype.name}"
+    if node.inputs[1].dtype not in POSITIONS:
+        return f"positions are int32 or int64, not {node.inputs[1].dtype.name}"
+    return None
+
+
+def _refusal(node: Node, device: str) -> str | None:
+    return rows_refusal(node)
+
+
+def _in_place(node: Node, device: str) -> frozenset[tuple[int, int]]:
+    return frozenset(((len(node.inputs) - 1, 0),))
+
+
+def _cpu(cells: StepCells, step: Step, number: int) -> Cells:
+    from ..numpy.products.products import scatter_step
+
+    values, positions, *scale, base = step.inputs
+    alpha = scale[0] if scale else None
+    out = step.outputs[0]
+    rows, *others = shape_of(out.type)
+    call = scatter_step(
+        out.type.dtype,
+        cells.at(out),
+        cells.at(base),
+        cells.at(values),
+        cells.at(positions),
+        rows,
+        int(np.prod(shape_of(positions.type), dtype=np.int64)),
+        int(np.prod(others, dtype=np.int64)),
+        alpha=cells.at(alpha),
+        wrap=step.node.attrs["mode"] == "wrap",
+        wide=positions.type.dtype.itemsize == 8,
+    )
+    operands = (out, base, values, positions, alpha)
+    slots = {i: v.slot for i, v in enumerate(operands) if v is not None}
+    return (*call, cells.dynamic(slots))
+
+
+def _cuda(launches: StepLaunches, step: Step) -> list[Unit] | None:
+    return launches.scattered(step)
+
+
+SCATTER = KernelFamily(
+    "scatter", takes=_takes, refusal=_refusal, in_place=_in_place, cpu=_cpu, cuda=_cuda
+)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....region.analysis import Fold, Output
-from ....region.parts import indexed
-from ....region.walk import late_groups
+from ....region.parts import indexed, late_groups
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
 from .cuda_code import CudaCode, Unsupported

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from .dtypes import canonical as _canonical
+from .function import evaluation as _evaluation  # noqa: F401  it defines Node.eval
 from .functional import RECORDS as _COMPOSITES
 from .graph import Node as _Node
 from .launchers import label_errors as _label_errors
@@ -39,6 +40,7 @@ _NAMES = {
         "NonFiniteError PassError PlanError ReentrantError ShapeError ShardingError StorageError "
         "UpdateError",
     "function": "Function function synchronize",
+    "function.substitute": "substitute",
     "functional":
         "alpha_dropout batch_norm batch_statistics dropout group_norm gumbel_softmax instance_norm "
         "layer_norm local_response_norm log_softmax logmeanexp normalize rms_norm "
@@ -59,30 +61,31 @@ _NAMES = {
     "ops.convolution.transpose":
         "conv1d_transpose conv2d_transpose conv3d_transpose conv_transpose",
     "ops.elementwise.arithmetic":
-        "abs=absolute absolute add divide floor_divide mod=remainder multiply negative pow=power "
-        "power reciprocal remainder square subtract",
+        "add divide floor_divide mod=remainder multiply negative reciprocal remainder square "
+        "subtract",
     "ops.elementwise.bits":
         "bitwise_and bitwise_not bitwise_or bitwise_xor invert=bitwise_not left_shift logical_and "
         "logical_not logical_or logical_xor right_shift",
     "ops.elementwise.closeness": "allclose array_equal array_equiv isclose",
     "ops.elementwise.comparison":
         "clip equal greater greater_equal less less_equal maximum minimum not_equal where",
-    "ops.elementwise.complex_numbers":
-        "angle complex conj conjugate=conj imag iscomplex isreal real",
+    "ops.elementwise.complex_numbers": "complex conj conjugate=conj imag iscomplex isreal real",
     "ops.elementwise.exponents": "float_power frexp ldexp logaddexp logaddexp2",
     "ops.elementwise.math":
-        "arccos arccosh arcsin arcsinh arctan arctan2 arctanh cbrt cos cosh exp exp2 expm1 hypot "
-        "log log10 log1p log2 rsqrt sin sinh sqrt tan tanh",
+        "angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh cbrt cos cosh exp exp2 expm1 "
+        "hypot log log10 log1p log2 pow=power power rsqrt sin sinh sqrt tan tanh",
     "ops.elementwise.not_finite": "fmax fmin isneginf isposinf nan_to_num",
     "ops.elementwise.numbers": "deg2rad divmod fmod gcd lcm modf rad2deg sinc",
     "ops.elementwise.polynomials": "polyval vander",
     "ops.elementwise.rounding": "ceil floor isfinite isinf isnan rint round trunc",
-    "ops.elementwise.signs": "copysign heaviside nextafter positive sign signbit",
+    "ops.elementwise.signs":
+        "abs=absolute absolute copysign heaviside nextafter positive sign signbit",
     "ops.indexing.choosing": "choose select",
     "ops.indexing.finding": "argwhere flatnonzero nonzero",
     "ops.indexing.gathering": "take take_along_axis",
     "ops.indexing.interpolation": "interp",
     "ops.indexing.iota": "arange one_hot",
+    "ops.indexing.keys": "index",
     "ops.indexing.raveling": "ix_ ravel_multi_index unravel_index",
     "ops.indexing.selecting": "boolean_index compress extract isin",
     "ops.indexing.sets":
@@ -134,7 +137,6 @@ _NAMES = {
     "ops.shape.joining": "broadcast_to concatenate stack",
     "ops.shape.padding": "pad",
     "ops.shape.pieces": "flip split",
-    "ops.shape.slicing": "index",
     "ops.shape.spacing": "geomspace linspace logspace",
     "ops.shape.tiling": "fliplr flipud repeat roll rot90 sliding_window_view tile",
     "ops.signal.convolve": "convolve correlate",
@@ -155,7 +157,6 @@ _NAMES = {
     "transforms.branching": "cond switch",
     "transforms.scanning": "scan while_loop",
     "transforms.subgraph": "op_from_graph",
-    "transforms.substitute": "substitute",
     "transforms.vmap": "vmap",
     "types": "Type",
 }  # fmt: skip
@@ -234,7 +235,8 @@ for _name in ("distributed", "schedule", "passes"):
     _module = vars(_read(_name, None))
     _tell_classes(_module, _module["__all__"])
 _tell_classes(globals(), ("Function", "Graph"))
-_tell_methods(_Node, [name for name in vars(_Operators) if name[0] != "_"] + ["__round__"])
-del _module, _name
+_methods = [name for name in vars(_Operators) if name[0] != "_"]
+_tell_methods(_Node, [*_methods, "__round__", "eval"])
+del _methods, _module, _name
 
 _label_errors()  # of a process that mpiexec has started as one of several

@@ -52,6 +52,9 @@ from .function import (
 from .function.loading import (
     load as load,
 )
+from .function.substitute import (
+    substitute as substitute,
+)
 from .functional import (
     alpha_dropout as alpha_dropout, batch_norm as batch_norm, batch_statistics as batch_statistics,
     dropout as dropout, group_norm as group_norm, gumbel_softmax as gumbel_softmax,
@@ -113,9 +116,8 @@ from .ops.convolution.transpose import (
     conv3d_transpose as conv3d_transpose, conv_transpose as conv_transpose,
 )
 from .ops.elementwise.arithmetic import (
-    absolute as abs, absolute as absolute, add as add, divide as divide,
-    floor_divide as floor_divide, remainder as mod, multiply as multiply, negative as negative,
-    power as pow, power as power, reciprocal as reciprocal, remainder as remainder,
+    add as add, divide as divide, floor_divide as floor_divide, remainder as mod,
+    multiply as multiply, negative as negative, reciprocal as reciprocal, remainder as remainder,
     square as square, subtract as subtract,
 )
 from .ops.elementwise.bits import (
@@ -134,18 +136,19 @@ from .ops.elementwise.comparison import (
     where as where,
 )
 from .ops.elementwise.complex_numbers import (
-    angle as angle, complex as complex, conj as conj, conj as conjugate, imag as imag,
-    iscomplex as iscomplex, isreal as isreal, real as real,
+    complex as complex, conj as conj, conj as conjugate, imag as imag, iscomplex as iscomplex,
+    isreal as isreal, real as real,
 )
 from .ops.elementwise.exponents import (
     float_power as float_power, frexp as frexp, ldexp as ldexp, logaddexp as logaddexp,
     logaddexp2 as logaddexp2,
 )
 from .ops.elementwise.math import (
-    arccos as arccos, arccosh as arccosh, arcsin as arcsin, arcsinh as arcsinh, arctan as arctan,
-    arctan2 as arctan2, arctanh as arctanh, cbrt as cbrt, cos as cos, cosh as cosh, exp as exp,
-    exp2 as exp2, expm1 as expm1, hypot as hypot, log as log, log10 as log10, log1p as log1p,
-    log2 as log2, rsqrt as rsqrt, sin as sin, sinh as sinh, sqrt as sqrt, tan as tan, tanh as tanh,
+    angle as angle, arccos as arccos, arccosh as arccosh, arcsin as arcsin, arcsinh as arcsinh,
+    arctan as arctan, arctan2 as arctan2, arctanh as arctanh, cbrt as cbrt, cos as cos,
+    cosh as cosh, exp as exp, exp2 as exp2, expm1 as expm1, hypot as hypot, log as log,
+    log10 as log10, log1p as log1p, log2 as log2, power as pow, power as power, rsqrt as rsqrt,
+    sin as sin, sinh as sinh, sqrt as sqrt, tan as tan, tanh as tanh,
 )
 from .ops.elementwise.not_finite import (
     fmax as fmax, fmin as fmin, isneginf as isneginf, isposinf as isposinf,
@@ -163,8 +166,8 @@ from .ops.elementwise.rounding import (
     rint as rint, round as round, trunc as trunc,
 )
 from .ops.elementwise.signs import (
-    copysign as copysign, heaviside as heaviside, nextafter as nextafter, positive as positive,
-    sign as sign, signbit as signbit,
+    absolute as abs, absolute as absolute, copysign as copysign, heaviside as heaviside,
+    nextafter as nextafter, positive as positive, sign as sign, signbit as signbit,
 )
 from .ops.indexing.choosing import (
     choose as choose, select as select,
@@ -180,6 +183,9 @@ from .ops.indexing.interpolation import (
 )
 from .ops.indexing.iota import (
     arange as arange, one_hot as one_hot,
+)
+from .ops.indexing.keys import (
+    index as index,
 )
 from .ops.indexing.raveling import (
     ix_ as ix_, ravel_multi_index as ravel_multi_index, unravel_index as unravel_index,
@@ -324,9 +330,6 @@ from .ops.shape.padding import (
 from .ops.shape.pieces import (
     flip as flip, split as split,
 )
-from .ops.shape.slicing import (
-    index as index,
-)
 from .ops.shape.spacing import (
     geomspace as geomspace, linspace as linspace, logspace as logspace,
 )
@@ -383,9 +386,6 @@ from .transforms.scanning import (
 )
 from .transforms.subgraph import (
     op_from_graph as op_from_graph,
-)
-from .transforms.substitute import (
-    substitute as substitute,
 )
 from .transforms.vmap import (
     vmap as vmap,

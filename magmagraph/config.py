@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .element_types import FLOATS, dtype_of, is_float
 from .errors import ConfigError, message
 
 _COMPILER = ("auto", "off", "force")
@@ -53,9 +54,8 @@ def _settled(name: str, value: Any) -> Any:
     if name in _LEFT_TO_VARIABLES and value is None:
         return None
     if name == "float_dtype":
-        from .dtypes import FLOATS, canonical, is_float
-
-        dtype = canonical(value, FLOATS[0])  # float, which follows this setting, is Python's here
+        # float, which follows this setting, is Python's here.
+        dtype = dtype_of(value, FLOATS[0])
         fits, value = is_float(dtype), dtype
     elif name == "device":
         family, _, number = value.partition(":")

@@ -15,7 +15,7 @@ from .errors import DTypeError, GradientError, GraphError, ShapeError, message
 from .graph import Node
 from .interning import attribute_key
 from .op import INEXACT, REAL, Call, Kind, Op, Scalar
-from .ops.control.mapped import results_of
+from .ops.control.identities import results_of
 from .ops.convert import as_node, promoted
 from .ops.elementwise.family import broadcast
 from .ops.rules.batching import WORDS

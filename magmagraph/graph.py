@@ -26,6 +26,7 @@ __all__ = [
     "Trace",
     "attribute_key",
     "freeze",
+    "operations",
     "structure",
     "topological",
 ]
@@ -332,3 +333,13 @@ def structure(body: Graph) -> tuple[Any, ...]:
         for node in body.nodes
     )
     return (lines, tuple([number[n] for n in body.outputs]))
+
+
+def operations(node: Node) -> tuple[str, ...]:
+    """Return the operation of a node, or those inside of its bodies, each once."""
+    value = node.attrs.get("bodies", (node.attrs.get("body"),))
+    bodies = [body for body in value if isinstance(body, Graph)] if value else []
+    if not bodies:
+        return (node.op.name,)
+    inner = [n.op.name for body in bodies for n in body.nodes if n.op.kind is not Kind.LEAF]
+    return tuple(dict.fromkeys(inner))

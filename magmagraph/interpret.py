@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -28,20 +28,55 @@ _ARITHMETIC = frozenset(
 # What may call BLAS or LAPACK, and waits for nobody meanwhile.
 PRODUCTS = frozenset((Kind.CONTRACTION, Kind.CONVOLUTION, Kind.LINALG, Kind.LOWERED))
 
-Settings = tuple[tuple[str, Any], ...]
 
-# Of the function whose bodies are compiled or bound: what it leaves out, they leave out, too.
-_settings: ContextVar[Settings] = ContextVar("settings", default=())
+class BodyFunction(Protocol):
+    """A body graph as a function: what the runtime asks of it."""
+
+    device: str
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Return the outputs for arrays in the order of the parameters."""
+
+    def compile(self) -> Self:
+        """Compile it, unless it is compiled."""
+
+    def plan_for(self, sizes: Mapping[str, int]) -> Any:
+        """Return its plan for sizes of the named dimensions."""
+
+    def bound_to(self, sizes: Mapping[str, int]) -> Any:
+        """Return its plan bound to sizes, with memory of its own."""
+
+
+class BodyCompiler(Protocol):
+    """Make functions of the bodies of loops and branches.
+
+    A function (`magmagraph.function`) passes one to the runtime that binds its plan. Compilers that
+    are equal make equal functions.
+    """
+
+    def function(self, body: Graph) -> BodyFunction:
+        """Return a body as a function of its parameters."""
+
+    def compiled(self, body: Graph) -> BodyFunction | None:
+        """Return a body as a function, or None where its parameters do not say all sizes."""
+
+
+_compiler: ContextVar[BodyCompiler | None] = ContextVar("body compiler", default=None)
 
 
 @contextmanager
-def body_settings(settings: Settings) -> Iterator[None]:
-    """Compile bodies with some settings of the function around them, for a while."""
-    token = _settings.set(settings)
+def compiling_bodies(compiler: BodyCompiler) -> Iterator[None]:
+    """Let bodies be compiled by a compiler for a while."""
+    token = _compiler.set(compiler)
     try:
         yield
     finally:
-        _settings.reset(token)
+        _compiler.reset(token)
+
+
+def body_compiler() -> BodyCompiler | None:
+    """Return what compiles bodies now; None outside of `compiling_bodies`."""
+    return _compiler.get()
 
 
 class Body(NamedTuple):
@@ -49,7 +84,6 @@ class Body(NamedTuple):
 
     graph: Graph
     sizes: Mapping[str, int]
-    settings: Settings = ()
 
     def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
         """Return the outputs for arrays in the order of the parameters."""
@@ -58,54 +92,53 @@ class Body(NamedTuple):
         return [values[node] for node in self.graph.outputs]
 
 
-# What compiles a body into a call of arrays, or returns None: put here by `function`, which sees
-# all rooms.
-COMPILE: list[Callable[[Graph, Settings], Callable[..., list[Any]] | None]] = []
-# What makes a function of a body that is run with the sizes of the plan around it.
-FUNCTION_OF: list[Callable[[Graph, Settings], Any]] = []
+BodyMaker = Callable[[Graph, Mapping[str, int]], Body]
 _WORTH_COMPILING = 3  # operations: fewer take less time than a call of what is compiled
 
 
-def body_function(body: Graph) -> Any:
-    """Return a body as a function, the same one each time; None where nothing makes it one."""
-    return body.analysis(_function_of, _settings.get())
+def body_function(body: Graph) -> BodyFunction | None:
+    """Return a body as a function, the same one each time; None where nothing compiles bodies."""
+    compiler = _compiler.get()
+    return None if compiler is None else body.analysis(_function_of, compiler)
 
 
-def _function_of(body: Graph, settings: Settings) -> Any:
-    return FUNCTION_OF[0](body, settings) if FUNCTION_OF else None
+def _function_of(body: Graph, compiler: BodyCompiler) -> BodyFunction:
+    return compiler.function(body)
 
 
-def _compiled(body: Graph, settings: Settings) -> Callable[..., list[Any]] | None:
+def _compiled(body: Graph, compiler: BodyCompiler) -> BodyFunction | None:
     work = sum(1 for node in body.nodes if node.inputs)
-    return COMPILE[0](body, settings) if COMPILE and work >= _WORTH_COMPILING else None
+    return compiler.compiled(body) if work >= _WORTH_COMPILING else None
 
 
-class CompiledBody(Body):
-    """A body whose many runs go through the compiler."""
+def compiled_bodies(compiler: BodyCompiler) -> BodyMaker:
+    """Return what makes bodies whose many runs go through a compiler."""
 
-    __slots__ = ()
+    class CompiledBody(Body):
+        __slots__ = ()
 
-    def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
-        """Return the outputs for arrays in the order of the parameters."""
-        compiled = self.graph.analysis(_compiled, self.settings)
-        if compiled is None or xp is not np:
-            return super().run(arrays, xp)
-        return list(compiled(*arrays))
+        def run(self, arrays: Sequence[Any], xp: Any) -> list[Any]:
+            compiled = self.graph.analysis(_compiled, compiler)
+            if compiled is None or xp is not np:
+                return super().run(arrays, xp)
+            return list(compiled(*arrays))
+
+    return CompiledBody
 
 
-def bind_attribute(value: Any, sizes: Mapping[str, int], body: type[Body] = Body) -> Any:
+def bind_attribute(value: Any, sizes: Mapping[str, int], body: BodyMaker = Body) -> Any:
     """Return an attribute with each `Dim` inside it replaced by its size."""
     if isinstance(value, Dim):
         return dims.evaluate(value, sizes)
     if isinstance(value, Graph):
-        return body(value, sizes, _settings.get())
+        return body(value, sizes)
     if isinstance(value, tuple):
         return tuple(bind_attribute(v, sizes, body) for v in value)
     return value
 
 
 def bind_attributes(
-    attrs: Mapping[str, Any], sizes: Mapping[str, int], body: type[Body] = Body
+    attrs: Mapping[str, Any], sizes: Mapping[str, int], body: BodyMaker = Body
 ) -> dict[str, Any]:
     """Return a node's attributes with concrete extents."""
     return {k: bind_attribute(v, sizes, body) for k, v in attrs.items()}
@@ -120,7 +153,7 @@ def apply(
     operands: list[Any],
     sizes: Mapping[str, int],
     xp: Any = np,
-    body: type[Body] = Body,
+    body: BodyMaker = Body,
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Evaluate one node on arrays: its array expression, cast to its dtype.

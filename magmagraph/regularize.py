@@ -13,7 +13,8 @@ from typing import Any
 from .errors import ConfigError, message
 from .graph import Node
 from .ops.convert import as_node
-from .ops.elementwise.arithmetic import absolute, add, multiply
+from .ops.elementwise.arithmetic import add, multiply
+from .ops.elementwise.signs import absolute
 from .ops.reduction.primitives import sum
 from .telling import tell, tell_classes
 

@@ -18,9 +18,9 @@ from .errors import ConfigError, message
 from .graph import Node, freeze
 from .interpret import evaluate
 from .ops.convert import as_node, cast
-from .ops.elementwise.arithmetic import add, divide, floor_divide, multiply, power, subtract
+from .ops.elementwise.arithmetic import add, divide, floor_divide, multiply, subtract
 from .ops.elementwise.comparison import less, maximum, minimum, where
-from .ops.elementwise.math import cos
+from .ops.elementwise.math import cos, power
 from .ops.leaf import constant as _constant
 from .plateau import Plateau
 from .records import record

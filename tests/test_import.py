@@ -28,7 +28,7 @@ LATE = (
     "scipy", "cupy", "mpi4py", "networkx", "optuna", "rich", "numpy.random", "csv", "gzip",
     "zipfile", "urllib.request", "subprocess", "tempfile", "ctypes", "inspect",
     "magmagraph.text.archive", "magmagraph.cli", "magmagraph.data", "magmagraph.runtime",
-    "magmagraph.text.reading", "magmagraph.text.plan", "magmagraph.region.analysis",
+    "magmagraph.text.reading", "magmagraph.region.analysis",
     "fractions", "decimal", "string", "pkgutil", "magmagraph.inspect", "magmagraph.custom",
     "magmagraph.regularize", "magmagraph.checks.gradient_check",
 )  # fmt: skip

@@ -26,8 +26,7 @@ from magmagraph.region.analysis import (
     Region,
     analyze,
 )
-from magmagraph.region.parts import TOGETHER_BYTES
-from magmagraph.region.walk import Walk
+from magmagraph.region.parts import TOGETHER_BYTES, Walk
 
 
 def region(operands: list[object], build: regions.Build) -> Region:

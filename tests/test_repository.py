@@ -100,16 +100,21 @@ def module_exists(dotted: str) -> bool:
     return place.with_suffix(".py").is_file() or place.is_dir()
 
 
+def origin(path: str, node: ast.ImportFrom) -> str:
+    """Return the full name of the module or package that a file imports names from."""
+    package = path.removesuffix(".py").split("/")[:-1]
+    base = package[: len(package) - node.level + 1] if node.level else []
+    return ".".join([*base, *filter(None, [node.module])])
+
+
 def imports(path: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the full name of each module that a file imports, anywhere in it."""
-    package = path.removesuffix(".py").split("/")[:-1]
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            start = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            start = origin(path, node)
             yield node.lineno, start
             for alias in node.names:
                 if module_exists(f"{start}.{alias.name}"):
@@ -182,17 +187,79 @@ IMPORTS_THE_ROOT = "magmagraph/cli/network.py"
 def test_no_module_imports_the_root(path):
     """Modules take a name from where it is defined; the root is for users."""
     wrong = []
-    package = path.removesuffix(".py").split("/")[:-1]
     for node in ast.walk(tree(path)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name == "magmagraph"]
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            if ".".join([*base, *filter(None, [node.module])]) == "magmagraph":
+            if origin(path, node) == "magmagraph":
                 names = [a.name for a in node.names if not module_exists(f"magmagraph.{a.name}")]
         wrong += [f"{path}:{node.lineno} imports {name} of the root" for name in names]
     assert not wrong, "\n".join(wrong)
+
+
+LARGEST_CIRCLE = 8  # files that import each other
+
+
+def imported_files(path: str) -> set[str]:
+    """Return the files of the package that a file imports from, anywhere in it.
+
+    Imports at the top, in functions and under TYPE_CHECKING count alike. A package whose module is
+    imported (``from ..package import module``) does not count, unless a name is taken from it.
+    """
+    modules: set[str] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            modules.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = origin(path, node)
+            names = [f"{start}.{alias.name}" for alias in node.names]
+            modules.update(name if module_exists(name) else start for name in names)
+    places = [module.replace(".", "/") for module in modules]
+    files = {file for place in places for file in (f"{place}.py", f"{place}/__init__.py")}
+    return {file for file in files if file != path and (ROOT / file).is_file()}
+
+
+def circles(imported: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of files in which each imports all others, on some way; largest first."""
+    reached: dict[str, set[str]] = {}
+    for start in imported:
+        files, open_ends = set(), [start]
+        while open_ends:
+            new = imported[open_ends.pop()] - files
+            files |= new
+            open_ends += new
+        reached[start] = files
+    groups = {
+        frozenset(other for other in files if start in reached[other])
+        for start, files in reached.items()
+    }
+    return sorted((sorted(group) for group in groups if group), key=len, reverse=True)
+
+
+def test_imports_anywhere_in_a_file_close_a_circle(tmp_path, monkeypatch):
+    (tmp_path / "magmagraph/passes").mkdir(parents=True)
+    for name, text in {
+        "magmagraph/passes/__init__.py": "from .fuse import fuse\n",
+        "magmagraph/graph.py": "def f():\n    from .passes import report\n",
+        "magmagraph/passes/fuse.py": "from ..graph import Graph\n",
+        "magmagraph/passes/report.py": "if TYPE_CHECKING:\n    from .fuse import fuse\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.py"))
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    tree.cache_clear()
+    found = circles({path: imported_files(path) for path in files})
+    tree.cache_clear()
+    own_files = ["magmagraph/graph.py", "magmagraph/passes/fuse.py", "magmagraph/passes/report.py"]
+    assert found == [own_files]
+
+
+def test_circles_of_imports_are_small():
+    """Whoever reads a file of a circle has to read all of it."""
+    found = circles({path: imported_files(path) for path in SOURCES})
+    large = [circle for circle in found if len(circle) > LARGEST_CIRCLE]
+    assert not large, "\n".join(f"{len(circle)}: {', '.join(circle)}" for circle in large)
 
 
 def test_what_crosses_a_threshold_does_so():

@@ -13,10 +13,8 @@ Examples
 (max(batch - 1, 0), 5, [batch == 5])
 """
 
-from .algebra import Dim, Extent, anonymous
-from .atoms import lower, upper
+from .algebra import Dim, Extent, anonymous, ceil_div, floor_div, lower, maximum, minimum, upper
 from .binding import BindingFailure, evaluate, names, solve, substitute
-from .division import ceil_div, floor_div, maximum, minimum
 from .meeting import (
     BroadcastFailure,
     Constraint,

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import ShapeError, message
 from ..records import record
-from .algebra import Dim, Extent, atom_dim
-from .atoms import Atom, Floor, terms_of
-from .division import floor_div, minimum
+from .algebra import Atom, Dim, Extent, Floor, atom_dim, floor_div, minimum, terms_of
 
 
 def evaluate(extent: Extent, sizes: Mapping[str, int]) -> int:

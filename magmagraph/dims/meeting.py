@@ -8,10 +8,8 @@ from typing import Literal
 
 from ..errors import ShapeError, message
 from ..records import record
-from .algebra import Extent
-from .atoms import lower, terms_of, upper
+from .algebra import Extent, floor_div, lower, terms_of, upper
 from .binding import evaluate, names
-from .division import floor_div
 
 
 @record(frozen=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ShapeError, message
-from .algebra import Dim, Extent
-from .atoms import lower, upper
-from .division import ceil_div, maximum, minimum
+from .algebra import Dim, Extent, ceil_div, lower, maximum, minimum, upper
 from .meeting import Constraint, require
 
 

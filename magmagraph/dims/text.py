@@ -5,52 +5,20 @@ from __future__ import annotations
 import re
 
 from ..errors import ShapeError, message
-from .algebra import Dim, Extent, atom_dim, build
-from .atoms import Floor, Least, Monomial, key, terms_of, too_large
-from .division import floor_div, maximum, minimum
+from .algebra import (
+    Extent,
+    atom_dim,
+    floor_div,
+    maximum,
+    minimum,
+    terms_of,
+    too_large,
+)
 
 DEPTH = 50  # of parentheses inside of each other
 DEGREE = 64  # factors of a product
 _DIGITS = 19  # of a number in a text, and of the name of an anonymous dimension
 _TOKEN = re.compile(r"\s*(//|[-+*(),]|\d+|\?\d+|[^\W\d]\w*)")
-
-
-def write(dim: Dim) -> str:
-    """Write a Dim so that ``parse`` reads it back.
-
-    A sole ``min(e, 0)`` or rounded-up division is written together with the terms that complete
-    it: ``min(n, 5)`` for ``min(n - 5, 0) + 5``, ``(n + 1)//2`` for ``n - n//2``.
-    """
-    special = _compound(dim)
-    if len(special) == 1 and len(special[0][0]) == 1 and len(terms_of(dim)) > 1:
-        (atom,), count = special[0]
-        rest = dim - count * build({(atom,): 1})
-        if isinstance(atom, Least) and abs(count) == 1:
-            name = "min" if count == 1 else "max"
-            pair = sorted([rest + count * atom.argument, rest], key=lambda e: isinstance(e, int))
-            return f"{name}({pair[0]}, {pair[1]})"
-        if isinstance(atom, Floor) and count == -1 and isinstance(atom.divisor, int):
-            top = atom.divisor - 1 - atom.numerator + atom.divisor * rest
-            small = all(0 < c < atom.divisor for m, c in terms_of(top) if m)
-            if small and floor_div(top, atom.divisor) == dim:
-                return Floor(top, atom.divisor).text
-    return "".join(_term(*term, first=i == 0) for i, term in enumerate(terms_of(dim)))
-
-
-def _compound(dim: Dim) -> list[tuple[Monomial, int]]:
-    """The terms that have more to them than plain dimensions."""
-    return [(m, c) for m, c in terms_of(dim) if any(not isinstance(atom, str) for atom in m)]
-
-
-def _term(monomial: Monomial, count: int, first: bool) -> str:
-    sign = ("-" if count < 0 else "") if first else (" - " if count < 0 else " + ")
-    if not monomial:
-        return f"{sign}{abs(count)}"
-    bare = len(monomial) == 1 and abs(count) == 1 and sign != "-"
-    factors = [
-        f"({key(atom)})" if isinstance(atom, Floor) and not bare else key(atom) for atom in monomial
-    ]
-    return sign + "*".join(factors if abs(count) == 1 else [str(abs(count)), *factors])
 
 
 def parse(text: str) -> Extent:

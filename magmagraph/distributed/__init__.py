@@ -15,9 +15,9 @@ import numpy as np
 
 from ..communicator import Communicator, Group, Mesh
 from ..errors import ArgumentError, GraphError, message
-from ..ops.collective.messages import barrier, index, recv, send
+from ..ops.collective.messages import barrier, recv, send
 from ..ops.collective.rows import allgather, alltoall, reduce_scatter
-from ..ops.collective.whole import allreduce, broadcast, permute
+from ..ops.collective.whole import allreduce, broadcast, index, permute
 from ..ranks import current, settle, using
 from ..telling import tell
 from .data_parallel import DataParallel

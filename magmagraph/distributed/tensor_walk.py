@@ -17,9 +17,8 @@ from ..communicator import REDUCTIONS, Communicator
 from ..dtypes import is_bool
 from ..graph import Node, topological
 from ..op import Kind
-from ..ops.collective.messages import INDEX
 from ..ops.collective.rows import allgather
-from ..ops.collective.whole import ALLREDUCE
+from ..ops.collective.whole import ALLREDUCE, INDEX
 from ..ops.convert import cast
 from ..ops.indexing.gathering import take
 from ..ops.leaf import Variable

@@ -6,7 +6,7 @@ with ``float16`` gives ``float32``, and a Python scalar is weak: it takes the ty
 that it meets, as long as it is of no higher kind.
 """
 
-from .kinds import (
+from ..element_types import (
     BOOL,
     COMPLEXES,
     FLOAT32,
@@ -18,7 +18,6 @@ from .kinds import (
     UNSIGNED,
     DType,
     Kind,
-    canonical,
     complex_dtype,
     is_bool,
     is_complex,
@@ -30,6 +29,7 @@ from .kinds import (
     real_dtype,
 )
 from .machine import accumulation_dtype, c_name, finfo, iinfo
+from .names import canonical
 from .promotion import can_feed, can_hold, canonical_scalar, holds, promote, weak_dtype
 from .tolerances import Numerics, Tolerance, tolerance
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from ..errors import DTypeError, message
-from .kinds import (
+from ..element_types import (
     BOOL,
     COMPLEXES,
     FLOAT32,
@@ -19,9 +18,10 @@ from .kinds import (
     SIGNED,
     UNSIGNED,
     DType,
-    canonical,
     real_dtype,
 )
+from ..errors import DTypeError, message
+from .names import canonical
 
 _ACCUMULATION: Final[dict[DType, DType]] = {
     **{dtype: dtype for dtype in (*COMPLEXES, *FLOATS[:2])},

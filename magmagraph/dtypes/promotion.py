@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, message
-from .kinds import (
+from ..element_types import (
     BOOL,
     FLOAT32,
     INT32,
@@ -19,6 +18,7 @@ from .kinds import (
     complex_dtype,
     real_dtype,
 )
+from ..errors import ArgumentError, DTypeError, message
 from .machine import iinfo
 
 

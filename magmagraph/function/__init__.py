@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import dims
-from ..graph import Graph, Node
-from ..interpret import COMPILE, FUNCTION_OF, Settings
-from ..ops.leaf import input
-from ..transforms.rebuild import rebuild
+from ..graph import Node
 from .compiled import PRECISIONS, Function, check_settings
 from .devices import device_arrays, synchronize
 
@@ -119,31 +115,3 @@ def function(
         compile_budget=compile_budget,
         options=options,
     )
-
-
-def _compile_body(body: Graph, settings: Settings) -> Function | None:
-    """Return a body graph as a function, or None where its parameters do not tell all sizes."""
-    known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
-    used = {
-        name
-        for node in body.nodes
-        for type_ in (node.type if isinstance(node.type, tuple) else (node.type,))
-        for extent in type_.shape
-        for name in dims.names(extent)
-    }
-    attributes = [value for node in body.nodes for value in node.attrs.values()]
-    held = [value for value in attributes if isinstance(value, dims.Dim)]
-    if not used.union(*map(dims.names, held)) <= known:
-        return None
-    return _function_of(body, settings)
-
-
-def _function_of(body: Graph, settings: Settings) -> Function:
-    """Return a body graph as a function of its parameters."""
-    leaves = [input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)]
-    made = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
-    return Function(leaves, made, **{"device": "cpu", "default_updates": False, **dict(settings)})
-
-
-COMPILE.append(_compile_body)
-FUNCTION_OF.append(_function_of)

@@ -35,14 +35,16 @@ from ..errors import (
     message,
 )
 from ..graph import Graph, Node, Trace, freeze
-from ..interpret import Settings, body_function, body_settings
+from ..interpret import BodyCompiler, body_function, compiling_bodies
 from ..locking import shared_lock
 from ..ops.control.identities import ALWAYS, MARKER
 from ..ops.convert import as_node
-from ..ops.leaf import Variable
+from ..ops.leaf import Variable, input
 from ..ops.random.basic import RANDOM_STEP
 from ..plan import Role
 from ..ranks import current, using
+from ..records import record
+from ..transforms.rebuild import rebuild
 from ..types import FilePath
 from .devices import choose_fastest, chosen_by_first, usable
 from .epochs import repeated, run_batches, stack
@@ -283,7 +285,7 @@ class Function:
 
     def _compile(self, hints: Mapping[str, int] | None) -> None:
         """Run the passes unless they have run; the function is in use."""
-        with collection_paused():
+        with compiling_bodies(self._bodies), collection_paused():
             if self._compiled is None:
                 from ..passes import pipeline
                 from ..runtime.execute import begin, prepare
@@ -393,11 +395,16 @@ class Function:
 
     def _specialize(self, shapes: tuple[tuple[int, ...], ...]) -> Any:
         """Return the plan bound to these feed shapes, from the LRU or made now."""
-        with self._as_rank(), body_settings(self._inner):
+        with self._as_rank(), compiling_bodies(self._bodies):
             return self._bound_for(shapes)
 
     @property
-    def _inner(self) -> Settings:
+    def _bodies(self) -> BodyCompiler:
+        """What compiles the bodies of its loops and branches."""
+        return _Bodies(self._inner)
+
+    @property
+    def _inner(self) -> tuple[tuple[str, Any], ...]:
         """What bodies of loops and branches are compiled with, where it is not the default."""
         usual = {"passes": None, "skip": (), "deterministic": False}
         given = self._settings
@@ -488,7 +495,7 @@ class Function:
     def bound_to(self, sizes: Mapping[str, int]) -> Any:
         """Return the plan bound anew to sizes, apart from what calls use: for a plan around it."""
         plan = self.plan_for(sizes)
-        with body_settings(self._inner):
+        with compiling_bodies(self._bodies):
             bound = self._compiled.bind(plan)
         self._compiled.fallbacks.warn()
         return bound
@@ -867,9 +874,9 @@ class Function:
 
         Each is compiled once, and has a report, a plan and bodies of its own.
         """
-        with body_settings(self._inner):
+        with compiling_bodies(self._bodies):
             return tuple(
-                body_function(body).compile()
+                _as_function(body).compile()
                 for step in self.plan.steps
                 if step.role is Role.NESTED
                 for body in bodies_of(step.node)
@@ -892,7 +899,7 @@ class Function:
     def _memory_of(self, plan: Any) -> Any:
         from ..passes.lowering.memory import account
 
-        with body_settings(self._inner):
+        with compiling_bodies(self._bodies):
             return replace(account(plan), bodies=bytes_of_bodies(plan))
 
     @property
@@ -1010,6 +1017,44 @@ def check_settings(settings: dict[str, Any]) -> None:
     settings["options"] = pipeline.check_options(settings["options"])
 
 
+@record(frozen=True)
+class _Bodies:
+    """Compile the bodies of loops and branches, with settings of the function around them."""
+
+    settings: tuple[tuple[str, Any], ...]
+
+    def compiled(self, body: Graph) -> Function | None:
+        """Return a body graph as a function, or None where its parameters do not say all sizes."""
+        known = {str(e) for leaf in body.inputs for e in leaf.shape if isinstance(e, dims.Dim)}
+        used = {
+            name
+            for node in body.nodes
+            for type_ in (node.type if isinstance(node.type, tuple) else (node.type,))
+            for extent in type_.shape
+            for name in dims.names(extent)
+        }
+        attributes = [value for node in body.nodes for value in node.attrs.values()]
+        held = [value for value in attributes if isinstance(value, dims.Dim)]
+        if not used.union(*map(dims.names, held)) <= known:
+            return None
+        return self.function(body)
+
+    def function(self, body: Graph) -> Function:
+        """Return a body graph as a function of its parameters."""
+        leaves = [
+            input(f"operand {i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(body.inputs)
+        ]
+        outputs = rebuild(body.outputs, dict(zip(body.inputs, leaves, strict=True)))
+        settings = {"device": "cpu", "default_updates": False, **dict(self.settings)}
+        return Function(leaves, outputs, **settings)
+
+
+def _as_function(body: Graph) -> Any:
+    function = body_function(body)
+    assert function is not None  # within `compiling_bodies`
+    return function
+
+
 def bodies_of(node: Node) -> tuple[Graph, ...]:
     """Return the body graphs of a loop or branch."""
     attrs = node.attrs
@@ -1026,6 +1071,6 @@ def bytes_of_bodies(plan: Any) -> int:
             for value in step.outputs[: step.node.attrs.get("carries", 0)]:
                 total += 2 * int(value.type.bytes)
             for body in bodies_of(step.node):
-                inner = body_function(body).plan_for(plan.sizes)
+                inner = _as_function(body).plan_for(plan.sizes)
                 total += inner.arena + bytes_of_bodies(inner)
     return total

@@ -1,4 +1,4 @@
-"""`node.eval()`: a function compiled behind the scenes, kept for the most recent nodes."""
+"""Define `node.eval()`: compile a function of a node, and keep the most recent ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,25 @@ _evaluators: OrderedDict[tuple[Node, frozenset[Node]], Function] = OrderedDict()
 _evaluators_lock = shared_lock()
 
 
-def evaluate_node(node: Any, feeds: Mapping[Any, Any] | None, named: Mapping[str, Any]) -> Any:
-    """Return the value of a node: what its method `eval` does."""
+def eval(self: Node, feeds: Mapping[Any, Any] | None = None, /, **named: Any) -> Any:
+    """Return the node's value, compiled at the first call.
+
+    Parameters
+    ----------
+    feeds, named
+        Values of the inputs it needs, ``{x: array}`` or by name.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> x = mg.var("x", shape=(2,))
+    >>> (x + 1.0).eval({x: [1.0, 2.0]})
+    array([2., 3.], dtype=float32)
+    """
+    return _evaluate(self, feeds, named)
+
+
+def _evaluate(node: Node, feeds: Mapping[Any, Any] | None, named: Mapping[str, Any]) -> Any:
     if feeds is not None and not isinstance(feeds, Mapping):
         raise FeedError(
             message(
@@ -73,3 +90,7 @@ def _for_sizes(order: list[Node], inputs: list[Node], others: list[Node]) -> lis
         for node in others
         if node not in inputs and any(dims.names(e) & needed for e in node.shape)
     ]
+
+
+eval.__qualname__ = "Node.eval"
+Node.eval = eval  # type: ignore[method-assign]  # which Node declares

@@ -9,8 +9,8 @@ import numpy as np
 from ..errors import ShapeError
 from ..graph import Node
 from ..op import BadSample, Call, Composite, Kind, Sample, Tests
-from ..ops.elementwise.arithmetic import add, multiply, power
-from ..ops.elementwise.math import rsqrt
+from ..ops.elementwise.arithmetic import add, multiply
+from ..ops.elementwise.math import power, rsqrt
 from ..ops.shape.arrange import reshape
 from ..ops.shape.axes import CUBE, MATRIX
 from ..ops.shape.padding import pad

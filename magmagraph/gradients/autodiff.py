@@ -32,7 +32,7 @@ from ..ops.elementwise.complex_numbers import conj, real
 from ..ops.leaf import constant
 from ..ops.reduction.primitives import sum_to
 from ..ops.shape.arrange import reshape
-from ..ops.shape.layout import broadcast_to
+from ..ops.shape.joining import broadcast_to
 from ..transforms.rebuild import observes, rebuild, unobserved
 from .route import Route
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -10,13 +13,12 @@ from ..errors import GradientError, message
 from ..graph import Node, topological
 from ..nesting import leaves, like
 from ..op import describe
-from ..ops.control.loop_gradient import forward_mode
+from ..ops.control.mapped import batch, in_front
 from ..ops.convert import cast
 from ..ops.elementwise.comparison import equal
 from ..ops.indexing.iota import IOTA
 from ..ops.leaf import input
 from ..ops.shape.layout import moveaxis, reshape
-from ..transforms.mapped import batch, in_front
 from ..transforms.rebuild import rebuild
 from .autodiff import (
     check_outputs,
@@ -32,6 +34,23 @@ from .autodiff import (
 __all__ = ["hessian", "hvp", "jacobian", "jvp"]
 
 _POSITION = np.dtype(np.int64)
+
+_forward: ContextVar[bool] = ContextVar("forward", default=False)
+
+
+@contextmanager
+def forward_mode() -> Iterator[None]:
+    """Let rules of loops without a bound make what only forward mode resolves."""
+    token = _forward.set(True)
+    try:
+        yield
+    finally:
+        _forward.reset(token)
+
+
+def in_forward_mode() -> bool:
+    """Tell whether `forward_mode` is open."""
+    return _forward.get()
 
 
 def jvp(outputs: Any, wrt: Any, tangents: Any, *, unused: str = "raise") -> Any:

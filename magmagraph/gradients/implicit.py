@@ -13,6 +13,7 @@ from ..op import describe
 from ..ops.control.iteration import iterate
 from ..ops.convert import as_node
 from ..ops.leaf import input
+from ..ops.linalg.solve import solve
 from ..ops.shape.layout import reshape
 from .derivatives import jacobian
 
@@ -209,8 +210,6 @@ def root(
         slope = reshape(jacobian(residual, point, unused="zeros"), start.shape)
         step = reshape(residual, start.shape) / slope
     else:
-        from ..ops.linalg.solve import solve
-
         matrix = reshape(jacobian(residual, point, unused="zeros"), (count, count))
         step = reshape(solve(matrix, reshape(residual, (count, 1))), start.shape)
     options = _options("root", [start], tolerance, max_steps, unconverged)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MagmagraphError
+from ..tables import table
 from ..text.writing import dump
 from .checking.running import Feeds, bind, kept_variables
-from .profile import table
 
 VERSION = 1  # of the JSON text
 WHOLE = "all passes"

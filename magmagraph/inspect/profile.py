@@ -17,9 +17,9 @@ from .. import dims
 from ..dtypes import is_float
 from ..errors import GraphError, message
 from ..files.writing import write_file
-from ..graph import Graph, Node
-from ..op import Kind
+from ..graph import Node, operations
 from ..plan import Role, Step
+from ..tables import table
 from ..types import FilePath
 from .checking.running import bind, kept_variables
 from .fate import maker, users_of
@@ -308,19 +308,6 @@ class Profile:
         return f"<profile of {len(self.steps)} steps, {self.nanoseconds / 1e3:.1f} us>"
 
 
-def table(rows: list[tuple[str, ...]], left: tuple[int, ...]) -> str:
-    """Return rows as lines with columns, right-aligned but for those in `left`."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            f"{cell:<{width}}" if i in left else f"{cell:>{width}}"
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
 def _by_file(lines: Iterable[str]) -> list[str]:
     """Return lines as texts, each file named once: ``net.py:3``, ``5``, ``other.py:7``."""
     numbers: dict[str, list[int]] = {}
@@ -506,16 +493,6 @@ def _live(plan: Any) -> tuple[int, ...]:
         now += step
         live.append(now)
     return tuple(live)
-
-
-def operations(node: Node) -> tuple[str, ...]:
-    """Return the operation of a node, or those inside of its bodies, each once."""
-    value = node.attrs.get("bodies", (node.attrs.get("body"),))
-    bodies = [body for body in value if isinstance(body, Graph)] if value else []
-    if not bodies:
-        return (node.op.name,)
-    inner = [n.op.name for body in bodies for n in body.nodes if n.op.kind is not Kind.LEAF]
-    return tuple(dict.fromkeys(inner))
 
 
 def _users_by_step(function: Any) -> dict[Node, list[Node]]:

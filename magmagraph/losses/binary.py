@@ -10,9 +10,9 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import Sample
 from ..ops.convert import cast
-from ..ops.elementwise.arithmetic import add, multiply, negative, power, subtract
+from ..ops.elementwise.arithmetic import add, multiply, negative, subtract
 from ..ops.elementwise.family import floating
-from ..ops.elementwise.math import log
+from ..ops.elementwise.math import log, power
 from ..ops.networks.activation import sigmoid, softplus
 from .common import check_last_axis, loss_record, reduced, settled, weighted, wide_node
 

@@ -11,10 +11,11 @@ from ..errors import ShapeError, message
 from ..graph import Node
 from ..op import Sample
 from ..ops.convert import as_node
-from ..ops.elementwise.arithmetic import absolute, add, divide, multiply, square, subtract
+from ..ops.elementwise.arithmetic import add, divide, multiply, square, subtract
 from ..ops.elementwise.comparison import less, less_equal, maximum, where
 from ..ops.elementwise.family import floating_pair
 from ..ops.elementwise.math import exp, log, log1p, sinh
+from ..ops.elementwise.signs import absolute
 from ..ops.networks.activation import softplus
 from ..ops.special.primitives import lgamma
 from .common import check_last_axis, loss_record, reduced, settled, weighted, wide_node

@@ -15,8 +15,9 @@ from ..errors import ConfigError, DataError, message
 from ..graph import Node
 from ..losses.common import check_last_axis
 from ..ops.convert import as_node, cast
-from ..ops.elementwise.arithmetic import absolute, multiply, subtract
+from ..ops.elementwise.arithmetic import multiply, subtract
 from ..ops.elementwise.comparison import equal, greater
+from ..ops.elementwise.signs import absolute
 from ..ops.indexing.iota import one_hot
 from ..ops.leaf import extent
 from ..ops.products.contraction import matmul

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from ..dtypes import (
     real_dtype,
     weak_dtype,
 )
-from ..errors import DTypeError
+from ..errors import ConfigError, DTypeError, message
 from ..graph import Node
-from ..op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests
+from ..op import INEXACT, BadSample, Call, Kind, Op, Sample, Scalar, Tests, describe
 from ..types import Type
 from .leaf import constant, natural_dtype
 from .rules import onnx_forms, onnx_pairs
@@ -46,9 +47,7 @@ def _cast_gradient(node: Node, cotangent: Node) -> tuple[Node | None]:
     if not (is_inexact(source.dtype) and is_inexact(node.dtype)):
         return (None,)
     if is_complex(node.dtype) and not is_complex(source.dtype):
-        from .elementwise.complex_numbers import real
-
-        cotangent = real(cotangent)
+        cotangent = cotangent.real
     return (cast(cotangent, source.dtype),)
 
 
@@ -206,6 +205,53 @@ def promoted(*values: Any) -> tuple[Node, ...]:
         if sized:
             common = promote(common, np.dtype(np.int64))
     return tuple([cast(v, common) for v in values])
+
+
+def converted(
+    name: str, operands: Sequence[Any], dtype: Any, casting: str
+) -> tuple[Node, ...]:
+    """Return operands in the dtype that the user wants, where NumPy's rule of casts allows it.
+
+    Raises
+    ------
+    DTypeError
+        If it does not.
+    ConfigError
+        If there is no such rule.
+    """
+    if casting not in _CASTING:
+        raise ConfigError(
+            message(f"{name}: casting={casting!r}", need=f"one of {', '.join(_CASTING)}")
+        )
+    nodes = tuple(map(as_node, operands))
+    if dtype is None:
+        return nodes
+    wanted = canonical(dtype)
+    for node in nodes:
+        if not _casts(node.dtype, wanted, casting):
+            raise DTypeError(
+                message(
+                    f"{name}: {describe(node)} is not cast to {wanted.name} by "
+                    f"casting={casting!r}",
+                    need="a dtype that holds the operands",
+                    hint=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
+                )
+            )
+    return tuple(cast(operand, wanted) for operand in operands)
+
+
+_CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
+def _casts(given: np.dtype, wanted: np.dtype, casting: Any) -> bool:
+    if given == wanted or casting == "unsafe":
+        return True
+    # NumPy has no rule for bfloat16, which is as wide as float16 and holds other numbers.
+    half = np.dtype(np.float16)
+    plain = [half if dtype.name == "bfloat16" else dtype for dtype in (given, wanted)]
+    if plain[0] == plain[1]:
+        return bool(casting == "same_kind")
+    return bool(np.can_cast(plain[0], plain[1], casting))
 
 
 RECORDS = (CAST,)

@@ -1,51 +1,37 @@
-"""The operators, indexing and methods of nodes, hung on `Node` when this module is imported.
+"""Define the operators, indexing and methods of nodes and extents that need operations.
 
-They stand here and not in `graph.py` because they need the operations, which need nodes.
+`Node` and `Dim` are in rooms below the operations. `Node` declares the methods that are defined
+here, and importing this module adds them to the class. `Dim` computes with extents by itself; here
+its operators learn to make a node where the other operand is no extent.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ShapeError, message
+from ..dims import Dim
+from ..errors import ArgumentError, message
 from ..graph import Node
 from .convert import cast
-from .elementwise import arithmetic, bits, comparison, complex_numbers, rounding
+from .elementwise import arithmetic, bits, comparison, complex_numbers, math, rounding, signs
+from .indexing import keys
+from .indexing.places import Places
+from .linalg import traces
+from .products import contraction
 from .reduction import deviations, statistics
 from .reduction import primitives as reduction
 from .reduction.folding import Axis
-
-if TYPE_CHECKING:
-    from .indexing.places import Places
+from .shape import layout
 
 
 class Operators:
-    """What a node can do beside being one; for type checkers a base of `Node`."""
+    """Hold the methods that `Node` declares and this module adds to it."""
 
     __slots__ = ()
-
-    def eval(self, feeds: Mapping[Any, Any] | None = None, /, **named: Any) -> Any:
-        """Return the node's value, compiled at the first call.
-
-        Parameters
-        ----------
-        feeds, named
-            Values of the inputs it needs, ``{x: array}`` or by name.
-
-        Examples
-        --------
-        >>> import magmagraph as mg
-        >>> x = mg.var("x", shape=(2,))
-        >>> (x + 1.0).eval({x: [1.0, 2.0]})
-        array([2., 3.], dtype=float32)
-        """
-        from ..function.evaluation import evaluate_node
-
-        return evaluate_node(self, feeds, named)
 
     # Arithmetic.
 
@@ -92,32 +78,25 @@ class Operators:
         return arithmetic.floor_divide(other, self), arithmetic.remainder(other, self)
 
     def __pow__(self, other: Any) -> Node:
-        return arithmetic.power(self, other)
+        return math.power(self, other)
 
     def __rpow__(self, other: Any) -> Node:
-        return arithmetic.power(other, self)
+        return math.power(other, self)
 
     def __neg__(self) -> Node:
         return arithmetic.negative(self)
 
-    def __pos__(self) -> Node:
-        return _node(self)
-
     def __abs__(self) -> Node:
-        return arithmetic.absolute(self)
+        return signs.absolute(self)
 
     def __round__(self, decimals: int = 0) -> Node:
         return rounding.round(self, decimals)
 
     def __matmul__(self, other: Any) -> Node:
-        from .products.contraction import matmul
-
-        return matmul(self, other)
+        return contraction.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Node:
-        from .products.contraction import matmul
-
-        return matmul(other, self)
+        return contraction.matmul(other, self)
 
     # Comparisons of values; == and != are identity and stay with Node.
 
@@ -201,9 +180,7 @@ class Operators:
     # Elements.
 
     def __getitem__(self, key: Any) -> Node:
-        from .shape.layout import index
-
-        return index(_node(self), key)
+        return keys.index(_node(self), key)
 
     @property
     def at(self) -> Places:
@@ -212,55 +189,7 @@ class Operators:
         Beside ``set`` there are ``add``, ``subtract``, ``multiply``, ``divide``, ``min``, ``max``,
         and ``get``.
         """
-        from .indexing.places import Places
-
         return Places(_node(self))
-
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise ArgumentError(
-            message(
-                "a node cannot be written into: it is a value, not a buffer",
-                hint="x.at[key].set(value), which makes a node; mg.where(mask, new, x); or "
-                "variable.assign(array) for a variable",
-            )
-        )
-
-    def __len__(self) -> int:
-        node = _node(self)
-        if node.ndim == 0:
-            raise ArgumentError(message("len() of a node without axes"))
-        extent = node.shape[0]
-        if type(extent) is not int:
-            raise ShapeError(
-                message(
-                    f"len() of a node whose first extent is '{extent}', known only at the call",
-                    hint="node.shape[0], which computes in shapes and as mg.extent(node.shape[0])",
-                )
-            )
-        return extent
-
-    def __iter__(self) -> Iterator[Node]:
-        node = _node(self)
-        if node.ndim == 0:
-            raise ArgumentError(message("iteration over a node without axes"))
-        extent = node.shape[0]
-        if type(extent) is not int:
-            raise ShapeError(
-                message(
-                    f"iteration over the axis '{extent}', whose size is known only at the call",
-                    need="an int extent",
-                    hint="operations on the whole axis, or an int in the input's shape",
-                )
-            )
-        return (self[i] for i in range(extent))
-
-    def __contains__(self, value: Any) -> NoReturn:
-        raise ArgumentError(
-            message(
-                "'in' of a node has no meaning: nothing has run yet",
-                hint="mg.any(mg.equal(node, value)).eval()",
-            )
-        )
 
     # Methods, after NumPy's.
 
@@ -292,16 +221,12 @@ class Operators:
     @property
     def mT(self) -> Node:
         """The last two axes exchanged; see `mg.matrix_transpose`."""
-        from .linalg.traces import matrix_transpose
-
-        return matrix_transpose(self)
+        return traces.matrix_transpose(self)
 
     @property
     def T(self) -> Node:
         """The node with its axes in reverse order."""
-        from .shape.layout import transpose
-
-        return transpose(self)
+        return layout.transpose(self)
 
     def astype(self, dtype: Any) -> Node:
         """Convert to another dtype; see `mg.cast`."""
@@ -389,35 +314,25 @@ class Operators:
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Node:
         """Give the elements another shape; see `mg.reshape`."""
-        from .shape.layout import reshape
-
-        return reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
+        return layout.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
     def transpose(self, *axes: Any) -> Node:
         """Reorder the axes, or reverse them; see `mg.transpose`."""
-        from .shape.layout import transpose
-
         if not axes or (len(axes) == 1 and axes[0] is None):
-            return transpose(self)
-        return transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
+            return layout.transpose(self)
+        return layout.transpose(self, axes[0] if isinstance(axes[0], (tuple, list)) else axes)
 
     def swapaxes(self, first: int, second: int) -> Node:
         """Exchange two axes; see `mg.swapaxes`."""
-        from .shape.layout import swapaxes
-
-        return swapaxes(self, first, second)
+        return layout.swapaxes(self, first, second)
 
     def squeeze(self, axis: Axis = None) -> Node:
         """Drop axes of extent 1; see `mg.squeeze`."""
-        from .shape.layout import squeeze
-
-        return squeeze(self, axis)
+        return layout.squeeze(self, axis)
 
     def ravel(self, order: str = "C") -> Node:
         """Put all elements on one axis; see `mg.ravel`."""
-        from .shape.layout import ravel
-
-        return ravel(self, order)
+        return layout.ravel(self, order)
 
     def flatten(self, order: str = "C") -> Node:
         """Put all elements on one axis; see `mg.ravel`."""
@@ -425,9 +340,7 @@ class Operators:
 
     def dot(self, other: Any) -> Node:
         """Multiply as `mg.dot` does."""
-        from .products.contraction import dot
-
-        return dot(self, other)
+        return contraction.dot(self, other)
 
 
 _PACKAGE = __name__.partition(".")[0]
@@ -455,11 +368,61 @@ def _node(value: Any) -> Node:
     return value
 
 
-def _hang() -> None:
+def _add_methods() -> None:
     own = {"__module__", "__qualname__", "__slots__", "__doc__", "__dict__", "__weakref__"}
     for name, member in vars(Operators).items():
         if name not in own:
             setattr(Node, name, member)
 
 
-_hang()
+_add_methods()
+
+if TYPE_CHECKING:
+
+    class _AsDeclared(Operators, Node):  # type checkers compare the definitions with Node's
+        __slots__ = ()
+
+
+# What an extent computes with as the node `mg.extent(dim)`, where the result is no extent.
+_NUMBERS = (Dim, int, float, np.ndarray, np.generic)
+_Method = Callable[[Dim, Any], Any]
+
+
+def _or_node(exact: _Method | None, operation: _Method) -> _Method:
+    """Return an operator of `Dim` that makes a node where the exact one has no result."""
+
+    def method(self: Dim, other: Any) -> Any:
+        result = NotImplemented if exact is None else exact(self, other)
+        if result is NotImplemented and isinstance(other, _NUMBERS):
+            return operation(self, other)
+        return result
+
+    return method
+
+
+def _power(base: Dim, exponent: Any) -> Node:
+    return math.power(base, float(exponent) if isinstance(exponent, int) else exponent)
+
+
+def _add_nodes_to_dims() -> None:
+    operations: dict[str, _Method] = {
+        "__add__": arithmetic.add,
+        "__radd__": arithmetic.add,
+        "__sub__": arithmetic.subtract,
+        "__rsub__": lambda self, other: arithmetic.subtract(other, self),
+        "__mul__": arithmetic.multiply,
+        "__rmul__": arithmetic.multiply,
+        "__truediv__": arithmetic.divide,
+        "__rtruediv__": lambda self, other: arithmetic.divide(other, self),
+        "__pow__": _power,
+        "__rpow__": lambda self, other: math.power(other, self),
+        "__floordiv__": arithmetic.floor_divide,
+        "__rfloordiv__": lambda self, other: arithmetic.floor_divide(other, self),
+        "__mod__": arithmetic.remainder,
+        "__rmod__": lambda self, other: arithmetic.remainder(other, self),
+    }
+    for name, operation in operations.items():
+        setattr(Dim, name, _or_node(vars(Dim).get(name), operation))
+
+
+_add_nodes_to_dims()

@@ -13,6 +13,7 @@ from ..config import config
 from ..errors import ConfigError, MagmagraphError, PassError, ShardingError, message
 from ..graph import Graph, Trace
 from ..target import Target
+from ..text.writing import dump
 from .report import Record, Report
 
 Choose = Callable[[str, Mapping[str, Graph], Mapping[str, int]], str]
@@ -429,8 +430,6 @@ def _verify(before: Graph, after: Graph, staged: bool) -> None:
 
 
 def _wrapped(name: str, done: Sequence[str], graph: Graph, error: Exception) -> PassError:
-    from ..text.writing import dump
-
     lines = dump(graph, data=False).splitlines()
     if len(lines) > 200:
         lines = [*lines[:100], f"... {len(lines) - 200} more ...", *lines[-100:]]

@@ -11,7 +11,9 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,18 +23,28 @@ from ..attributes import LARGEST
 from ..collection import collection_paused
 from ..custom import OWN
 from ..dims import Constraint
-from ..dims.atoms import LongExtent
-from ..errors import GraphError, MagmagraphError, ShapeError
+from ..dims.algebra import LongExtent
+from ..errors import GraphError, MagmagraphError, PlanError, ShapeError
 from ..files.reading import Damaged
-from ..graph import Graph, Key, Node
-from ..op import Op
+from ..graph import Graph, Interner, Key, Node
+from ..op import Effect, Kind, Op
 from ..ops import TABLE
-from ..ops.leaf import INPUT, VARIABLE, Variable
-from ..plan import KernelFamily
+from ..ops.leaf import INPUT, PARAMETER, VARIABLE, Variable, parameter
+from ..plan import KernelFamily, Place, Plan, Role, Slot, Step, Value
+from ..region.analysis import Region, analyze
 from ..types import Extent, Type, TypeLike
 from ..values.state import State
 from .rows import Row, Rows
-from .writing import DTYPES, Code, decoded, digest, read_elements
+from .writing import (
+    DTYPES,
+    SYMBOLIC,
+    Code,
+    bound_type,
+    decoded,
+    default_inputs,
+    digest,
+    read_elements,
+)
 
 _DIGITS = 20  # of an int: a seed has so many
 _SKIPPED = 1000  # anonymous dimensions whose lines someone took out
@@ -91,8 +103,6 @@ def load(
     True
     """
     if _begins_plan(text):
-        from .plan import load_plan
-
         return load_plan(text, families, data=data, values=values)
     with collection_paused():
         reader = Reader(text, GraphError, data, values)
@@ -165,8 +175,6 @@ class Reader(Rows):
 
     def graph(self, rows: Sequence[Row], what: str) -> Graph:
         """Return the graph of the rows of a text or a body."""
-        from .graph import GraphReader  # it reads bodies with this class
-
         return GraphReader(self, rows).read(what)
 
     # ------------------------------------------------------------------ parts of lines
@@ -397,3 +405,555 @@ class Reader(Rows):
             ) from error
         kind = Variable if op is VARIABLE else Node
         return kind(op, inputs, attrs, type_, name, None, constraints)
+
+
+# ---------------------------------------------------------------------- graphs
+
+_NODE = re.compile(r"%(\d{1,18}) = ([\w.]+)\(")
+_OPERAND = re.compile(r"%(\d{1,18})")
+_ATTRIBUTE = re.compile(r"(\w+)=(.*)", re.DOTALL)
+_REQUIRE = re.compile(r"require (.+) at %(\d{1,18})")
+_UPDATE = re.compile(r"update %(\d{1,18}) = %(\d{1,18})")
+
+
+class GraphReader:
+    """The rows of one graph that is being read."""
+
+    def __init__(self, reader: Reader, rows: Sequence[Row]) -> None:
+        self.reader = reader
+        self.rows = rows
+        self.nodes: dict[int, Node] = {}
+        self.interner = Interner()
+        self.inputs: list[Node] | None = None
+        self.outputs: list[Node] | None = None
+        self.updates: list[tuple[Node, Node]] = []
+        self.effects: list[Node] = []
+        self.scheduled = False
+
+    def read(self, what: str) -> Graph:
+        """Return the graph."""
+        reader = self.reader
+        last = 1
+        required = self._required()
+        words: dict[str, Callable[[str], None]] = {
+            "return": self._return,
+            "update": self._update,
+            "effect": self._effect,
+            "inputs": self._inputs,
+            "scheduled": self._schedule,
+            "require": lambda text: None,
+        }
+        for row in self.rows:
+            reader.line = row.number
+            last = row.end
+            if row.text[0] == "%":
+                self._node(row, required)
+                continue
+            word = row.text.partition(" ")[0]
+            if word not in words:
+                raise reader.wrong(
+                    f"{row.text[:60]!r}",
+                    "'%0 = operation(...) : type', or one of " + ", ".join(words),
+                )
+            words[word](row.text)
+        if self.outputs is None:
+            raise reader.wrong(f"{what} ends before it returns anything", "a return line", last)
+        nodes = tuple(self.nodes.values())
+        leaves = default_inputs(nodes)
+        inputs = leaves if self.inputs is None else self.inputs
+        if sorted(map(id, inputs)) != sorted(map(id, leaves)):
+            raise reader.wrong(
+                f"{what} has the inputs {', '.join(map(repr, inputs[:4]))}",
+                "each input and each parameter once, and nothing else",
+                last,
+            )
+        if all(node.op is PARAMETER for node in inputs) and self.inputs is None:
+            inputs.sort(key=lambda node: int(node.attrs["index"]))
+        graph = Graph(
+            tuple(inputs),
+            tuple(self.outputs),
+            tuple(self.updates),
+            self.interner,
+            tuple(self.effects),
+            nodes if self.scheduled else None,
+        )
+        self._check_reached(graph)
+        return graph
+
+    def _required(self) -> dict[int, list[Constraint]]:
+        """Return the relations that the rows ask of each node."""
+        reader = self.reader
+        required: dict[int, list[Constraint]] = {}
+        for row in self.rows:
+            if row.text.startswith("require "):
+                reader.line = row.number
+                match = _REQUIRE.fullmatch(row.text)
+                if match is None:
+                    raise reader.wrong(f"{row.text[:60]!r}", "require batch >= 1 at %0")
+                required.setdefault(int(match[2]), []).append(reader.constraint(match[1]))
+        return required
+
+    def _check_reached(self, graph: Graph) -> None:
+        if self.scheduled or len(graph.nodes) == len(self.nodes):
+            return
+        reached = set(graph.nodes)
+        for row in self.rows:
+            match = _NODE.match(row.text)
+            if match is not None and self.nodes[int(match[1])] not in reached:
+                raise self.reader.wrong(
+                    f"nothing that is returned needs %{match[1]}",
+                    "a whole text: is its end cut off?",
+                    row.number,
+                )
+
+    # ------------------------------------------------------------------ rows
+
+    def _node(self, row: Row, required: Mapping[int, list[Constraint]]) -> None:
+        reader = self.reader
+        text = row.text
+        match = _NODE.match(text)
+        if match is None:
+            raise reader.wrong(f"{text[:60]!r}", "%0 = operation(...) : type")
+        number = int(match[1])
+        if number in self.nodes:
+            raise reader.wrong(f"%{number} is defined twice", "a new number")
+        op = reader.record(match[2])
+        *parts, end = reader.split(text, match.end(), ")")
+        rest = text[int(end) + 1 :]
+        shown, mark, name = rest.partition("  # ")
+        if not shown.startswith(" : "):
+            raise reader.wrong(f"{rest[:60]!r} after the operation", "' : ' and a type")
+        wanted = reader.types(shown[3:])
+        inputs: list[Node] = []
+        attrs: dict[str, Any] = {}
+        for part in parts:
+            operand = _OPERAND.fullmatch(part)
+            if operand is not None:
+                inputs.append(self._at(operand[1]))
+                continue
+            attribute = _ATTRIBUTE.fullmatch(part)
+            if attribute is None:
+                raise reader.wrong(f"{part[:60]!r}", "an operand as %0, or name=value")
+            if attribute[1] in attrs:
+                raise reader.wrong(f"{attribute[1][:40]} is given twice", "one value")
+            elements = not inputs and attribute[1] == "value" and isinstance(wanted, Type)
+            attrs[attribute[1]] = reader.value(
+                attribute[2], row, wanted if elements and isinstance(wanted, Type) else None
+            )
+        named = reader.name(mark + name)
+        if inputs:
+            node = reader.make(op, tuple(inputs), attrs, named)
+        else:
+            node = reader.leaf(op, attrs, wanted, named)
+        if node.type != wanted:
+            raise reader.wrong(
+                f"%{number} is {shown[3:]}", f"{node.type}, by the rule of {op.name}"
+            )
+        extra = [c for c in required.get(number, ()) if c not in node.constraints]
+        if extra:
+            node.constraints = (*node.constraints, *extra)
+        self.nodes[number] = self._member(node)
+
+    def _member(self, node: Node) -> Node:
+        member = self.interner.make(node, node.inputs)
+        owner = node.attrs.get("key", node.attrs.get("state"))
+        if owner is not None:
+            owner.node = weakref.ref(member)
+        return member
+
+    def _at(self, number: str) -> Node:
+        node = self.nodes.get(int(number))
+        if node is None:
+            raise self.reader.wrong(f"%{number} is not defined", "an operand of an earlier line")
+        return node
+
+    def _list(self, text: str) -> list[Node]:
+        nodes: list[Node] = []
+        for part in text.split(",") if text else ():
+            match = _OPERAND.fullmatch(part.strip())
+            if match is None:
+                raise self.reader.wrong(f"{text[:60]!r}", "nodes, as %0, %1")
+            nodes.append(self._at(match[1]))
+        return nodes
+
+    def _return(self, text: str) -> None:
+        if self.outputs is not None:
+            raise self.reader.wrong("a second return", "one return line")
+        self.outputs = self._list(text[len("return ") :])
+
+    def _inputs(self, text: str) -> None:
+        self.inputs = self._list(text[len("inputs ") :])
+
+    def _effect(self, text: str) -> None:
+        nodes = self._list(text[len("effect ") :])
+        if any(node.op.effect is not Effect.ORDERED for node in nodes):
+            raise self.reader.wrong(f"{text[:60]!r}", "operations that run for their effect")
+        self.effects += nodes
+
+    def _schedule(self, text: str) -> None:
+        self.scheduled = True
+
+    def _update(self, text: str) -> None:
+        match = _UPDATE.fullmatch(text)
+        if match is None:
+            raise self.reader.wrong(f"{text[:60]!r}", "update %0 = %1")
+        variable, value = self._at(match[1]), self._at(match[2])
+        if variable.op.effect is not Effect.STATE:
+            raise self.reader.wrong(f"%{match[1]} is no variable", "update variable = new value")
+        if variable.type != value.type:
+            raise self.reader.wrong(f"the new value is {value.type}", f"{variable.type}")
+        if any(variable is other for other, _ in self.updates):
+            raise self.reader.wrong(f"%{match[1]} is updated twice", "one new value")
+        self.updates.append((variable, value))
+
+
+# ---------------------------------------------------------------------- plans
+
+# Each has one part of any length, so that none takes more than linear time.
+_SLOT = re.compile(r"s(\d{1,9}) = (\w+)(?: (.*))?", re.DOTALL)
+_ROOM = re.compile(r"(.+) bytes, steps (-?\d{1,9}) to (-?\d{1,9})(?:, at (\d{1,18}))?")
+_STEP = re.compile(r"step (\d{1,9}): (\w+) = ([\w.]+)\(")
+_COSTS = re.compile(
+    r"(?P<flops>.+) flops(?:, workspace s(?P<workspace>\d{1,9}))?"
+    r"(?P<fails>, can fail)?(?P<shared>, in place s\d+(?: s\d+)*)?"
+)
+_VALUE = re.compile(r"s(\d{1,9}) (.+)", re.DOTALL)
+_SIZE = re.compile(r"(\S+)=(\d{1,18})")
+_MEMORY = re.compile(r"memory: arena (\d{1,18}) bytes, largest live set (\d{1,18}) bytes")
+_REQUIRE_BY = re.compile(r"require (.+) by ([\w.]+)")
+_INDEX = re.compile(r"[0-9]{1,9}")
+_ALIGNMENT = 64  # of places in the arena
+
+
+@dataclass
+class _Parts:
+    """What has been read of a plan, and the families that its steps may be of."""
+
+    families: Mapping[str, KernelFamily]
+    sizes: dict[str, int] | None = None
+    guard: bool = False
+    deterministic: bool = False
+    choices: dict[str, str] = field(default_factory=dict)
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    fetches: list[Value] = field(default_factory=list)
+    constraints: list[Any] = field(default_factory=list)
+    commit: int | None = None
+    arena: int | None = None
+    live: int | None = None
+    ended: bool = False
+
+
+def load_plan(
+    text: str,
+    families: Sequence[KernelFamily],
+    *,
+    data: Mapping[str, np.ndarray] | None = None,
+    values: Sequence[np.ndarray] | None = None,
+) -> Plan:
+    """Return the plan of a text whose steps are of some families; see `load`."""
+    reader = Reader(text, PlanError, data, values)
+    parts = _Parts({family.name: family for family in families})
+    with reader.guarded():
+        rows = reader.rows()
+        for row in rows:
+            reader.line = row.number
+            _read(row, reader, parts)
+        _check_whole(parts, rows, reader)
+    return Plan(
+        steps=tuple(parts.steps),
+        slots=tuple(parts.slots),
+        fetches=tuple(parts.fetches),
+        commit=len(parts.steps) if parts.commit is None else parts.commit,
+        constraints=tuple(parts.constraints),
+        sizes=parts.sizes,
+        arena=parts.arena,
+        largest_live=parts.live,
+        choices=parts.choices,
+        guard=parts.guard,
+        deterministic=parts.deterministic,
+    )
+
+
+def _read(row: Row, reader: Reader, parts: _Parts) -> None:
+    text = row.text
+    word = text.partition(" ")[0]
+    if parts.ended:
+        raise reader.wrong(f"{text[:60]!r} after the memory line", "the end of the plan")
+    if word == "plan":
+        return
+    if word == "sizes":
+        _read_sizes(text, reader, parts)
+    elif text == "guard":
+        parts.guard = True
+    elif text == "deterministic":
+        parts.deterministic = True
+    elif word == "choice":
+        key, value = _pair(text[len("choice ") :], reader)
+        parts.choices[key] = value
+    elif word[0] == "s" and word[1:].isdigit():
+        parts.slots.append(_read_slot(row, reader, len(parts.slots)))
+    elif word == "step":
+        parts.steps.append(_read_step(row, reader, parts))
+    elif text == "commit":
+        parts.commit = len(parts.steps)
+    elif word == "require":
+        _read_constraint(text, reader, parts)
+    elif word == "fetch":
+        parts.fetches.append(_value(text[len("fetch ") :], reader, parts)[0])
+    elif word == "memory:":
+        _read_memory(text, reader, parts)
+    else:
+        raise reader.wrong(f"{text[:60]!r}", "a slot, a step, commit, require, fetch or memory")
+
+
+def _read_sizes(text: str, reader: Reader, parts: _Parts) -> None:
+    parts.sizes = {}
+    for word in text.split()[1:]:
+        match = _SIZE.fullmatch(word)
+        if match is None:
+            raise reader.wrong(f"{word[:60]!r}", "a size, as batch=100")
+        parts.sizes[str(reader.extent(match[1]))] = int(match[2])
+
+
+def _pair(text: str, reader: Reader) -> tuple[str, str]:
+    try:
+        decoder = json.JSONDecoder()
+        key, end = decoder.raw_decode(text)
+        if text[end : end + 3] != " = ":
+            raise ValueError
+        value = json.loads(text[end + 3 :])
+    except (ValueError, RecursionError):
+        raise reader.wrong(f"{text[:60]!r}", '"key" = "value"') from None
+    return str(key), str(value)
+
+
+def _read_memory(text: str, reader: Reader, parts: _Parts) -> None:
+    parts.ended = True
+    if text == SYMBOLIC:
+        return
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise reader.wrong(f"{text[:60]!r}", "memory: arena 64 bytes, largest live set 64 bytes")
+    parts.arena, parts.live = int(match[1]), int(match[2])
+
+
+def _read_constraint(text: str, reader: Reader, parts: _Parts) -> None:
+    body, mark, name = text.partition("  # ")
+    match = _REQUIRE_BY.fullmatch(body)
+    if match is None:
+        raise reader.wrong(f"{text[:60]!r}", "require batch >= 1 by operation")
+    constraint = reader.constraint(match[1])
+    # A plan keeps of this node only what a message says of it: its operation and its name.
+    node = Node(
+        reader.record(match[2]), (), {}, Type(np.dtype(np.bool_), ()), reader.name(mark + name)
+    )
+    parts.constraints.append((constraint, node))
+
+
+def _name_and_rest(text: str, reader: Reader) -> tuple[str, str]:
+    try:
+        name, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        name, end = None, 0
+    if not isinstance(name, str):
+        raise reader.wrong(f"{text[:60]!r}", "a name in double quotes")
+    return name, text[end:].strip()
+
+
+def _read_slot(row: Row, reader: Reader, index: int) -> Slot:
+    text, _, end = row.text.rpartition(" : ")
+    match, room = _SLOT.fullmatch(text), _ROOM.fullmatch(end)
+    known = match is not None and match[2] in [p.value for p in Place]
+    if match is None or room is None or int(match[1]) != index or not known:
+        places = ", ".join(place.value for place in Place)
+        raise reader.wrong(
+            f"{row.text[:60]!r}",
+            f"s{index} = place : n bytes, steps a to b, with a place of {places}",
+        )
+    place, shown = Place(match[2]), match[3] or ""
+    owner: Any = None
+    type_: Type | None = None
+    size: Extent = reader.extent(room[1])
+    if place is Place.FEED:
+        owner = Key(_name_and_rest(shown, reader)[0])
+    elif place is Place.STATE:
+        name, rest = _name_and_rest(shown, reader)
+        type_ = reader.type(rest)
+        owner = reader.state(name, type_)
+    elif place is Place.CONSTANT:
+        owner = reader.graph([Row(row.number, shown, (), row.end), _returned(row)], "it").outputs[0]
+        if owner.op.kind is not Kind.LEAF or "key" in owner.attrs or "state" in owner.attrs:
+            raise reader.wrong(f"a constant by {owner.op.name}", "a leaf with a value")
+        type_ = owner.type
+    elif place is Place.RESULT:
+        if _INDEX.fullmatch(shown) is None:
+            raise reader.wrong(f"result {shown[:60]!r}", "the number of an output")
+        owner = int(shown)
+    offset = None if room[4] is None else int(room[4])
+    slot = Slot(index, place, size, owner, int(room[2]), int(room[3]), offset)
+    if type_ is not None:
+        _check_room(slot, type_, reader)
+    if isinstance(size, int) and not 0 <= size <= LARGEST:
+        raise reader.wrong(f"s{index} has {size} bytes", f"0 to {LARGEST}")
+    return slot
+
+
+def _check_room(slot: Slot, type_: Type, reader: Reader) -> None:
+    """Raise unless a slot is as large as what is kept there."""
+    if dims.lower(slot.size - type_.bytes) < 0:
+        raise reader.wrong(
+            f"s{slot.index} has {reader.shown(slot.size)} bytes for {type_}",
+            f"at least {reader.shown(type_.bytes)}",
+        )
+
+
+def _check_whole(parts: _Parts, rows: Sequence[Row], reader: Reader) -> None:
+    """Raise unless the plan is whole, and every slot of the arena lies inside of it."""
+    if not parts.ended:
+        reader.line = rows[-1].end if rows else 1
+        raise reader.wrong("the plan ends before its memory line", "memory: ...")
+    if parts.commit is None:
+        raise reader.wrong("the plan has no commit point", "a line 'commit'")
+    if parts.arena is None:
+        return
+    for slot in parts.slots:
+        if slot.place is not Place.ARENA:
+            continue
+        if slot.offset is None or slot.offset % _ALIGNMENT or not isinstance(slot.size, int):
+            raise reader.wrong(f"s{slot.index} has no place", f"a multiple of {_ALIGNMENT}")
+        if slot.offset + slot.size > parts.arena:
+            raise reader.wrong(
+                f"s{slot.index} ends at byte {slot.offset + slot.size}",
+                f"a place in the arena of {parts.arena} bytes",
+            )
+
+
+def _returned(row: Row) -> Row:
+    return Row(row.number, "return %0", (), row.end)
+
+
+def _value(text: str, reader: Reader, parts: _Parts) -> tuple[Value, Type]:
+    """Return a value in its slot, and its type before sizes were bound."""
+    match = _VALUE.fullmatch(text)
+    if match is None:
+        raise reader.wrong(f"{text[:60]!r}", "a value, as s0 float32[3]")
+    if int(match[1]) >= len(parts.slots):
+        raise reader.wrong(f"s{match[1]} is not a slot", f"one of the {len(parts.slots)} above")
+    type_ = reader.type(match[2])
+    try:
+        value = Value(int(match[1]), bound_type(type_, parts.sizes))
+    except ValueError as error:
+        raise reader.wrong(f"{match[2][:60]}: {error}", "sizes of its dimensions") from None
+    _check_room(parts.slots[value.slot], value.type, reader)
+    return value, type_
+
+
+def _read_step(row: Row, reader: Reader, parts: _Parts) -> Step:
+    text = row.text
+    match = _STEP.match(text)
+    if match is None or int(match[1]) != len(parts.steps):
+        raise reader.wrong(f"{text[:60]!r}", f"step {len(parts.steps)}: kernel = operation(...)")
+    *words, end = reader.split(text, match.end(), ")")
+    arrow, bar, tail = text[int(end) + 1 :].rpartition(" | ")
+    moved, _, tail = tail.partition(" bytes, ")
+    costs = _COSTS.fullmatch(tail)
+    if not bar or costs is None or not arrow.startswith(" -> "):
+        raise reader.wrong(
+            f"{text[int(end) + 1 :][:80]!r} after the operation", "-> values | n bytes, n flops"
+        )
+    values: list[tuple[Value, Type]] = []
+    attrs: dict[str, Any] = {}
+    for word in words:
+        name, equals, shown = word.partition("=")
+        if equals and name.isidentifier():
+            if name in attrs:
+                raise reader.wrong(f"{name[:40]} is given twice", "one value")
+            attrs[name] = reader.value(shown, row)
+        else:
+            values.append(_value(word, reader, parts))
+    made = [_value(word, reader, parts) for word in reader.split(arrow[4:])]
+    leaves = tuple(parameter(i, type_) for i, (_, type_) in enumerate(values))
+    family = parts.families.get(match[2])
+    if family is not None and family.role is Role.COPY:
+        if len(leaves) != 1:
+            raise reader.wrong(f"a copy of {len(leaves)} values", "one value")
+        node = leaves[0]
+    elif leaves:
+        node = reader.make(reader.record(match[3]), leaves, attrs, None)
+    else:
+        op = reader.record(match[3])
+        if op.kind is Kind.LEAF or len(made) != 1:
+            raise reader.wrong(f"a step that runs {op.name}", "an operation, and what it makes")
+        node = reader.leaf(op, attrs, made[0][1], None)
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    if tuple(type_ for _, type_ in made) != types:
+        raise reader.wrong(
+            f"it makes {', '.join(str(t) for _, t in made)}", ", ".join(map(str, types))
+        )
+    scratch = None if costs["workspace"] is None else int(costs["workspace"])
+    if family is None or not _may_run(family, node):
+        able = [each.name for each in parts.families.values() if _may_run(each, node)]
+        need = f"one of {', '.join(sorted(able))}"
+        raise reader.wrong(f"{node.op.name} by {match[2][:40]}", need)
+    _check_scratch(family, node, scratch, reader, parts)
+    return Step(
+        family=family,
+        node=node,
+        inputs=tuple(value for value, _ in values),
+        outputs=tuple(value for value, _ in made),
+        bytes=reader.extent(moved),
+        flops=reader.extent(costs["flops"]),
+        workspace=scratch,
+        can_fail=costs["fails"] is not None,
+    )
+
+
+def _may_run(family: KernelFamily, node: Node) -> bool:
+    """Return whether a family runs a node on some device."""
+    if family.role is Role.COPY:
+        return not node.inputs
+    if family.role is Role.WAIT:
+        return node.op.kind is Kind.COLLECTIVE
+    devices = ("cpu", "cuda")
+    return family.takes(node) and any(family.refusal(node, d) is None for d in devices)
+
+
+def _check_scratch(
+    family: KernelFamily, node: Node, workspace: int | None, reader: Reader, parts: _Parts
+) -> None:
+    """Raise unless a step has the scratch memory that it needs."""
+    op = node.op
+    moves = family.role in (Role.COPY, Role.WAIT)
+    if workspace is not None and (
+        workspace >= len(parts.slots) or parts.slots[workspace].place is not Place.ARENA
+    ):
+        raise reader.wrong(f"the workspace s{workspace}", "a slot of the arena")
+    size: Extent = 0
+    if family.role is Role.REGION:
+        size = _fused_scratch(node, reader)
+    elif not moves and op.kernel.workspace is not None:
+        size = op.kernel.workspace(*[operand.type for operand in node.inputs], **node.attrs)
+    elif not moves and family.role is not Role.EXPRESSION and op.kernel.scratch is not None:
+        size = op.kernel.scratch(node, 1)
+    if parts.sizes is not None:
+        size = dims.evaluate(size, parts.sizes)
+    if isinstance(size, int) and size == 0:
+        return
+    room = 0 if workspace is None else parts.slots[workspace].size
+    if dims.lower(room - size) < 0:
+        raise reader.wrong(
+            f"{op.name} has {reader.shown(room)} bytes of scratch",
+            f"at least {reader.shown(size)}",
+        )
+
+
+def _fused_scratch(node: Node, reader: Reader) -> Extent:
+    """Return the scratch of generated loops in one thread."""
+    size: Extent = 0
+    for body in node.attrs.get("bodies", (node.attrs.get("body"),)):
+        region = analyze(body)
+        if not isinstance(region, Region):
+            raise reader.wrong(f"a body that is not one loop: {region}", "one that a plan holds")
+        size = size + region.workspace(1)
+    return size

@@ -27,6 +27,7 @@ from ..dtypes import SUPPORTED
 from ..errors import GraphError, message
 from ..graph import Graph, Node, topological
 from ..ops.leaf import PARAMETER
+from ..plan import Place, Plan, Role, Slot, Step
 from ..types import Extent, Type
 
 SHOWN = 8  # elements of a constant that are written out
@@ -65,11 +66,7 @@ def dump(what: Any, *, data: bool = True) -> str:
     %1 = add(%0, %0) : float32[batch, 3]
     return %1
     """
-    from ..plan import Plan
-
     if isinstance(what, Plan):
-        from .plan import dump_plan
-
         return dump_plan(what, data=data)
     graph = what if isinstance(what, Graph) else getattr(what, "graph", None)
     if not isinstance(graph, Graph):
@@ -354,3 +351,98 @@ def decoded(text: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     if sys.byteorder == "big" and dtype.itemsize > 1:
         array = array.byteswap()
     return array.reshape(shape)
+
+
+# ---------------------------------------------------------------------- plans
+#
+# The operation of a step is written with the types of its operands, symbolic where they are, so
+# that a loaded plan holds whole steps: a backend can run it.
+
+SYMBOLIC = "memory: sizes not bound"
+
+
+def dump_plan(plan: Plan, *, data: bool = True) -> str:
+    """Return a plan as text; see `magmagraph.text.writing.dump`."""
+    writer = Writer()
+    sizes = plan.sizes
+    lines = ["plan"]
+    if sizes is not None:
+        shown = [f"{writer.extent(atom_dim(name))}={size}" for name, size in sizes.items()]
+        lines.append(" ".join(["sizes", *shown]))
+    if plan.guard:
+        lines.append("guard")
+    if plan.deterministic:
+        lines.append("deterministic")
+    lines += [f"choice {json.dumps(k)} = {json.dumps(v)}" for k, v in plan.choices.items()]
+    lines += [_slot(slot, writer) for slot in plan.slots]
+    for i, step in enumerate(plan.steps):
+        if i == plan.commit:
+            lines.append("commit")
+        lines.append(f"step {i}: {_step(step, plan, writer)}")
+    if plan.commit >= len(plan.steps):
+        lines.append("commit")
+    for constraint, node in plan.constraints:
+        lines.append(f"require {writer.constraint(constraint)} by {node.op.name}{label(node.name)}")
+    lines += [f"fetch s{value.slot} {writer.type(value.type)}" for value in plan.fetches]
+    if plan.arena is None:
+        lines.append(SYMBOLIC)
+    else:
+        lines.append(
+            f"memory: arena {plan.arena} bytes, largest live set {plan.largest_live or 0} bytes"
+        )
+    return "\n".join([*lines, *writer.data_lines()] if data else lines)
+
+
+def _slot(slot: Slot, writer: Writer) -> str:
+    owner = slot.owner
+    if slot.place is Place.FEED:
+        shown = f" {json.dumps(owner.name)}"
+    elif slot.place is Place.STATE:
+        type_ = Type(owner.data.dtype, owner.data.shape)
+        shown = f" {json.dumps(owner.name)} {writer.type(type_)}"
+    elif slot.place is Place.CONSTANT:
+        shown = f" {writer.line(owner, {owner: 0})}"
+    elif slot.place is Place.RESULT:
+        shown = f" {owner}"
+    else:
+        shown = ""
+    where = "" if slot.offset is None else f", at {slot.offset}"
+    return (
+        f"s{slot.index} = {slot.place.value}{shown} : {writer.extent(slot.size)} bytes, "
+        f"steps {slot.first} to {slot.last}{where}"
+    )
+
+
+def bound_type(type_: Type, sizes: Mapping[str, int] | None) -> Type:
+    """Return a type with its extents under sizes, where there are any."""
+    return type_ if sizes is None else Type(type_.dtype, type_.concrete(dict(sizes)))
+
+
+def _step(step: Step, plan: Plan, writer: Writer) -> str:
+    node = step.node
+    if step.role is Role.COPY:
+        symbolic: list[Type] = [node.type]
+        results: list[Type] = [node.type]
+    else:
+        symbolic = [operand.type for operand in node.inputs]
+        results = list(node.type) if isinstance(node.type, tuple) else [node.type]
+    operands = [
+        f"s{v.slot} {writer.type(t if bound_type(t, plan.sizes) == v.type else v.type)}"
+        for v, t in zip(step.inputs, symbolic, strict=True)
+    ]
+    copied = step.role is Role.COPY
+    call = f"{step.kernel}({operands[0]})" if copied else writer.call(node, operands)
+    made = ", ".join(
+        f"s{v.slot} {writer.type(t if bound_type(t, plan.sizes) == v.type else v.type)}"
+        for v, t in zip(step.outputs, results, strict=True)
+    )
+    costs = f"{writer.extent(step.bytes)} bytes, {writer.extent(step.flops)} flops"
+    if step.workspace is not None:
+        costs += f", workspace s{step.workspace}"
+    if step.can_fail:
+        costs += ", can fail"
+    read = {value.slot for value in step.inputs}
+    shared = [f"s{value.slot}" for value in step.outputs if value.slot in read]
+    if shared and not copied:
+        costs += f", in place {' '.join(shared)}"
+    return f"{step.kernel} = {call} -> {made} | {costs}"

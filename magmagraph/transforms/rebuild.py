@@ -7,6 +7,7 @@ from typing import Any
 
 from ..graph import Graph, Node, freeze, topological
 from ..op import Effect, Kind
+from ..ops.leaf import parameter
 from ..types import Type
 
 Renew = Callable[[Node, tuple[Node, ...]], Node | None]
@@ -79,8 +80,6 @@ def _retyped(node: Node, operands: tuple[Node, ...]) -> Mapping[str, Any]:
 
 
 def _retyped_body(node: Node, body: Graph, operands: tuple[Node, ...]) -> Graph:
-    from ..ops.leaf import parameter
-
     count = len(body.inputs)  # of the last operands: what chooses between bodies stands first
     before, after = node.inputs[-count:] if count else (), operands[-count:] if count else ()
     leaves = [

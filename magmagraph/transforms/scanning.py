@@ -19,6 +19,7 @@ from ..ops.indexing.iota import IOTA
 from ..ops.leaf import constant, input
 from ..ops.random.bits import RANDOM_STEP
 from ..ops.random.drawing import drawing
+from ..ops.shape.arrange import reshape
 from ..ops.shape.joining import concatenate, in_shape
 from ..types import Extent
 from .rebuild import rebuild
@@ -424,8 +425,6 @@ def _in_pieces(
         return loop(carried, rows, first, part, reverse=reverse, save=kept)
 
     def outer(first: dict[Node, Node], part: dict[Node, Node]) -> tuple[list[Node], list[Node]]:
-        from ..ops.shape.arrange import reshape
-
         cut = {
             leaf: reshape(stack, (pieces, every, *stack.shape[1:])) for leaf, stack in part.items()
         }

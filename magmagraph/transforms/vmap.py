@@ -10,12 +10,12 @@ from ..errors import DTypeError, GraphError, ShapeError, message
 from ..graph import Node
 from ..nesting import leaves, like
 from ..op import describe
+from ..ops.control.mapped import batch, in_front
 from ..ops.convert import as_node, cast
 from ..ops.leaf import input
 from ..ops.random.drawing import drawing
 from ..ops.shape.arrange import moveaxis
 from ..types import Extent
-from .mapped import batch, in_front
 
 __all__ = ["vmap"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import DataError, message
 from ..files.reading import Damaged, reading
 from ..files.writing import replace_file, write_file
-from ..inspect.profile import table
+from ..tables import table
 from ..types import FilePath
 from .goal import Goal
 from .journal import numbers_of, read_journal

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes.kinds import BY_NAME, KINDS
 from ..dtypes.machine import finfo, iinfo
+from ..element_types import BY_NAME, KINDS
 from ..errors import message
 
 __all__ = ["made_of_numbers", "mend_of_width", "narrowed", "plain_array", "unlike_numbers"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import can_hold
-from ..dtypes.kinds import KINDS
+from ..element_types import KINDS
 from ..errors import DTypeError, ShapeError, message
 from .dlpack import host_array
 from .given import mend_of_width, narrowed, unlike_numbers

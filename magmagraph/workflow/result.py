@@ -15,7 +15,7 @@ from ..files.writing import replace_file, write_file
 from ..inspect.pictures.chart import Frame, Scale, cut
 from ..inspect.pictures.palette import COLOURS, DARK, LIGHT, Theme, mixed
 from ..inspect.pictures.svg import FONT
-from ..inspect.profile import table
+from ..tables import table
 from ..types import FilePath
 
 __all__ = ["ModuleRun", "Result", "WorkflowError"]

@@ -13,7 +13,7 @@ from planned import options_of
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
 from magmagraph.graph import Graph, Trace, freeze
-from magmagraph.ops.convolution.costs import LANES, algorithms, default_algorithm, scratch
+from magmagraph.ops.convolution.primitives import LANES, algorithms, default_algorithm, scratch
 from magmagraph.passes import pipeline
 from magmagraph.runtime.numpy.convolution.convolution import convolution_step
 from magmagraph.runtime.numpy.support import Program, address_of
@@ -100,7 +100,7 @@ def test_auto_asks_for_a_trial_of_what_can_do_it() -> None:
 def test_what_never_was_the_fastest_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, wide: bool
 ) -> None:
-    monkeypatch.setattr("magmagraph.ops.convolution.costs.wide_vectors", lambda: wide)
+    monkeypatch.setattr("magmagraph.ops.convolution.primitives.wide_vectors", lambda: wide)
 
     def tried(channels: int, results: int, **attrs: Any) -> list[tuple[str, ...]]:
         """Return what is tried forward, to the input and to the weights."""

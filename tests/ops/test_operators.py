@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from interpreted import value
 
 import magmagraph as mg
+from magmagraph.ops.operators import Operators
 
 A = np.array([[1.5, -2.0, 0.5], [3.0, 0.25, -1.0]], dtype=np.float32)
 B = np.array([2.0, -1.5, 4.0], dtype=np.float32)
@@ -259,3 +263,15 @@ def test_weak_numbers_and_promotion() -> None:
     assert (integers * 0.5).dtype == mg.config.float_dtype
     assert (integers / integers).dtype == mg.config.float_dtype
     assert mg.sqrt(integers).dtype == mg.config.float_dtype
+
+
+def test_declared_methods_are_defined():
+    tree = ast.parse(inspect.getsource(sys.modules[mg.Node.__module__]))
+    declared: list[str] = []
+    for part in ast.walk(tree):
+        if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
+            declared += [f.name for f in part.body if isinstance(f, ast.FunctionDef)]
+    assert "__add__" in declared and "eval" in declared
+    assert [name for name in declared if name not in vars(mg.Node)] == []
+    defined = [name for name in vars(Operators) if callable(vars(Operators)[name])]
+    assert set(defined) <= set(declared)

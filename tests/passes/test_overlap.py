@@ -9,8 +9,7 @@ import pytest
 import magmagraph as mg
 from magmagraph.graph import Node
 from magmagraph.ops.collective.whole import ALLREDUCE
-from magmagraph.passes.lowering.overlap import landings, overlapped
-from magmagraph.passes.lowering.schedule import Problem
+from magmagraph.passes.lowering.overlap import Problem, landings, overlapped
 
 
 def reduced(x: Node) -> Node:

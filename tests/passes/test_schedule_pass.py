@@ -11,8 +11,8 @@ from planned import options_of
 
 import magmagraph as mg
 from magmagraph.graph import Trace, freeze
+from magmagraph.passes.lowering.overlap import Problem
 from magmagraph.passes.lowering.schedule import (
-    Problem,
     _depth_first,
     _greedy,
     _program,

@@ -9,7 +9,7 @@ from regions import CASES, Case
 
 from magmagraph.fallback import Refused
 from magmagraph.region.analysis import Region, analyze, analyze_for_gpu
-from magmagraph.region.walk import in_place
+from magmagraph.region.parts import in_place
 from magmagraph.runtime.cuda.kernels.kernels import RegionKernels
 from magmagraph.runtime.families.fused import FUSED_FAMILY
 

@@ -12,8 +12,8 @@ import numpy as np
 from ...communicator import Communicator
 from ...errors import ConfigError, message
 from ...inspect.checking.running import bind
-from ...inspect.profile import table
 from ...ranks import current, using
+from ...tables import table
 from ...types import FilePath
 from ..data_parallel import DataParallel
 from .alone import Rank, spread

@@ -1,4 +1,4 @@
-"""Messages between two ranks, meeting of all, and a rank's own place.
+"""Messages between two ranks, and the meeting of all.
 
 `send` and `barrier` act on the world in the order in which they were written, as taps do: they pass
 their operand on. What is received is told apart by who sent it and its tag.
@@ -14,16 +14,20 @@ import numpy as np
 from ...communicator import RING_TAG
 from ...errors import GraphError, message
 from ...graph import Node
-from ...op import INEXACT, Call, Effect, Kernel, Kind, Op, Sample, Tests
+from ...op import INEXACT, Call, Effect, Kernel, Kind, Op
 from ...ranks import current
 from ...types import Type
 from ..control.observing import fresh
 from ..convert import as_node
+from ..elementwise.arithmetic import add
+from ..elementwise.comparison import where
+from ..leaf import constant
 from ..rules.batching import all_batched
+from ..shape.creation import zeros_like
 from .arrays import GROUP
 from .whole import Group, grouped, whole
 
-__all__ = ["barrier", "index", "recv", "send"]
+__all__ = ["barrier", "recv", "send"]
 
 BACKWARD = RING_TAG // 2  # added to the tag of a message, for that of its cotangent
 
@@ -63,8 +67,6 @@ def _send(
 
 
 def _send_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.arithmetic import add
-
     attrs = node.attrs
     arriving = RECV(
         node.inputs[0],  # the answer is not waited for before this is there to be sent
@@ -156,10 +158,6 @@ def _recv_into(
 
 
 def _recv_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.comparison import where
-    from ..leaf import constant
-    from ..shape.creation import zeros_like
-
     attrs = node.attrs
     sent = SEND(
         cotangent,
@@ -289,55 +287,4 @@ BARRIER = Op(
 )
 
 
-# ---- A rank's own place
-
-
-def index(group: Group = ()) -> Node:
-    """Return this rank's number, among all or in a group of the mesh, as a value of the graph.
-
-    The graphs of all ranks stay equal: the number is filled in when a plan is bound.
-
-    Parameters
-    ----------
-    group
-        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
-
-    Returns
-    -------
-    Node
-        An int64 scalar, from 0 to ``mg.distributed.size(group) - 1``.
-
-    Raises
-    ------
-    GraphError
-        If the mesh has no such axis.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> def job():
-    ...     return int(mg.function([], mg.distributed.index() * 10)())
-    >>> mg.distributed.threads(3, job)
-    [0, 10, 20]
-    """
-    axes, size = grouped(group)
-    return INDEX(group=axes, size=size)
-
-
-INDEX = Op(
-    name="distributed_index",
-    namespace="distributed",
-    kind=Kind.LEAF,
-    doc="This rank's number.",
-    rule=lambda call, *, group, size: Type(np.dtype(np.int64), ()),
-    attributes=GROUP,
-    evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),
-    no_gradient="integer valued",
-    function=index,
-    tests=Tests(
-        samples=lambda: [Sample(())], bad_samples=lambda: [], reference=lambda group=(): np.int64(0)
-    ),
-    numerics="exact",
-)
-
-RECORDS = (SEND, RECV, BARRIER, INDEX)
+RECORDS = (SEND, RECV, BARRIER)

@@ -20,6 +20,8 @@ from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...ranks import current
 from ...types import Type
 from ..convert import as_node, cast
+from ..elementwise.arithmetic import divide, multiply
+from ..elementwise.comparison import equal
 from ..rules.batching import to_front
 from ..rules.sharding import shard_gathered
 from ..shape.arrange import moveaxis, reshape
@@ -182,9 +184,6 @@ def _scatter_into(
 
 
 def _scatter_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.arithmetic import divide, multiply
-    from ..elementwise.comparison import equal
-
     group = {"group": node.attrs["group"], "size": node.attrs["size"]}
     rows = ALLGATHER(cotangent, **group)
     if node.attrs["op"] == "sum":

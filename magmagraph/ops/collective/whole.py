@@ -1,4 +1,4 @@
-"""Collectives that all ranks of a group call: sums over ranks, gathers, exchanges.
+"""Collectives that all ranks of a group call: sums over ranks, gathers, exchanges, their numbers.
 
 They carry the names of the mesh's axes and the number of ranks, never rank numbers, so that the
 graphs of all ranks are equal. All are pure: equal ones are one node, on every rank alike.
@@ -18,7 +18,12 @@ from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Kernel, Kind, Op, Sample, Tests
 from ...ranks import current
 from ...types import Type
+from ..control.identities import ITEM
+from ..convert import as_node, cast
+from ..elementwise.arithmetic import divide, multiply
+from ..elementwise.comparison import equal, where
 from ..rules.sharding import shard_alike
+from ..shape.creation import zeros_like
 from .arrays import GROUP, REDUCED
 
 __all__ = ["allreduce", "broadcast", "permute"]
@@ -69,10 +74,6 @@ def _allreduce_into(
 
 def _reduction_gradient(x: Node, y: Node, cotangent: Node, attrs: Any) -> Node:
     """Return the cotangent of one rank's part `x` of a reduction `y`."""
-    from ..convert import cast
-    from ..elementwise.arithmetic import divide, multiply
-    from ..elementwise.comparison import equal
-
     op = attrs["op"]
     attrs = {**attrs, "op": "sum"}
     total = ALLREDUCE(cotangent, **attrs)
@@ -123,13 +124,9 @@ def allreduce(x: Any, op: str = "sum", group: Group = ()) -> Node:
     >>> mg.distributed.threads(3, job)[0]
     array([ 3., 30.], dtype=float32)
     """
-    from ..convert import as_node
-
     node = as_node(x)
     axes, size = grouped(group)
     if op == "mean":
-        from ..elementwise.arithmetic import divide
-
         return divide(ALLREDUCE(node, op="sum", group=axes, size=size), size)
     return ALLREDUCE(node, op=op, group=axes, size=size)
 
@@ -195,8 +192,6 @@ def _many_into(
 
 
 def _many_gradient(node: Node, cotangents: Sequence[Node | None]) -> list[Node | None]:
-    from ..control.identities import ITEM
-
     return [
         None
         if cotangent is None
@@ -237,10 +232,6 @@ def _broadcast_into(
 
 
 def _broadcast_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from ..elementwise.comparison import equal, where
-    from ..shape.creation import zeros_like
-    from .messages import INDEX
-
     attrs = node.attrs
     group = {"group": attrs["group"], "size": attrs["size"]}
     total = ALLREDUCE(cotangent, op="sum", **group)
@@ -279,8 +270,6 @@ def broadcast(x: Any, root: int = 0, group: Group = ()) -> Node:
     >>> mg.distributed.threads(2, job)
     [array(5., dtype=float32), array(5., dtype=float32)]
     """
-    from ..convert import as_node
-
     axes, size = grouped(group)
     return BROADCAST(as_node(x), root=whole("root", root), group=axes, size=size)
 
@@ -377,8 +366,6 @@ def permute(x: Any, shift: int = 1, group: Group = ()) -> Node:
     >>> mg.distributed.threads(3, job)
     [2, 0, 1]
     """
-    from ..convert import as_node
-
     axes, size = grouped(group)
     return PERMUTE(as_node(x), shift=whole("shift", shift) % size, group=axes, size=size)
 
@@ -406,4 +393,56 @@ PERMUTE = Op(
     numerics="exact",
 )
 
-RECORDS = (ALLREDUCE, ALLREDUCE_MANY, BROADCAST, REDUCE, PERMUTE)
+# ---- A rank's own place
+
+
+def index(group: Group = ()) -> Node:
+    """Return this rank's number, among all or in a group of the mesh, as a value of the graph.
+
+    The graphs of all ranks stay equal: the number is filled in when a plan is bound.
+
+    Parameters
+    ----------
+    group
+        Axes of the mesh along which ranks differ, by name; ``()`` means all ranks.
+
+    Returns
+    -------
+    Node
+        An int64 scalar, from 0 to ``mg.distributed.size(group) - 1``.
+
+    Raises
+    ------
+    GraphError
+        If the mesh has no such axis.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> def job():
+    ...     return int(mg.function([], mg.distributed.index() * 10)())
+    >>> mg.distributed.threads(3, job)
+    [0, 10, 20]
+    """
+    axes, size = grouped(group)
+    return INDEX(group=axes, size=size)
+
+
+INDEX = Op(
+    name="distributed_index",
+    namespace="distributed",
+    kind=Kind.LEAF,
+    doc="This rank's number.",
+    rule=lambda call, *, group, size: Type(np.dtype(np.int64), ()),
+    attributes=GROUP,
+    evaluate=lambda xp, *, group, size: xp.asarray(current().group(group).rank, dtype=np.int64),
+    no_gradient="integer valued",
+    function=index,
+    tests=Tests(
+        samples=lambda: [Sample(())], bad_samples=lambda: [], reference=lambda group=(): np.int64(0)
+    ),
+    numerics="exact",
+)
+
+
+RECORDS = (INDEX, ALLREDUCE, ALLREDUCE_MANY, BROADCAST, REDUCE, PERMUTE)

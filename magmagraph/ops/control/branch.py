@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from ...dtypes import is_inexact, is_integer
+from ...gradients.autodiff import sweep, zeros_of
 from ...graph import Graph, Node, freeze
 from ...interpret import Body
 from ...op import INEXACT, Call, Kind, Op, Parts
@@ -15,8 +16,9 @@ from ...types import Extent, Type, TypeLike
 from ..leaf import input, parameter
 from ..rules import onnx_control
 from ..rules.batching import mapped_extent
-from .loop_batching import example_by_example
-from .mapped import results_of
+from .identities import results_of
+from .loop import example_by_example
+from .mapped import batch, in_front
 
 __all__ = ["BRANCH", "branch"]
 
@@ -54,8 +56,6 @@ def _flops(index: Type, *operands: Type, bodies: tuple[Graph, ...]) -> Extent:
 
 def _gradient(node: Node, cotangents: Any) -> Parts:
     """Differentiate every branch; the gradient is a branch by the same index."""
-    from ...gradients.autodiff import sweep, zeros_of
-
     index, *operands = node.inputs
     bodies: tuple[Graph, ...] = node.attrs["bodies"]
     arriving = [cotangents] if not isinstance(node.type, tuple) else list(cotangents)
@@ -91,8 +91,6 @@ def _gradient(node: Node, cotangents: Any) -> Parts:
 
 def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Any:
     """Map every branch; where the choice differs, examples run one after the other."""
-    from ...transforms.mapped import batch, in_front
-
     if batched[0]:
         return example_by_example(node, operands, batched)
     extent = mapped_extent(operands, batched)

@@ -9,14 +9,22 @@ from importlib import import_module
 from operator import is_
 from typing import Any
 
+from ...dtypes import is_inexact
 from ...errors import GradientError, message
+from ...gradients.autodiff import sweep
 from ...graph import Node, topological
 from ...nesting import leaves, like
 from ...op import INEXACT, Call, Effect, Kind, Layout, Op
 from ...transforms.rebuild import rebuild
 from ...types import Type
 from ..convert import as_node
+from ..elementwise.complex_numbers import conj
+from ..leaf import input
+from ..reduction.primitives import SUM
 from ..rules import onnx_forms
+from ..rules.batching import mapped_extent, repeated
+from ..shape.layout import broadcast_to
+from .mapped import batch, in_front
 
 __all__ = ["checkpoint", "checkpoint_name", "custom_gradient"]
 
@@ -36,9 +44,6 @@ def _first(xp: Any, value: Any, *others: Any, **attrs: Any) -> Any:
 
 def _checkpoint_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
     """Differentiate a copy of the body, which hangs on barriers and so is computed again."""
-    from ...dtypes import is_inexact
-    from ...gradients.autodiff import sweep
-
     moved = node.attrs["arguments"]
     uid = node.attrs["uid"]
     kept = node.attrs["saved"]
@@ -360,8 +365,6 @@ class _Rule:
                     )
                 )
             if node is not None and node.shape != operand.shape:
-                from ..shape.layout import broadcast_to
-
                 node = broadcast_to(node, operand.shape)
             result.append(node)
         return tuple(result)
@@ -380,12 +383,8 @@ def _named_rule(module: str, name: str) -> _Rule:
 
 
 def _custom_gradient(node: Node, cotangent: Node) -> tuple[Node | None, ...]:
-    from ..elementwise.complex_numbers import (
-        conj,  # users' rules have the conjugates that users see
-    )
-
     rule: _Rule = node.attrs["rule"]
-    parts = rule.apply(node.inputs[1:], conj(cotangent))
+    parts = rule.apply(node.inputs[1:], conj(cotangent))  # which users see conjugated
     return (None, *[None if part is None else conj(part) for part in parts])
 
 
@@ -403,10 +402,6 @@ class _MappedRule(_Rule):
         return _MappedRule, (self.rule, self.batched)
 
     def apply(self, operands: Sequence[Node], cotangent: Node) -> tuple[Node | None, ...]:
-        from ...transforms.mapped import batch, in_front
-        from ..leaf import input
-        from ..reduction.primitives import SUM
-
         extent = cotangent.shape[0]
         leaves = [
             input("operand", operand.shape[1:] if along else operand.shape, operand.dtype)
@@ -428,8 +423,6 @@ class _MappedRule(_Rule):
 
 
 def _map_custom(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
-    from ..rules.batching import mapped_extent, repeated
-
     value, *arguments = operands
     if not batched[0]:
         value = repeated(value, mapped_extent(operands, batched))

@@ -137,4 +137,11 @@ def is_scaling_state(value: Node) -> bool:
     return value.op is MARKER and value.attrs["role"] in STATE
 
 
+def results_of(node: Node) -> list[Node]:
+    """Return the results of a node: itself, or an item for each of several."""
+    if not isinstance(node.type, tuple):
+        return [node]
+    return [ITEM(node, index=i) for i in range(len(node.type))]
+
+
 RECORDS = (ITEM, STOP_GRADIENT, MARKER, SENT_WHEN)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import is_inexact
 from ...errors import DivergedError, message
+from ...gradients.autodiff import sweep, zeros_of
 from ...graph import Graph, Node
 from ...interpret import Body
 from ...op import INEXACT, Call, Kind, Op
@@ -18,7 +19,7 @@ from ...types import Type
 from ..elementwise.arithmetic import add
 from ..leaf import input
 from ..rules import onnx_control
-from .mapped import results_of
+from .identities import results_of
 
 _STEPS = Type(np.dtype(np.int64), ())
 
@@ -106,8 +107,6 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
     At ``x = f(x, p)`` the cotangent ``u`` of ``x`` gives ``w = u + w df/dx``, again a fixed point,
     and ``w df/dp`` for ``p``. Where the iteration starts makes no difference.
     """
-    from ...gradients.autodiff import sweep, zeros_of
-
     body: Graph = node.attrs["body"]
     count: int = node.attrs["count"]
     states, reads = results_of(node)[:count], node.inputs[count:]

@@ -10,8 +10,9 @@ from ...records import record
 from ...transforms.rebuild import rebuild
 from ...types import Extent
 from ..leaf import input, parameter
+from .identities import results_of
 from .loop import LOOP, extent_of
-from .mapped import results_of
+from .mapped import batch, in_front
 
 __all__ = ["Parts", "for_all_rows"]
 
@@ -88,6 +89,4 @@ def for_all_rows(
     roots: Sequence[Node], stacks: Mapping[Node, Node], reads: Mapping[Node, Node], extent: Extent
 ) -> list[Node]:
     """Return nodes of a body for all iterations at once, stacked along a new first axis."""
-    from ...transforms.mapped import batch, in_front
-
     return [in_front(part, extent) for part in batch(roots, stacks, extent, reads)]

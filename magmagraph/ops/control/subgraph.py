@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...dtypes import is_inexact
+from ...gradients.autodiff import sweep
 from ...graph import Graph, Node
 from ...interpret import Body
 from ...op import INEXACT, Call, Kind, Op
@@ -15,7 +16,8 @@ from ...types import Type, TypeLike
 from ..leaf import input
 from ..rules import onnx_forms
 from ..rules.batching import mapped_extent
-from .mapped import results_of
+from .identities import results_of
+from .mapped import batch, in_front
 
 
 def _type(call: Call, *operands: Type, body: Graph, label: str) -> TypeLike:
@@ -43,8 +45,6 @@ def inlined(node: Node) -> list[Node]:
 
 
 def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
-    from ...gradients.autodiff import sweep
-
     body: Graph = node.attrs["body"]
     arriving = [cotangents] if len(body.outputs) == 1 else list(cotangents)
     # Leaves in the places of the operands: some of those may depend on others.
@@ -64,8 +64,6 @@ def _gradient(node: Node, cotangents: Any) -> list[Node | None]:
 
 def _batching(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     """Map the body, and keep its name."""
-    from ...transforms.mapped import batch, in_front
-
     body: Graph = node.attrs["body"]
     extent = mapped_extent(operands, batched)
     leaves = [input("operand", operand.shape, operand.dtype) for operand in operands]

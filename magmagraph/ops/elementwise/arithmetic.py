@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...config import config
-from ...dtypes import is_complex, is_float, is_inexact, is_integer, is_unsigned, real_dtype
-from ...errors import DTypeError, message
+from ...errors import DTypeError
 from ...graph import Node
-from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
-from ...types import Type
+from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
 from ..convert import as_node, cast
-from ..leaf import CONSTANT
 from ..rules import onnx_forms, onnx_pairs
 from .family import (
     BOOL,
@@ -21,7 +17,6 @@ from .family import (
     OTHER,
     OTHER_FLAGS,
     OTHER_WHOLE,
-    POSITIVE,
     REAL,
     ROW,
     WHOLE,
@@ -38,13 +33,11 @@ from .family import (
 )
 
 __all__ = [
-    "absolute",
     "add",
     "divide",
     "floor_divide",
     "multiply",
     "negative",
-    "power",
     "reciprocal",
     "remainder",
     "square",
@@ -211,101 +204,6 @@ remainder, REMAINDER = binary(
 )
 
 
-def _power(xp: Any, x: Any, y: Any) -> Any:
-    if x.dtype.kind not in "iu":
-        return xp.power(x, y)
-    # NumPy refuses negative integer exponents; here they round the true power toward zero.
-    result = xp.power(x, xp.maximum(y, y.dtype.type(0)))
-    if x.dtype.kind == "u":
-        return result
-    unit = xp.where(y % 2 == 0, x * x, x)  # the power of 1 and -1
-    return xp.where(y < 0, xp.where(abs(x) == 1, unit, 0), result)
-
-
-def _static_exponent(node: Node) -> float | None:
-    """Return the exponent where it is one number that is known now."""
-    exponent = node.inputs[1]
-    if exponent.op is CONSTANT and exponent.ndim == 0:
-        value = exponent.attrs["value"]
-        return float(value.real) if value.imag == 0 else None
-    return None
-
-
-def _power_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
-    from .comparison import equal, less, not_equal, where
-    from .math import log
-
-    x, y = node.inputs
-    exponent = _static_exponent(node)
-    if exponent is None:
-        # Near y = 0, x**(y - 1) may overflow where y times it does not; x**y is then near 1.
-        flat = less(absolute(y), 1e-3) & less(absolute(x), 1) & not_equal(x, 0)
-        near = y / where(flat, x, 1) * node
-        lower = where(flat | equal(y, 0), 1, y - 1)
-        by_x = cotangent * where(equal(y, 0), 0, where(flat, near, y * power(x, lower)))
-    elif exponent == 0.0:
-        by_x = cotangent * 0.0
-    elif exponent == 1.0:
-        by_x = cotangent
-    elif exponent == 2.0:
-        by_x = cotangent * (x * 2.0)
-    else:
-        by_x = cotangent * (power(x, exponent - 1.0) * exponent)
-    return by_x, cotangent * (node * log(where(equal(x, 0), 1, x)))
-
-
-power, POWER = binary(
-    "power",
-    "Raise to a power, element by element.",
-    """
-    >>> mg.power([1.0, 2.0, 3.0], 2).eval()
-    array([1., 4., 9.], dtype=float32)
-    """,
-    module=__name__,
-    notes="""
-    The gradient with respect to `x` is ``y * x**(y - 1)`` and 0 where y is 0; that with respect to
-    `y` is 0 where x is 0. Where x is negative and ``y - 1`` rounds to y (from ``|y| > 2 / eps``),
-    the sign of that with respect to `x` may be wrong. Integers to a negative integer power round
-    toward zero; a negative Python int as the exponent of an integer is refused.
-    """,
-    evaluate=_power,
-    scalar="$power(a, b)",
-    gradient=_power_gradient,
-    rule=broadcast_numbers,
-    operands=lambda x, y: _power_operands(x, y),
-    samples=lambda: [
-        Sample((POSITIVE, OTHER)),
-        Sample((POSITIVE, ROW)),
-        Sample((REAL, 2.0)),
-        Sample((REAL, 3.0)),
-        Sample((REAL, -1.0)),
-        Sample((np.array([0.0, -1.5, 2.0]), 2.0), gradient=(0,), reason="log(x) at x <= 0"),
-        Sample((np.array([0.0, -1.5, 2.0]), 1.0), gradient=(0,), reason="log(x) at x <= 0"),
-        Sample((WHOLE, np.array([3, 0, 2], dtype=np.int32))),
-    ],
-    bad_samples=lambda: [
-        *misfits("power")(),
-        BadSample((WHOLE, -2), DTypeError, "power: an integer to the power -2"),
-    ],
-    reference=lambda x, y: np.power(x, y),
-    dtypes=INEXACT,
-    onnx="Pow",
-)
-
-
-def _power_operands(x: Any, y: Any) -> tuple[Node, ...]:
-    nodes = number_pair(x, y)
-    if type(y) is int and y < 0 and not is_inexact(nodes[0].dtype):
-        raise DTypeError(
-            message(
-                f"power: an integer to the power {y}",
-                need="a float, since the result is a fraction",
-                hint=f"x.astype('{config.float_dtype.name}') ** {y}",
-            )
-        )
-    return nodes
-
-
 negative, NEGATIVE = unary(
     "negative",
     "Negate, element by element; unsigned integers wrap around.",
@@ -324,50 +222,6 @@ negative, NEGATIVE = unary(
     dtypes=INEXACT,
     sharding="linear",
     onnx=onnx_pairs.Pairs("Neg", onnx_pairs.same("Neg")),
-)
-
-
-def _absolute_scalar(dtype: np.dtype) -> str:
-    if is_float(dtype):
-        return "$fabs(a)"
-    return "a < 0 ? -a : a" if is_integer(dtype) and not is_unsigned(dtype) else "a"
-
-
-def _absolute_type(call: Call, x: Type) -> Type:
-    return Type(real_dtype(x.dtype), x.shape) if is_complex(x.dtype) else x
-
-
-def _absolute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    x = node.inputs[0]
-    if is_complex(x.dtype):
-        from .complex_numbers import direction
-
-        return (cast(cotangent, x.dtype) * direction(x, node),)
-    from .comparison import equal, where
-    from .signs import sign
-
-    return (cotangent * where(equal(x, 0), 1, sign(x)),)
-
-
-absolute, ABSOLUTE = unary(
-    "absolute",
-    "Take the absolute value, element by element.",
-    """
-    >>> mg.absolute([-1.5, 2.0]).eval()
-    array([1.5, 2. ], dtype=float32)
-    """,
-    module=__name__,
-    notes="Of a complex number it is the real distance from 0, with the gradient 0 at 0. Of a real "
-    "number the gradient at 0 is 1, as JAX has it.",
-    evaluate=numpy_named("absolute"),
-    scalar=_absolute_scalar,
-    gradient=_absolute_gradient,
-    rule=_absolute_type,
-    operand=as_node,
-    samples=lambda: [Sample((REAL,)), Sample((WHOLE,)), Sample((FLAGS,))],
-    numerics="exact",
-    dtypes=INEXACT,
-    onnx=onnx_pairs.Pairs(onnx_forms.magnitude, onnx_pairs.absolute),
 )
 
 
@@ -443,9 +297,7 @@ RECORDS: tuple[Op | Composite, ...] = (
     DIVIDE,
     FLOOR_DIVIDE,
     REMAINDER,
-    POWER,
     NEGATIVE,
-    ABSOLUTE,
     SQUARE,
     RECIPROCAL,
 )

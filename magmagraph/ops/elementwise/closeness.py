@@ -16,11 +16,12 @@ from ..leaf import constant
 from ..reduction.primitives import all
 from ..rules.namesakes import namesake
 from ..shape.axes import MATRIX
-from .arithmetic import absolute, add, multiply, subtract
+from .arithmetic import add, multiply, subtract
 from .bits import logical_and, logical_or
 from .comparison import equal, less_equal
 from .family import floating_pair
 from .rounding import isfinite, isnan
+from .signs import absolute
 
 __all__ = ["allclose", "array_equal", "array_equiv", "isclose"]
 

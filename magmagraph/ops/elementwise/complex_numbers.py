@@ -10,7 +10,6 @@ direction of steepest ascent ``dL/dRe(z) + i dL/dIm(z)``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,17 +20,14 @@ from ...errors import DTypeError
 from ...graph import Node
 from ...op import INEXACT, WIDE, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ...types import Type
-from ..control.identities import stop_gradient
 from ..convert import as_node, cast
 from ..leaf import constant
-from ..rules import onnx_forms, onnx_pairs
-from ..shape.layout import broadcast_to
-from .arithmetic import divide, multiply
+from ..rules import onnx_pairs
+from ..shape.joining import broadcast_to
 from .comparison import equal, not_equal, where
-from .family import BOOL, OTHER, REAL, ROW, WHOLE, inexact, inexact_pair, misfits, one_dtype
-from .math import arctan2
+from .family import BOOL, OTHER, REAL, ROW, WHOLE, inexact_pair, misfits, one_dtype
 
-__all__ = ["angle", "complex", "conj", "imag", "iscomplex", "isreal", "real"]
+__all__ = ["complex", "conj", "imag", "iscomplex", "isreal", "real"]
 
 
 def _part_type(call: Call, x: Type) -> Type:
@@ -45,7 +41,7 @@ def _same_complex(call: Call, x: Type) -> Type:
     return x
 
 
-def _zeros(node: Node, dtype: np.dtype) -> Node:
+def zero_part(node: Node, dtype: np.dtype) -> Node:
     zero = constant(0, dtype=dtype)
     return broadcast_to(zero, node.shape) if node.shape else zero
 
@@ -99,7 +95,7 @@ def imag(x: Any) -> Node:
     array([ 2., -3.], dtype=float32)
     """
     node = as_node(x)
-    return IMAGINARY_PART(node) if is_complex(node.dtype) else _zeros(node, node.dtype)
+    return IMAGINARY_PART(node) if is_complex(node.dtype) else zero_part(node, node.dtype)
 
 
 def conj(x: Any) -> Node:
@@ -125,38 +121,6 @@ def conj(x: Any) -> Node:
     if not is_complex(node.dtype):
         return node
     return node.inputs[0] if node.op is CONJ else CONJ(node)
-
-
-def angle(z: Any, deg: bool = False) -> Node:
-    """Take the angle of complex numbers with the positive real axis.
-
-    Parameters
-    ----------
-    z
-        Node or array; ints become floats.
-    deg
-        Whether in degrees, and not in radians.
-
-    Returns
-    -------
-    Node
-        In (-pi, pi], of the shape of `z` and the dtype of its parts. The gradient at 0 is 0.
-
-    Examples
-    --------
-    >>> import magmagraph as mg
-    >>> mg.angle([1.0 + 1.0j, -1.0 + 0.0j], deg=True).eval()
-    array([ 45., 180.], dtype=float32)
-    """
-    node = inexact(z)
-    if is_complex(node.dtype):
-        turned = ANGLE(node)
-    else:
-        # At 0 the gradient of arctan2 has no value: it ends there.
-        turned = arctan2(
-            _zeros(node, node.dtype), where(equal(node, 0), stop_gradient(node), node)
-        )
-    return turned * (180.0 / math.pi) if deg else turned
 
 
 def complex(real: Any, imag: Any) -> Node:
@@ -206,7 +170,7 @@ def iscomplex(x: Any) -> Node:
     array([ True, False])
     """
     node = as_node(x)
-    return not_equal(imag(node), 0) if is_complex(node.dtype) else _zeros(node, BOOL)
+    return not_equal(imag(node), 0) if is_complex(node.dtype) else zero_part(node, BOOL)
 
 
 def isreal(x: Any) -> Node:
@@ -231,25 +195,13 @@ def isreal(x: Any) -> Node:
     node = as_node(x)
     if is_complex(node.dtype):
         return equal(imag(node), 0)
-    return equal(_zeros(node, np.dtype(np.int8)), 0)
+    return equal(zero_part(node, np.dtype(np.int8)), 0)
 
 
 # Records of the parts. In the gradients c is the cotangent: dL = Re(c dz).
 
 
-def _angle_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    z = node.inputs[0]
-    none = equal(z, 0)
-    turned = divide(multiply(cast(cotangent, z.dtype), -1.0j), where(none, 1, z))
-    return (where(none, 0, turned),)
-
-
-def _angle_written(z: Node) -> Node:
-    """Take the angle of the point whose coordinates are the parts."""
-    return arctan2(imag(z), real(z))
-
-
-def _part(
+def part(
     name: str,
     doc: str,
     function: Callable[..., Node],
@@ -279,7 +231,7 @@ def _part(
     )
 
 
-REAL_PART = _part(
+REAL_PART = part(
     "real",
     "Take the real part.",
     real,
@@ -288,7 +240,7 @@ REAL_PART = _part(
     np.real,
     onnx=onnx_pairs.Pairs("", onnx_pairs.part(0)),
 )
-IMAGINARY_PART = _part(
+IMAGINARY_PART = part(
     "imag",
     "Take the imaginary part.",
     imag,
@@ -297,7 +249,7 @@ IMAGINARY_PART = _part(
     np.imag,
     onnx=onnx_pairs.Pairs("", onnx_pairs.part(1)),
 )
-CONJ = _part(
+CONJ = part(
     "conj",
     "Take the complex conjugate.",
     conj,
@@ -306,16 +258,6 @@ CONJ = _part(
     np.conj,
     _same_complex,
     onnx=onnx_pairs.Pairs("", onnx_pairs.conjugate),
-)
-ANGLE = _part(
-    "angle",
-    "Take the angle with the positive real axis.",
-    angle,
-    lambda xp, x: xp.arctan2(x.imag, x.real),
-    _angle_gradient,
-    np.angle,
-    numerics="stable",
-    onnx=onnx_pairs.Pairs("", onnx_forms.rewritten(lambda node: _angle_written(node.inputs[0]))),
 )
 
 
@@ -382,7 +324,6 @@ RECORDS: tuple[Op | Composite, ...] = (
     REAL_PART,
     IMAGINARY_PART,
     CONJ,
-    ANGLE,
     MAKE_COMPLEX,
     _test("iscomplex", "Tell where the imaginary part is not zero.", iscomplex, np.iscomplex),
     _test("isreal", "Tell where the imaginary part is zero.", isreal, np.isreal),

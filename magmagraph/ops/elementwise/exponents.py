@@ -17,7 +17,7 @@ from ..convert import as_node, cast
 from ..networks.activation import sigmoid
 from ..rules import onnx_forms
 from ..rules.namesakes import namesake
-from .arithmetic import absolute, floor_divide, multiply, power, subtract
+from .arithmetic import floor_divide, multiply, subtract
 from .bits import logical_and
 from .comparison import clip, equal, greater_equal, less, maximum, not_equal, where
 from .family import (
@@ -31,8 +31,9 @@ from .family import (
     floating_pair,
     numpy_named,
 )
-from .math import exp, log1p, log2
+from .math import exp, log1p, log2, power
 from .rounding import floor, isfinite, isinf
+from .signs import absolute
 
 __all__ = ["float_power", "frexp", "ldexp", "logaddexp", "logaddexp2"]
 

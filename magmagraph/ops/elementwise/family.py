@@ -18,7 +18,7 @@ import numpy as np
 
 from ...config import config
 from ...dtypes import is_complex, is_inexact
-from ...errors import DTypeError, message
+from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import (
     INEXACT,
@@ -35,7 +35,7 @@ from ...op import (
 )
 from ...op import REAL as FLOATS
 from ...types import Type
-from ..convert import as_node, cast, promoted
+from ..convert import as_node, cast, converted, promoted
 
 BOOL = np.dtype(bool)
 Gradient = Callable[[Node, Node], Sequence[Node | None]]
@@ -189,21 +189,6 @@ def number_pair(x: Any, y: Any) -> tuple[Node, ...]:
     return tuple(cast(node, np.int8) for node in nodes)
 
 
-def in_dtype(name: str, operands: Sequence[Any], dtype: Any, casting: str) -> tuple[Node, ...]:
-    """Return operands in the dtype that the user wants them to be computed in.
-
-    Raises
-    ------
-    DTypeError
-        If NumPy's rule `casting` does not allow it.
-    ConfigError
-        If there is no such rule.
-    """
-    from ..shape.joining import converted
-
-    return converted(name, operands, dtype, casting)
-
-
 def _computed_in(name: str, wanted: Node, *nodes: Node) -> tuple[Node, ...]:
     """Return operands, or raise where the function takes none of the dtype that is wanted."""
     if nodes[0].dtype != wanted.dtype:
@@ -269,8 +254,6 @@ MISFIT = (np.ones((2, 3)), np.ones((2, 4)))
 
 def misfits(name: str) -> Callable[[], list[BadSample]]:
     """Return the bad sample of every function of two operands: shapes that do not broadcast."""
-    from ...errors import ShapeError
-
     text = f"{name}: extents 3 and 4 do not broadcast (axis -1)"
     return lambda: [BadSample(MISFIT, ShapeError, text)]
 
@@ -355,7 +338,7 @@ def unary(
     def function(x: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
             return applied(operand(x))
-        (given,) = in_dtype(name, (x,), dtype, casting)
+        (given,) = converted(name, (x,), dtype, casting)
         return applied(*_computed_in(name, given, operand(given)))
 
     def test(x: Any) -> Node:
@@ -428,7 +411,7 @@ def binary(
     def function(x: Any, y: Any, *, dtype: Any = None, casting: str = "same_kind") -> Node:
         if dtype is None:
             return op(*operands(x, y))
-        given = in_dtype(name, (x, y), dtype, casting)
+        given = converted(name, (x, y), dtype, casting)
         return op(*_computed_in(name, given[0], *operands(*given)))
 
     def test(x: Any, y: Any) -> Node:

@@ -7,28 +7,40 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_complex
+from ...config import config
+from ...dtypes import is_complex, is_inexact
+from ...errors import DTypeError, message
 from ...graph import Node
-from ...op import INEXACT, Composite, Kind, Op, Sample, Tests
+from ...op import INEXACT, BadSample, Composite, Kind, Op, Sample, Tests
 from ...op import REAL as FLOATS
 from ..control.identities import stop_gradient
-from ..rules import onnx_forms
-from .arithmetic import absolute, divide, power
+from ..convert import cast
+from ..leaf import CONSTANT
+from ..rules import onnx_forms, onnx_pairs
+from .arithmetic import divide, multiply
 from .bits import logical_and, logical_or
 from .comparison import equal, finite, greater, less, maximum, minimum, not_equal, where
+from .complex_numbers import imag, part, real, zero_part
 from .family import (
+    OTHER,
     POSITIVE,
     REAL,
+    ROW,
     UNIT,
+    WHOLE,
     Gradient,
     Unary,
     binary,
     broadcast_floats,
+    broadcast_numbers,
     floating_pair,
     inexact,
+    misfits,
+    number_pair,
     numpy_named,
     unary,
 )
+from .signs import absolute
 
 LN2 = float(np.log(2.0))
 LN10 = float(np.log(10.0))
@@ -139,9 +151,6 @@ def _expm1_written(x: Node) -> Node:
 
 def _log1p_written(x: Node) -> Node:
     """Write log(1 + x) without it, exact near zero too."""
-    from .arithmetic import absolute
-    from .comparison import less, where
-
     return where(less(absolute(x), 0.5), arctanh(x / (x + 2.0)) * 2.0, log(x + 1.0))
 
 
@@ -400,6 +409,160 @@ arctan2, ARCTAN2 = binary(
 )
 
 
+# The angle of a complex number.
+
+
+def angle(z: Any, deg: bool = False) -> Node:
+    """Take the angle of complex numbers with the positive real axis.
+
+    Parameters
+    ----------
+    z
+        Node or array; ints become floats.
+    deg
+        Whether in degrees, and not in radians.
+
+    Returns
+    -------
+    Node
+        In (-pi, pi], of the shape of `z` and the dtype of its parts. The gradient at 0 is 0.
+
+    Examples
+    --------
+    >>> import magmagraph as mg
+    >>> mg.angle([1.0 + 1.0j, -1.0 + 0.0j], deg=True).eval()
+    array([ 45., 180.], dtype=float32)
+    """
+    node = inexact(z)
+    if is_complex(node.dtype):
+        turned = ANGLE(node)
+    else:
+        # At 0 the gradient of arctan2 has no value: it ends there.
+        turned = arctan2(
+            zero_part(node, node.dtype), where(equal(node, 0), stop_gradient(node), node)
+        )
+    return turned * (180.0 / np.pi) if deg else turned
+
+
+def _angle_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    z = node.inputs[0]
+    none = equal(z, 0)
+    turned = divide(multiply(cast(cotangent, z.dtype), -1.0j), where(none, 1, z))
+    return (where(none, 0, turned),)
+
+
+def _angle_written(z: Node) -> Node:
+    """Take the angle of the point whose coordinates are the parts."""
+    return arctan2(imag(z), real(z))
+
+
+ANGLE = part(
+    "angle",
+    "Take the angle with the positive real axis.",
+    angle,
+    lambda xp, x: xp.arctan2(x.imag, x.real),
+    _angle_gradient,
+    np.angle,
+    numerics="stable",
+    onnx=onnx_pairs.Pairs("", onnx_forms.rewritten(lambda node: _angle_written(node.inputs[0]))),
+)
+
+
+# Powers.
+
+
+def _power(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "iu":
+        return xp.power(x, y)
+    # NumPy refuses negative integer exponents; here they round the true power toward zero.
+    result = xp.power(x, xp.maximum(y, y.dtype.type(0)))
+    if x.dtype.kind == "u":
+        return result
+    unit = xp.where(y % 2 == 0, x * x, x)  # the power of 1 and -1
+    return xp.where(y < 0, xp.where(abs(x) == 1, unit, 0), result)
+
+
+def _static_exponent(node: Node) -> float | None:
+    """Return the exponent where it is one number that is known now."""
+    exponent = node.inputs[1]
+    if exponent.op is CONSTANT and exponent.ndim == 0:
+        value = exponent.attrs["value"]
+        return float(value.real) if value.imag == 0 else None
+    return None
+
+
+def _power_gradient(node: Node, cotangent: Node) -> tuple[Node, Node]:
+    x, y = node.inputs
+    exponent = _static_exponent(node)
+    if exponent is None:
+        # Near y = 0, x**(y - 1) may overflow where y times it does not; x**y is then near 1.
+        flat = less(absolute(y), 1e-3) & less(absolute(x), 1) & not_equal(x, 0)
+        near = y / where(flat, x, 1) * node
+        lower = where(flat | equal(y, 0), 1, y - 1)
+        by_x = cotangent * where(equal(y, 0), 0, where(flat, near, y * power(x, lower)))
+    elif exponent == 0.0:
+        by_x = cotangent * 0.0
+    elif exponent == 1.0:
+        by_x = cotangent
+    elif exponent == 2.0:
+        by_x = cotangent * (x * 2.0)
+    else:
+        by_x = cotangent * (power(x, exponent - 1.0) * exponent)
+    return by_x, cotangent * (node * log(where(equal(x, 0), 1, x)))
+
+
+power, POWER = binary(
+    "power",
+    "Raise to a power, element by element.",
+    """
+    >>> mg.power([1.0, 2.0, 3.0], 2).eval()
+    array([1., 4., 9.], dtype=float32)
+    """,
+    module=__name__,
+    notes="""
+    The gradient with respect to `x` is ``y * x**(y - 1)`` and 0 where y is 0; that with respect to
+    `y` is 0 where x is 0. Where x is negative and ``y - 1`` rounds to y (from ``|y| > 2 / eps``),
+    the sign of that with respect to `x` may be wrong. Integers to a negative integer power round
+    toward zero; a negative Python int as the exponent of an integer is refused.
+    """,
+    evaluate=_power,
+    scalar="$power(a, b)",
+    gradient=_power_gradient,
+    rule=broadcast_numbers,
+    operands=lambda x, y: _power_operands(x, y),
+    samples=lambda: [
+        Sample((POSITIVE, OTHER)),
+        Sample((POSITIVE, ROW)),
+        Sample((REAL, 2.0)),
+        Sample((REAL, 3.0)),
+        Sample((REAL, -1.0)),
+        Sample((np.array([0.0, -1.5, 2.0]), 2.0), gradient=(0,), reason="log(x) at x <= 0"),
+        Sample((np.array([0.0, -1.5, 2.0]), 1.0), gradient=(0,), reason="log(x) at x <= 0"),
+        Sample((WHOLE, np.array([3, 0, 2], dtype=np.int32))),
+    ],
+    bad_samples=lambda: [
+        *misfits("power")(),
+        BadSample((WHOLE, -2), DTypeError, "power: an integer to the power -2"),
+    ],
+    reference=lambda x, y: np.power(x, y),
+    dtypes=INEXACT,
+    onnx="Pow",
+)
+
+
+def _power_operands(x: Any, y: Any) -> tuple[Node, ...]:
+    nodes = number_pair(x, y)
+    if type(y) is int and y < 0 and not is_inexact(nodes[0].dtype):
+        raise DTypeError(
+            message(
+                f"power: an integer to the power {y}",
+                need="a float, since the result is a fraction",
+                hint=f"x.astype('{config.float_dtype.name}') ** {y}",
+            )
+        )
+    return nodes
+
+
 # Hyperbolic functions and their inverses.
 
 sinh, SINH = _function(
@@ -493,6 +656,8 @@ RECORDS: tuple[Op | Composite, ...] = (
     ARCCOS,
     ARCTAN,
     ARCTAN2,
+    ANGLE,
+    POWER,
     SINH,
     COSH,
     TANH,

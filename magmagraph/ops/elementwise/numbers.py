@@ -16,7 +16,7 @@ from ...types import Type
 from ..control.identities import stop_gradient
 from ..rules import onnx_control, onnx_forms
 from ..rules.namesakes import namesake
-from .arithmetic import absolute, divide, floor_divide, multiply, remainder, subtract
+from .arithmetic import divide, floor_divide, multiply, remainder, subtract
 from .comparison import less, where
 from .family import (
     OTHER,
@@ -35,7 +35,7 @@ from .family import (
 from .math import sin
 from .not_finite import NOT_FINITE
 from .rounding import floor, isinf, rint, trunc
-from .signs import copysign
+from .signs import absolute, copysign
 
 __all__ = [
     "deg2rad",

@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import is_complex, is_float, is_unsigned
+from ...dtypes import is_complex, is_float, is_integer, is_unsigned, real_dtype
 from ...graph import Node
 from ...op import INEXACT, WIDE, Call, Composite, Kind, Op, Sample, Scalar, Tests
 from ...types import Type
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
-from ..rules import onnx_forms
+from ..rules import onnx_forms, onnx_pairs
 from ..rules.namesakes import namesake
-from .arithmetic import absolute, divide, negative
+from .arithmetic import divide, negative
 from .bits import logical_and, logical_or
 from .comparison import equal, greater, less, maximum, where
-from .complex_numbers import complex, imag, real
+from .complex_numbers import complex, direction, imag, real
 from .family import (
+    FLAGS,
     OTHER,
     REAL,
     ROW,
@@ -35,6 +36,7 @@ from .family import (
 from .rounding import isinf, isnan
 
 __all__ = [
+    "absolute",
     "copysign",
     "heaviside",
     "nextafter",
@@ -44,6 +46,48 @@ __all__ = [
 ]
 
 _SIGNED_ZEROS = np.array([0.0, -0.0, 1.5, -np.inf, np.nan])
+
+
+# Absolute values.
+
+
+def _absolute_scalar(dtype: np.dtype) -> str:
+    if is_float(dtype):
+        return "$fabs(a)"
+    return "a < 0 ? -a : a" if is_integer(dtype) and not is_unsigned(dtype) else "a"
+
+
+def _absolute_type(call: Call, x: Type) -> Type:
+    return Type(real_dtype(x.dtype), x.shape) if is_complex(x.dtype) else x
+
+
+def _absolute_gradient(node: Node, cotangent: Node) -> tuple[Node]:
+    x = node.inputs[0]
+    if is_complex(x.dtype):
+        return (cast(cotangent, x.dtype) * direction(x, node),)
+    return (cotangent * where(equal(x, 0), 1, sign(x)),)
+
+
+absolute, ABSOLUTE = unary(
+    "absolute",
+    "Take the absolute value, element by element.",
+    """
+    >>> mg.absolute([-1.5, 2.0]).eval()
+    array([1.5, 2. ], dtype=float32)
+    """,
+    module=__name__,
+    notes="Of a complex number it is the real distance from 0, with the gradient 0 at 0. Of a real "
+    "number the gradient at 0 is 1, as JAX has it.",
+    evaluate=numpy_named("absolute"),
+    scalar=_absolute_scalar,
+    gradient=_absolute_gradient,
+    rule=_absolute_type,
+    operand=as_node,
+    samples=lambda: [Sample((REAL,)), Sample((WHOLE,)), Sample((FLAGS,))],
+    numerics="exact",
+    dtypes=INEXACT,
+    onnx=onnx_pairs.Pairs(onnx_forms.magnitude, onnx_pairs.absolute),
+)
 
 
 # Signs.
@@ -261,6 +305,7 @@ positive, POSITIVE = unary(
 _composite = partial(namesake, Kind.ELEMENTWISE)
 
 RECORDS: tuple[Op | Composite, ...] = (
+    ABSOLUTE,
     SIGN,
     SIGNBIT,
     COPYSIGN,

@@ -8,7 +8,7 @@ from ...graph import Node
 from ..convert import as_node
 from ..elementwise.arithmetic import divide
 from ..leaf import constant
-from ..shape.slicing import index
+from .keys import index
 from .updates import index_update
 
 

@@ -17,9 +17,9 @@ from ..elementwise.family import BOOL, truth
 from ..shape.arrange import ravel, reshape
 from ..shape.axes import MATRIX
 from ..shape.joining import broadcast_to, concatenate
-from ..shape.slicing import index, known_array, known_mask
 from .finding import FOUND, UNSIZED, filled, sized
 from .gathering import size_of, take
+from .keys import index, known_array, known_mask
 from .sorting import searchsorted, sort
 
 __all__ = [

@@ -13,7 +13,6 @@ from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Sample, Tests
 from ...types import Type
-from ..control.mapped import mapped_node
 from ..convert import as_node, promoted
 from ..elementwise.arithmetic import subtract
 from ..rules import onnx_forms
@@ -373,9 +372,11 @@ def _searchsorted_type(call: Call, a: Type, v: Type, *, side: str) -> Type:
     return Type(INT64, v.shape)
 
 
-def _map_searchsorted(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
+def _map_searchsorted(
+    node: Node, operands: Sequence[Node], batched: Sequence[bool]
+) -> Node | None:
     # Values may be of any shape; of sorted lines there is one.
-    return mapped_node(node, operands, batched) if batched[0] else node.op(*operands, **node.attrs)
+    return None if batched[0] else node.op(*operands, **node.attrs)
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Node:

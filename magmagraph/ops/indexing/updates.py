@@ -23,7 +23,7 @@ from ..rules.batching import all_batched
 from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.axes import CUBE, MATRIX
 from ..shape.joining import broadcast_to
-from ..shape.slicing import PLACE, Selection, cut_out, known_mask, positions_of_masks, selection
+from ..shape.slicing import PLACE
 from .gathering import (
     SCATTER_ADD,
     TAKE,
@@ -38,6 +38,7 @@ from .gathering import (
     wide,
 )
 from .iota import INT64, IOTA
+from .keys import Selection, cut_out, known_mask, positions_of_masks, selection
 from .ordered import put_in_order
 
 __all__ = ["index_update", "put_along_axis"]

@@ -14,12 +14,12 @@ from ...op import LAPACK, Call, Kind, Linalg, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..convert import cast
-from ..elementwise.arithmetic import absolute, add, divide, multiply, remainder, subtract
+from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract
 from ..elementwise.bits import logical_and, logical_not, logical_or
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.complex_numbers import conj, imag
 from ..elementwise.math import log
-from ..elementwise.signs import sign
+from ..elementwise.signs import absolute, sign
 from ..indexing.gathering import take
 from ..indexing.iota import IOTA
 from ..leaf import constant

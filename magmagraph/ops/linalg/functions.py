@@ -11,6 +11,7 @@ from ...errors import DTypeError, ShapeError
 from ...graph import Node
 from ...op import LAPACK, BadSample, Call, Composite, Kind, Op, Precision, Sample, Tests
 from ...types import Type
+from ..convert import as_node
 from ..elementwise.arithmetic import negative
 from ..elementwise.family import inexact_operands, one_dtype
 from ..products.contraction import matmul
@@ -440,8 +441,6 @@ def matrix_power(a: Any, n: int) -> Node:
     array([[89, 55],
            [55, 34]], dtype=int32)
     """
-    from ..convert import as_node
-
     node = as_node(a)
     call = Call(MATRIX_POWER, (node,))
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool):

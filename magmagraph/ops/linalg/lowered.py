@@ -14,6 +14,7 @@ from ... import dims
 from ...graph import Node
 from ...op import LAPACK, Call, Kind, Op, Precision
 from ...types import Extent, Type
+from ..shape.arrange import swapaxes
 from .parts import SINGULAR, check_exchanges, check_pivots, failed, lapack, squares
 from .triangular import system_type
 
@@ -191,8 +192,6 @@ def factored_solve(node: Node, packed: Node, pivots: Node, transposed: bool) -> 
 
 def factored_inv(node: Node, packed: Node, pivots: Node, transposed: bool) -> Node:
     """Return an inverse by factors: that of a transpose is the transposed one."""
-    from ..shape.arrange import swapaxes
-
     made = FACTORED_INV(packed, pivots)
     return swapaxes(made, -1, -2) if transposed else made
 

@@ -14,8 +14,9 @@ from ...graph import Node
 from ...op import INEXACT, LAPACK, BadSample, Call, Composite, Kind, Sample, Tests
 from ..control.identities import ITEM
 from ..convert import as_node, cast
-from ..elementwise.arithmetic import absolute, divide, multiply
+from ..elementwise.arithmetic import divide, multiply
 from ..elementwise.comparison import equal, greater, where
+from ..elementwise.signs import absolute
 from ..reduction.folding import CUBE
 from ..reduction.primitives import any as any_of
 from ..reduction.primitives import max, min, sum

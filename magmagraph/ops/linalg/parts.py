@@ -20,11 +20,12 @@ from ...graph import Node
 from ...op import BadSample, Call
 from ...types import Extent, Shape, Type
 from ..convert import cast
-from ..elementwise.arithmetic import absolute, add, multiply
+from ..elementwise.arithmetic import add, multiply
 from ..elementwise.bits import logical_and
 from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
 from ..elementwise.complex_numbers import conj, real
 from ..elementwise.family import inexact
+from ..elementwise.signs import absolute
 from ..indexing.gathering import TAKE
 from ..indexing.iota import IOTA
 from ..leaf import constant

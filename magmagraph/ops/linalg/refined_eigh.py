@@ -12,9 +12,10 @@ from ...graph import Node
 from ...op import BadSample, Call, Kind, Op, Sample, Tests
 from ...types import Extent, Type
 from ..convert import as_node, cast
-from ..elementwise.arithmetic import absolute, add, divide, multiply, subtract
+from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, where
 from ..elementwise.complex_numbers import conj, imag, real
+from ..elementwise.signs import absolute
 from ..indexing.iota import IOTA
 from ..leaf import constant
 from ..products.contraction import matmul

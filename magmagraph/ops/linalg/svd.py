@@ -15,9 +15,10 @@ from ...op import LAPACK, BadSample, Call, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Type
 from ..control.identities import ITEM
 from ..convert import cast
-from ..elementwise.arithmetic import absolute, add, multiply, negative, subtract
+from ..elementwise.arithmetic import add, multiply, negative, subtract
 from ..elementwise.comparison import less, where
 from ..elementwise.complex_numbers import conj
+from ..elementwise.signs import absolute
 from ..indexing.gathering import take_along_axis
 from ..indexing.sorting import argsort
 from ..products.contraction import matmul

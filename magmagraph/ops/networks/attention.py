@@ -16,6 +16,7 @@ import numpy as np
 from ... import dims
 from ...dtypes import accumulation_dtype, is_integer
 from ...errors import DTypeError, ShapeError, message
+from ...gradients.autodiff import sweep
 from ...graph import Node
 from ...op import BadSample, Call, Composite, Kernel, Kind, Op, Precision, Sample, Tests
 from ...types import Extent, Shape, Type
@@ -164,8 +165,6 @@ def _rows_second(node: Node, cotangents: Any) -> tuple[Node | None, ...]:
 
     That counts also what goes through `lse` and `out`, which therefore get none themselves.
     """
-    from ...gradients.autodiff import sweep
-
     q, k, v, _, _, above, *mask = node.inputs
     # Copies: two operands may be one node, or depend on each other.
     fresh = [MARKER(x, role="operand") for x in (q, k, v, above)]

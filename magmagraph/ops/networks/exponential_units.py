@@ -10,10 +10,10 @@ import numpy as np
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample, Tests
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, floating
 from ..elementwise.math import expm1, hypot, tanh
+from ..elementwise.signs import absolute
 from .activation import EXTREME, activation
 
 _SELU_SCALE = 1.0507009873554805

@@ -10,10 +10,10 @@ import numpy as np
 from ...errors import ConfigError, message
 from ...graph import Node
 from ...op import Composite, Kind, Op, Scalar
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import greater_equal, maximum, minimum, where
 from ..elementwise.family import floating, like_float
 from ..elementwise.math import exp, tanh
+from ..elementwise.signs import absolute
 from ..rules import onnx_forms
 from ..special.primitives import erfc
 from .activation import activation, sigmoid, softplus

@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Sample, Tests
-from ..elementwise.arithmetic import absolute, add, multiply, square, subtract
+from ..elementwise.arithmetic import add, multiply, square, subtract
 from ..elementwise.comparison import (
     greater,
     greater_equal,
@@ -20,6 +20,7 @@ from ..elementwise.comparison import (
     where,
 )
 from ..elementwise.family import REAL, floating
+from ..elementwise.signs import absolute
 from .activation import activation, relu
 
 __all__ = [

@@ -19,9 +19,9 @@ from ..elementwise.arithmetic import add, multiply, subtract
 from ..elementwise.family import floating
 from ..elementwise.math import cos, exp, sin
 from ..indexing.iota import IOTA
+from ..indexing.keys import index
 from ..shape.arrange import expand_dims, reshape
 from ..shape.joining import concatenate, stack
-from ..shape.slicing import index
 
 __all__ = ["apply_rotary", "positional_encoding"]
 

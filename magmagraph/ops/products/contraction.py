@@ -19,11 +19,11 @@ from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Precision, Samp
 from ...types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.arithmetic import multiply
+from ..elementwise.complex_numbers import conj
 from ..elementwise.family import BOOL, one_dtype, pair
 from ..reduction.primitives import sum
-from ..rules.batching import lifted
 from ..rules.sharding import shard_product
-from ..shape.arrange import expand_dims, ravel, reshape, swapaxes, transpose
+from ..shape.arrange import expand_dims, lifted, ravel, reshape, swapaxes, transpose
 from ..shape.axes import axes_of
 
 __all__ = ["dot", "inner", "matmul", "outer", "tensordot", "vdot"]
@@ -265,8 +265,6 @@ def vdot(a: Any, b: Any) -> Node:
     array(11, dtype=int32)
     """
     left, right = pair(a, b)
-    from ..elementwise.complex_numbers import conj
-
     return matmul(ravel(conj(left)), ravel(right))
 
 

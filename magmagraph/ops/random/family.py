@@ -22,7 +22,8 @@ from ...op import Call, Composite, Effect, Kind, Op, Parts
 from ...types import Extent, Shape, Type
 from ..convert import cast
 from ..elementwise.family import publish
-from ..rules.batching import lifted, mapped_extent
+from ..rules.batching import mapped_extent
+from ..shape.arrange import lifted
 from .bits import (
     FLOAT64,
     INT32,

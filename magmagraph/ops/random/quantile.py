@@ -15,11 +15,12 @@ from ...graph import Node
 from ...op import Composite, Kind, Op, Parts, Scalar
 from ...types import Shape
 from ..control.identities import stop_gradient
-from ..elementwise.arithmetic import absolute, multiply, negative
+from ..elementwise.arithmetic import multiply, negative
 from ..elementwise.comparison import less, where
 from ..elementwise.family import broadcast_floats, special
 from ..elementwise.math import exp, log, log1p, sqrt, tan
 from ..elementwise.rounding import isfinite
+from ..elementwise.signs import absolute
 from .basic import normal
 from .bits import Key, keys_for, tails
 from .family import ANY, POSITIVE, REQUIRED, distribution

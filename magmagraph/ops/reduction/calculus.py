@@ -15,15 +15,17 @@ from ...op import Call, Kind, Sample
 from ...types import MOST_TERMS, Extent
 from ..control.identities import stop_gradient
 from ..convert import as_dtype, as_node, cast, promoted
-from ..elementwise.arithmetic import absolute, add, divide, multiply, remainder, subtract
+from ..elementwise.arithmetic import add, divide, multiply, remainder, subtract
 from ..elementwise.bits import logical_and
 from ..elementwise.comparison import equal, greater, less, not_equal, where
 from ..elementwise.family import BOOL, floating
+from ..elementwise.signs import absolute
+from ..indexing.keys import index
 from ..rules.namesakes import namesake
 from ..shape.arrange import moveaxis, ravel, reshape
 from ..shape.axes import CUBE, MATRIX, axes_of
 from ..shape.joining import broadcast_to, concatenate, stack
-from ..shape.slicing import cut, index
+from ..shape.slicing import cut
 from .cumulative import cumsum
 from .primitives import sum
 

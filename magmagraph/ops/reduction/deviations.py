@@ -18,8 +18,8 @@ from ..elementwise.math import sqrt
 from ..leaf import array_of, extent
 from ..shape.axes import shown
 from .folding import CUBE, Axis, extent_product, kept, normalized_axes, restored
-from .masked import counted, filled, mask_of
-from .primitives import SUM
+from .masked import filled, mask_of
+from .primitives import SUM, counted
 from .statistics import average_of, averaged, statistic_samples, widened
 
 __all__ = ["std", "variance"]

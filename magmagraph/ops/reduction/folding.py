@@ -17,14 +17,15 @@ from ...op import BadSample, Call, Kind, Op, Sample, describe
 from ...types import Extent, Shape, Type
 from ..convert import as_node, cast
 from ..elementwise.family import BOOL, publish
+from ..shape.arrange import expand_dims
 from ..shape.axes import axes_of
+from ..shape.joining import broadcast_to
 from .masked import (
     INITIAL,
     WHERE,
     filled,
     mask_of,
     no_start,
-    nothing,
     start_of,
     without_elements,
     worst,
@@ -96,8 +97,6 @@ def truth_type(call: Call, x: Type, *, axes: tuple[int, ...]) -> Type:
 
 def restored(x: Any, axes: tuple[int, ...]) -> Node:
     """Return a reduced value with the reduced axes back, as extents 1."""
-    from ..shape.layout import expand_dims
-
     return expand_dims(x, axes) if axes else x
 
 
@@ -126,8 +125,6 @@ def keeps(name: str, keepdims: Any) -> bool:
 
 def spread(x: Node, like: Node, axes: tuple[int, ...]) -> Node:
     """Return a reduced value repeated over the reduced axes of `like`."""
-    from ..shape.layout import broadcast_to
-
     return broadcast_to(restored(x, axes), like.shape)
 
 
@@ -265,6 +262,7 @@ def typed_fold(
     """Make a reduction with a `dtype` option, and its record; `words` fill the docstring.
 
     `neutral` stands for elements that do not count, and `join` takes an initial value in.
+    ``of_none(node, axes, bound)`` gives the result where there are no elements.
     """
 
     def function(
@@ -292,12 +290,14 @@ def extremum_fold(
     name: str,
     summary: str,
     words: dict[str, str],
+    of_none: Callable[[Node, tuple[int, ...], Any], Node],
     join: Callable[[Any, Any], Node],
     **fields: Any,
 ) -> tuple[ExtremumFold, Op]:
     """Make a search for the largest or smallest value, and its record.
 
     `words` fill the docstring, and `join` takes an initial value in.
+    ``of_none(node, axes, bound)`` gives the result where there are no elements.
     """
     largest = name == "max"
 
@@ -317,7 +317,7 @@ def extremum_fold(
         axes = normalized_axes(op, node, axis)
         bound = worst(node.dtype, largest)
         if without_elements(node, axes):
-            found = nothing(node, axes, bound)
+            found = of_none(node, axes, bound)
         else:
             found = op(filled(node, mask, bound), axes=axes)
         return join(kept(name, found, axes, keepdims), start)

@@ -81,13 +81,6 @@ def filled(node: Node, mask: Node | None, value: Any) -> Node:
     return node if mask is None else chosen(mask, node, constant(value, node.dtype))
 
 
-def counted(mask: Node, axes: tuple[int, ...], dtype: np.dtype) -> Node:
-    """Return how many elements count along axes."""
-    from .primitives import SUM
-
-    return cast(SUM(cast(mask, _INT64), axes=axes), dtype)
-
-
 def worst(dtype: np.dtype, largest: bool) -> Any:
     """Return the value that no element is worse than, where the largest (or smallest) is sought."""
     if is_bool(dtype):
@@ -100,19 +93,6 @@ def worst(dtype: np.dtype, largest: bool) -> Any:
 def without_elements(node: Node, axes: Iterable[int]) -> bool:
     """Return whether one of the axes is known to be empty, so that there is no largest element."""
     return any(type(node.shape[a]) is int and node.shape[a] == 0 for a in axes)
-
-
-def nothing(node: Node, axes: tuple[int, ...], value: Any) -> Node:
-    """Return a value in the shape of a reduction whose axes are empty.
-
-    Of floats it depends on the operand, which so has a gradient (of no elements).
-    """
-    from .primitives import SUM
-
-    result = constant(value, node.dtype)
-    if is_float(node.dtype):
-        return chosen(constant(True), result, SUM(node, axes=axes))
-    return broadcast_to(result, [node.shape[a] for a in range(node.ndim) if a not in axes])
 
 
 def start_of(name: str, initial: Any, dtype: np.dtype) -> Node:

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import is_float
 from ...graph import Node
 from ...op import INEXACT, Op, Reduction, Sample, Tests
 from ...types import Shape
 from ..convert import cast
 from ..elementwise.arithmetic import add, multiply
 from ..elementwise.comparison import equal, maximum, minimum
+from ..elementwise.comparison import where as chosen
+from ..leaf import constant
 from ..rules import onnx_forms, onnx_pairs
+from ..shape.joining import broadcast_to
 from .folding import (
     CUBE,
     NO_AXES,
@@ -38,6 +42,7 @@ from .folding import (
     truth_type,
     typed_fold,
 )
+from .others import product_of_others
 
 # Array expressions.
 
@@ -88,8 +93,6 @@ def _sum_gradient(node: Node, cotangent: Node) -> tuple[Node]:
 
 
 def _prod_gradient(node: Node, cotangent: Node) -> tuple[Node]:
-    from .others import product_of_others
-
     x, axes = node.inputs[0], node.attrs["axes"]
     return (restored(cotangent, axes) * product_of_others(x, axes),)
 
@@ -175,6 +178,7 @@ def _extremum_fold(
             "example": f""">>> mg.{name}([[1.0, 5.0], [3.0, 4.0]], axis=0).eval()
 array({result}, dtype=float32)""",
         },
+        of_none=empty_result,
         join=maximum if name == "max" else minimum,
         rule=extremum_type,
         evaluate=_extremum(name),
@@ -189,6 +193,17 @@ array({result}, dtype=float32)""",
         numerics="exact",
         onnx=onnx,
     )
+
+
+def empty_result(node: Node, axes: tuple[int, ...], value: Any) -> Node:
+    """Return a value in the shape of a reduction whose axes are empty.
+
+    Of floats it depends on the operand, which so has a gradient (of no elements).
+    """
+    result = constant(value, node.dtype)
+    if is_float(node.dtype):
+        return chosen(constant(True), result, SUM(node, axes=axes))
+    return broadcast_to(result, [node.shape[a] for a in range(node.ndim) if a not in axes])
 
 
 max, MAX = _extremum_fold(
@@ -318,6 +333,11 @@ def sum_to(x: Node, shape: Shape) -> Node:
         return x
     result = SUM(x, axes=axes)
     return restored(result, tuple(a - new for a in stretched))
+
+
+def counted(mask: Node, axes: tuple[int, ...], dtype: np.dtype) -> Node:
+    """Return how many elements count along axes."""
+    return cast(SUM(cast(mask, np.dtype(np.int64)), axes=axes), dtype)
 
 
 RECORDS: tuple[Op, ...] = (SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, ANY, ALL)

@@ -13,13 +13,13 @@ from ...graph import Node
 from ...op import INEXACT, BadSample, Call, Composite, Kind, Op, Sample, Tests
 from ..control.identities import stop_gradient
 from ..convert import as_node, cast
-from ..elementwise.arithmetic import absolute, divide, power
+from ..elementwise.arithmetic import divide
 from ..elementwise.comparison import equal, minimum, not_equal
 from ..elementwise.comparison import where as chosen
 from ..elementwise.family import REAL, inexact, inexact_pair
-from ..elementwise.math import exp, log, sqrt
+from ..elementwise.math import exp, log, power, sqrt
 from ..elementwise.rounding import isfinite
-from ..elementwise.signs import sign
+from ..elementwise.signs import absolute, sign
 from ..leaf import extent
 from ..shape.joining import broadcast_to
 from .folding import (
@@ -31,8 +31,8 @@ from .folding import (
     normalized_axes,
     restored,
 )
-from .masked import counted, filled, mask_of, nothing, without_elements
-from .primitives import MAX, SUM, max, sum
+from .masked import filled, mask_of, without_elements
+from .primitives import MAX, SUM, counted, empty_result, max, sum
 
 __all__ = ["count_nonzero", "logsumexp", "mean", "norm"]
 
@@ -168,7 +168,7 @@ def logsumexp(
     if not axes:
         return cast(node, result)
     if without_elements(node, axes):
-        none = nothing(node, axes, -np.inf)
+        none = empty_result(node, axes, -np.inf)
         return cast(kept("logsumexp", none, axes, keepdims), result)
     top = stop_gradient(MAX(node, axes=axes))
     top = chosen(isfinite(top), top, 0)

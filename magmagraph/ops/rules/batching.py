@@ -2,7 +2,8 @@
 
 A rule is given a node and operands in the places of its own. Where ``batched[i]``, operand ``i``
 has the mapped axis in front of the axes of ``node.inputs[i]``; else it is of that very type. The
-result has the mapped axis in front, so that one node does what a loop over the axis would.
+result has the mapped axis in front, so that one node does what a loop over the axis would; None
+says that only a loop does it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from ...graph import Node
 from ...op import Effect, Kind, Op
 from ...types import Extent
+from ..shape.arrange import lifted, moveaxis, reshape
+from ..shape.joining import broadcast_to
 
 Rule = Callable[[Node, Sequence[Node], Sequence[bool]], Any]
 
@@ -36,20 +39,8 @@ def mapped_extent(operands: Sequence[Node], batched: Sequence[bool]) -> Extent:
     return next(o.shape[0] for o, given in zip(operands, batched, strict=True) if given)
 
 
-def lifted(operand: Node, rank: int) -> Node:
-    """Return a batched operand with axes of extent 1 behind the first, so that it has 1 + rank."""
-    from ..shape.arrange import reshape
-
-    missing = 1 + rank - operand.ndim
-    if missing <= 0:
-        return operand
-    return reshape(operand, (operand.shape[0], *(1,) * missing, *operand.shape[1:]))
-
-
 def repeated(operand: Node, extent: Extent) -> Node:
     """Return an operand once for each position along a new first axis."""
-    from ..shape.joining import broadcast_to
-
     return broadcast_to(operand, (extent, *operand.shape))
 
 
@@ -61,8 +52,6 @@ def all_batched(operands: Sequence[Node], batched: Sequence[bool]) -> list[Node]
 
 def to_front(node: Node, axis: int) -> Node:
     """Return a node with one of its axes first."""
-    from ..shape.arrange import moveaxis
-
     return moveaxis(node, axis, 0)
 
 
@@ -92,19 +81,15 @@ def _axes(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node
     return node.op(*aligned, **moved_axes(node.attrs))
 
 
-def _leading(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
-    from ..control.mapped import mapped_node
-
+def _leading(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node | None:
     if len({operand.ndim for operand in node.inputs}) > 1:
         # Which of their axes broadcast against each other is known to the operation only.
-        return mapped_node(node, operands, batched)
+        return None
     return node.op(*all_batched(operands, batched), **node.attrs)
 
 
 def map_systems(node: Node, operands: Sequence[Node], batched: Sequence[bool]) -> Node:
     """Map equations ``(matrices, right-hand sides)``, both of two axes and a batch in front."""
-    from ..shape.arrange import moveaxis, reshape
-
     a, b = operands
     if not batched[0] and a.ndim == 2 and node.ndim == 2:
         # All right-hand sides of one matrix: it is factored once.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...graph import Node
-from ..control.mapped import mapped_node
 from ..shape.arrange import moveaxis, reshape
 from .batching import mapped_extent, repeated
 
@@ -41,7 +40,7 @@ def _apart(node: Node, like: Node, count: int, role: str, last: bool) -> Node:
 
 def map_convolution(
     roles: tuple[str, str, str], node: Node, operands: Sequence[Node], batched: Sequence[bool]
-) -> Node:
+) -> Node | None:
     """Map a product of two operands; `roles` are those of the operands and of the result."""
     attrs = node.attrs
     count = mapped_extent(operands, batched)
@@ -53,7 +52,7 @@ def map_convolution(
         ]
         return reshape(node.op(*joined, **attrs), (count, *node.shape))
     if not isinstance(count, int):
-        return mapped_node(node, operands, batched)  # groups are counted when the graph is built
+        return None  # groups are counted when the graph is built
     last = attrs["channels_last"]
     grouped = [
         _joined(o if along else repeated(o, count), role, last)

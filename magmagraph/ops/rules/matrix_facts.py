@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ...graph import Node
+from ...graph import Node
 
 
 class Facts(enum.Flag):

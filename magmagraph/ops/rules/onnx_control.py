@@ -10,6 +10,7 @@ import numpy as np
 from ...dtypes import iinfo, is_bool, is_float, is_unsigned
 from ...graph import Graph, Node
 from ...types import Extent, Type
+from ..leaf import parameter
 from .onnx_forms import Names, Rule, Target, unsigned_dtype
 
 __all__ = ["branched", "divisor", "highest", "iterated", "looped", "lowest", "mapped", "multiple",
@@ -40,8 +41,6 @@ def scanned_with(function: Callable[..., Node], initial: Callable[[np.dtype], An
     """
 
     def rule(to: Target, node: Node, *inputs: str) -> str:
-        from ..leaf import parameter  # whose records import the forms of this folder
-
         axis = node.attrs["axis"]
         reverse = int(node.attrs["reverse"])
         if node.size == 0:

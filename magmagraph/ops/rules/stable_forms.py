@@ -20,10 +20,11 @@ from ...dtypes import is_float
 from ...graph import Node
 from ..control.identities import stop_gradient
 from ..convert import CAST, cast
-from ..elementwise.arithmetic import ABSOLUTE, ADD, DIVIDE, MULTIPLY, NEGATIVE, POWER, SUBTRACT
+from ..elementwise.arithmetic import ADD, DIVIDE, MULTIPLY, NEGATIVE, SUBTRACT
 from ..elementwise.comparison import MAXIMUM, equal, greater, where
-from ..elementwise.math import EXP, HYPOT, LN2, LOG, LOG1P, SQRT, TANH
+from ..elementwise.math import EXP, HYPOT, LN2, LOG, LOG1P, POWER, SQRT, TANH
 from ..elementwise.rounding import isfinite
+from ..elementwise.signs import ABSOLUTE
 from ..leaf import CONSTANT, constant
 from ..networks.activation import SIGMOID, SOFTPLUS
 from ..reduction.folding import restored

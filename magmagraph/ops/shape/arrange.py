@@ -525,4 +525,12 @@ MOVEAXIS = Composite(
     numerics="exact",
 )
 
+def lifted(operand: Node, rank: int) -> Node:
+    """Return a batched operand with axes of extent 1 behind the first, so that it has 1 + rank."""
+    missing = 1 + rank - operand.ndim
+    if missing <= 0:
+        return operand
+    return reshape(operand, (operand.shape[0], *(1,) * missing, *operand.shape[1:]))
+
+
 RECORDS = (RESHAPE, RAVEL, EXPAND_DIMS, SQUEEZE, TRANSPOSE, SWAPAXES, MOVEAXIS)

@@ -13,12 +13,12 @@ from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import Call, Kind, Sample
 from ...types import Extent, Operands
-from ..convert import as_node, promoted
+from ..convert import as_node, converted, promoted
 from ..elementwise.family import publish
 from ..rules.namesakes import namesake
 from .arrange import expand_dims, reshape
 from .axes import CUBE, MATRIX
-from .joining import broadcast_to, concatenate, converted
+from .joining import broadcast_to, concatenate
 from .pieces import split
 from .slicing import cut
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...dtypes import canonical
-from ...errors import ConfigError, DTypeError, ShapeError, message
+from ...errors import DTypeError, ShapeError, message
 from ...graph import Node
 from ...op import (
     INEXACT,
@@ -23,14 +22,12 @@ from ...op import (
     Sample,
     Tests,
     ViewAxis,
-    describe,
 )
 from ...types import Extent, Shape, Type
-from ..convert import as_node, cast, promoted
+from ..convert import as_node, converted, promoted
 from ..elementwise.family import one_dtype
 from ..rules import onnx_forms, onnx_pairs
-from ..rules.batching import lifted
-from .arrange import expand_dims, ravel
+from .arrange import expand_dims, lifted, ravel
 from .axes import MATRIX, shown
 from .slicing import cut
 
@@ -189,53 +186,6 @@ def _members(name: str, arrays: Any, dtype: Any = None) -> tuple[Any, ...]:
     if not members:
         raise ShapeError(message(f"{name}: no operands", need="at least one"))
     return promoted(*members) if dtype is None else tuple(members)
-
-
-def converted(
-    name: str, operands: Sequence[Any], dtype: Any, casting: str
-) -> tuple[Node, ...]:
-    """Return operands in the dtype that the user wants, where NumPy's rule of casts allows it.
-
-    Raises
-    ------
-    DTypeError
-        If it does not.
-    ConfigError
-        If there is no such rule.
-    """
-    if casting not in _CASTING:
-        raise ConfigError(
-            message(f"{name}: casting={casting!r}", need=f"one of {', '.join(_CASTING)}")
-        )
-    nodes = tuple(map(as_node, operands))
-    if dtype is None:
-        return nodes
-    wanted = canonical(dtype)
-    for node in nodes:
-        if not _casts(node.dtype, wanted, casting):
-            raise DTypeError(
-                message(
-                    f"{name}: {describe(node)} is not cast to {wanted.name} by "
-                    f"casting={casting!r}",
-                    need="a dtype that holds the operands",
-                    hint=f"mg.cast(x, '{wanted.name}'), or casting='unsafe'",
-                )
-            )
-    return tuple(cast(operand, wanted) for operand in operands)
-
-
-_CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
-
-
-def _casts(given: np.dtype, wanted: np.dtype, casting: Any) -> bool:
-    if given == wanted or casting == "unsafe":
-        return True
-    # NumPy has no rule for bfloat16, which is as wide as float16 and holds other numbers.
-    half = np.dtype(np.float16)
-    plain = [half if dtype.name == "bfloat16" else dtype for dtype in (given, wanted)]
-    if plain[0] == plain[1]:
-        return bool(casting == "same_kind")
-    return bool(np.can_cast(plain[0], plain[1], casting))
 
 
 def concatenate(

@@ -20,7 +20,7 @@ from .arrange import (
 from .joining import BROADCAST_TO, CONCATENATE, broadcast_to, concatenate, stack
 from .padding import pad
 from .pieces import flip, split
-from .slicing import PLACE, SLICE, index
+from .slicing import PLACE, SLICE
 
 __all__ = [
     "BROADCAST_TO",
@@ -33,7 +33,6 @@ __all__ = [
     "concatenate",
     "expand_dims",
     "flip",
-    "index",
     "moveaxis",
     "pad",
     "ravel",

@@ -20,6 +20,9 @@ from ..elementwise.rounding import floor, rint
 from ..indexing.gathering import take
 from ..indexing.iota import arange
 from ..leaf import constant, extent
+from ..reduction import primitives as reduction
+from ..reduction.quantiles import median
+from ..reduction.statistics import mean
 from .arrange import reshape
 from .axes import MATRIX
 from .joining import broadcast_to, concatenate
@@ -336,10 +339,6 @@ def _ramp(node: Node, axis: int, width: Extent, end: Any, after: int) -> Node:
 
 def _statistic(node: Node, axis: int, mode: str, length: Extent | None, after: int) -> Node:
     """Return a maximum, mean, median or minimum of the elements at a side."""
-    from ..reduction.primitives import max, min
-    from ..reduction.quantiles import median
-    from ..reduction.statistics import mean
-
     size = node.shape[axis]
     part = node
     if length is not None:
@@ -347,7 +346,7 @@ def _statistic(node: Node, axis: int, mode: str, length: Extent | None, after: i
             length = length if length < size else size
         part = cut(node, axis, size - length if after else 0, length)
     if mode in ("maximum", "minimum"):
-        return (max if mode == "maximum" else min)(part, axis, True)
+        return (reduction.max if mode == "maximum" else reduction.min)(part, axis, True)
     averaged = median if mode == "median" else mean
     if is_integer(node.dtype):
         return cast(rint(averaged(cast(part, _FLOAT64), axis, True)), node.dtype)

@@ -13,10 +13,10 @@ from ...graph import Node
 from ...op import Kind, Sample
 from ...types import Extent
 from ..convert import as_dtype, cast
-from ..elementwise.arithmetic import add, divide, multiply, power, subtract
+from ..elementwise.arithmetic import add, divide, multiply, subtract
 from ..elementwise.comparison import equal, where
 from ..elementwise.family import floating_pair
-from ..elementwise.math import exp, log
+from ..elementwise.math import exp, log, power
 from ..elementwise.rounding import floor
 from ..indexing.gathering import size_of
 from ..indexing.iota import INT64, IOTA

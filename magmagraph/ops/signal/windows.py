@@ -14,10 +14,11 @@ from ...dtypes import canonical
 from ...graph import Node
 from ...op import Composite, Kind, Sample
 from ..convert import cast
-from ..elementwise.arithmetic import absolute, divide, multiply, subtract
+from ..elementwise.arithmetic import divide, multiply, subtract
 from ..elementwise.comparison import maximum
 from ..elementwise.family import publish
 from ..elementwise.math import cos, sqrt
+from ..elementwise.signs import absolute
 from ..indexing.gathering import size_of
 from ..indexing.iota import IOTA
 from ..rules.namesakes import namesake

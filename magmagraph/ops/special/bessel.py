@@ -11,10 +11,9 @@ import numpy as np
 from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Sample
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import equal, finite, greater_equal, less, where
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
-from ..elementwise.signs import sign
+from ..elementwise.signs import absolute, sign
 from .family import Partial, SpecialFunction, elementwise, unknown
 
 _PHASE = "Far from 0 the phase is that of an argument within some roundings of x."

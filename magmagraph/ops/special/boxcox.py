@@ -8,10 +8,10 @@ import numpy as np
 
 from ...graph import Node
 from ...op import Sample
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import equal, less, where
 from ..elementwise.family import OTHER, POSITIVE, UNIT, scipy_named
 from ..elementwise.math import exp, expm1, log, log1p
+from ..elementwise.signs import absolute
 from .entropy import exprel
 from .family import composite
 

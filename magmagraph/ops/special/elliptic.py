@@ -16,9 +16,9 @@ import numpy as np
 from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Sample
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import less, where
 from ..elementwise.family import UNIT, scipy_named, special
+from ..elementwise.signs import absolute
 from .family import composite, elementwise
 
 _SHARES = 0.5 + 0.5 * UNIT

@@ -11,12 +11,12 @@ import numpy as np
 from ...dtypes import finfo
 from ...graph import Node
 from ...op import Composite, Op, Refusal, Sample
-from ..elementwise.arithmetic import absolute, power
 from ..elementwise.bits import logical_and, logical_not
 from ..elementwise.comparison import equal, greater, greater_equal, less, less_equal, where
 from ..elementwise.family import OTHER, POSITIVE, REAL, UNIT, scipy_named, special
-from ..elementwise.math import LN10, log, log1p, sin, sqrt
+from ..elementwise.math import LN10, log, log1p, power, sin, sqrt
 from ..elementwise.rounding import isnan
+from ..elementwise.signs import absolute
 from ..networks.activation import sigmoid, softplus
 from ..rules import onnx_forms
 from .family import SpecialFunction, composite, elementwise

@@ -14,7 +14,6 @@ from ...op import BadSample, Composite, Kind, Op, Sample, Tests
 from ...types import MOST_TERMS
 from ..control.identities import stop_gradient
 from ..convert import cast
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import (
     equal,
     finite,
@@ -28,6 +27,7 @@ from ..elementwise.comparison import (
 from ..elementwise.family import POSITIVE, REAL, scipy_named, special
 from ..elementwise.math import log1p
 from ..elementwise.rounding import floor
+from ..elementwise.signs import absolute
 from .family import composite, elementwise, floats, widened
 from .primitives import digamma, lgamma
 

@@ -12,10 +12,10 @@ from ...dtypes import finfo
 from ...errors import ShapeError, message
 from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample, Tests
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import equal, finite, greater, less, where
 from ..elementwise.family import POSITIVE, REAL, UNIT, publish, scipy_named, special
 from ..elementwise.math import cos, cosh, exp, log, log1p, sin, sinh
+from ..elementwise.signs import absolute
 from .family import SpecialFunction, elementwise, floats, unknown
 from .kummer import alternates, series
 

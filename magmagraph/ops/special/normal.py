@@ -10,10 +10,10 @@ import numpy as np
 from ...graph import Node
 from ...op import Composite, Op, Sample
 from ..control.identities import stop_gradient
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import finite, greater, where
 from ..elementwise.family import OTHER, REAL, ROW, UNIT, scipy_named, special
 from ..elementwise.math import exp, expm1
+from ..elementwise.signs import absolute
 from .family import composite, elementwise
 from .primitives import erf, erfc
 

@@ -19,10 +19,10 @@ from ...graph import Node
 from ...op import BadSample, Composite, Kind, Op, Sample, Tests
 from ...types import MOST_TERMS
 from ..convert import cast
-from ..elementwise.arithmetic import absolute
 from ..elementwise.comparison import greater, where
 from ..elementwise.family import REAL, publish, scipy_named
 from ..elementwise.rounding import isinf
+from ..elementwise.signs import absolute
 from .family import SpecialFunction, floats, widened
 
 

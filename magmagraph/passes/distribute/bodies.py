@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ...graph import Graph, Node
 from ...ops.control.branch import branch
 from ...ops.control.loop import extent_of, loop
-from ...ops.elementwise.comparison import equal, where
-from ...ops.leaf import constant, input
+from ...ops.leaf import input
 from ...ops.rules.sharding import NotSharded
 from .layouts import SUM, WHOLE, Layout, Way, parts
-from .rules import is_zero
-from .walk import Walk, counts
+from .walk import Walk, as_sum, counts, is_zero
 
-__all__ = ["BODIES", "as_sum"]
+__all__ = ["BODIES"]
 
 Made = tuple[Any, Any]
 
@@ -35,15 +31,6 @@ def _walked(
         for node, join in zip(body.outputs, joined, strict=True)
     ]
     return inner, made
-
-
-def as_sum(walk: Walk, operand: Node) -> Node:
-    """Return a value that all ranks have as one whose sum over ranks it is."""
-    value: Node = walk.value[operand]
-    if walk.layout[operand].way is Way.SUM or is_zero(operand):
-        return value
-    first = equal(walk.index(), constant(0, dtype=np.int64))
-    return where(first, value, constant(0, dtype=value.dtype))
 
 
 def _loop(walk: Walk, node: Node) -> Made:

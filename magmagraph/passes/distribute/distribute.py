@@ -28,11 +28,11 @@ from ...ops.random.redrawing import redrawn
 from ..loops import prune_within
 from ..pipeline import Options
 from ..precision.loss_scaling import settled
-from .bodies import as_sum
 from .buckets import exchanged
 from .layouts import MICRO, Sharded, Way
 from .pipeline import cut
-from .walk import Walk, counts, gradients_apart
+from .rules import rule_of
+from .walk import Walk, as_sum, counts, gradients_apart
 from .when import followed, joined
 
 __all__ = ["distribute"]
@@ -82,7 +82,7 @@ def _walked(
     graph: Graph, facts: Any, sharded: Sharded, trace: Trace, options: Options
 ) -> Graph:
     """Return the graph of one of the parts that rows are cut into."""
-    walk = Walk(facts, sharded, counts(graph.nodes, graph.roots))
+    walk = Walk(facts, sharded, counts(graph.nodes, graph.roots), rule_of)
     # A captured graph does the same at every launch: the host has to know which one is due.
     walk.conditional = options.target.device == "cpu" or followed(graph, facts)
     walk.apart = gradients_apart(graph.nodes) if facts.group != MICRO else walk.apart

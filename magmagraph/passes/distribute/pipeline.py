@@ -25,9 +25,9 @@ from ...communicator import REDUCTIONS
 from ...dims import Dim
 from ...graph import Graph, Node, freeze
 from ...op import Kind, Op
-from ...ops.collective.messages import INDEX, RECV, SEND
+from ...ops.collective.messages import RECV, SEND
 from ...ops.collective.rows import ALLGATHER
-from ...ops.collective.whole import ALLREDUCE, BROADCAST
+from ...ops.collective.whole import ALLREDUCE, BROADCAST, INDEX
 from ...ops.elementwise.arithmetic import ADD
 from ...ops.elementwise.comparison import MAXIMUM, MINIMUM
 from ...ops.leaf import constant, extent, parameter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,20 @@ from ...ops.leaf import input
 from ...ops.rules.sharding import SUM as SUMMED
 from ...ops.rules.sharding import NotSharded
 from ...types import Extent
+from .bodies import BODIES
 from .layouts import MICRO, SUM, WHOLE, Layout, Way, parts
+from .places import PLACES
 from .reductions import REDUCTIONS, reduced
-from .walk import Walk, again
+from .walk import Rule, Walk, again, as_sum, is_zero
 
-__all__ = ["WORDS", "is_zero", "rule_of"]
+__all__ = ["WORDS", "rule_of"]
 
 INT64 = np.dtype(np.int64)
 Made = tuple[Any, Any]
-Rule = Callable[[Walk, Node], Made]
 
 
 def rule_of(node: Node) -> Rule:
     """Return what makes a node again on parts."""
-    from .bodies import BODIES
-    from .places import PLACES
-
     word = node.op.sharding
     if node.op.kind is Kind.COLLECTIVE and callable(word):
         return _among_others
@@ -63,14 +61,6 @@ def _refused(walk: Walk, node: Node) -> Made:
 
 
 # ---- Sums over ranks that are not taken yet
-
-
-def is_zero(node: Node) -> bool:
-    """Return whether a value is zero: no rank adds anything then."""
-    while node.op.kind is Kind.LAYOUT and len(node.inputs) == 1:
-        node = node.inputs[0]
-    value = node.attrs.get("value")
-    return node.op.kind is Kind.LEAF and value is not None and not np.any(value)
 
 
 def _stays_apart(walk: Walk, node: Node, layouts: Sequence[Layout]) -> bool:
@@ -123,8 +113,6 @@ def _elementwise(walk: Walk, node: Node) -> Made:
     if _stays_apart(walk, node, layouts):
         return _left_apart(walk, node)
     if node in walk.apart and {layout.way for layout in layouts} == {Way.SUM, Way.WHOLE}:
-        from .bodies import as_sum
-
         # A penalty's gradient, say, beside that of rows: one rank adds it to its own.
         return again(node, tuple(as_sum(walk, operand) for operand in node.inputs)), SUM
     return again(node, operands_of(walk, node)), met(walk, node, layouts)

@@ -8,18 +8,17 @@ operations that it alone enters, and is joined where something else reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...dims import Dim
-from ...dims.atoms import Floor, terms_of
+from ...dims.algebra import Floor, terms_of
 from ...graph import Node
 from ...op import Kind
-from ...ops.collective.messages import INDEX
 from ...ops.collective.rows import ALLGATHER
 from ...ops.collective.timed import ALLGATHER_WHEN, ALLREDUCE_WHEN, REDUCE_SCATTER_WHEN
-from ...ops.collective.whole import ALLREDUCE
+from ...ops.collective.whole import ALLREDUCE, INDEX
 from ...ops.control.identities import (
     APART,
     GRADIENT,
@@ -32,7 +31,7 @@ from ...ops.control.identities import (
     SENT_WHEN,
 )
 from ...ops.elementwise.arithmetic import add, floor_divide, multiply
-from ...ops.elementwise.comparison import less, minimum, where
+from ...ops.elementwise.comparison import equal, less, minimum, where
 from ...ops.indexing.iota import IOTA
 from ...ops.leaf import constant, extent
 from ...ops.reduction.primitives import SUM as SUM_OVER_AXES
@@ -57,6 +56,10 @@ class Facts(Protocol):
     axes: tuple[tuple[tuple[str, ...], int], ...]
 
 
+Rule: TypeAlias = Callable[["Walk", Node], tuple[Any, Any]]
+"""``rule(walk, node)`` gives the node made again, and its layout."""
+
+
 class Walk:
     """Nodes of a graph, what became of them, and what ranks have of each.
 
@@ -70,12 +73,21 @@ class Walk:
         The all-reduces that were put in, each with the node whose value it completes.
     conditional
         Whether a sum that only some calls need may be left out at the others.
+    rule_of
+        Gives the rule that makes a node again on parts (`rules.rule_of`).
     apart
         What gradients that ranks add up over calls, each its own, are made of by linear operations.
     """
 
-    def __init__(self, facts: Facts, sharded: Sharded, readers: Mapping[Node, int]) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        sharded: Sharded,
+        readers: Mapping[Node, int],
+        rule_of: Callable[[Node], Rule],
+    ) -> None:
         self.facts = facts
+        self.rule_of = rule_of
         self.sharded = sharded
         self.readers = readers
         self.value: dict[Node, Any] = {}
@@ -90,7 +102,7 @@ class Walk:
 
     def inside(self, readers: Mapping[Node, int]) -> Walk:
         """Return a walk for a body: the size and the offset of the dimension are known already."""
-        inner = Walk(self.facts, self.sharded, readers)
+        inner = Walk(self.facts, self.sharded, readers, self.rule_of)
         inner._size, inner._offset = self.rows(), self._offset
         inner.joined = self.joined
         return inner
@@ -222,8 +234,6 @@ class Walk:
 
     def _marked(self, node: Node) -> bool:
         """Do what a marker says of its operand; return whether it says anything."""
-        from .bodies import as_sum
-
         (operand,) = node.inputs
         role = node.attrs["role"]
         if self.facts.group == MICRO and role in (APART, HELD, SCATTERED, SENT):
@@ -300,10 +310,8 @@ class Walk:
         return parts(axes[0])
 
     def _sharded(self, node: Node) -> None:
-        from .rules import rule_of
-
         try:
-            self.value[node], self.layout[node] = rule_of(node)(self, node)
+            self.value[node], self.layout[node] = self.rule_of(node)(self, node)
         except NotSharded as error:
             raise self.fail(node, error.reason, error.hint) from None
 
@@ -364,4 +372,18 @@ def counts(nodes: Sequence[Node], roots: Sequence[Node]) -> dict[Node, int]:
     return found
 
 
-Rule = Callable[[Walk, Node], tuple[Any, Any]]
+def is_zero(node: Node) -> bool:
+    """Return whether a value is zero: no rank adds anything then."""
+    while node.op.kind is Kind.LAYOUT and len(node.inputs) == 1:
+        node = node.inputs[0]
+    value = node.attrs.get("value")
+    return node.op.kind is Kind.LEAF and value is not None and not np.any(value)
+
+
+def as_sum(walk: Walk, operand: Node) -> Node:
+    """Return a value that all ranks have as one whose sum over ranks it is."""
+    value: Node = walk.value[operand]
+    if walk.layout[operand].way is Way.SUM or is_zero(operand):
+        return value
+    first = equal(walk.index(), constant(0, dtype=np.int64))
+    return where(first, value, constant(0, dtype=value.dtype))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ...graph import Node
 from ...op import Kind
 from ...region.analysis import MAX_NODES, MAX_OPERANDS, WIDE_ROW, Region, analyze
-from ...region.walk import costly
+from ...region.parts import costly
 from ..lowering.buffers import hinted
 from ..pipeline import Options
 from .clusters import Cluster, Clusters

@@ -19,7 +19,7 @@ from ...graph import Node
 from ...op import Kind
 from ...ops.convert import CAST
 from ...region.analysis import MAX_NODES, MAX_OPERANDS
-from ...region.walk import costly
+from ...region.parts import costly
 from ..lowering.buffers import hinted, hinted_bytes
 from .clusters import Cluster
 from .joins import Joins

@@ -35,7 +35,7 @@ from collections.abc import Sequence
 
 from ...graph import Graph, Node, Trace
 from ...op import Kind
-from ...ops.convolution.costs import direction_of
+from ...ops.convolution.primitives import direction_of
 from ...ops.shape.arrange import RESHAPE, TRANSPOSE
 from ...ops.shape.joining import BROADCAST_TO
 from ...types import Shape

@@ -39,6 +39,7 @@ from ...plan import Role
 from ..lowering.buffers import hinted
 from ..pipeline import Options
 from ..simplify.linear import exchanged
+from .channels import channels
 
 RULE = "algorithm of a convolution"
 EXACT = 16  # extents below it are told apart in the key of a trial; others by their bits
@@ -47,8 +48,6 @@ EXACT = 16  # extents below it are told apart in the key of a trial; others by t
 def layout(graph: Graph, trace: Trace, options: Options) -> Graph:
     """Return the graph with an algorithm in every node that left it open."""
     if options.target.device != "cpu":
-        from .channels import channels
-
         return channels(graph, trace, options)  # algorithms are the library's to choose
     mapping: dict[Node, Node] = {}
     for node in graph.nodes:

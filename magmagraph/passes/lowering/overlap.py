@@ -9,13 +9,42 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ...graph import Node
 from ...op import Effect, Kind
+from ...records import record
 
-if TYPE_CHECKING:
-    from .schedule import Problem
+
+@record(frozen=True)
+class Problem:
+    """The steps of a graph as numbers.
+
+    Attributes
+    ----------
+    steps
+        The nodes, in program order.
+    before
+        For each step, the steps that must come before it.
+    makes
+        For each step, the bytes that it allocates.
+    reads
+        For each step, the buffers (numbers) that it reads and that a step made.
+    sizes
+        Bytes of each buffer.
+    maker
+        The step that makes each buffer.
+    kept
+        Buffers that live to the end.
+    """
+
+    steps: tuple[Node, ...]
+    before: tuple[tuple[int, ...], ...]
+    makes: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...]
+    maker: tuple[int, ...]
+    kept: frozenset[int]
+
 
 __all__ = ["is_received", "is_started", "landings", "overlapped"]
 

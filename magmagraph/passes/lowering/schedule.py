@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...errors import GraphError, message
 from ...graph import Graph, Node, Trace
 from ...op import describe
-from ...records import record
 from .buffers import (
     Buffer,
     buffer_of,
@@ -29,41 +28,10 @@ from .buffers import (
     root_buffers,
     types_of,
 )
-from .overlap import is_received, is_started, overlapped
+from .overlap import Problem, is_received, is_started, overlapped
 
 OPTIMAL_STEPS = 24  # above, the search is not begun
 OPTIMAL_STATES = 6000  # sets of finished steps looked at before the search gives up
-
-
-@record(frozen=True)
-class Problem:
-    """The steps of a graph as numbers.
-
-    Attributes
-    ----------
-    steps
-        The nodes, in program order.
-    before
-        For each step, the steps that must come before it.
-    makes
-        For each step, the bytes that it allocates.
-    reads
-        For each step, the buffers (numbers) that it reads and that a step made.
-    sizes
-        Bytes of each buffer.
-    maker
-        The step that makes each buffer.
-    kept
-        Buffers that live to the end.
-    """
-
-    steps: tuple[Node, ...]
-    before: tuple[tuple[int, ...], ...]
-    makes: tuple[int, ...]
-    reads: tuple[tuple[int, ...], ...]
-    sizes: tuple[int, ...]
-    maker: tuple[int, ...]
-    kept: frozenset[int]
 
 
 def problem(graph: Graph, hints: Mapping[str, int]) -> Problem:

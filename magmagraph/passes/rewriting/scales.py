@@ -14,8 +14,9 @@ import numpy as np
 from ...dtypes import is_inexact
 from ...graph import Node
 from ...ops.convert import CAST
-from ...ops.elementwise.arithmetic import ABSOLUTE, DIVIDE, MULTIPLY, NEGATIVE
+from ...ops.elementwise.arithmetic import DIVIDE, MULTIPLY, NEGATIVE
 from ...ops.elementwise.math import EXP, SQRT
+from ...ops.elementwise.signs import ABSOLUTE
 from ...ops.leaf import CONSTANT, EXTENT, VARIABLE
 from ...ops.reduction.primitives import SUM
 from ...ops.rules.stable_forms import is_shifted

@@ -13,7 +13,6 @@ from ...ops.control.differentiation import CHECKPOINT, CHECKPOINT_NAME, CUSTOM_G
 from ...ops.control.identities import MARKER, SENT_WHEN, STOP_GRADIENT
 from ...ops.convert import CAST, cast
 from ...ops.elementwise.arithmetic import (
-    ABSOLUTE,
     ADD,
     DIVIDE,
     MULTIPLY,
@@ -26,6 +25,7 @@ from ...ops.elementwise.arithmetic import (
 from ...ops.elementwise.bits import BITWISE_AND, BITWISE_NOT, BITWISE_OR
 from ...ops.elementwise.comparison import WHERE
 from ...ops.elementwise.math import sqrt
+from ...ops.elementwise.signs import ABSOLUTE
 from ...ops.leaf import CONSTANT
 from ...ops.reduction.primitives import SUM
 from ...ops.shape.arrange import reshape

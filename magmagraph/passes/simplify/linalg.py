@@ -16,10 +16,10 @@ from ...dims import Dim
 from ...graph import Node
 from ...op import Kind
 from ...ops.control.identities import ITEM
-from ...ops.elementwise.arithmetic import ABSOLUTE, MULTIPLY, absolute, multiply
+from ...ops.elementwise.arithmetic import MULTIPLY, multiply
 from ...ops.elementwise.comparison import WHERE, less, where
 from ...ops.elementwise.math import log
-from ...ops.elementwise.signs import sign
+from ...ops.elementwise.signs import ABSOLUTE, absolute, sign
 from ...ops.indexing.gathering import TAKE
 from ...ops.indexing.iota import IOTA
 from ...ops.linalg.determinant import DET, SLOGDET

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import dims
-from ...interpret import PRODUCTS, CompiledBody, apply, bind_attributes
+from ...interpret import PRODUCTS, Body, apply, bind_attributes, body_compiler, compiled_bodies
 from ...locking import outside_of_forks
 from ...op import Kind
 from ...plan import Plan, Role, Step, Value
@@ -141,12 +141,14 @@ class ArraySteps:
 
             return write
 
-        # Bodies are bound in each run, to the settings of the function that runs them.
+        # Bodies are bound in each run, and compiled by the function that binds this plan.
         bodies = step.node.op.kind is Kind.CONTROL
+        compiler = body_compiler()
+        made_body = Body if compiler is None else compiled_bodies(compiler)
         bound = None if bodies else bind_attributes(step.node.attrs, sizes)
 
         def evaluate() -> None:
-            found = apply(step.node, given(), sizes, body=CompiledBody, attrs=bound)
+            found = apply(step.node, given(), sizes, body=made_body, attrs=bound)
             several = found if isinstance(found, tuple) else (found,)
             for target, array in zip(made(), several, strict=True):
                 np.copyto(target, array)

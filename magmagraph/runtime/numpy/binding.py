@@ -11,10 +11,10 @@ from ...region.parts import (
     FLAT,
     TOGETHER,
     TOGETHER_BYTES,
+    costly,
     indexed,
     saved_itemsize,
 )
-from ...region.walk import costly
 from ..region_numbers import RegionNumbers
 from .caches import last_level
 

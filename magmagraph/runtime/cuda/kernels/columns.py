@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from ....graph import Node
 from ....region.analysis import Fold
-from ....region.parts import indexed
-from ....region.walk import late_groups
+from ....region.parts import indexed, late_groups
 from ...numpy.codegen.scalar import identity_expression
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type

@@ -15,8 +15,7 @@ from ....graph import Node
 from ....op import Kind
 from ....ops.random.philox import stream_key
 from ....region.analysis import Fold, Output, Region
-from ....region.parts import indexed
-from ....region.walk import Walk
+from ....region.parts import Walk, indexed
 from ...literals import literal
 from ...numpy.codegen.region_code import FLOAT64, RegionCode, of_one_element
 from ...numpy.codegen.scalar import (

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from ....fallback import Refused
 from ....region.analysis import Fold, Output
-from ....region.parts import indexed
-from ....region.walk import late_groups
+from ....region.parts import indexed, late_groups
 from ...numpy.codegen.text import indent
 from ...numpy.functions.scalar import computing_type
 from .cuda_code import CudaCode

@@ -13,8 +13,7 @@ import numpy as np
 
 from .... import dims
 from ....config import config
-from ....ops.convolution.costs import direction_of
-from ....ops.convolution.primitives import puts_outs_first
+from ....ops.convolution.primitives import direction_of, puts_outs_first
 from ....plan import Step
 from ...cache import content_key, default_choices
 from ...steps import shape_of

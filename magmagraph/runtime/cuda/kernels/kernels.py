@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from ....fallback import Refused
 from ....graph import Node
 from ....region.analysis import Region
-from ....region.walk import Walk, late_groups
+from ....region.parts import Walk, late_groups
 from ...numpy.codegen.text import indent
 from .columns import Columns
 from .cuda_code import HALF_WARP, CudaCode, Kept

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from .... import dims
 from ....fallback import Refused
 from ....records import record
-from ....region.parts import indexed
-from ....region.walk import late_groups
+from ....region.parts import indexed, late_groups
 from ...region_numbers import RegionNumbers
 from .columns import GROUP
 from .kernels import ALONE_NAME, RegionKernels

@@ -17,8 +17,7 @@ from .... import dims
 from ....fallback import NO_ELEMENTS, Refused
 from ....graph import Node
 from ....interpret import bind_attributes
-from ....ops.convolution.costs import direction_of
-from ....ops.convolution.primitives import puts_outs_first
+from ....ops.convolution.primitives import direction_of, puts_outs_first
 from ....plan import Place, Step
 from ...steps import shape_of
 from ..device import SCRATCH

@@ -10,8 +10,7 @@ import numpy as np
 from ....graph import Node
 from ....plan import Place, Plan, Role, Step
 from ....records import record
-from ....region.parts import Region
-from ....region.walk import Walk
+from ....region.parts import Region, Walk
 from ...steps import bodies_of, shape_of
 from ..arrange import reader_of
 from ..kernels.kernels import RegionKernels

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from ....region.walk import costly, late_groups
+from ....region.parts import costly, late_groups
 from ..binding import COLUMNS, STACKED
 from ..functions.scalar import computing_type
 from .c_code import CCode

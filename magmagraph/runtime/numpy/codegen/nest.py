@@ -13,8 +13,7 @@ from ....graph import Node
 from ....op import Kind
 from ....region.access import is_unit
 from ....region.analysis import Fold, Output
-from ....region.parts import MAX_STRIP, indexed
-from ....region.walk import costly
+from ....region.parts import MAX_STRIP, costly, indexed
 from ...literals import literal
 from ..binding import BLOCK, SUMMED, crosses
 from ..functions import philox

@@ -13,8 +13,7 @@ elements, and the blocks in double: errors are like those of pairwise summation.
 from __future__ import annotations
 
 from ....region.analysis import Fold, Region
-from ....region.parts import MAX_STRIP, indexed
-from ....region.walk import costly, late_groups
+from ....region.parts import MAX_STRIP, costly, indexed, late_groups
 from ..binding import crosses
 from ..functions.scalar import computing_type
 from .batches import in_batches

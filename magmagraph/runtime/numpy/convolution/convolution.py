@@ -11,8 +11,8 @@ import numpy as np
 
 from ....graph import Node
 from ....interpret import bind_attributes
-from ....ops.convolution.costs import Extents, algorithm_of, direction_of
 from ....ops.convolution.filters import TILES
+from ....ops.convolution.primitives import Extents, algorithm_of, direction_of
 from .. import sources
 from ..products.products import product_library
 from ..sources import CONVOLUTION_LEVEL

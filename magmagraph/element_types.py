@@ -1,4 +1,4 @@
-"""Which element types exist, under which names, and of which kinds."""
+"""Name the element types that exist, and tell their kinds; the settings are not known here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from ..errors import DTypeError, message
+from .errors import DTypeError, message
 
 DType: TypeAlias = "np.dtype[Any]"
 Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
@@ -38,44 +38,22 @@ KINDS: Final[dict[DType, Kind]] = {
     BOOL: "bool",
 }
 BY_NAME: Final[dict[str, DType]] = {dtype.name: dtype for dtype in SUPPORTED}
-_OF_PYTHON: Final[dict[str, type]] = {kind.__name__: kind for kind in (float, complex, int)}
+OF_PYTHON: Final[dict[str, type]] = {kind.__name__: kind for kind in (float, complex, int)}
 _UNSIGNED_SET: Final = frozenset(UNSIGNED)
 _PARTS: Final[dict[DType, DType]] = dict(zip(COMPLEXES, FLOATS[:2], strict=True))
 
 
-def canonical(dtype: Any, float_dtype: DType | None = None) -> DType:
-    """Turn whatever names an element type into the NumPy dtype.
+def dtype_of(dtype: Any, float_dtype: DType) -> DType:
+    """Return the NumPy dtype that names an element type; see `magmagraph.dtypes.canonical`.
 
     Parameters
     ----------
-    dtype : str, numpy.dtype, NumPy scalar type, or the Python type complex, float, int or bool
-        A Python type stands for what its numbers become, also by its name ("float").
-    float_dtype : numpy.dtype, optional
-        What float stands for, and complex for the complex numbers of it; `config.float_dtype`
-        unless said. int stands for int32.
-
-    Returns
-    -------
-    numpy.dtype
-        In the machine's byte order.
-
-    Raises
-    ------
-    DTypeError
-        If there is no such type here; the message lists those that exist.
-
-    Examples
-    --------
-    >>> canonical("bfloat16").name, canonical(np.int8).name, canonical(float).name
-    ('bfloat16', 'int8', 'float32')
-    >>> canonical("complex256")
-    Traceback (most recent call last):
-    magmagraph.errors.DTypeError: 'complex256' is not a dtype that exists here
-      expected: one of complex128, complex64, float64, float32, float16, bfloat16, int8, int16, \
-int32, int64, uint8, uint16, uint32, uint64, bool
+    dtype : numpy.dtype, NumPy scalar type, name, or the Python type complex, float, int or bool
+    float_dtype : numpy.dtype
+        What float becomes, and complex becomes the complex numbers of it.
     """
     if isinstance(dtype, str):
-        dtype = _OF_PYTHON.get(dtype, dtype)
+        dtype = OF_PYTHON.get(dtype, dtype)
     if isinstance(dtype, np.dtype):
         if dtype in KINDS:
             return dtype if dtype.isnative else dtype.newbyteorder("=")
@@ -85,9 +63,9 @@ int32, int64, uint8, uint16, uint32, uint64, bool
     elif isinstance(dtype, str) and dtype in BY_NAME:
         return BY_NAME[dtype]
     elif dtype is float:
-        return _of_floats(float_dtype)
+        return float_dtype
     elif dtype is complex:
-        return complex_dtype(_of_floats(float_dtype))
+        return complex_dtype(float_dtype)
     elif dtype is int:
         return INT32
     elif dtype is bool:
@@ -108,15 +86,6 @@ int32, int64, uint8, uint16, uint32, uint64, bool
             hint="the extents of a shape as one tuple" if isinstance(dtype, int) else None,
         )
     )
-
-
-def _of_floats(float_dtype: DType | None) -> DType:
-    """Return what Python's floats become."""
-    if float_dtype is not None:
-        return float_dtype
-    from ..config import config  # which reads its settings by `canonical`
-
-    return config.float_dtype
 
 
 def kind(dtype: DType) -> Kind:
@@ -144,6 +113,7 @@ def real_dtype(dtype: DType) -> DType:
 
     Examples
     --------
+    >>> from magmagraph.dtypes import canonical
     >>> real_dtype(canonical("complex64")).name, real_dtype(canonical("float16")).name
     ('float32', 'float16')
     """
@@ -155,6 +125,7 @@ def complex_dtype(dtype: DType) -> DType:
 
     Examples
     --------
+    >>> from magmagraph.dtypes import canonical
     >>> [complex_dtype(canonical(name)).name for name in ("float64", "float32", "bfloat16")]
     ['complex128', 'complex64', 'complex64']
     """

@@ -7,13 +7,13 @@ from typing import Any
 
 from ..arguments import check_leaves
 from ..errors import DTypeError, GraphError, ShapeError, message
-from ..function import Function
 from ..graph import Graph, Node, topological
 from ..nesting import leaves, like
 from ..op import Kind, describe
 from ..ops.convert import as_node, cast
 from ..ops.shape.joining import broadcast_to
-from .rebuild import rebuild
+from ..transforms.rebuild import rebuild
+from . import Function
 
 __all__ = ["substitute"]
 

@@ -185,7 +185,11 @@ def test_the_largest_elements_and_their_places_are_one_launch() -> None:
     assert found[id(first)].first is first and found[id(first)].second is second
     # Steps between them do not matter, but where they touch what the second one writes.
     other = replace(
-        spread, node=first.node.inputs[0], family=FUSED_FAMILY, inputs=(), outputs=(spread.outputs[0],)
+        spread,
+        node=first.node.inputs[0],
+        family=FUSED_FAMILY,
+        inputs=(),
+        outputs=(spread.outputs[0],),
     )
     assert pairs(Memory({}), [first, other, second])  # type: ignore[arg-type]
     same = {second.outputs[0].slot: other.outputs[0].slot}

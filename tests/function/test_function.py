@@ -324,7 +324,7 @@ def test_random_numbers_advance_by_committed_calls() -> None:
 )
 def test_an_interrupt_leaves_all_of_before_or_all_of_after(compiler: str, number: str) -> None:
     """200 calls are interrupted at random moments, in a process of their own."""
-    script = Path(__file__).parent / "interrupted_calls.py"
+    script = Path(__file__).parents[1] / "helpers" / "interrupted_calls.py"
     result = subprocess.run(
         [sys.executable, str(script), "200", number],
         env={**os.environ, "MAGMAGRAPH_COMPILER": compiler},

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, is_complex, is_float, tolerance
@@ -28,6 +30,40 @@ def together(names: Iterable[str], count: int) -> list[list[str]]:
     """Return names in groups: the tests of one compile, since starting a compiler takes long."""
     held = list(names)
     return [held[i : i + count] for i in range(0, len(held), count)]
+
+
+@contextmanager
+def naming(*parts: Any) -> Iterator[None]:
+    """Let a failure say which of a test's many cases it is of."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"the case: {', '.join(map(str, parts))}")
+        raise
+
+
+def each_record(
+    cases: Iterable[tuple[Any, ...]],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make one test of all cases of a record: so many tests would take longer than their work.
+
+    A failure names its case.
+    """
+    by_name: dict[str, list[tuple[Any, ...]]] = {}
+    for case in cases:
+        by_name.setdefault(case[0], []).append(case)
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        @pytest.mark.parametrize("name", by_name)
+        def test(name: str) -> None:
+            for case in by_name[name]:
+                with naming(*case):
+                    check(*case)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
 
 
 def dtypes_of(record: Record) -> tuple[np.dtype, ...]:

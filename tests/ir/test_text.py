@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planned import options_of
 from random_graphs import random_program
-from table import PUBLIC, leaves, results, sample_of, samples
+from table import PUBLIC, each_record, leaves, results, sample_of, samples
 
 import magmagraph as mg
 from magmagraph import interpret
@@ -103,7 +103,7 @@ def test_random_programs_come_back_after_every_pass(number: int) -> None:
         same_text(after)
 
 
-@pytest.mark.parametrize(("name", "i"), list(samples()))
+@each_record(samples())
 def test_every_operation_comes_back(name: str, i: int) -> None:
     record, sample = sample_of(name, i)
     operands, feeds = leaves(sample.inputs)

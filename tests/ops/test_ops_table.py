@@ -16,6 +16,7 @@ from table import (
     assert_agrees,
     awkward,
     dtypes_of,
+    each_record,
     flattened,
     is_complex_array,
     is_float_array,
@@ -102,20 +103,13 @@ def test_generated_docstring_runs(name: str) -> None:
     assert runner.run(test, out=log.append).failed == 0, "".join(log)
 
 
-FORWARD = [
-    pytest.param(name, i, dtype, id=f"{name}-{i}-{dtype.name}")
-    for name, i in SAMPLES
-    for dtype in dtypes_of(TABLE[name])
-]
+FORWARD = [(name, i, dtype) for name, i in SAMPLES for dtype in dtypes_of(TABLE[name])]
 NARROW = [
-    pytest.param(name, dtype, id=f"{name}-{dtype.name}")
-    for name in PUBLIC
-    for dtype in DTYPES
-    if dtype not in dtypes_of(TABLE[name])
+    (name, dtype) for name in PUBLIC for dtype in DTYPES if dtype not in dtypes_of(TABLE[name])
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), NARROW)
+@each_record(NARROW)
 def test_other_dtypes_are_refused(name: str, dtype: np.dtype) -> None:
     record = TABLE[name]
     assert record.function is not None
@@ -129,7 +123,7 @@ def test_other_dtypes_are_refused(name: str, dtype: np.dtype) -> None:
             record.function(*nodes, **sample.attrs)
 
 
-@pytest.mark.parametrize(("name", "i", "dtype"), FORWARD)
+@each_record(FORWARD)
 def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
     record, sample = sample_of(name, i)
     operands = rounded(sample.inputs, dtype)
@@ -158,7 +152,7 @@ def test_forward_is_the_reference(name: str, i: int, dtype: np.dtype) -> None:
         assert_agrees(value, wanted, record.numerics, max(given, magnitude(wanted)))
 
 
-@pytest.mark.parametrize(("name", "i"), SAMPLES)
+@each_record(SAMPLES)
 def test_named_dimension_gives_the_same(name: str, i: int) -> None:
     """Every extent in turn becomes a name, wherever it stands; where that fits, it is exact."""
     record, sample = sample_of(name, i)
@@ -283,7 +277,7 @@ def _weighted(part: mg.Node, random: np.random.Generator) -> mg.Node:
     return term
 
 
-@pytest.mark.parametrize(("name", "i", "dtype"), GRADIENTS)
+@each_record(GRADIENTS)
 def test_gradient_is_the_central_difference(name: str, i: int, dtype: str) -> None:
     found = _differentiated(name, i, dtype)
     if found is None:
@@ -299,7 +293,7 @@ def test_gradient_is_the_central_difference(name: str, i: int, dtype: str) -> No
     assert here == there
 
 
-@pytest.mark.parametrize(("name", "i", "dtype"), GRADIENTS)
+@each_record(GRADIENTS)
 def test_second_derivative_is_the_central_difference(name: str, i: int, dtype: str) -> None:
     found = _differentiated(name, i, dtype)
     if found is None:
@@ -327,7 +321,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "i"), BAD)
+@each_record(BAD)
 def test_bad_sample_is_refused(name: str, i: int) -> None:
     record = TABLE[name]
     assert record.bad_samples is not None

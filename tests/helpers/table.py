@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from magmagraph.ops import TABLE
 DTYPES = tuple(map(canonical, ("float64", "float32", "float16", "bfloat16")))
 COMPLEX = tuple(map(canonical, ("complex128", "complex64")))
 Record = Op | Composite
+Case = TypeVar("Case")
 
 # What users call. Random numbers have no samples and no reference: their tests are statistical.
 PUBLIC: dict[str, Record] = {
@@ -26,10 +27,10 @@ PUBLIC: dict[str, Record] = {
 }
 
 
-def together(names: Iterable[str], count: int) -> list[list[str]]:
-    """Return names in groups: the tests of one compile, since starting a compiler takes long."""
-    held = list(names)
-    return [held[i : i + count] for i in range(0, len(held), count)]
+def together(cases: Iterable[Case], count: int) -> list[list[Case]]:
+    """Return cases in groups: the tests of one compile, since starting a compiler takes long."""
+    given = list(cases)
+    return [given[i : i + count] for i in range(0, len(given), count)]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from table import PUBLIC, dtypes_of, is_float_array, results
+from table import PUBLIC, dtypes_of, is_float_array, results, together
 
 import magmagraph as mg
 from magmagraph.dtypes import DType, canonical, finfo, is_complex, is_float, tolerance
@@ -49,7 +49,7 @@ def takes_axis(function: Any) -> bool:
     return "axis" in inspect.signature(function).parameters
 
 
-def cases() -> Iterator[Any]:
+def cases() -> Iterator[tuple[str, int]]:
     """Yield each function of one float operand with each set of other arguments that it has."""
     for name, record in PUBLIC.items():
         if record.kind is not Kind.ELEMENTWISE or "float32" not in record.dtypes:
@@ -64,7 +64,7 @@ def cases() -> Iterator[Any]:
                 if takes_axis(record.function):
                     continue
                 if all(isinstance(v, (float, int)) for v in sample.inputs if v is not arrays[0]):
-                    yield pytest.param(name, i, id=f"{name}-{i}")
+                    yield name, i
 
 
 def graph_of(name: str, sample: Sample, shape: tuple[Any, ...], dtype: DType) -> Any:
@@ -414,44 +414,64 @@ def test_extreme_pairs_on_the_gpu(name: str, i: int) -> None:
 
 # Functions of one operand.
 
+TOGETHER = 8  # functions are compiled at once, since starting a compiler takes long
+GROUPS = together(cases(), TOGETHER)
 
-@pytest.mark.parametrize(("name", "i"), list(cases()))
-def test_extreme_arguments(name: str, i: int, monkeypatch: pytest.MonkeyPatch) -> None:
+
+def name_of(group: list[tuple[str, int]]) -> str:
+    """Return the name of the test of a group of cases."""
+    return ",".join(f"{name}-{i}" for name, i in group)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=name_of)
+def test_extreme_arguments(
+    group: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for compiler in ("auto", "off"):  # one after the other, so that the truth is computed once
         monkeypatch.setattr(mg.config, "compiler", compiler)
-        check(name, i)
+        check(group)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("name", "i"), list(cases()))
-def test_extreme_arguments_on_the_gpu(name: str, i: int) -> None:
-    check(name, i, device="cuda")
+@pytest.mark.parametrize("group", GROUPS, ids=name_of)
+def test_extreme_arguments_on_the_gpu(group: list[tuple[str, int]]) -> None:
+    check(group, device="cuda")
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=TOGETHER)
 def truth_of(name: str, i: int) -> Truth:
-    """Return the truth of one sample of a function, kept until the next one is asked for."""
+    """Return the truth of one sample of a function, kept until the next group is asked for."""
     record = PUBLIC[name]
     assert record.samples is not None
     return Truth(name, record.samples()[i])
 
 
-def check(name: str, i: int, **options: Any) -> None:
-    """Compare one function in each dtype that it takes."""
-    record = PUBLIC[name]
-    assert record.samples is not None
-    sample = record.samples()[i]
-    lines = []
-    with special_functions(), np.errstate(all="ignore"):
-        truth = truth_of(name, i)
+def check(group: list[tuple[str, int]], **options: Any) -> None:
+    """Compare functions in each dtype that they take."""
+    compared: list[tuple[str, Sample, DType, Truth, Any]] = []
+    operands: list[mg.Node] = []
+    nodes: list[mg.Node] = []
+    for name, i in group:
+        record = PUBLIC[name]
+        assert record.samples is not None
+        sample = record.samples()[i]
         for dtype in dtypes_of(record):
             if is_complex(dtype):
                 continue
-            operand, outputs = graph_of(name, sample, ("n",), dtype)
+            # Each has an extent of its own, so that no loop computes two of them.
+            operand, outputs = graph_of(name, sample, (f"n{len(operands)}",), dtype)
             if not outputs:
-                return
-            function = mg.function([operand], [node for _, _, node in outputs], **options)
-            columns = [host(v).astype(np.float64) for v in function(arguments(dtype))]
-            found = wrong(name, sample, dtype, truth, columns, outputs)
-            lines += [f"{dtype.name}: {line}" for line in found]
-    assert not lines, f"{name}:\n" + "\n".join(lines[:20])
+                break
+            operands.append(operand)
+            nodes += [node for _, _, node in outputs]
+            compared.append((name, sample, dtype, truth_of(name, i), outputs))
+    lines = []
+    with special_functions(), np.errstate(all="ignore"):
+        function = mg.function(operands, nodes, **options)
+        found = function(*(arguments(dtype) for _, _, dtype, _, _ in compared))
+        values = iter(found if isinstance(found, (list, tuple)) else [found])
+        for name, sample, dtype, truth, outputs in compared:
+            columns = [host(next(values)).astype(np.float64) for _ in outputs]
+            bad = wrong(name, sample, dtype, truth, columns, outputs)
+            lines += [f"{name} in {dtype.name}: {line}" for line in bad]
+    assert not lines, "\n".join(lines[:20])

@@ -54,21 +54,21 @@ SQUARE = np.arange(9.0).reshape(3, 3)
         ),
         (lambda: mg.linalg.pinv(SQUARE, rtol="complex64"), "pinv: rtol is of dtype <U9\n"),
         (lambda: mg.linalg.pinv(SQUARE, rcond=b""), "pinv: rtol is of dtype |S"),
-        (lambda: mg.diff(X, n=2**31, axis=0), "diff: n=2147483648\n  needed: at most 10000"),
+        (lambda: mg.diff(X, n=2**31, axis=0), "diff: n=2147483648\n  expected: at most 10000"),
         (
             lambda: mg.check_operation(lambda: 3),
-            "check_operation: the operation returned int\n  needed: a node",
+            "check_operation: the operation returned int\n  expected: a node",
         ),
         (lambda: mg.histogram2d(SQUARE, SQUARE, bins=np.inf), "histogram2d: bins=inf\n"),
         (lambda: mg.histogram2d(SQUARE, SQUARE, bins="ab"), "histogram2d: bins='ab'\n"),
         (
             lambda: mg.histogram2d(SQUARE, SQUARE, range=(0, 0)),
-            "histogram_bin_edges: range=0\n  needed: two numbers",
+            "histogram_bin_edges: range=0\n  expected: two numbers",
         ),
         (lambda: mg.histogram(SQUARE, range=5), "histogram_bin_edges: range=5\n"),
         (
             lambda: mg.nn.Dense(3)(SQUARE, training=np.zeros(2)),
-            "Dense: training is of type ndarray\n  needed: True or False",
+            "Dense: training is of type ndarray\n  expected: True or False",
         ),
         (
             lambda: mg.NeuralNetwork([mg.nn.Input((3,)), mg.nn.Dense(2)], loss="mse").fit(X.at),

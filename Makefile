@@ -1,5 +1,5 @@
 # make demo   train a network on digits and show what the compiler does      (under 3 minutes)
-# make test   everything that guards a commit: ruff, mypy, the tests         (12 minutes)
+# make test   everything that guards a commit: ruff, mypy, the tests         (10 minutes)
 #
 # Both need Python >= 3.11, make and a package index, and make their own environment in .venv.
 # Say PYTHON=python3.13 for another interpreter, ARGS="..." for arguments of the tool that is run.
@@ -22,10 +22,10 @@ demo: $(VENV)/.core
 	*) exit 1;; esac
 
 test: lint bytecode
-	$(RUN) -m pytest -n 2 -m "not slow" $(ARGS)
+	$(RUN) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: lint bytecode
-	$(RUN) -m pytest -n 2 $(ARGS)
+	$(RUN) -m pytest -n 2 --dist worksteal $(ARGS)
 
 # On a machine with a GPU and cupy; elsewhere the tests say why they are skipped.
 test-gpu: $(VENV)/.dev

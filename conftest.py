@@ -19,6 +19,11 @@ os.environ.setdefault("MAGMAGRAPH_DEVICE", "cpu")  # tests of a GPU ask for it
 # Trials would make plans, and with them the tests, depend on the hour.
 os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
 
+# Rooms whose subject are kernels, and what they compute: compiled as users compile them. Elsewhere
+# the compiler takes a quarter of the time where it optimizes little, and most tests wait for it.
+_KERNEL_ROOMS = {"gpu", "ops", "passes", "programs", "runtime"}
+_level = os.environ.get("MAGMAGRAPH_OPTIMIZATION")
+
 # Kept for the whole run: the folder vanishes when the process that made it ends.
 _cache: tempfile.TemporaryDirectory[str] | None = None
 
@@ -57,6 +62,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _is_shown_elsewhere(item)]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose how far kernels are optimized, where the environment does not say it."""
+    if _level is None:
+        folder = item.path.parent
+        usual = folder.name in _KERNEL_ROOMS and folder.parent.name == "tests"
+        os.environ["MAGMAGRAPH_OPTIMIZATION"] = "2" if usual else "g"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Set the environment before the package is imported; parallel workers inherit it."""
     global _cache
@@ -73,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # of threads set their number themselves.
         share = max(1, (os.cpu_count() or 1) // int(workers))
         os.environ.setdefault("MAGMAGRAPH_THREADS", str(share))
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", str(share))  # of NumPy and of SciPy
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

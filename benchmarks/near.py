@@ -21,8 +21,8 @@ process each says little about 5 %.
 The limits are those of the single ratios before. For 5 %: where a process differs from the next by
 5 % (deviation), of cases that are 8 % slower than the best peer 66 % are caught by single ratios,
 and 96 by this rule; of those as fast as it 25 and 0.8 % are accused; with 3 %, 74 and 99.8, and 13
-and none (`tests/test_benchmark_near.py`). All that was measured stays in the results, and the ratio
-that is shown is of the medians of all processes.
+and none (`tests/benchmarks/test_benchmark_near.py`). All that was measured stays in the results,
+and the ratio that is shown is of the medians of all processes.
 """
 
 from __future__ import annotations

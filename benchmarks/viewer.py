@@ -20,7 +20,7 @@ from typing import Any
 
 os.environ.setdefault("MAGMAGRAPH_COMPILER", "off")
 os.environ.setdefault("MAGMAGRAPH_TUNING", "0")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
 
 import opening
 from common import write

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from planned import options_of
+from sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 import magmagraph as mg
 from magmagraph import nn
@@ -20,7 +21,6 @@ from magmagraph.op import Op
 from magmagraph.ops import TABLE
 from magmagraph.passes import pipeline
 from magmagraph.ranks import using
-from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 FLOAT64 = np.dtype(np.float64)
 CLOSE = tolerance(FLOAT64, "reassoc")

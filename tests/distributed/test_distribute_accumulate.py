@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sharded import HALVES, UNEQUAL, Program, alone, assert_same, run, several
+from test_distribute import CLOSE, OPTIMIZERS, ROWS, SGD, _labels, _layers
 
 import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel, Hybrid, Mesh, TensorParallel
-from tests.distributed.test_distribute import CLOSE, OPTIMIZERS, ROWS, SGD, _labels, _layers
-from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, run, several
 
 
 @pytest.fixture(autouse=True)

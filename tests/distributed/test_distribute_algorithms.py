@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel, Mesh
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import ConfigError
-from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 FLOAT64 = np.dtype(np.float64)
 ROWS = 10

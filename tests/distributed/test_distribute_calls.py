@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sharded import HALVES, UNEQUAL
+from test_distribute import CLOSE, ROWS, _labels
 
 import magmagraph as mg
 from magmagraph import nn
 from magmagraph.distributed import DataParallel
 from magmagraph.passes.distribute.walk import Walk
 from magmagraph.runtime.comm.threads import ThreadRank
-from tests.distributed.test_distribute import CLOSE, ROWS, _labels
-from tests.sharded import HALVES, UNEQUAL
 
 CALLS = 7  # two whole steps of three, and one call more
 WEIGHTS = 4 * 6 + 6 + 6 * 3 + 3

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 import magmagraph as mg
 from magmagraph.distributed import DataParallel
 from magmagraph.dtypes import tolerance
 from magmagraph.errors import ShardingError
-from tests.sharded import HALVES, UNEQUAL, Program, alone, assert_same, several
 
 CLOSE = tolerance(np.dtype(np.float64), "reassoc")
 EDGES = np.array([-1.5, -0.5, 0.25, 0.25, 1.5])

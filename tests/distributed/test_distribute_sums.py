@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from sharded import UNEQUAL, Program, alone, assert_same, several
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
-from tests.sharded import UNEQUAL, Program, alone, assert_same, several
 
 CLOSE = tolerance(np.dtype(np.float64), "reassoc")
 PLACES = np.array([0, 2, 2])

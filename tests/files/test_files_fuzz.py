@@ -1,8 +1,9 @@
 """Thousands of damaged files of every format, half of them with checksums that fit.
 
 Each is read, or refused by an error of the package that names it, in bounded time and memory: no
-other exception, none that ran out of memory, none that took ten seconds. `tests/mutants.py` makes
-and reads them, in processes that have 512 MiB of memory beside their imports (1 GiB for images).
+other exception, none that ran out of memory, none that took ten seconds. `tests/helpers/mutants.py`
+makes and reads them, in processes that have 512 MiB of memory beside their imports (1 GiB for
+images).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "mutants.py"
+PROGRAM = Path(__file__).parents[1] / "helpers" / "mutants.py"
 GROUPS = {
     "programs": ["archive", "model", "network", "checkpoint"],
     "records": ["journal", "workflow", "events", "csv"],

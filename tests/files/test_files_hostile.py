@@ -126,7 +126,7 @@ def test_gzipped_idx_files_unpack_to_what_they_state(tmp_path):
     stated = bytes([0, 0, 8, 1]) + (3 * GIB).to_bytes(4, "big")
     with gzip.open(tmp_path / "large", "wb") as file:
         file.write(stated)
-    with gzip.open(tmp_path / "longer", "wb") as file:
+    with gzip.open(tmp_path / "longer", "wb", compresslevel=1) as file:
         file.write(bytes([0, 0, 8, 1, 0, 0, 0, 5]))
         for _ in range(64):
             file.write(bytes(1 << 24))

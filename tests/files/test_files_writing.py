@@ -231,7 +231,10 @@ WRITES = {"write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "savez",
 
 def writes(path: Path) -> list[int]:
     """Return the lines that write a file otherwise than into a new one of `replace_file`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if not any(word in text for word in (*WRITES, "open", "os.replace")):
+        return []
+    tree = ast.parse(text)
     given = {
         item.optional_vars.id
         for node in ast.walk(tree)
@@ -243,7 +246,11 @@ def writes(path: Path) -> list[int]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        name = ast.unparse(node.func)
+        called = node.func
+        last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if last not in WRITES | {"open", "replace"}:
+            continue
+        name = ast.unparse(called)
         owner, _, method = name.rpartition(".")
         words = [a.value for a in [*node.args, *(k.value for k in node.keywords)]
                  if isinstance(a, ast.Constant) and isinstance(a.value, str)]  # fmt: skip

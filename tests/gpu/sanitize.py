@@ -273,7 +273,7 @@ def functions() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def run_all() -> None:
     """Run everything once."""
-    sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1]), str(HERE.parent)]
+    sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1] / "helpers"), str(HERE.parent)]
     import cupy
 
     import magmagraph as mg

@@ -10,6 +10,7 @@ from interpreted import assert_close, value, values
 from table import (
     PUBLIC,
     assert_agrees,
+    each_record,
     is_float_array,
     leaves,
     magnitude,
@@ -74,12 +75,12 @@ def _check(name: str, number: int, pick: Any) -> None:
             assert_agrees(whole[i], part, record.numerics, magnitude(part, *feeds.values()))
 
 
-@pytest.mark.parametrize(("name", "i"), SAMPLES)
+@each_record(SAMPLES)
 def test_mapped_is_the_stack_of_results(name: str, i: int) -> None:
     _check(name, i, lambda inputs: inputs)
 
 
-@pytest.mark.parametrize(("name", "i"), SAMPLES)
+@each_record(SAMPLES)
 def test_operands_that_all_share(name: str, i: int) -> None:
     """Each operand in turn is the only one that varies."""
     _, sample = sample_of(name, i)

@@ -40,7 +40,7 @@ def mpiexec() -> str:
 
 def environment(mark: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables of a rank: one thread, and this tree first on the path."""
-    path = [str(ROOT), str(ROOT / "tests"), str(HERE), os.environ.get("PYTHONPATH", "")]
+    path = [str(ROOT), str(ROOT / "tests" / "helpers"), str(HERE), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         **dict.fromkeys(

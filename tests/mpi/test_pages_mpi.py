@@ -93,7 +93,14 @@ def test_every_block_is_run() -> None:
     assert sorted([*_AROUND, ("launching", 0)]) == found
 
 
-@pytest.mark.parametrize(("page", "number"), list(_AROUND))
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        # Ranks that share a core wait for each other by taking it.
+        pytest.param(*block, marks=[pytest.mark.slow] if ranks > 4 else [])
+        for block, (ranks, *_) in _AROUND.items()
+    ],
+)
 def test_a_block_runs_on_ranks(mpiexec, page, number):
     ranks, before, after = _AROUND[page, number]
     inside = "    " if (page, number) == ("distributed", 4) else ""

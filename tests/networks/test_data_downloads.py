@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_data import idx_bytes
 
 from magmagraph import data
 from magmagraph.data import datasets
 from magmagraph.data.download import RemoteFile, download
 from magmagraph.errors import DataError
-from tests.networks.test_data import idx_bytes
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 

@@ -9,12 +9,12 @@ import sys
 
 import numpy as np
 import pytest
+from test_model import X, Y, small, weights
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical
 from magmagraph.model import files
 from magmagraph.model.architecture import build_optimizer, describe_optimizer
-from tests.networks.test_model import X, Y, small, weights
 
 nn = mg.nn
 

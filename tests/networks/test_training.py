@@ -137,7 +137,7 @@ print(json.dumps([hashlib.sha256(b"".join(v for _, v in sorted(bits(net).items()
 
 
 def spawn(path: Path) -> subprocess.Popen[str]:
-    code = RUN.format(tests=[str(ROOT / "tests"), str(ROOT / "tests" / "networks")])
+    code = RUN.format(tests=[str(ROOT / "tests" / "helpers"), str(ROOT / "tests" / "networks")])
     return subprocess.Popen(
         [sys.executable, "-c", code, str(path)],
         stdout=subprocess.PIPE,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_contract_running import BATCH, FLOAT32, agree, step
 
 import magmagraph as mg
-from tests.ops.test_contract_running import BATCH, FLOAT32, agree, step
 
 
 def test_devices_and_precisions() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_contract_running import BATCH, agree, step
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical
 from magmagraph.values.dlpack import tensor_in
-from tests.ops.test_contract_running import BATCH, agree, step
 
 
 def test_results_are_the_callers() -> None:

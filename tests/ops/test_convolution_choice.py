@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from planned import options_of
+from test_convolution import TILES, random_case
 
 import magmagraph as mg
 from magmagraph.dtypes import tolerance
@@ -18,7 +19,6 @@ from magmagraph.passes import pipeline
 from magmagraph.runtime.numpy.convolution.convolution import convolution_step
 from magmagraph.runtime.numpy.support import Program, address_of
 from magmagraph.runtime.numpy.threads import get_threads, set_threads
-from tests.ops.test_convolution import TILES, random_case
 
 GUARD = 4096
 

@@ -371,21 +371,37 @@ def test_parameters_of_distributions_are_exact(name: str) -> None:
         and parameter.kind is not parameter.VAR_POSITIONAL
     ]  # fmt: skip
     options = [None, *(key for key in parameters if key not in ("shape", "dtype", "key", *needed))]
+    calls: list[dict[str, Any]] = []
     for number in (0.3, 0.7, 2.3):
         for option in options:
             given: dict[str, Any] = dict.fromkeys(needed, number)
             given |= {"shape": 5} if "shape" in parameters else {}
             given |= {"dtype": "float64"} if "dtype" in parameters else {}
-            given |= {} if option is None else {option: number}
+            calls.append(given if option is None else {**given, option: number})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mg.config, "float_dtype", "float64")
+        wide, taken = _drawn(function, calls)
+        patch.setattr(mg.config, "float_dtype", "float32")
+        narrow, taken_again = _drawn(function, calls)
+    assert taken == taken_again
+    assert len(taken) == len(wide) == len(narrow)
+    for given, drawn, wanted in zip(taken, narrow, wide, strict=True):
+        if "dtype" in parameters:
+            _assert_same(drawn, wanted, f"{name} {given}")
 
-            def draw(given: dict[str, Any] = given) -> list[Any]:
-                mg.random.seed(7)
-                return [node.eval() for node in results(function(**given))]
 
-            try:
-                wide = _while("float64", draw)
-            except REFUSALS:
-                continue
-            for narrow, wanted in zip(_while("float32", draw), wide, strict=True):
-                if "dtype" in parameters:
-                    _assert_same(narrow, wanted, f"{name} {given}")
+def _drawn(
+    function: Callable[..., Any], calls: list[dict[str, Any]]
+) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+    """Return what all calls draw, compiled at once, and for each result the call's arguments."""
+    mg.random.seed(7)
+    nodes: list[mg.Node] = []
+    taken: list[dict[str, Any]] = []
+    for given in calls:
+        try:
+            made = results(function(**given))
+        except REFUSALS:  # the option is no number
+            continue
+        nodes += made
+        taken += [given] * len(made)
+    return [np.asarray(value) for value in mg.function([], nodes)()], taken

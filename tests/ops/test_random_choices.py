@@ -7,10 +7,10 @@ import pytest
 import scipy.special
 import scipy.stats
 from interpreted import value
+from test_random_distributions import COUNT, LEVEL, fixed_seed
 
 import magmagraph as mg
 from magmagraph.errors import LinAlgError
-from tests.ops.test_random_distributions import COUNT, LEVEL, fixed_seed
 
 r = mg.random
 pytestmark = pytest.mark.usefixtures(fixed_seed.__name__)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from interpreted import assert_close
+from test_scan import BATCH, SIZE, TIME, recurrence, weights
 
 import magmagraph as mg
 from magmagraph.graph import freeze, topological
 from magmagraph.ops.control.loop import LOOP
 from magmagraph.passes import pipeline
 from magmagraph.text.writing import dump
-from tests.ops.test_scan import BATCH, SIZE, TIME, recurrence, weights
 
 
 class TestVmap:

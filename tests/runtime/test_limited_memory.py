@@ -11,7 +11,7 @@ import pytest
 
 from magmagraph.runtime.numpy.products.blas import find_blas
 
-PROGRAM = str(Path(__file__).parent.parent / "limited_memory.py")
+PROGRAM = str(Path(__file__).parents[1] / "helpers" / "limited_memory.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc and RLIMIT_AS are Linux's")
 
 

@@ -18,6 +18,7 @@ import searched
 import magmagraph as mg
 
 ROOT = Path(__file__).resolve().parents[2]
+HELPERS = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")])
 PLANE = {"x": mg.tune.grid(0, 5), "y": mg.tune.grid(0.0, 1.0, 0.25)}
 
 
@@ -234,7 +235,7 @@ def test_a_killed_search_goes_on(tmp_path):
     )
     # The same program, first with trials that take long, so that the kill meets some.
     command = [sys.executable, str(program), str(tmp_path)]
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    where = {**os.environ, "PYTHONPATH": HELPERS}
     cut = subprocess.Popen([*command, "0.15"], env=where, stdout=subprocess.PIPE, text=True)
     journal = tmp_path / "search.jsonl"
     end = time.monotonic() + 60
@@ -353,7 +354,7 @@ def test_a_full_disk_ends_the_search_and_the_same_call_goes_on(tmp_path):
         space = {{"x": mg.tune.grid(0, 5), "y": mg.tune.grid(0.0, 1.0, 0.25)}}
         mg.tune.search(objective, space, "grid", trials=9, journal={str(journal)!r})
     """
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    where = {**os.environ, "PYTHONPATH": HELPERS}
     full = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=where, capture_output=True, text=True, timeout=60,

@@ -321,7 +321,7 @@ def test_random_numbers_advance_by_committed_calls() -> None:
 
 def _interrupted(compiler: str, *words: object) -> int:
     """Return how many interrupts came into calls, in a process of its own."""
-    script = Path(__file__).parent / "interrupted_calls.py"
+    script = Path(__file__).parents[1] / "helpers" / "interrupted_calls.py"
     result = subprocess.run(
         [sys.executable, str(script), *map(str, words)],
         env={**os.environ, "MAGMAGRAPH_COMPILER": compiler},

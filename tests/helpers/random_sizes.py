@@ -5,9 +5,9 @@ more, in which elements are moved about (`layout`). Each is called with sizes th
 prime and large, and compared with NumPy's own values, with the interpreter, and along a direction
 with central differences. ::
 
-    python tests/random_sizes.py --count 20000 --seed 0 --limit 600
-    python tests/random_sizes.py --compiler off
-    python tests/random_sizes.py --device cuda
+    python tests/helpers/random_sizes.py --count 20000 --seed 0 --limit 600
+    python tests/helpers/random_sizes.py --compiler off
+    python tests/helpers/random_sizes.py --device cuda
 
 A failure is printed as the smallest program that shows it, with the call that makes it again; the
 exit status is then 1.

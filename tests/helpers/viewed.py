@@ -9,7 +9,7 @@ from typing import Any
 
 from magmagraph.inspect.viewer import unpacked
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "magmagraph/inspect/viewer"
 LIMIT = 2_000_000  # bytes of a page of 5,000 nodes
 PATIENCE = 20_000  # milliseconds that a busy machine may take; docs/gallery.md has the number

@@ -17,7 +17,7 @@ from magmagraph.cli import info
 from magmagraph.errors import DataError
 from magmagraph.files import trust
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["info", "--help"], ["demo", "--help"]])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 import magmagraph as mg
 from magmagraph.dtypes import canonical, is_complex, is_float, tolerance
@@ -15,6 +17,7 @@ from magmagraph.ops import TABLE
 DTYPES = tuple(map(canonical, ("float64", "float32", "float16", "bfloat16")))
 COMPLEX = tuple(map(canonical, ("complex128", "complex64")))
 Record = Op | Composite
+Case = TypeVar("Case")
 
 # What users call. Random numbers have no samples and no reference: their tests are statistical.
 PUBLIC: dict[str, Record] = {
@@ -24,10 +27,44 @@ PUBLIC: dict[str, Record] = {
 }
 
 
-def together(names: Iterable[str], count: int) -> list[list[str]]:
-    """Return names in groups: the tests of one compile, since starting a compiler takes long."""
-    held = list(names)
-    return [held[i : i + count] for i in range(0, len(held), count)]
+def together(cases: Iterable[Case], count: int) -> list[list[Case]]:
+    """Return cases in groups: the tests of one compile, since starting a compiler takes long."""
+    given = list(cases)
+    return [given[i : i + count] for i in range(0, len(given), count)]
+
+
+@contextmanager
+def naming(*parts: Any) -> Iterator[None]:
+    """Let a failure say which of a test's many cases it is of."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"the case: {', '.join(map(str, parts))}")
+        raise
+
+
+def each_record(
+    cases: Iterable[tuple[Any, ...]],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make one test of all cases of a record: so many tests would take longer than their work.
+
+    A failure names its case.
+    """
+    by_name: dict[str, list[tuple[Any, ...]]] = {}
+    for case in cases:
+        by_name.setdefault(case[0], []).append(case)
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        @pytest.mark.parametrize("name", by_name)
+        def test(name: str) -> None:
+            for case in by_name[name]:
+                with naming(*case):
+                    check(*case)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
 
 
 def dtypes_of(record: Record) -> tuple[np.dtype, ...]:

@@ -3,7 +3,7 @@
 A call passes where it returns, or where it raises an error of this package. Run as a program, the
 file makes calls and prints those that fail::
 
-    python tests/random_calls.py --seed 3 --count 2000
+    python tests/helpers/random_calls.py --seed 3 --count 2000
 
 Calls run in a process of their own, in an empty folder, with limited memory and no network; the
 process ends where a call takes too long, and `make_calls` reports that call.

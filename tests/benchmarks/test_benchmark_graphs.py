@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 class Graph:

@@ -1,6 +1,6 @@
 """Damaged and hostile files of every format, read in a process with little memory and time.
 
-    python tests/mutants.py TRIALS SEED FORMAT...
+    python tests/helpers/mutants.py TRIALS SEED FORMAT...
 
 prints for each format, as a line of JSON, how many were read, how many were refused by the
 package's own errors, and what came of the others. Half of the trials change bytes of the file; the

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 # Less than the defaults, where these take long; and what else there is to run.
@@ -39,8 +39,20 @@ def test_arguments_are_those_of_examples():
     assert set(ARGUMENTS) <= {path.name for path in EXAMPLES}
 
 
+SLOW = {"transformer"}  # takes as long as five others
+
+
 @pytest.mark.parametrize(
-    ("path", "given"), RUNS, ids=[" ".join([path.name, *given[:1]]) for path, given in RUNS]
+    ("path", "given"),
+    [
+        pytest.param(
+            path,
+            given,
+            id=" ".join([path.name, *given[:1]]),
+            marks=[pytest.mark.slow] if SLOW & set(given) else [],
+        )
+        for path, given in RUNS
+    ],
 )
 def test_example_runs(path, given, tmp_path):
     done = subprocess.run(

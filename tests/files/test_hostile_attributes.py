@@ -81,7 +81,7 @@ REFUSED = {
 
 def _tried(part: int, parts: int, every: int, compiler: str) -> dict[str, int]:
     """Return how many texts ended in which way, of a part of the operations."""
-    script = Path(__file__).parent / "hostile_attributes.py"
+    script = Path(__file__).parents[1] / "helpers" / "hostile_attributes.py"
     done = subprocess.run(
         [sys.executable, str(script), str(part), str(parts), str(every)],
         env={

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"(?<![\w^.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 LAYERS = (1, 2, 4, 8)
 

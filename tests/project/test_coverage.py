@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 if not DOCS.is_dir():
     pytest.skip("an installed copy has no docs", allow_module_level=True)
 sys.path.insert(0, str(DOCS))

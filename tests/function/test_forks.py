@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
-PROGRAM = str(Path(__file__).with_name("forked_calls.py"))
+PROGRAM = str(Path(__file__).parents[1] / "helpers" / "forked_calls.py")
 
 POOL = """
 import multiprocessing, threading, warnings

@@ -236,7 +236,10 @@ def expected(annotation: Any, place: Mapping[str, Any]) -> Expected | None:
         return None if annotation is inspect.Parameter.empty else _of_type(annotation, place)
     if annotation in _NAMED:
         return _NAMED[annotation]
-    parsed = ast.parse(annotation.strip() or "None", mode="eval").body
+    try:
+        parsed = ast.parse(annotation.strip() or "None", mode="eval").body
+    except SyntaxError:  # ``*Arguments``, of any number of types
+        return None
     if isinstance(parsed, ast.BinOp) and isinstance(parsed.op, ast.BitOr):
         return _one_of([expected(ast.unparse(side), place) for side in (parsed.left, parsed.right)])
     if isinstance(parsed, ast.Constant) and isinstance(parsed.value, str):

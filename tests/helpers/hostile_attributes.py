@@ -200,7 +200,7 @@ def trials(name: str, node: Node | None) -> Iterator[str]:
     if node is not None and len(operands_of(node)) == len(node.inputs):
         starts = [(operands_of(node), dict(node.attrs), node.type)]
     else:
-        from test_attributes import example
+        from attribute_examples import example
 
         attrs = {key: example(each.expected) for key, each in op.schema.attributes.items()}
         type_ = mg.Type(np.dtype("float32"), (3,))

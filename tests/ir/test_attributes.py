@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attribute_examples import example
 from regions import make_body, region_of
 from table import leaves, results, sample_of, samples, together
 
@@ -36,8 +37,6 @@ from magmagraph.runtime.literals import checked, literal, shown, word
 from magmagraph.runtime.numpy.codegen.step import step_code
 from magmagraph.text.reading import load
 from magmagraph.text.writing import Code, dump
-from magmagraph.types import Type
-from magmagraph.values.state import State
 
 OPS = {name: op for name, op in TABLE.items() if isinstance(op, Op)}
 MARK = "evil_code"
@@ -56,27 +55,6 @@ OTHERS: tuple[Any, ...] = (
     np.array(["*/"], dtype=object), object(), Code("Rule"), Key("x"), mg.Dim("n"),
 )  # fmt: skip
 UNKNOWN = ("value", "key", "state", "body", "dtype", "evil", "into", "workspace", "__class__", "")
-VALID: dict[str, Any] = {
-    "int": 1, "Count": 1, "Positive": 1, "Step": 1, "Offset": 0, "Seed": 2**64 - 1, "Extent": 3,
-    "Shape": (2, mg.Dim("n")), "bool": True, "float": 0.5, "Number": 1.5, "str": "a word",
-    "np.dtype": np.dtype("float32"), "np.ndarray": np.ones(3), "Type": Type(np.dtype("int8"), ()),
-    "State": State(np.zeros(2), "w"), "Key": Key("x"), "Code": Code("Rule"),
-    "Graph": freeze([], [mg.constant(1.0)]), "None": None,
-}  # fmt: skip
-
-
-def example(expected: str) -> Any:
-    """Return a value of a declared type."""
-    first = expected.split(" | ")[0]
-    if first.startswith("Literal["):
-        return first[len("Literal[") :].split(",")[0].strip("[]'")
-    if first.startswith("tuple["):
-        inside = first[len("tuple[") : -1]
-        if inside.endswith(", ..."):
-            return (example(inside[: -len(", ...")]),)
-        parts = ["tuple[str, ...]", "Positive"] if inside.startswith("tuple") else inside.split(",")
-        return tuple(example(part.strip()) for part in parts)
-    return VALID[first]
 
 
 @pytest.mark.parametrize("name", OPS)
